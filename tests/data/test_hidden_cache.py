@@ -1,0 +1,58 @@
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
+from xmtc.errors import DataError, TrainingError
+
+LENGTHS = np.array([3, 1, 4, 2])
+
+
+def padded(documents: list[int], width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    longest = int(LENGTHS[documents].max())
+    mask = torch.arange(longest)[None] < torch.from_numpy(LENGTHS[documents])[:, None]
+    hidden = torch.randn(len(documents), longest, width, generator=torch.Generator().manual_seed(documents[0]))
+    return hidden, mask
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_reads_what_was_written(tmp_path, dtype):
+    path = tmp_path / "train"
+    with HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype) as first:
+        second = HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype, create=False)
+        for writer, documents in ((first, [2, 0]), (second, [1, 3])):
+            writer.write(np.array(documents), *padded(documents, 5))
+        assert HiddenCache.open(path, "f") is None
+        cache = first.publish()
+    again = HiddenCache.open(path, "f")
+    assert again is not None
+    assert HiddenCache.open(path, "g") is None
+    hidden, mask = padded([2, 0], 5)
+    for source in (cache, again):
+        for row, found in enumerate(source.read(np.array([2, 0]))):
+            assert torch.equal(found, hidden[row][mask[row]].to(getattr(torch, dtype)))
+    assert (path / "hidden.bin").stat().st_size == cache_bytes(LENGTHS, 5, dtype)
+    assert os.listdir(tmp_path) == ["train"]
+
+
+def test_unfinished_is_never_read(tmp_path):
+    with HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32") as writer:
+        writer.write(np.array([1]), *padded([1], 5))
+        with pytest.raises(TrainingError, match="3 of 4 documents have no hidden states"):
+            writer.publish()
+    assert os.listdir(tmp_path) == []
+
+
+def test_states_must_be_finite(tmp_path):
+    with HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float16") as writer:
+        hidden, mask = padded([1], 5)
+        with pytest.raises(TrainingError, match="not finite as float16; choose bfloat16"):
+            writer.write(np.array([1]), hidden + 1e6, mask)
+
+
+def test_no_room_on_the_disk(tmp_path):
+    with pytest.raises(DataError, match=r"no room for .* GiB of hidden states"):
+        HiddenCacheWriter(tmp_path / "train", "f", lengths=np.array([1 << 42]), width=1024, dtype="float32")
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,300 @@
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from corpora import MINILM, data_config, documents, jsonl_source, serial, small_corpus, write_jsonl
+from real_data import real_data
+from xmtc.data.corpus import Corpus
+from xmtc.data.prepare import prepare
+from xmtc.errors import ConfigError, DataError
+
+
+def build(config):
+    return prepare(config, None, map_unordered=serial)
+
+
+def left_over(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if not name.endswith((".lock", ".jsonl")))
+
+
+def test_corpus_holds_what_the_source_says(tmp_path):
+    rows = documents(300)
+    corpus = build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), max_length=40))
+    tokenizer = corpus.tokenizer()
+    by_id = {row["id"]: row for row in rows}
+    seen = []
+    for name in corpus.splits:
+        split = corpus.split(name)
+        matrix = split.label_matrix().toarray()
+        assert matrix.shape == (len(split), len(corpus.labels))
+        for i, doc_id in enumerate(split.doc_ids()):
+            expected = tokenizer(by_id[doc_id]["text"], add_special_tokens=False)["input_ids"][:40]
+            assert split.tokens(i).tolist() == expected
+            assert split.lengths[i] == len(expected)
+            assert {corpus.labels.labels[j] for j in split.label_ids(i)} == set(by_id[doc_id]["labels"])
+            assert np.flatnonzero(matrix[i]).tolist() == split.label_ids(i).tolist()
+        seen += split.doc_ids()
+    assert sorted(seen) == sorted(by_id)
+    assert corpus.splits == ["train", "dev", "test"]
+    train = corpus.split("train")
+    np.testing.assert_array_equal(corpus.labels.train_counts, train.label_matrix().toarray().sum(0))
+    blocks = [values[a:b].tolist() for values, at in train.token_blocks() for a, b in itertools.pairwise(at)]
+    assert blocks == [train.tokens(i).tolist() for i in range(len(train))]
+    assert not train.tokens(0).flags.owndata
+    corpus.verify()
+    assert left_over(tmp_path) == ["corpus"]
+
+
+def test_reused_only_when_nothing_changed(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    first = small_corpus(tmp_path)
+    before = (first.path / "manifest.json").stat().st_mtime_ns
+    assert (small_corpus(tmp_path).path / "manifest.json").stat().st_mtime_ns == before
+    assert "is up to date: reused" in caplog.text
+    shorter = small_corpus(tmp_path, max_length=20)
+    assert shorter.fingerprint != first.fingerprint
+    assert shorter.split("train").lengths.max() == 20
+    assert "made anew" in caplog.text
+    other_words = small_corpus(tmp_path, max_length=20, tokenizer={"kind": "trained", "model": "bpe"})
+    assert other_words.fingerprint != shorter.fingerprint
+
+
+def test_same_corpus_from_processes_and_again(tmp_path):
+    serially = small_corpus(tmp_path, n=1200)
+    config = data_config(tmp_path / "again", jsonl_source(tmp_path, documents(1200)))
+    in_processes = prepare(config, None)
+    assert in_processes.manifest == serially.manifest
+
+
+def test_something_else_is_never_overwritten(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "thesis.txt").write_text("years of work")
+    with pytest.raises(DataError, match="exists and is not a corpus"):
+        small_corpus(tmp_path)
+    (tmp_path / "corpus" / "manifest.json").write_text('{"kind": "web app"}')
+    with pytest.raises(DataError, match="not the manifest of an xmtc corpus"):
+        small_corpus(tmp_path)
+    assert (tmp_path / "corpus" / "thesis.txt").read_text() == "years of work"
+
+
+def test_repeats_of_training_texts_are_dropped(tmp_path):
+    rows = documents(60)
+    source = jsonl_source(tmp_path, rows)
+    source["files"]["dev"] = str(write_jsonl(tmp_path / "dev.jsonl", rows[:5] + documents(70)[60:]))
+    corpus = build(data_config(tmp_path / "corpus", source))
+    assert corpus.manifest.counts.duplicates == 5
+    assert corpus.split("dev").doc_ids() == [f"d{i}" for i in range(60, 70)]
+    kept = build(data_config(tmp_path / "kept", source, duplicates="keep"))
+    assert kept.manifest.counts.duplicates == 5
+    assert len(kept.split("dev")) == 15
+
+
+def test_splits_are_of_the_text_not_of_the_order(tmp_path):
+    def parts(rows, **settings):
+        corpus = build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), **settings))
+        return {name: set(corpus.split(name).doc_ids()) for name in corpus.splits}
+
+    rows = documents(400)
+    first = parts(rows)
+    assert parts(rows[::-1]) == first
+    assert 20 < len(first["dev"]) < 65
+    assert parts(rows, split={"seed": 14}) != first
+    assert set(parts(rows, split={"dev": 0, "test": 0})) == {"train"}
+    limited = parts(rows, limit={"train": 50, "dev": 7})
+    assert len(limited["train"]) == 50
+    assert limited["train"] < first["train"]
+    assert limited["dev"] < first["dev"]
+    assert limited["test"] == first["test"]
+    assert limited["train"] < parts(rows, limit={"train": 80})["train"]
+    assert limited["train"] != set(sorted(first["train"], key=lambda d: int(d[1:]))[:50])
+
+
+def test_a_source_with_test_gets_its_dev_from_train(tmp_path):
+    source = jsonl_source(tmp_path, documents(300))
+    source["files"]["test"] = str(write_jsonl(tmp_path / "test.jsonl", documents(340)[300:]))
+    corpus = build(data_config(tmp_path / "corpus", source))
+    assert len(corpus.split("test")) == 40
+    assert 10 < len(corpus.split("dev")) < 60
+
+
+def test_rare_and_unseen_labels(tmp_path):
+    rows = [{"id": str(i), "text": f"text {i}", "labels": ["often"]} for i in range(10)]
+    rows[0]["labels"] = ["often", "once"]
+    rows[1]["labels"] = ["once"]
+    rows[2]["labels"] = ["rare"]
+    source = jsonl_source(tmp_path, rows)
+    dev = [{"id": "x", "text": "new", "labels": ["rare", "unseen"]}]
+    source["files"]["dev"] = str(write_jsonl(tmp_path / "dev.jsonl", dev))
+    source["labels"] = {"path": str(tmp_path / "labels.jsonl")}
+    write_jsonl(
+        tmp_path / "labels.jsonl", [{"label": n, "name": n.upper()} for n in ("often", "once", "rare", "unseen")]
+    )
+    corpus = build(data_config(tmp_path / "corpus", source, min_label_documents=2))
+    table = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
+    assert table == {"often": 8, "once": 2, "unseen": 0}
+    assert corpus.labels.labels == sorted(table)
+    assert corpus.labels.names[corpus.labels.index("unseen")] == "UNSEEN"
+    assert corpus.manifest.counts.dropped_labels == 1
+    assert corpus.manifest.counts.without_labels == 1
+    assert corpus.split("dev").label_ids(0).tolist() == [corpus.labels.index("unseen")]
+    with pytest.raises(DataError, match="no label has 99 training documents"):
+        build(data_config(tmp_path / "other", source, min_label_documents=99))
+    assert not (tmp_path / "other").exists()
+
+
+def test_bad_rows_are_errors_or_are_counted(tmp_path):
+    rows = [*documents(30), {"id": "empty", "text": "", "labels": ["l0"]}, {"id": "bare", "text": "a", "labels": []}]
+    source = jsonl_source(tmp_path, rows)
+    with pytest.raises(DataError, match=r"train\.jsonl:31: no text in 'text'; mend the row, or set data\.on_bad_row"):
+        build(data_config(tmp_path / "corpus", source))
+    assert left_over(tmp_path) == []
+    corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip"))
+    assert corpus.manifest.counts.rejected == 2
+    assert corpus.manifest.counts.read == 32
+
+
+def test_label_that_is_not_in_the_label_file(tmp_path):
+    source = jsonl_source(tmp_path, documents(30))
+    source["labels"] = {"path": str(write_jsonl(tmp_path / "labels.jsonl", [{"label": "l0", "name": "zero"}]))}
+    with pytest.raises(DataError, match="label 'l1' is not in the label file"):
+        build(data_config(tmp_path / "corpus", source))
+    source["labels"]["closed"] = False
+    corpus = build(data_config(tmp_path / "corpus", source))
+    assert corpus.labels.names[:2] == ["zero", "l1"]
+
+
+def test_document_without_tokens(tmp_path):
+    rows = [*documents(30), {"id": "blank", "text": "\u200b\u0007", "labels": ["l0"]}]
+    source = jsonl_source(tmp_path, rows)
+    with pytest.raises(DataError, match=r"document 'blank' of .*only padding"):
+        build(data_config(tmp_path / "corpus", source))
+    corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip"))
+    assert corpus.manifest.counts.rejected == 1
+    padding = jsonl_source(tmp_path, [*documents(30), {"id": "pad", "text": "[PAD] [PAD]", "labels": ["l0"]}])
+    with pytest.raises(DataError, match=r"document 'pad' of .*only padding"):
+        build(data_config(tmp_path / "corpus", padding))
+
+
+def test_single_label(tmp_path):
+    with pytest.raises(DataError, match=r"2 labels, but data\.task is single_label"):
+        small_corpus(tmp_path, task="single_label")
+    corpus = small_corpus(tmp_path, task="single_label", on_bad_row="skip")
+    assert corpus.manifest.task == "single_label"
+    assert all(len(corpus.split("train").label_ids(i)) == 1 for i in range(len(corpus.split("train"))))
+
+
+def test_needs_a_tokenizer(tmp_path):
+    with pytest.raises(ConfigError, match="has no tokenizer of its own"):
+        build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(9)), tokenizer=None))
+
+
+def test_no_training_documents(tmp_path):
+    rows = [row | {"part": "dev"} for row in documents(9)]
+    source = jsonl_source(tmp_path, rows, columns={"split": "part"})
+    with pytest.raises(DataError, match="no training documents among the 9 documents"):
+        build(data_config(tmp_path / "corpus", source))
+
+
+def test_errors_never_show_the_text(tmp_path):
+    secret = "patient Jane Doe"
+    for row in ({"id": "1", "text": secret}, {"id": "1", "text": [secret], "labels": ["x"]}):
+        with pytest.raises(DataError) as caught:
+            build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, [row])))
+        assert "Jane" not in str(caught.value)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_interrupted_leaves_nothing_half_written(tmp_path, stop):
+    def stops(function, items):
+        yield function(next(iter(items)))
+        raise stop
+
+    config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(900)))
+    with pytest.raises((KeyboardInterrupt, DataError), match=r"^$|the disk is full"):
+        prepare(config, None, map_unordered=stops)
+    assert left_over(tmp_path) == []
+    assert len(build(config).split("train")) > 600
+
+
+def _prepare_and_die(config):
+    def dies(function, items):
+        yield function(next(iter(items)))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    prepare(config, None, map_unordered=dies)
+
+
+def test_killed_half_way_starts_again(tmp_path):
+    old = small_corpus(tmp_path)
+    config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(900)))
+    process = multiprocessing.get_context("spawn").Process(target=_prepare_and_die, args=(config,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert left_over(tmp_path) == [".corpus.unfinished", "corpus"]
+    assert Corpus.open(tmp_path / "corpus").fingerprint == old.fingerprint
+    assert build(config).fingerprint != old.fingerprint
+    assert left_over(tmp_path) == ["corpus"]
+
+
+def test_damaged_corpora_say_so(tmp_path):
+    path = small_corpus(tmp_path).path
+    shard = path / "train" / "00000.arrow"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-100])
+    with pytest.raises(DataError, match=r"00000\.arrow: \d+ bytes in place of \d+; delete"):
+        Corpus.open(path).split("train")
+    shard.write_bytes(whole[:-100] + bytes(100))
+    with pytest.raises(DataError, match="damaged"):
+        Corpus.open(path).split("train")
+    middle = len(whole) // 2
+    shard.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    with pytest.raises(DataError, match="changed since it was written"):
+        Corpus.open(path).verify()
+    shard.unlink()
+    with pytest.raises(DataError, match="missing from the corpus"):
+        Corpus.open(path).split("train")
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
+    with pytest.raises(DataError, match="corpus format 99, this xmtc reads 1"):
+        Corpus.open(path)
+    with pytest.raises(DataError, match="no corpus here"):
+        Corpus.open(tmp_path / "none")
+    with pytest.raises(DataError, match="no split 'moon'; the corpus has: train, dev, test"):
+        build(data_config(tmp_path / "new", jsonl_source(tmp_path, documents(99)))).split("moon")
+
+
+def test_propensities_follow_the_formula(tmp_path):
+    table = small_corpus(tmp_path).labels
+    n, (a, b) = 160, (0.55, 1.5)
+    for count, found in zip(table.train_counts, table.propensities(n), strict=True):
+        c = (np.log(n) - 1) * (b + 1) ** a
+        assert found == pytest.approx(1 / (1 + c * np.exp(-a * np.log(count + b))))
+    assert table.index(table.labels[3]) == 3
+    assert table.indices(table.labels).tolist() == list(range(len(table)))
+    with pytest.raises(DataError, match="no label 'moon'"):
+        table.index("moon")
+
+
+@pytest.mark.data
+def test_eurlex(tmp_path):
+    folder = real_data("eurlex57k")
+    source = {
+        "kind": "parquet",
+        "files": {name: str(folder / f"{name}.parquet") for name in ("train", "dev")},
+        "columns": {"id": "doc_id"},
+        "labels": {"path": str(folder / "labels.parquet"), "parents": "parents"},
+    }
+    config = data_config(tmp_path / "corpus", source, limit={"train": 300, "dev": 100}, max_length=64, tokenizer=None)
+    corpus = prepare(config, MINILM)
+    assert len(corpus.split("train")) == 300
+    assert len(corpus.split("dev")) == 100
+    assert corpus.labels.parents is not None
+    assert any(corpus.labels.parents)

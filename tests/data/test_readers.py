@@ -1,0 +1,244 @@
+import csv
+import gzip
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from pydantic import TypeAdapter, ValidationError
+
+from corpora import serial, write_jsonl
+from xmtc.data.progress import Silent
+from xmtc.data.readers import Document, ReaderConfig, Rejected
+from xmtc.data.readers.columns import LabelFileConfig
+from xmtc.data.readers.pydocs import docstrings, python_files
+from xmtc.errors import DataError
+
+ROWS = [
+    {"id": "a", "title": "First", "text": "one two", "labels": ["x", "y"]},
+    {"id": "b", "title": None, "text": "three", "labels": ["y"]},
+]
+EXPECTED = [Document("a", "First\none two", ("x", "y"), "train"), Document("b", "three", ("y",), "train")]
+COLUMNS = {"id": "id", "text": ["title", "text"]}
+
+
+def reader(**settings: Any) -> Any:
+    return TypeAdapter(ReaderConfig).validate_json(json.dumps(settings))
+
+
+def read(**settings: Any) -> list[Document | Rejected]:
+    return list(reader(**settings).read(serial, Silent()))
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "jsonl.zst"])
+def test_jsonl_plain_and_compressed(tmp_path, ending):
+    data = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    packed = {"jsonl": data, "jsonl.gz": gzip.compress(data), "jsonl.zst": zstandard.compress(data)}[ending]
+    path = tmp_path / f"train.{ending}"
+    path.write_bytes(packed)
+    assert read(kind="jsonl", files={"train": str(path)}, columns=COLUMNS) == EXPECTED
+
+
+def test_csv_and_tsv_with_label_separator(tmp_path):
+    for name, delimiter in (("train.csv", ","), ("train.tsv", "\t")):
+        with (tmp_path / name).open("w", newline="") as file:
+            writer = csv.writer(file, delimiter=delimiter)
+            writer.writerow(["id", "title", "text", "labels"])
+            writer.writerows([["a", "First", "one two", "x; y"], ["b", "", "three", "y"]])
+        columns = COLUMNS | {"label_separator": ";"}
+        assert read(kind="csv", files={"train": str(tmp_path / name)}, columns=columns) == EXPECTED
+
+
+def test_csv_keeps_line_breaks_and_rejects_short_rows(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text('text,labels\n"one\ntwo",x\nlonely\n')
+    first, second = read(kind="csv", files={"train": str(path)})
+    assert first == Document("train.csv:1", "one\ntwo", ("x",), "train")
+    assert isinstance(second, Rejected)
+    assert second.where.endswith("train.csv:4")
+    path.write_text('text,labels\n"never closed,x\n')
+    with pytest.raises(DataError, match=r"train\.csv:2: malformed CSV"):
+        read(kind="csv", files={"train": str(path)})
+    with pytest.raises(DataError, match=r"no column 'body' in the header; there are: text, labels"):
+        read(kind="csv", files={"train": str(path)}, columns={"text": "body"})
+
+
+def test_parquet_with_lists_and_own_splits(tmp_path):
+    for name in ("train", "dev"):
+        pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / f"{name}.parquet")
+    files = {name: str(tmp_path / f"{name}.parquet") for name in ("train", "dev")}
+    found = read(kind="parquet", files=files, columns=COLUMNS)
+    assert found[:2] == EXPECTED
+    assert [document.split for document in found] == ["train", "train", "dev", "dev"]
+    assert reader(kind="parquet", files=files).provides() == {"train", "dev"}
+    with pytest.raises(DataError, match=r"no column 'body'; there are: id, title, text, labels"):
+        read(kind="parquet", files=files, columns={"text": "body"})
+
+
+def test_split_column(tmp_path):
+    rows = [row | {"part": part} for row, part in zip(ROWS, ("validation", "moon"), strict=True)]
+    path = write_jsonl(tmp_path / "all.jsonl", rows)
+    good, bad = read(kind="jsonl", files={"train": str(path)}, columns={"split": "part"})
+    assert isinstance(good, Document)
+    assert good.split == "dev"
+    assert isinstance(bad, Rejected)
+    assert "'moon'" in bad.reason
+    with pytest.raises(ValidationError, match="both say what the split is"):
+        reader(kind="jsonl", files={"train": "a", "dev": "b"}, columns={"split": "part"})
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    def lines(name: str, content: bytes) -> str:
+        (tmp_path / name).write_bytes(content)
+        return str(tmp_path / name)
+
+    row = json.dumps({"text": "a text " * 50, "labels": ["x"]}).encode() + b"\n"
+    packed, frames = gzip.compress(row * 500), zstandard.compress(row * 500)
+    cases = {
+        "cut short": (lines("a.jsonl.gz", packed[:-12]), lines("a.jsonl.zst", frames[:-12])),
+        "is empty": (lines("b.jsonl", b""),),
+        "no such file": (str(tmp_path / "none.jsonl"),),
+        "is a folder": (str(tmp_path),),
+        "not UTF-8": (lines("c.jsonl", '{"text": "é"}'.encode("latin-1")),),
+    }
+    for message, paths in cases.items():
+        for path in paths:
+            with pytest.raises(DataError, match=message):
+                read(kind="jsonl", files={"train": path})
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        read(kind="parquet", files={"train": lines("d.parquet", b"PAR1 nonsense")})
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"text": "a", "labels": ["x"]', "malformed JSON"),
+        ("[1]", "a JSON list, not an object"),
+        ('{"text": "a"}', "no column 'labels'; there are: text"),
+        ('{"text": " ", "labels": ["x"]}', "no text in 'text'"),
+        ('{"text": null, "labels": ["x"]}', "no text in 'text'"),
+        ('{"text": 3, "labels": ["x"]}', "the text is a int"),
+        ('{"text": "a", "labels": []}', "no labels in 'labels'"),
+        ('{"text": "a", "labels": {"x": 1}}', "not a list of labels"),
+    ],
+)
+def test_bad_rows_say_where_and_why(tmp_path, line, reason):
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"text": "fine", "labels": ["x"]}\n\n' + line + "\n")
+    good, bad = read(kind="jsonl", files={"train": str(path)})
+    assert isinstance(good, Document)
+    assert isinstance(bad, Rejected)
+    assert bad.where == f"{path}:3"
+    assert reason in bad.reason
+
+
+def test_numbers_are_labels_too(tmp_path):
+    path = write_jsonl(tmp_path / "train.jsonl", [{"text": "a", "labels": [3, 3, 10]}, {"text": "b", "labels": 0}])
+    first, second = read(kind="jsonl", files={"train": str(path)})
+    assert isinstance(first, Document)
+    assert isinstance(second, Document)
+    assert first.labels == ("3", "10")
+    assert second.labels == ("0",)
+
+
+def test_label_files(tmp_path):
+    rows = [{"label": "1", "name": "one", "up": []}, {"label": "2", "name": None, "up": ["1"]}]
+    write_jsonl(tmp_path / "labels.jsonl", rows)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "labels.parquet")
+    for name in ("labels.jsonl", "labels.parquet"):
+        info = LabelFileConfig(path=str(tmp_path / name), parents="up").read()
+        assert info.names == {"1": "one", "2": "2"}
+        assert info.parents == {"2": ("1",)}
+    (tmp_path / "labels.csv").write_text("label,name\n1,one\n")
+    assert LabelFileConfig(path=str(tmp_path / "labels.csv")).read().names == {"1": "one"}
+    with pytest.raises(DataError, match="no column 'code'; there are: label, name"):
+        LabelFileConfig(path=str(tmp_path / "labels.csv"), label="code").read()
+
+
+def test_fingerprint_follows_content_not_place(tmp_path):
+    def fingerprint(path: Any, **columns: Any) -> str:
+        return reader(kind="jsonl", files={"train": str(path)}, columns=columns).fingerprint()
+
+    first = write_jsonl(tmp_path / "a.jsonl", ROWS)
+    same = write_jsonl(tmp_path / "b.jsonl", ROWS)
+    other = write_jsonl(tmp_path / "c.jsonl", ROWS[::-1])
+    assert fingerprint(first) == fingerprint(same)
+    assert fingerprint(first) != fingerprint(other)
+    assert fingerprint(first) != fingerprint(first, text="title")
+
+
+def test_xc_repository_json(tmp_path):
+    def pack(name: str, rows: list[dict[str, Any]]) -> None:
+        (tmp_path / name).write_bytes(gzip.compress("".join(json.dumps(r) + "\n" for r in rows).encode()))
+
+    pack("lbl.json.gz", [{"uid": "L0", "title": "zero"}, {"uid": "L1", "title": "one"}])
+    pack("trn.json.gz", [{"uid": "D", "title": "a", "content": "b", "target_ind": [1, 0], "target_rel": [1.0, 1.0]}])
+    pack("tst.json.gz", [{"uid": "E", "title": "c", "content": "", "target_ind": [7]}])
+    source = reader(kind="xc_repository", directory=str(tmp_path))
+    good, bad = list(source.read(serial, Silent()))
+    assert good == Document("D", "a\nb", ("L1", "L0"), "train")
+    assert isinstance(bad, Rejected)
+    assert "label 7 is not in the label file" in bad.reason
+    assert source.label_info().names == {"L0": "zero", "L1": "one"}
+    assert source.provides() == {"train", "test"}
+    assert source.fingerprint() == source.fingerprint()
+
+
+def test_xc_repository_sparse_matrix(tmp_path):
+    (tmp_path / "raw_data").mkdir()
+    (tmp_path / "raw_data/train.raw.txt").write_text("first text\nsecond text\n\n")
+    (tmp_path / "raw_data/label.raw.txt").write_text("zero\none\ntwo\n")
+    (tmp_path / "trn_X_Y.txt").write_text("3 3\n0:1 2:1.0\n\n1:1\n")
+    source = reader(kind="xc_repository", directory=str(tmp_path))
+    first, *rejected = list(source.read(serial, Silent()))
+    assert first == Document("train:1", "first text", ("0", "2"), "train")
+    assert [one.reason for one in rejected] == ["no labels", "no text"]
+    assert rejected[0].where.endswith("trn_X_Y.txt:3")
+    assert source.label_info().names == {"0": "zero", "1": "one", "2": "two"}
+    (tmp_path / "raw_data/train.raw.txt").write_text("first text\n")
+    with pytest.raises(DataError, match=r"train\.raw\.txt: ends after 1 documents, but trn_X_Y\.txt has more"):
+        list(source.read(serial, Silent()))
+
+
+def test_xc_repository_texts_and_labels(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / f"{split}_raw_texts.txt").write_text("a text\nanother\n")
+        (tmp_path / f"{split}_labels.txt").write_text("cats dogs\ndogs\n")
+    found = read(kind="xc_repository", directory=str(tmp_path))
+    assert found[0] == Document("train:1", "a text", ("cats", "dogs"), "train")
+    assert [one.split for one in found if isinstance(one, Document)] == ["train", "train", "test", "test"]
+    (tmp_path / "trn.json").write_text("{}\n")
+    with pytest.raises(DataError, match=r"several layouts \(json, texts\); set data.source.form"):
+        read(kind="xc_repository", directory=str(tmp_path))
+    with pytest.raises(DataError, match="no such folder"):
+        read(kind="xc_repository", directory=str(tmp_path / "none"))
+
+
+def test_docstrings_of_a_file(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text('"""Words of the module."""\nclass A:\n    def f(self):\n        """Two words."""\n    x = 1\n')
+    found, files = docstrings([("pack.module", str(path)), ("broken", str(tmp_path / "broken.py"))][:1], min_words=2)
+    assert files == 1
+    assert found == [("pack.module", "", "Words of the module."), ("pack.module", "A.f", "Two words.")]
+    path.write_text('"""unfinished')
+    assert docstrings([("pack.module", str(path))], min_words=1) == ([], 1)
+
+
+def test_pydocs_labels_modules_and_ancestors():
+    found = read(kind="pydocs", packages=["joblib", "typer"], min_words=10)
+    assert len(found) > 100
+    assert all(isinstance(one, Document) for one in found)
+    texts = [one.text for one in found if isinstance(one, Document)]
+    assert len(set(texts)) == len(texts)
+    for one in found:
+        assert isinstance(one, Document)
+        assert one.labels[0] in ("joblib", "typer")
+        assert all(
+            longer.startswith(f"{shorter}.") for shorter, longer in zip(one.labels, one.labels[1:], strict=False)
+        )
+        assert one.doc_id.startswith(one.labels[-1])
+    assert found == read(kind="pydocs", packages=["joblib", "typer"], min_words=10)
+    with pytest.raises(DataError, match="no package 'not_there' is installed"):
+        python_files("not_there")

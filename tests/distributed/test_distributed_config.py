@@ -1,0 +1,140 @@
+"""Settings of workers and strategies, and what needs no second process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from pydantic import TypeAdapter, ValidationError
+
+from xmtc.distributed.collectives import (
+    all_gather_object,
+    all_reduce_sum,
+    all_reduce_sum_floats,
+    barrier,
+    broadcast_object,
+    rank_and_world_size,
+)
+from xmtc.distributed.config import DistributedConfig
+from xmtc.distributed.process_group import destroy_process_group, init_process_group
+from xmtc.distributed.state import plan_parts
+from xmtc.distributed.strategies import DDPConfig, DeepSpeedConfig, SingleConfig
+from xmtc.distributed.strategies.single import SingleStrategy
+from xmtc.errors import ConfigError
+
+
+def validate(settings: dict[str, Any]) -> DistributedConfig:
+    return TypeAdapter(DistributedConfig).validate_json(json.dumps(settings))
+
+
+def test_strategy_follows_from_the_number_of_workers():
+    assert DistributedConfig().chosen_strategy() == SingleConfig()
+    assert DistributedConfig(workers=1).chosen_strategy() == SingleConfig()
+    assert DistributedConfig(workers=2).chosen_strategy() == DDPConfig()
+    zero = DeepSpeedConfig(stage=3)
+    assert DistributedConfig(workers=2, strategy=zero).chosen_strategy() == zero
+    assert isinstance(DistributedConfig(strategy=zero).build_strategy(torch.device("cpu")), SingleStrategy)
+
+
+def test_threads():
+    assert DistributedConfig().torch_threads() is None
+    assert DistributedConfig(workers=2, cpus_per_worker=3).torch_threads() == 3
+    assert DistributedConfig(workers=2, cpus_per_worker=0.5).torch_threads() == 1
+    assert DistributedConfig(threads=2, cpus_per_worker=8).torch_threads() == 2
+
+
+def test_union_is_chosen_by_kind():
+    strategy = {"kind": "deepspeed", "stage": 1, "extra": {"wall_clock_breakdown": True}}
+    config = validate({"workers": 4, "strategy": strategy})
+    assert config.strategy == DeepSpeedConfig(stage=1, extra={"wall_clock_breakdown": True})
+    assert validate({}).resources_per_worker == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": 2, "strategy": {"kind": "single"}}, "workers=2; use ddp or deepspeed"),
+        ({"strategy": {"kind": "deepspeed", "stage": 4}}, "0, 1, 2 or 3"),
+        ({"strategy": {"kind": "fsdp"}}, "fsdp"),
+        ({"strategy": {"kind": "ddp", "stage": 2}}, "stage"),
+        ({"strategy": {"kind": "deepspeed", "extra": {"optimizer": {}, "bf16": {}}}}, "must not set bf16, optimizer"),
+        (
+            {"strategy": {"kind": "deepspeed", "extra": {"zero_optimization": {"stage": 3}}}},
+            r"must not set zero_optimization\.stage",
+        ),
+        ({"strategy": {"kind": "deepspeed", "extra": {"zero_optimization": 2}}}, "zero_optimization must be a mapping"),
+        ({"strategy": {"kind": "deepspeed", "stage": 0, "offload_optimizer": True}}, "needs stage 1, 2 or 3"),
+        ({"strategy": {"kind": "deepspeed", "stage": 2, "offload_parameters": True}}, "needs stage 3"),
+        ({"precision": "fp16"}, "fp32"),
+        ({"workers": -1}, "greater than or equal to 0"),
+        ({"timeout_s": 0}, "greater than 0"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        validate(settings)
+
+
+def test_four_bit_weights_are_refused_under_stage_3_only():
+    DeepSpeedConfig(stage=2).check_quantized(four_bit=True)
+    DeepSpeedConfig(stage=3).check_quantized(four_bit=False)
+    with pytest.raises(ConfigError, match=r"stage=3 .* use stage 2"):
+        DeepSpeedConfig(stage=3).check_quantized(four_bit=True)
+
+
+def test_engine_config_keeps_sums_exact_and_extra_keys():
+    engine = DeepSpeedConfig(
+        stage=3, offload_optimizer=True, extra={"zero_optimization": {"overlap_comm": True}}
+    ).engine_config("bf16")
+    assert engine["zero_optimization"] == {"overlap_comm": True, "stage": 3, "offload_optimizer": {"device": "cpu"}}
+    assert engine["torch_autocast"] == {"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": []}
+    assert "bf16" not in engine
+
+
+def test_without_a_group_exchanges_are_the_identity():
+    value = torch.tensor([1.5, 2.5], requires_grad=True)
+    summed = all_reduce_sum(value)
+    assert torch.equal(summed, value)
+    assert summed is not value
+    assert not summed.requires_grad
+    assert all_reduce_sum_floats([0.1, 2.0]) == [0.1, 2.0]
+    assert broadcast_object({"a": 1}) == {"a": 1}
+    assert all_gather_object("x") == ["x"]
+    assert rank_and_world_size() == (0, 1)
+    barrier()
+
+
+def test_missing_environment_names_the_variables(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    with pytest.raises(ConfigError, match=r"RANK, WORLD_SIZE, MASTER_PORT .*distributed\.workers=0"):
+        init_process_group()
+
+
+def test_existing_group_is_taken_over(tmp_path: Path):
+    device = torch.device("cpu")
+    assert init_process_group(rank=0, world_size=1, file_store=tmp_path / "store", device=device)
+    try:
+        assert not init_process_group()
+        assert rank_and_world_size() == (0, 1)
+        assert broadcast_object(3) == 3
+    finally:
+        destroy_process_group()
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], []),
+        ([5], [range(1)]),
+        ([50], [range(1)]),
+        ([4, 6, 1], [range(2), range(2, 3)]),
+        ([50, 1, 50], [range(1), range(1, 2), range(2, 3)]),
+    ],
+)
+def test_parts_hold_at_most_their_size_or_one_parameter(sizes, expected):
+    assert plan_parts(sizes, 10) == expected

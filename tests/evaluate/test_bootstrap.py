@@ -1,0 +1,115 @@
+"""Resampled metrics are the metrics of resampled documents."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from evaluation_cases import gold_and_scores, label_table, whole
+from scipy import sparse
+from sklearn.metrics import f1_score
+
+from xmtc.evaluate.bins import bin_mask
+from xmtc.evaluate.bootstrap import paired_difference, resample_weights
+from xmtc.evaluate.classification import Outcome, label_scores
+from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.evaluation import Evaluation, evaluate
+from xmtc.evaluate.predictions import match
+from xmtc.evaluate.thresholds import Thresholds
+
+
+def measured(scores, gold, resamples: int, seed: int = 13) -> Evaluation:
+    return evaluate(
+        whole(scores),
+        gold,
+        label_table(),
+        1000,
+        config=EvaluateConfig(resamples=resamples, seed=seed, bins=("1-5",)),
+        thresholds=Thresholds(0.35),
+    )
+
+
+def test_every_replicate_is_the_metric_of_the_weighted_documents():
+    gold, scores = gold_and_scores(documents=60)
+    evaluation = measured(scores, gold, resamples=4)
+    truth, predicted = gold.toarray(), scores >= 0.35
+    present = np.flatnonzero(truth.any(axis=0))
+    rare = np.intersect1d(present, np.flatnonzero(bin_mask("1-5", label_table().train_counts)))
+    first = truth[np.arange(60), scores.argmax(axis=1)]
+    expected: dict[str, list[float]] = {}
+    for weights in next(resample_weights(60, 4, 13)).T:
+        f1 = partial(f1_score, truth, predicted, sample_weight=weights, zero_division=0)
+        values = {"micro_f1": f1(average="micro"), "samples_f1": f1(average="samples")}
+        values |= {"macro_f1": f1(average="macro", labels=present), "1-5/macro_f1": f1(average="macro", labels=rare)}
+        values["p@1"] = np.average(first, weights=weights)
+        for name, value in values.items():
+            expected.setdefault(name, []).append(value)
+    for name, values in expected.items():
+        found = evaluation.replicates.values[name]
+        assert found - found.mean() == pytest.approx(np.array(values) - np.mean(values), abs=1e-5)
+    assert evaluation.replicates.values["macro_f1"].mean() == pytest.approx(evaluation.metrics["macro_f1"])
+
+
+def test_intervals_stay_within_0_and_1_and_hold_the_estimate_of_rare_labels():
+    gold, scores = gold_and_scores(documents=40)
+    metrics = measured(scores, gold, resamples=200).metrics
+    row = metrics["bins"]["1-5"]
+    low, high = row["ci95"]["macro_f1"]
+    assert 0 <= low < row["macro_f1"] < high <= 1
+
+
+def test_whole_weights_are_repeated_documents():
+    gold, scores = gold_and_scores(documents=60)
+    drawn = np.repeat(np.arange(60), np.random.default_rng(0).integers(1, 4, 60))
+    outcome = Outcome.of(whole(scores), whole(scores).scores_NK > 0.35, match(whole(scores).label_ids_NK, gold), gold)
+    counts = [sparse.csr_array(m.T) for m in (outcome.right, outcome.predicted, outcome.gold)]
+    weights = np.bincount(drawn, minlength=60)[:, None].astype(np.float32)
+    found = label_scores(*(m @ weights for m in counts), np.ones((1, 40)))
+    expected = measured(scores[drawn], gold[drawn], resamples=0).metrics
+    for name, value in found.items():
+        assert value[0, 0] == pytest.approx(expected[name], abs=1e-5)
+
+
+def test_chunks_add_up(monkeypatch):
+    monkeypatch.setattr("xmtc.evaluate.bootstrap._CHUNK_WEIGHTS", 150)
+    chunks = list(resample_weights(20, 17, 0))
+    assert [c.shape for c in chunks] == [(20, 7), (20, 7), (20, 3)]
+    assert np.concatenate(chunks, axis=1).mean() == pytest.approx(1, abs=0.2)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    covered = 0
+    for seed in range(60):
+        right = rng.random(200) < 0.4
+        ratio = np.concatenate([w.T @ right / w.sum(axis=0) for w in resample_weights(200, 200, seed)])
+        low, high = np.percentile(ratio, [2.5, 97.5])
+        covered += low <= 0.4 <= high
+    assert covered >= 50
+
+
+def test_ranking_and_f1_intervals_hold_the_value():
+    gold, scores = gold_and_scores()
+    metrics = measured(scores, gold, resamples=200).metrics
+    for name in ("p@1", "ndcg@5", "psp@5", "micro_f1", "macro_f1"):
+        low, high = metrics["ci95"][name]
+        assert low < metrics[name] < high
+
+
+def test_paired_differences_see_a_small_steady_gain():
+    gold, scores = gold_and_scores()
+    worse = scores.copy()
+    worse[::10] = np.roll(worse[::10], 1, axis=1)
+    a, b = (measured(s, gold, resamples=300).replicates for s in (scores, worse))
+    difference = paired_difference(a, b, "p@1")
+    assert 0 < difference.low < difference.high
+    assert difference.p_value < 0.05
+    itself = paired_difference(a, a, "p@1")
+    assert (itself.low, itself.high, itself.p_value) == (0, 0, 1)
+
+
+def test_replicates_of_other_documents_do_not_pair():
+    gold, scores = gold_and_scores()
+    a = measured(scores, gold, resamples=10).replicates
+    b = measured(scores[:100], gold[:100], resamples=10).replicates
+    with pytest.raises(ValueError, match="do not pair"):
+        paired_difference(a, b, "p@1")

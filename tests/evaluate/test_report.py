@@ -1,0 +1,132 @@
+"""The report's files, without a browser."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from evaluation_cases import label_table, whole
+from markupsafe import Markup
+from scipy import sparse
+from synthetic_runs import make_run
+
+from xmtc.errors import DataError
+from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.evaluation import evaluate
+from xmtc.evaluate.report.label_data import embed, label_columns
+from xmtc.evaluate.report.run_results import RunResults
+from xmtc.evaluate.report.svg import Axis, Bars, Series, bar_chart, line_chart, number
+from xmtc.evaluate.report.write import Example, write_report
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return [make_run(folder, "planted", documents=200, skill=2.7), make_run(folder, "random", documents=200, skill=2.2)]
+
+
+def test_one_page_with_summary_and_tables(runs, tmp_path):
+    write_report([RunResults.load(runs[0])], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    for heading in ("Headline", "By label frequency", "Curves", "Training", "Labels", "Data", "Setup"):
+        assert f"<h2>{heading}" in page
+    assert "src=" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "Comparison" not in page
+    assert "| P@1 |" in (tmp_path / "report.md").read_text()
+    table = pd.read_csv(tmp_path / "report_tables" / "frequency.csv")
+    assert table.equals(pd.read_parquet(tmp_path / "report_tables" / "frequency.parquet").astype(table.dtypes))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_two_runs_are_compared_in_pairs(runs, tmp_path):
+    write_report([RunResults.load(run) for run in runs], tmp_path / "report.html")
+    table = pd.read_csv(tmp_path / "report_tables" / "differences.csv").set_index("metric")
+    values = [json.loads((run / "eval" / "test" / "metrics.json").read_text())["ndcg@5"] for run in runs]
+    assert float(table.loc["nDCG@5", "difference, points"].split()[0]) == pytest.approx(
+        100 * (values[1] - values[0]), abs=0.006
+    )
+    wins = pd.read_csv(tmp_path / "report_tables" / "wins.csv")
+    assert wins[["better", "worse", "equal"]].to_numpy().sum() == len(
+        pd.read_parquet(runs[0] / "eval" / "test" / "per_label.parquet").query("support > 0")
+    )
+    settings = pd.read_csv(tmp_path / "report_tables" / "settings.csv")
+    assert settings["setting"].tolist() == ["name", "plant.enabled"]
+
+
+def test_runs_of_other_documents_are_shown_but_not_paired(runs, tmp_path):
+    other = make_run(tmp_path, "other", documents=100)
+    write_report([RunResults.load(runs[0]), RunResults.load(other)], tmp_path / "report.html")
+    assert "Not compared in pairs: other: its documents" in (tmp_path / "report.html").read_text()
+
+
+def test_only_the_evaluation_is_needed(runs, tmp_path):
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    for name in ("metrics.json", "per_label.parquet"):
+        shutil.copy(runs[0] / "eval" / "test" / name, folder)
+    write_report([RunResults.load(folder)], tmp_path / "report.html")
+    assert "<h2>Headline" in (tmp_path / "report.html").read_text()
+
+
+def test_text_is_shown_only_on_request_and_with_a_warning(runs, tmp_path):
+    result = RunResults.load(runs[0])
+    write_report([result], tmp_path / "plain.html")
+    assert 'class="warning" role="note"' not in (tmp_path / "plain.html").read_text()
+    example = Example("d1", "patient <b>with</b> fever", ["A"], [("B", 0.5)])
+    write_report([result], tmp_path / "report.html", [example])
+    page = (tmp_path / "report.html").read_text()
+    assert "This page shows the text of 1 documents" in page
+    assert "patient &lt;b&gt;with&lt;/b&gt; fever" in page
+
+
+def test_label_names_cannot_break_out_of_the_page():
+    assert "</script>" not in embed({"a": "</script><script>alert(1)</script>"})
+    assert json.loads(embed({"a": "</script>"})) == {"a": "</script>"}
+
+
+def test_labels_of_runs_join_by_name(runs):
+    columns = label_columns([RunResults.load(run) for run in runs])
+    frame = pd.read_parquet(runs[1] / "eval" / "test" / "per_label.parquet").set_index("label")
+    assert columns["runs"][1]["tp"] == frame.loc[columns["labels"], "tp"].tolist()
+    assert columns["total"] == len(frame)
+
+
+def test_a_single_label_task_shows_its_confusion_matrix(tmp_path):
+    rng = np.random.default_rng(0)
+    gold = sparse.csr_array(np.eye(3, dtype=bool)[rng.integers(3, size=60)])
+    scores = rng.dirichlet(np.ones(3), 60).astype(np.float32)
+    config = EvaluateConfig(resamples=20)
+    evaluation = evaluate(whole(scores), gold, label_table(3), 100, config=config, thresholds=None)
+    write_report([RunResults.of(evaluation, "topics", "test")], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Confusion matrix" in page
+    assert "best label" in page
+
+
+def test_what_cannot_be_reported_is_said(runs, tmp_path):
+    with pytest.raises(DataError, match="no evaluation"):
+        RunResults.load(tmp_path)
+    with pytest.raises(DataError, match=r"of split 'dev' \(it has test\)"):
+        RunResults.load(runs[0], "dev")
+    result = RunResults.load(runs[0])
+    with pytest.raises(DataError, match="two runs are named 'planted'"):
+        write_report([result, result], tmp_path / "report.html")
+    with pytest.raises(DataError, match="1 to 8 runs"):
+        write_report([], tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, 1e-9, 1e12])
+def test_charts_hold_constant_and_extreme_values(value):
+    chart = line_chart([Series("a", [1, 2], [value, math.nan])], Axis("x"), Axis("y"), "a chart")
+    assert isinstance(chart, Markup)
+    assert "nan" not in chart
+    bars = bar_chart(["<g>"], [Bars("a", [None]), Bars("b", [value], 1, [[value, value]])], "x", Axis("y"), "b")
+    assert "&lt;g&gt;" in bars
+    assert "<g>" not in bars
+
+
+def test_numbers_are_short():
+    assert [number(v) for v in (0, 0.25, 1200, 3.4e6)] == ["0", "0.25", "1.2k", "3.4M"]

@@ -1,0 +1,53 @@
+"""Run a function on N gloo processes on this machine."""
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing as multiprocessing
+
+from xmtc.distributed.process_group import destroy_process_group, init_process_group
+
+
+def run_gloo(function: Callable[..., Any], world_size: int, folder: Path, *args: Any, timeout_s: float = 120) -> list:
+    """Call `function(*args)` in `world_size` fresh processes that form a gloo group.
+
+    Args:
+        function: of a module that can be imported; its results travel through files in `folder`, by torch.save.
+        world_size: processes.
+        folder: empty or the test's own.
+
+    Returns:
+        What `function` returned, in rank order.
+
+    Raises:
+        torch.multiprocessing.ProcessRaisedException: one of them failed, with its traceback.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "store").unlink(missing_ok=True)
+    multiprocessing.set_forkserver_preload(["xmtc.distributed.config"])  # imports PyTorch once for all of them
+    multiprocessing.start_processes(
+        _worker, (function, world_size, folder, args, timeout_s), nprocs=world_size, start_method="forkserver"
+    )
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(world_size)]
+
+
+def _worker(
+    rank: int, function: Callable[..., Any], world_size: int, folder: Path, args: tuple[Any, ...], timeout_s: float
+) -> None:
+    torch.set_num_threads(1)
+    init_process_group(
+        rank=rank,
+        world_size=world_size,
+        file_store=folder / "store",
+        timeout_s=timeout_s,
+        device=torch.device("cpu"),
+    )
+    try:
+        torch.save(function(*args), folder / f"rank{rank}.pt")
+    except BaseException:
+        traceback.print_exc()  # the parent shows the first failure only, often another rank's lost connection
+        raise
+    destroy_process_group()

@@ -1,0 +1,182 @@
+"""Hugging Face backbones: every family, windows, masks, bidirectional decoders, bad settings."""
+
+import pytest
+import torch
+from tiny import DECODERS, FAMILIES, VOCAB, tiny, whole_documents
+from transformers import AutoTokenizer
+
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.errors import ConfigError
+from xmtc.models.adapters import LoraConfig
+from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+
+
+def build(family: str, seed: int = 0, **settings):
+    torch.manual_seed(seed)
+    return HuggingFaceConfig(from_config=tiny(family), **settings).build(VOCAB)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_parameter_of_every_family_gets_a_gradient(family):
+    backbone = build(family, dropout=0.0)
+    batch = whole_documents([12, 7])
+    hidden_WUD = backbone(batch.input_ids_WU, batch.attention_mask_WU)
+    assert hidden_WUD.shape == (2, 12, backbone.width) == (2, 12, 32)
+    assert backbone.window == 64
+    assert len(backbone.layers()) == 3
+    hidden_WUD.square().sum().backward()
+    assert [n for n, p in backbone.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_and_its_ids_change_nothing(family):
+    backbone = build(family).eval()
+    alone, padded = whole_documents([7]), whole_documents([7, 12])
+    ids_WU = padded.input_ids_WU.clone()
+    ids_WU[0, :7] = alone.input_ids_WU[0]
+    ids_WU[0, 7:] = 9
+    with torch.no_grad():
+        expected = backbone(alone.input_ids_WU, alone.attention_mask_WU)[0]
+        got = backbone(ids_WU, padded.attention_mask_WU)[0, :7]
+    torch.testing.assert_close(got, expected, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", DECODERS)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_bidirectional_decoder_sees_the_next_token(family, attention):
+    ids_WU = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
+    mask_WU = torch.ones_like(ids_WU, dtype=torch.bool)
+    for bidirectional in (False, True):
+        backbone = build(family, bidirectional=bidirectional, attention=attention).eval()
+        with torch.no_grad():
+            first, second = backbone(ids_WU, mask_WU)[:, 2]
+        assert torch.equal(first, second) is not bidirectional
+
+
+@pytest.mark.parametrize("family", ["mistral", "bert"])
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=2, dropout=0.0)])
+def test_micro_groups_and_recomputation_change_no_gradient(family, lora):
+    batch = whole_documents([12, 7, 9, 12, 3])
+    gradients = []
+    for settings in (
+        {},
+        {"window_group": 2},
+        {"window_group": 2, "gradient_checkpointing": True},
+        {"gradient_checkpointing": True},
+    ):
+        backbone = build(family, dropout=0.0, lora=lora, **settings).train()
+        hidden_WUD = backbone(batch.input_ids_WU, batch.attention_mask_WU)
+        hidden_WUD[batch.attention_mask_WU].square().sum().backward()
+        gradients.append([p.grad for p in backbone.parameters() if p.requires_grad])
+    for other in gradients[1:]:
+        for got, expected in zip(other, gradients[0], strict=True):
+            torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_the_packaged_model_is_the_pretrained_one():
+    backbone = HuggingFaceConfig().build(30522).eval()
+    assert (backbone.width, backbone.window, len(backbone.layers())) == (384, 512, 7)
+    assert not any("pooler" in name for name, _ in backbone.named_parameters())
+    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
+    tokens = tokenizer(["renal insufficiency", "kidney failure", "a football match"], padding=True, return_tensors="pt")
+    mask_WU = tokens["attention_mask"].bool()
+    with torch.no_grad():
+        hidden_WUD = backbone(tokens["input_ids"], mask_WU)
+    means_WD = torch.nn.functional.normalize((hidden_WUD * mask_WU[..., None]).sum(1), dim=1)
+    similar, unlike = (means_WD[:1] @ means_WD[1:].T)[0]
+    assert similar > unlike + 0.4
+
+
+def test_windows_default_to_the_positions_up_to_a_cap():
+    long = HuggingFaceConfig(from_config=tiny("llama", max_position_embeddings=131072))
+    assert long.build(VOCAB).window == 4096
+    assert build("roberta").window == 64  # 66 rows, two of which no token ever has
+    with pytest.raises(ConfigError, match=r"model\.encoder\.window: 65 is more than the 64"):
+        build("bert", window=65)
+
+
+def test_dropout_is_overridden_everywhere():
+    backbone = build("bert", dropout=0.25)
+    assert {m.p for m in backbone.modules() if isinstance(m, torch.nn.Dropout)} == {0.25}
+
+
+def test_stored_weights_take_the_given_type():
+    backbone = build("llama", dtype="bfloat16", lora=LoraConfig())
+    types = {("lora" in n, p.dtype) for n, p in backbone.named_parameters()}
+    assert types == {(False, torch.bfloat16), (True, torch.float32)}
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_quantized_weights_train_through_adapters_after_an_evaluation_too(tmp_path, bidirectional):
+    pytest.importorskip("bitsandbytes")
+    shape = tiny("llama", hidden_size=128, intermediate_size=128)
+    HuggingFaceConfig(from_config=shape).build(VOCAB).model.save_pretrained(tmp_path)
+    settings = {"quantize": "nf4", "lora": LoraConfig(r=2, dropout=0.0), "bidirectional": bidirectional}
+    backbone = HuggingFaceConfig(name=str(tmp_path), **settings).build(VOCAB).train()
+    adapters = {n: p for n, p in backbone.named_parameters() if p.requires_grad}
+    assert adapters
+    assert all("lora_" in name for name in adapters)
+    torch.manual_seed(0)
+    for parameter in adapters.values():
+        torch.nn.init.normal_(parameter, std=0.1)
+    batch = whole_documents([12, 7])
+    gradients = []
+    for _ in range(2):
+        hidden_WUD = backbone(batch.input_ids_WU, batch.attention_mask_WU)
+        gradients.append(torch.autograd.grad(hidden_WUD.float().square().sum(), adapters.values()))
+        with torch.no_grad():
+            backbone.eval()(batch.input_ids_WU, batch.attention_mask_WU)
+        backbone.train()
+    for before, after in zip(*gradients, strict=True):
+        torch.testing.assert_close(after, before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "no-such/model"}, r"cannot load 'no-such/model'.*hf download no-such/model"),
+        ({"from_config": {"model_type": "no_such_family"}}, r"from_config: .*no_such_family"),
+        ({"from_config": {"model_type": "t5"}}, "t5 is an encoder-decoder"),
+        ({"from_config": tiny("bert", vocab_size=50)}, "tokenizer has 100 token ids and the backbone .* only 50"),
+    ],
+)
+def test_what_cannot_be_loaded_says_how_to_mend_it(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        HuggingFaceConfig(**settings).build(VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"quantize": "nf4"}, "needs `lora`"),
+        ({"quantize": "nf4", "lora": LoraConfig(), "from_config": tiny("llama")}, "needs pretrained weights"),
+        ({"from_config": {"hidden_size": 8}}, "needs a `model_type`"),
+        ({"attention": "flash_attention_2"}, "needs `dtype: bfloat16`"),
+    ],
+)
+def test_impossible_combinations_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        HuggingFaceConfig(**settings)
+
+
+def test_recomputed_micro_groups_keep_almost_nothing_of_a_long_document():
+    batch = whole_documents([48] * 12)
+
+    def kept_bytes(**settings) -> int:
+        backbone = build("llama", lora=LoraConfig(r=2), **settings).train()
+        fixed = {p.untyped_storage().data_ptr() for p in backbone.parameters()}
+        kept = {}
+
+        def keep(tensor):
+            if tensor.untyped_storage().data_ptr() not in fixed:
+                kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            hidden_WUD = backbone(batch.input_ids_WU, batch.attention_mask_WU)
+        assert hidden_WUD.requires_grad
+        return sum(kept.values())
+
+    plain = kept_bytes()
+    assert kept_bytes(gradient_checkpointing=True) < plain / 5
+    assert kept_bytes(gradient_checkpointing=True, window_group=2) < plain / 20

@@ -1,0 +1,87 @@
+import pytest
+import torch
+from tiny import VOCAB, tiny, whole_documents
+
+from xmtc.errors import ConfigError
+from xmtc.models.classifier import ModelConfig
+from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
+from xmtc.models.heads import FlatConfig
+from xmtc.models.poolings import FirstPoolingConfig
+
+BERT = HuggingFaceConfig(from_config=tiny("bert"))
+VARIANTS = ("cls_max", "cls_attention", "all_max_attention")
+
+
+def built(config):
+    torch.manual_seed(0)
+    return config.build(VOCAB).eval()
+
+
+def hidden_states(encoder, batch):
+    mask = batch.attention_mask_WU
+    output = encoder.base.model(input_ids=batch.input_ids_WU, attention_mask=mask.long(), output_hidden_states=True)
+    return output.hidden_states
+
+
+@pytest.fixture
+def batch():
+    return whole_documents([9, 4])
+
+
+def test_variants_follow_their_definitions(batch):
+    encoders = {v: built(MaxPoolConfig(base=BERT, variant=v, last_layers=2)) for v in VARIANTS}
+    states = hidden_states(encoders["cls_max"], batch)
+    pooled = torch.stack(states[-2:]).amax(0)
+    hidden = {v: e(batch.input_ids_WU, batch.attention_mask_WU) for v, e in encoders.items()}
+    torch.testing.assert_close(hidden["cls_max"][:, 0], pooled[:, 0])
+    torch.testing.assert_close(hidden["cls_max"][:, 1:], states[-1][:, 1:])
+    torch.testing.assert_close(hidden["cls_attention"], states[-1])  # the attention starts at 0
+    torch.testing.assert_close(hidden["all_max_attention"], pooled)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_padding_changes_nothing_and_everything_learns(variant, batch):
+    encoder = built(MaxPoolConfig(base=BERT, variant=variant, last_layers=2))
+    if encoder.attention is not None:
+        torch.nn.init.normal_(encoder.attention.out_proj.weight)
+    hidden = encoder(batch.input_ids_WU, batch.attention_mask_WU)
+    alone = encoder(batch.input_ids_WU[1:, :4], batch.attention_mask_WU[1:, :4])
+    torch.testing.assert_close(hidden[1:, :4], alone)
+    (hidden[:, 0] * torch.randn(2, encoder.width)).sum().backward()
+    ours = [] if encoder.attention is None else list(encoder.attention.parameters())
+    assert all(p.grad is not None for p in ours)
+    assert encoder.base.transformer.embeddings.word_embeddings.weight.grad.any()
+
+
+def test_a_window_of_only_padding_stays_finite():
+    batch = whole_documents([5, 0])
+    for config in (MaxPoolConfig(base=BERT, last_layers=2), LayerMixConfig(base=BERT, last_layers=2)):
+        assert built(config)(batch.input_ids_WU, batch.attention_mask_WU).isfinite().all()
+
+
+def test_layer_mix_starts_at_the_mean_and_learns(batch):
+    encoder = built(LayerMixConfig(base=BERT, last_layers=2))
+    hidden = encoder(batch.input_ids_WU, batch.attention_mask_WU)
+    torch.testing.assert_close(hidden, torch.stack(hidden_states(encoder, batch)[-2:]).mean(0))
+    (hidden * torch.randn(hidden.shape)).sum().backward()
+    assert encoder.mix.weights_K.grad.any()
+
+
+@pytest.mark.parametrize("encoder", [MaxPoolConfig(base=BERT, last_layers=2), LayerMixConfig(base=BERT, last_layers=2)])
+def test_own_parameters_are_the_top_layer(encoder, batch):
+    head = FlatConfig(pooling=FirstPoolingConfig())
+    classifier = ModelConfig(encoder=encoder, head=head, overlap=2).build(VOCAB, labels=3)
+    assert classifier(batch).shape == (2, 3)
+    top = f"encoder.{len(classifier.encoder.layers()) - 1}"
+    own = {id(p) for n, p in classifier.encoder.named_parameters() if not n.startswith("base.")}
+    assert {id(p) for p in classifier.parameter_groups()[top]} == own
+
+
+def test_refusals():
+    with pytest.raises(ConfigError, match="last_layers: 5"):
+        MaxPoolConfig(base=BERT, last_layers=5).build(VOCAB)
+    with pytest.raises(ConfigError, match="heads: 5"):
+        MaxPoolConfig(base=BERT, last_layers=2, heads=5).build(VOCAB)
+    with pytest.raises(ValueError, match="window_group"):
+        LayerMixConfig(base=HuggingFaceConfig(window_group=2))

@@ -1,0 +1,89 @@
+import pytest
+import torch
+
+from xmtc.errors import ConfigError
+from xmtc.models.poolings import (
+    AttentionPoolingConfig,
+    FirstPoolingConfig,
+    LastPoolingConfig,
+    MaxPoolingConfig,
+    MeanPoolingConfig,
+)
+
+CONFIGS = [
+    FirstPoolingConfig(),
+    LastPoolingConfig(),
+    MeanPoolingConfig(),
+    MaxPoolingConfig(),
+    AttentionPoolingConfig(),
+    AttentionPoolingConfig(heads=2, normaliser="sparsemax"),
+    AttentionPoolingConfig(heads=4, normaliser="entmax15"),
+]
+LENGTHS = (5, 1, 3, 0)
+
+
+def build(config):
+    torch.manual_seed(0)
+    pooling = config.build(8)
+    for parameter in pooling.parameters():
+        torch.nn.init.normal_(parameter)
+    return pooling
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    hidden = torch.randn(4, 5, 8, generator=generator, requires_grad=True)
+    return hidden, torch.arange(5) < torch.tensor(LENGTHS).unsqueeze(1)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_padding_changes_nothing(config, batch):
+    hidden, mask = batch
+    pooling = build(config)
+    pooled = pooling(hidden, mask)
+    assert pooled.shape == (4, pooling.width)
+    for row, length in enumerate(LENGTHS[:3]):
+        alone = pooling(hidden[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(pooled[row : row + 1], alone)
+    assert (pooled[3] == 0).all()
+    pooled.sum().backward()
+    assert hidden.grad is not None
+    assert hidden.grad[~mask].abs().max() == 0
+    assert hidden.grad[mask].abs().sum() > 0
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_weights_are_shares_of_unpadded_tokens(config, batch):
+    hidden, mask = batch
+    weights = build(config).weights(hidden, mask)
+    torch.testing.assert_close(weights.sum(1), torch.tensor([1.0, 1.0, 1.0, 0.0]))
+    assert (weights >= 0).all()
+    assert (weights[~mask] == 0).all()
+
+
+def test_each_pooling_is_what_its_name_says(batch):
+    hidden, mask = batch
+    torch.testing.assert_close(build(FirstPoolingConfig())(hidden, mask)[:3], hidden[:3, 0])
+    torch.testing.assert_close(build(LastPoolingConfig())(hidden, mask)[2], hidden[2, 2])
+    torch.testing.assert_close(build(MeanPoolingConfig())(hidden, mask)[2], hidden[2, :3].mean(0))
+    torch.testing.assert_close(build(MaxPoolingConfig())(hidden, mask)[2], hidden[2, :3].amax(0))
+    attention = AttentionPoolingConfig(heads=2).build(8)  # fresh queries are 0, which is the mean
+    torch.testing.assert_close(attention(hidden, mask)[2], hidden[2, :3].mean(0))
+
+
+def test_pooled_is_the_weighted_sum(batch):
+    hidden, mask = batch
+    pooling = build(AttentionPoolingConfig(normaliser="sparsemax"))
+    torch.testing.assert_close(pooling(hidden, mask), torch.einsum("bt,btd->bd", pooling.weights(hidden, mask), hidden))
+
+
+def test_half_precision_hidden_states(batch):
+    hidden, mask = batch
+    for config in CONFIGS:
+        assert build(config)(hidden.bfloat16(), mask).isfinite().all()
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ConfigError, match=r"pooling\.heads: 3"):
+        AttentionPoolingConfig(heads=3).build(8)

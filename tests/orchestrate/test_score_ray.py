@@ -1,0 +1,65 @@
+"""The Ray engine writes what the local one writes, and loses nothing when an actor is killed."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine's tests have the model and the rows
+
+from test_batch import FP32, contents, read_output, score, write_rows
+from test_predictor import export
+
+from xmtc.orchestrate.score import run_on_ray
+from xmtc.score.command import make_job
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return export(tmp_path_factory.mktemp("run") / "model")
+
+
+def score_on_ray(model, source, output):
+    job = make_job(model, [str(source)], output, FP32)
+    return run_on_ray(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+
+
+@pytest.mark.faults
+def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(model, tmp_path):
+    write_rows(tmp_path / "in" / "a.jsonl", 60)
+    write_rows(tmp_path / "in" / "b.jsonl", 18)
+    manifest = score(model, tmp_path / "in", tmp_path / "local")
+    killer = threading.Thread(target=kill_an_actor, args=(tmp_path / "ray",), daemon=True)
+    killer.start()
+    assert score_on_ray(model, tmp_path / "in", tmp_path / "ray") == manifest
+    killer.join(timeout=1)
+    assert not killer.is_alive(), "no actor was killed"
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    assert read_output(tmp_path / "ray").num_rows == 78
+    assert json.loads((tmp_path / "ray" / "manifest.json").read_text()) == manifest
+    assert pq.read_table(tmp_path / "ray" / "rejected.parquet").num_rows == 0
+    assert not ray.is_initialized()
+
+
+def kill_an_actor(output):
+    """Kill -9 this process's own scoring actor when it has published a few blocks."""
+    while len(list(output.glob("part-*"))) < 3:
+        time.sleep(0.01)
+    for process in psutil.Process().children(recursive=True):
+        if "_Scorer" in " ".join(process.cmdline()) or "_Scorer" in process.name():
+            os.kill(process.pid, signal.SIGKILL)
+            return
+    raise AssertionError([process.cmdline()[:1] for process in psutil.Process().children(recursive=True)])

@@ -1,0 +1,257 @@
+"""Batch scoring: what is written, exactly once whatever happens, and what is refused."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from test_predictor import LABELS, TEXTS, export
+
+import xmtc
+from xmtc.data.progress import Silent
+from xmtc.errors import CheckpointError, ConfigError, DataError
+from xmtc.models.heads import FlatConfig
+from xmtc.score.batch import BlockScorer
+from xmtc.score.command import make_job, parse_threshold, read_labels, use_bfloat16
+from xmtc.score.inputs import find_files, read_blocks, text_columns
+from xmtc.score.job import Settings
+from xmtc.score.local import score_local
+
+COLUMNS = text_columns(["text"], "id")
+FP32 = Settings(top_k=5, bfloat16=False, block_rows=3, columns=COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return export(tmp_path_factory.mktemp("run") / "model")
+
+
+@pytest.fixture
+def source(tmp_path):
+    write_rows(tmp_path / "in" / "a.jsonl", 10)
+    table = pa.table({"id": [f"p{i}" for i in range(7)], "text": [TEXTS[i % 4] for i in range(7)]})
+    pq.write_table(table, tmp_path / "in" / "b.parquet")
+    return tmp_path / "in"
+
+
+def write_rows(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"id": f"d{i}", "text": TEXTS[i % 4]}) + "\n" for i in range(rows)))
+    return path
+
+
+def score(model, source, output, settings=FP32, **options):
+    job = make_job(model, [str(source)], output, settings)
+    return score_local(job, Silent(), device="cpu", **options)
+
+
+def read_output(output):
+    manifest = json.loads((output / "manifest.json").read_text())
+    return pa.concat_tables([pq.read_table(output / part["path"]) for part in manifest["parts"]])
+
+
+def contents(output):
+    return {path.name: path.read_bytes() for path in output.glob("*.parquet")}
+
+
+def test_scores_are_the_models_own(model, source, tmp_path):
+    manifest = score(model, source, tmp_path / "out")
+    rows = read_output(tmp_path / "out").to_pylist()
+    assert [row["doc_id"] for row in rows] == [f"d{i}" for i in range(10)] + [f"p{i}" for i in range(7)]
+    assert (manifest["documents"], manifest["rejected"], len(manifest["parts"])) == (17, 0, 4 + 3)
+    expected = xmtc.Model.from_pretrained(model, device="cpu").predict(TEXTS, top_k=5)
+    for row in rows:
+        predictions = expected[int(row["doc_id"][1:]) % 4]
+        assert row["labels"] == [p.label for p in predictions]
+        np.testing.assert_allclose(row["scores"], [p.score for p in predictions], atol=1e-5)
+
+
+def test_workers_change_no_byte(model, source, tmp_path):
+    settings = Settings(top_k=5, block_rows=6, tokens_per_batch=60, columns=COLUMNS)
+    for workers in (1, 3):
+        score(model, source, tmp_path / str(workers), settings, workers=workers)
+    assert contents(tmp_path / "1") == contents(tmp_path / "3")
+
+
+def test_filters(model, source, tmp_path):
+    score(model, source, tmp_path / "all", Settings(top_k=LABELS, bfloat16=False, columns=COLUMNS))
+    everything = read_output(tmp_path / "all").to_pylist()
+    for name, settings, least in (
+        ("tuned", {"threshold": "tuned"}, 0.4),
+        ("x", {"threshold": 0.7}, 0.7),
+        ("min", {"min_score": 0.8, "threshold": 0.7}, 0.8),
+    ):
+        score(model, source, tmp_path / name, Settings(top_k=LABELS, bfloat16=False, columns=COLUMNS, **settings))
+        for row, whole in zip(read_output(tmp_path / name).to_pylist(), everything, strict=True):
+            assert row["scores"] == [s for s in whole["scores"] if s >= np.float32(least)]
+    some = Settings(top_k=LABELS, bfloat16=False, labels=("L03", "L17"), columns=COLUMNS)
+    score(model, source, tmp_path / "some", some)
+    for row, whole in zip(read_output(tmp_path / "some").to_pylist(), everything, strict=True):
+        assert row["labels"] == [label for label in whole["labels"] if label in ("L03", "L17")]
+
+
+def test_evidence_is_the_predictors(model, source, tmp_path):
+    score(model, source, tmp_path / "out", Settings(top_k=3, bfloat16=False, evidence=True, columns=COLUMNS))
+    expected = xmtc.Model.from_pretrained(model, device="cpu").predict(TEXTS, top_k=3, evidence=True)
+    for row in read_output(tmp_path / "out").to_pylist():
+        for words, prediction in zip(row["evidence"], expected[int(row["doc_id"][1:]) % 4], strict=True):
+            assert [word["text"] for word in words] == [word.text for word in prediction.evidence]
+            contributions = [word.contribution for word in prediction.evidence]
+            np.testing.assert_allclose([word["contribution"] for word in words], contributions, atol=1e-4)
+
+
+def test_an_interrupted_job_goes_on_and_damage_is_mended(model, source, tmp_path):
+    output = tmp_path / "out"
+    score(model, source, output)
+    whole = contents(output)
+    manifest = (output / "manifest.json").read_text()
+    (output / "part-00000-00001.parquet").write_bytes(b"cut short")
+    (output / "part-00001-00002.parquet").unlink()
+    score(model, source, output)
+    assert contents(output) == whole
+    assert (output / "manifest.json").read_text() == manifest
+
+
+def test_a_finished_job_is_left_alone(model, source, tmp_path):
+    score(model, source, tmp_path / "out")
+    before = (tmp_path / "out" / "part-00000-00000.parquet").stat().st_mtime_ns
+    score(model, source, tmp_path / "out")
+    assert (tmp_path / "out" / "part-00000-00000.parquet").stat().st_mtime_ns == before
+
+
+def test_another_job_is_refused_unless_it_may_overwrite(model, source, tmp_path):
+    output = tmp_path / "out"
+    score(model, source, output)
+    with pytest.raises(DataError, match=r"another job \(top_k changed\)"):
+        score(model, source, output, Settings(top_k=4, bfloat16=False, block_rows=3, columns=COLUMNS))
+    write_rows(source / "a.jsonl", 4)
+    with pytest.raises(DataError, match=r"another job \(input changed\)"):
+        score(model, source, output)
+    assert score(model, source, output, overwrite=True)["documents"] == 11
+    assert len(list(output.glob("part-*"))) == 2 + 3
+    torch.manual_seed(1)
+    other = export(tmp_path / "other", FlatConfig())
+    with pytest.raises(DataError, match=r"another job \(model changed\)"):
+        score(other, source, output)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with pytest.raises(DataError, match="no scoring job"):
+        score(model, source, tmp_path / "full", overwrite=True)
+
+
+def test_bad_rows_are_listed_counted_and_limited(model, tmp_path):
+    lines = ['{"id": "a", "text": "kidney"}', "nonsense", '{"id": "b", "text": ""}', '{"id": "c", "text": "\\u200b"}']
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=r"bad rows, more than --max-rejected 1; the first is .*in\.jsonl:2: malformed"):
+        score(model, tmp_path / "in.jsonl", tmp_path / "out", max_rejected=1)
+    manifest = score(model, tmp_path / "in.jsonl", tmp_path / "out", max_rejected=3)
+    rejected = pq.read_table(tmp_path / "out" / "rejected.parquet").to_pylist()
+    assert (manifest["documents"], manifest["rejected"], len(rejected)) == (1, 3, 3)
+    assert {"no text in 'text'", "the text has no token: leave it out"} <= {row["reason"] for row in rejected}
+    (tmp_path / "bad.jsonl").write_text('{"body": "x"}\n')
+    with pytest.raises(DataError, match=r"every row is bad.*no column 'id'"):
+        score(model, tmp_path / "bad.jsonl", tmp_path / "bad")
+
+
+def test_inputs_by_glob_folder_address_and_kind(tmp_path):
+    write_rows(tmp_path / "x" / "a.jsonl", 2)
+    write_rows(tmp_path / "y" / "a.jsonl", 3)
+    (tmp_path / "x" / "b.tsv").write_text("text\tn\nfish\t1\nlaw\t2\n")
+    (tmp_path / "x" / "notes.txt").write_text("not scored")
+    files = find_files([str(tmp_path / "*" / "*.jsonl"), str(tmp_path / "x"), (tmp_path / "x" / "b.tsv").as_uri()])
+    assert [file.kind for file in files] == ["jsonl", "csv", "jsonl"]
+    assert len({file.name for file in files}) == 3
+    rows = [read_blocks(i, file, text_columns(["text"], None), 2) for i, file in enumerate(files)]
+    ids = [doc_id for blocks in rows for block in blocks for doc_id in block.doc_ids]
+    assert len(ids) == len(set(ids)) == 7
+    for given, message in (
+        ("s3://bucket/a.jsonl", "s3:// is not read directly"),
+        (str(tmp_path / "nothing*"), "nothing matches"),
+        (str(tmp_path / "x" / "notes.txt"), "unknown kind of file"),
+    ):
+        with pytest.raises(DataError, match=message):
+            find_files([given])
+
+
+def test_bad_options_are_named(model, source, tmp_path):
+    for value in ("high", "1.5"):
+        with pytest.raises(ConfigError, match=f"--threshold {value}"):
+            parse_threshold(value)
+    with pytest.raises(ConfigError, match="--precision half"):
+        use_bfloat16("half", "cpu")
+    (tmp_path / "labels.txt").write_text("L01\n\nL99\n")
+    labels = read_labels(tmp_path / "labels.txt")
+    with pytest.raises(DataError, match="no label 'L99'"):
+        score(model, source, tmp_path / "out", Settings(labels=labels, columns=COLUMNS))
+    with pytest.raises(CheckpointError, match=r"config\.json: missing"):
+        make_job(tmp_path, [str(source)], tmp_path / "o", FP32)
+    flat = xmtc.models.export.load_model(export(tmp_path / "flat", FlatConfig(), "single_label"))
+    for settings, message in (
+        (Settings(evidence=True), "label_attention head"),
+        (Settings(labels=("L01",)), "left out"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            BlockScorer(flat, settings, torch.device("cpu"), 1)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import xmtc.score.local
+from xmtc.score.command import make_job
+from xmtc.score.inputs import text_columns
+from xmtc.score.job import Settings
+from xmtc.data.progress import Silent
+settings = Settings(top_k=5, bfloat16=False, block_rows=3, columns=text_columns(["text"], "id"))
+job = make_job(Path(sys.argv[1]), [sys.argv[2]], Path(sys.argv[3]), settings)
+print("ready", flush=True)
+xmtc.score.local.score_local(job, Silent(), device="cpu", workers=1)
+"""
+
+
+def kill_and_restart(model, tmp_path, kills, rows):
+    source, output = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "out"
+    score(model, source, tmp_path / "expected")
+    random_ = random.Random(kills)
+    command = [sys.executable, "-c", KILLED, str(model), str(source), str(output)]
+    killed = 0
+    while killed < kills:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        began = len(list(output.glob("part-*")))
+        while process.poll() is None and len(list(output.glob("part-*"))) < began + 2:
+            time.sleep(0.002)
+        time.sleep(random_.random() * 0.02)
+        if process.poll() is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        killed += 1
+        assert not (output / "manifest.json").exists()
+    score(model, source, output)
+    assert killed == kills
+    ids = Counter(read_output(output)["doc_id"].to_pylist())
+    assert ids == Counter(f"d{i}" for i in range(rows))
+    assert contents(output) == contents(tmp_path / "expected")
+    assert not list(output.glob(".*tmp"))
+
+
+def test_killed_at_random_moments_every_document_is_there_once(model, tmp_path):
+    kill_and_restart(model, tmp_path, kills=3, rows=400)
+
+
+@pytest.mark.faults
+def test_killed_twenty_times(model, tmp_path):
+    kill_and_restart(model, tmp_path, kills=20, rows=3000)

@@ -1,0 +1,350 @@
+"""The command line as a user meets it: bad input of every kind ends with words that help, and with no traceback."""
+
+import gzip
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import tiny_runs
+from xmtc.cli import main
+from xmtc.config.load import load_config
+from xmtc.config.schema import RunConfig
+from xmtc.orchestrate import pipeline
+
+COMMANDS = ("prepare", "mig", "train", "evaluate", "report", "predict", "status", "doctor")
+
+
+class Outcome:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def xmtc(monkeypatch, capsys):
+    """Run a command in this process, as the shell would."""
+    monkeypatch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
+    monkeypatch.setenv("COLUMNS", "400")
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["xmtc", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def tiny(tmp_path) -> Path:
+    torch.set_num_threads(1)
+    return tiny_runs.write_config(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """The configuration of a finished run."""
+    torch.set_num_threads(1)
+    config = tiny_runs.write_config(tmp_path_factory.mktemp("cli"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
+        pipeline.train_run(tiny_runs.load(config))
+    return config
+
+
+def left_over(folder: Path) -> list[str]:
+    """What looks unfinished anywhere beneath a folder."""
+    return [p.name for p in folder.rglob("*") if re.search(r"\.tmp$|unfinished|\.partial$|\.writing", p.name)]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help(xmtc, command):
+    outcome = xmtc(*command.split(), "--help")
+    assert outcome.code == 0
+    assert "Usage:" in outcome.out
+    for name in COMMANDS if not command else ():
+        assert name in outcome.out
+
+
+def test_unknown_commands_and_options(xmtc):
+    assert xmtc("trian").code == 2
+    outcome = xmtc("train", "--fast", "x.yaml")
+    assert outcome.code == 2
+    assert "--fast" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["finetune.bach_size=3"], r"finetune\.bach_size: unknown key; did you mean 'batch_size'\?"),
+        (["finetun.batch_size=3"], r"finetun: unknown key; did you mean 'finetune'\?"),
+        (["finetune.batch_size=many"], r"finetune\.batch_size: 'many': must be a whole number, at least 1"),
+        (["finetune.batch_size=0"], r"finetune\.batch_size: 0: must be"),
+        (["finetune.batch_size"], r"'finetune\.batch_size': an override is written key=value"),
+        (["data.source.kind=jsnol"], r"data\.source\.kind: 'jsnol': unknown kind; did you mean 'jsonl'\?"),
+        (["model.encoder.kind=hugging_fase"], r"did you mean 'hugging_face'\?"),
+        (["plant.loss.kind=listnet", "plant.enabled=maybe"], r"plant\.enabled: 'maybe': must be true or false"),
+    ],
+)
+def test_wrong_configuration(xmtc, tiny, overrides, words):
+    outcome = xmtc("train", tiny, *overrides)
+    assert outcome.code == 1
+    assert re.search(words, outcome.err), outcome.err
+    assert outcome.err.startswith("ConfigError:")
+    assert not (tiny.parent / "runs").exists()
+
+
+def test_wrong_keys_in_the_file_come_with_their_line(xmtc, tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text("name: bad\nfinetune:\n  bach_size: 3\n")
+    outcome = xmtc("train", path)
+    assert outcome.code == 1
+    assert f"{path}:3: finetune.bach_size: unknown key" in outcome.err
+    assert "data: missing" in outcome.err
+    path.write_text("name: [bad\n")
+    assert f"{path}" in xmtc("train", path).err
+    assert "absent.yaml" in xmtc("train", tmp_path / "absent.yaml").err
+
+
+def test_the_printed_configuration_loads_again(xmtc, tiny):
+    outcome = xmtc("train", tiny, "finetune.batch_size=7", "--print-config")
+    assert outcome.code == 0
+    path = tiny.with_name("printed.yaml")
+    path.write_text(outcome.out)
+    assert load_config(RunConfig, path, []) == load_config(RunConfig, tiny, ["finetune.batch_size=7"])
+    assert not (tiny.parent / "runs").exists()
+
+
+def bad_source(folder: Path, what: str) -> list[str]:
+    """Break the training file of a tiny corpus; returns overrides."""
+    path = folder / "train.jsonl"
+    lines = path.read_text().splitlines()
+    if what == "missing":
+        path.unlink()
+    elif what == "empty":
+        path.write_text("")
+    elif what == "truncated":
+        whole = gzip.compress(path.read_bytes())
+        (folder / "train.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+        return [f"data.source.files.train={folder / 'train.jsonl.gz'}"]
+    elif what == "malformed":
+        lines[6] = lines[6][:-5]
+    elif what == "no text":
+        lines[6] = json.dumps({"id": "x", "labels": ["law"]})
+    elif what == "no labels":
+        lines[6] = json.dumps({"id": "x", "text": "words", "labels": []})
+    elif what == "unlabelled":
+        lines = [json.dumps(json.loads(line) | {"labels": []}) for line in lines]
+        path.write_text("\n".join(lines))
+        return ["data.on_bad_row=skip"]
+    elif what == "unknown label":
+        (folder / "labels.jsonl").write_text(json.dumps({"label": "law", "name": "Law"}) + "\n")
+        return [f"data.source.labels={{path: {folder / 'labels.jsonl'}}}"]
+    if what not in ("missing", "empty"):
+        path.write_text("\n".join(lines) + "\n")
+    return []
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("missing", r"train\.jsonl: no such file"),
+        ("empty", r"train\.jsonl: the file is empty"),
+        ("truncated", r"train\.jsonl\.gz: .*cut short"),
+        ("malformed", r"train\.jsonl:7: malformed JSON: .*; mend the row, or set data\.on_bad_row: skip"),
+        ("no text", r"train\.jsonl:7: no column 'text'"),
+        ("no labels", r"train\.jsonl:7: no labels"),
+        ("unlabelled", r"no training documents|no label"),
+        ("unknown label", r"label '\w+' is not in the label file \(closed: false admits it\)"),
+    ],
+)
+def test_wrong_sources(xmtc, tiny, what, words):
+    overrides = bad_source(tiny.parent, what)
+    outcome = xmtc("train", tiny, *overrides)
+    assert outcome.code == 1
+    assert outcome.err.splitlines()[-1].startswith("DataError:"), outcome.err
+    assert re.search(words, outcome.err), outcome.err
+    assert not (tiny.parent / "corpus").exists()
+    assert left_over(tiny.parent) == []
+    assert re.search(r"prepare +failed in 0:\d\d: DataError", xmtc("status", tiny.parent / "runs" / "tiny").out)
+
+
+def test_skipped_rows_are_counted_and_the_user_is_told(xmtc, tiny):
+    bad_source(tiny.parent, "malformed")
+    bad_source(tiny.parent, "no labels")
+    lines = (tiny.parent / "train.jsonl").read_text().splitlines()
+    lines[9] = "{"
+    (tiny.parent / "train.jsonl").write_text("\n".join(lines) + "\n")
+    outcome = xmtc("prepare", tiny, "data.on_bad_row=skip")
+    assert outcome.code == 0
+    assert "corpus: train 58 documents, dev 16 documents, test 16 documents" in outcome.err
+    assert "corpus: rejected 2" in outcome.err
+    again = xmtc("prepare", tiny, "data.on_bad_row=skip")
+    assert "is up to date: reused" in again.err
+
+
+def test_too_few_documents_for_any_token(xmtc, tiny):
+    outcome = xmtc("train", tiny, "mig.min_documents=1000")
+    assert outcome.code == 1
+    assert "DataError: no token could be ranked for any label" in outcome.err
+    assert not (tiny.parent / "runs" / "tiny" / "mig" / "ranking.safetensors").exists()
+
+
+def test_status(xmtc, trained, tmp_path):
+    outcome = xmtc("status", trained.parent / "runs" / "tiny")
+    assert outcome.code == 0
+    for stage in pipeline.STAGES:
+        assert re.search(rf"{stage} +done in \d+:\d\d", outcome.out), outcome.out
+    assert "last checkpoint:" in outcome.out
+    outcome = xmtc("status", tmp_path)
+    assert outcome.code == 1
+    assert f"DataError: {tmp_path}: no run there" in outcome.err
+
+
+def test_predict(xmtc, trained):
+    model = trained.parent / "runs" / "tiny" / "model"
+    outcome = xmtc("predict", model, "--text", "lawery of lawing", "-t", "fishing", "--top-k", 2)
+    rows = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [row["text"] for row in rows] == [0, 1]
+    assert all(len(row["labels"]) == 2 for row in rows)
+    outcome = xmtc("predict", model)
+    assert outcome.code == 2
+    assert "give --text or --input" in outcome.err
+    assert xmtc("predict", model, "--input", "absent.txt").code == 2
+    outcome = xmtc("predict", model, "--text", " ")
+    assert outcome.code == 1
+    assert "text 0 has no token" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "words"),
+    [
+        ("config.json", None, r"config\.json"),
+        ("config.json", b"{", r"config\.json"),
+        ("head.safetensors", None, r"head\.safetensors"),
+        ("head.safetensors", b"short", r"head\.safetensors"),
+        ("labels.arrow", b"short", r"labels\.arrow"),
+        ("tokenizer/tokenizer.json", None, r"tokenizer\.json"),
+        ("thresholds.json", b"[]", r"thresholds\.json"),
+    ],
+)
+def test_damaged_models(xmtc, trained, tmp_path, file, damage, words):
+    model = shutil.copytree(trained.parent / "runs" / "tiny" / "model", tmp_path / "model")
+    if damage is None:
+        (model / file).unlink()
+    else:
+        (model / file).write_bytes(damage)
+    outcome = xmtc("predict", model, "--text", "law")
+    assert outcome.code == 1
+    assert re.search(words, outcome.err), outcome.err
+    assert str(model) in outcome.err
+
+
+def test_a_model_directory_that_is_none(xmtc, tmp_path):
+    for path in (tmp_path, tmp_path / "absent"):
+        outcome = xmtc("predict", path, "--text", "law")
+        assert outcome.code == 1
+        assert str(path) in outcome.err
+
+
+def test_evaluate_and_report_of_runs(xmtc, trained, tmp_path):
+    run = trained.parent / "runs" / "tiny"
+    assert xmtc("evaluate", run).code == 0
+    output = tmp_path / "both.html"
+    other = shutil.copytree(run, tmp_path / "other")
+    assert xmtc("report", run, other, "-o", output).code == 0
+    assert output.stat().st_size > 10_000
+    assert xmtc("evaluate").code == 2
+    assert xmtc("evaluate", "--predictions", run / "eval" / "test" / "predictions.parquet").code == 2
+    for command in ("evaluate", "report"):
+        outcome = xmtc(command, tmp_path)
+        assert outcome.code == 1
+        assert str(tmp_path) in outcome.err
+
+
+def test_mig_shows_labels(xmtc, trained):
+    outcome = xmtc("mig", trained, "--show", "fish", "--top", 5)
+    assert outcome.code == 0
+    assert "fish" in outcome.out
+    outcome = xmtc("mig", trained, "--show", "fihs")
+    assert outcome.code == 1
+    assert "fihs" in outcome.err
+
+
+def test_a_damaged_corpus_stops_training(xmtc, tiny):
+    assert xmtc("prepare", tiny).code == 0
+    shard = tiny.parent / "corpus" / "train" / "00000.arrow"
+    shard.write_bytes(shard.read_bytes()[:-100])
+    outcome = xmtc("train", tiny)
+    assert outcome.code == 1
+    assert re.search(r"DataError: .*00000\.arrow: \d+ bytes in place of \d+; delete", outcome.err), outcome.err
+
+
+INTERRUPTIONS = {
+    "prepare": "xmtc.data.prepare.make_shard",
+    "mig": "xmtc.mig.stage.rank_tokens",
+    "plant": "xmtc.orchestrate.stages.plant_classifier",
+    "evaluate": "xmtc.orchestrate.stages.export_model",
+    "report": "xmtc.orchestrate.pipeline.report_runs",
+}
+
+
+def test_ctrl_c_in_every_stage_then_the_same_command_goes_on(xmtc, tiny, trained, monkeypatch):
+    run = tiny.parent / "runs" / "tiny"
+    for stage, place in INTERRUPTIONS.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(place, lambda *_, **__: signal.raise_signal(signal.SIGINT))
+            outcome = xmtc("train", tiny)
+        assert outcome.code == 130, outcome.err
+        assert outcome.err.splitlines()[-1] == "interrupted: run the same command again to go on"
+        assert left_over(tiny.parent) == []
+        assert re.search(rf"{stage} +failed in \d:\d\d: interrupted", xmtc("status", run).out)
+        done = [name for name in pipeline.STAGES if re.search(rf"{name} +done", xmtc("status", run).out)]
+        assert done == list(pipeline.STAGES[: pipeline.STAGES.index(stage)])
+    assert xmtc("train", tiny).code == 0
+    expected = trained.parent / "runs" / "tiny"
+    for stage in ("plant", "finetune"):
+        assert tiny_runs.losses(run, stage) == tiny_runs.losses(expected, stage)
+    ours, theirs = (json.loads((root / "eval/test/metrics.json").read_text()) for root in (run, expected))
+    assert ours["ci95"]["ndcg@5"] == theirs["ci95"]["ndcg@5"]
+    assert ours["bins"] == theirs["bins"]
+
+
+def test_ctrl_c_from_outside(tiny):
+    """A real signal to a real process in the middle of stage 1, and a run that then says where it stopped."""
+    tree = yaml.safe_load(tiny.read_text())
+    tree["plant"] |= {"epochs": 1000, "patience": 0}
+    tiny.write_text(yaml.safe_dump(tree))
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from xmtc.cli import main; main()", "train", str(tiny)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    log = tiny.parent / "runs" / "tiny" / "metrics.jsonl"
+    try:
+        while process.poll() is None and not (log.exists() and log.read_text().count("\n") > 6):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    stopped = re.search(r"^interrupted: plant stopped after step (\d+), checkpoint written$", err, re.MULTILINE)
+    assert stopped, err
+    assert "Traceback" not in err
+    assert (log.parent / "plant" / "checkpoints" / f"step_{int(stopped[1]):08d}").is_dir()

@@ -1,0 +1,175 @@
+"""The doctor's findings, on machines that lack this and that."""
+
+import io
+import shutil
+import types
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from rich.console import Console
+
+from xmtc import doctor as module
+from xmtc.config.load import load_config
+from xmtc.config.schema import RunConfig
+from xmtc.doctor import Check, doctor, run_doctor
+
+QUICKSTART = Path(__file__).parents[1] / "configs/quickstart.yaml"
+
+
+def config(*overrides: str) -> RunConfig:
+    return load_config(RunConfig, QUICKSTART, overrides)
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def found(*overrides: str) -> dict[str, Check]:
+    return {check.name: check for check in doctor(config(*overrides))}
+
+
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ray is started in one test only; elsewhere its process answers at once with this return code."""
+    answer = [0]
+
+    def run(*_: Any, **__: Any) -> Any:
+        return types.SimpleNamespace(returncode=answer[0], stderr="Traceback\nRuntimeError: no port is free")
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    return answer
+
+
+def test_the_quickstart_runs_on_this_machine() -> None:
+    checks = found()
+    assert {name for name, check in checks.items() if check.status == "missing"} == set()
+    assert checks["ray"].detail.startswith("not needed")
+    assert "packaged:all-MiniLM-L6-v2" in checks["backbone"].detail
+
+
+def test_table_and_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=160)
+    assert run_doctor(config(), console) == 0
+    assert "everything that this configuration needs is here" in printed(console)
+    monkeypatch.setattr(module, "doctor", lambda config: [Check("x [1]", "missing", "gone", "get it")])
+    console = Console(file=io.StringIO(), width=160)
+    assert run_doctor(None, console) == 1
+    assert "x [1]" in printed(console)
+    assert "1 missing" in printed(console)
+
+
+def test_missing_and_outdated_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = module.importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "peft":
+            raise PackageNotFoundError(name)
+        return "0.1" if name == "pydantic" else real(name)
+
+    monkeypatch.setattr(module.importlib.metadata, "version", version)
+    check = found()["packages"]
+    assert check.status == "missing"
+    assert "peft is not installed; pydantic 0.1 is not >=" in check.detail
+    assert check.fix == "pip install -c constraints.txt -e ."
+
+
+def test_deepspeed_needs_a_compiler_only_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    assert {found()[name].status for name in ("compiler", "ninja")} == {"note"}
+    checks = found("distributed.workers=2", "distributed.strategy={kind: deepspeed}")
+    assert {checks[name].status for name in ("compiler", "ninja")} == {"missing"}
+    assert "apt-get install g++" in checks["compiler"].fix
+
+
+def test_what_a_configuration_asks_for_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    checks = found("track.sinks=[{kind: wandb}]")
+    assert checks["wandb"].status == "missing"
+    assert checks["wandb"].fix == "pip install 'xmtc[track]'"
+    assert checks["mlflow"].status == checks["triton"].status == checks["bitsandbytes"].status == "note"
+    quantized = "model.encoder={quantize: nf4, lora: {}}"
+    assert found(quantized)["bitsandbytes"].status == "missing"
+
+
+def test_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert found()["gpu"].status == "note"
+    assert found("distributed.workers=1", "distributed.gpus_per_worker=1")["gpu"].status == "missing"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    gpu = types.SimpleNamespace(name="Test GPU", total_memory=80 * 2**30, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpu)
+    assert found()["gpu 0"].detail == "Test GPU, 80 GiB, compute capability 9.0"
+
+
+def test_more_workers_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_usable_threads", lambda: 2)
+    assert found("distributed.workers=2")["cpu"].status == "ok"
+    check = found("distributed.workers=2", "distributed.cpus_per_worker=2")["cpu"]
+    assert check.status == "missing"
+    assert "4 wanted" in check.detail
+
+
+def test_bf16_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx2"})
+    check = found("distributed.precision=bf16")["bf16"]
+    assert (check.status, check.fix) == ("note", "distributed.precision=fp32 is faster here")
+    monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx512_bf16"})
+    assert found("distributed.precision=bf16")["bf16"].status == "ok"
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: types.SimpleNamespace(total=8 * 2**30, available=2**30))
+    assert found()["memory"].status == "note"
+
+
+def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = f"track.directory={tmp_path}/not/yet/there"
+    assert found(directory)["disk: runs"].status == "ok"
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2**30))
+    assert found(directory)["disk: runs"].status == "note"
+    monkeypatch.setattr(module.os, "access", lambda path, mode: False)
+    assert found(directory)["disk: runs"].status == "missing"
+
+
+def test_hidden_states_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = f"data.corpus={tmp_path}/corpus"
+    check = found(place, "data.limit.train=1000", "data.max_length=512")["hidden states"]
+    assert check.detail == "cached on disk: about 0.73 GiB (512,000 tokens of train, width 384)"
+    assert found(place, "data.limit.train=null")["hidden states"].status == "note"
+    assert "hidden states" not in found("plant.cache_hidden=false", "finetune.cache_hidden=false")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2**28))
+    assert found(place, "data.limit.train=1000", "data.max_length=512")["hidden states"].status == "missing"
+
+
+def test_ray_that_does_not_start(no_ray: list[int]) -> None:
+    no_ray[0] = 1
+    check = found("distributed.workers=1")["ray"]
+    assert check.status == "missing"
+    assert "RuntimeError: no port is free" in check.detail
+    assert found("distributed.workers=1", "distributed.address=ray://host:10001")["ray"].status == "note"
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("packaged:all-MiniLM-L6-v2", "ok"),
+        ("packaged:none", "missing"),
+        ("/no/such/folder", "missing"),
+        ("some-owner/some-model-that-nobody-has", "missing"),
+    ],
+)
+def test_backbones(name: str, status: str) -> None:
+    assert found(f"model.encoder={{kind: hugging_face, name: '{name}'}}")["backbone"].status == status
+
+
+def test_random_and_light_backbones_need_no_files() -> None:
+    assert "llama" in found("model.encoder.from_config={model_type: llama}")["backbone"].detail
+    assert found("model.encoder={kind: cnn}")["backbone"].status == "ok"
+
+
+def test_ray_really_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert found("distributed.workers=1")["ray"].detail == "starts and runs a task"

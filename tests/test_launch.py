@@ -1,0 +1,88 @@
+"""Launch files: shell syntax, and manifests against the fields that KubeRay's operator needs."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from xmtc.config.load import load_config
+from xmtc.config.schema import RunConfig
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ["launch/local.sh", "launch/slurm/train.sbatch", "tools/submit_demo.sh"]
+MANIFESTS = ["launch/k8s/rayjob.yaml", "launch/k8s/raycluster.yaml"]
+
+
+def manifest(name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def cluster_spec(name: str) -> dict[str, Any]:
+    spec = manifest(name)["spec"]
+    return spec.get("rayClusterSpec", spec)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_parse_and_never_stop_the_ray_of_others(name: str) -> None:
+    subprocess.run(["bash", "-n", str(ROOT / name)], check=True)
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert "set -euo pipefail" in text
+    commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    assert not re.search(r"ray\W*stop|pkill|killall", commands)
+
+
+def test_a_script_without_a_configuration_says_so() -> None:
+    result = subprocess.run([ROOT / "launch/local.sh"], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "usage: launch/local.sh CONFIG" in result.stderr
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_manifests_are_what_the_operator_takes(name: str) -> None:
+    top = manifest(name)
+    assert top["apiVersion"] == "ray.io/v1"
+    assert top["kind"] in ("RayJob", "RayCluster")
+    assert set(top) == {"apiVersion", "kind", "metadata", "spec"}
+    spec = cluster_spec(name)
+    assert set(spec) == {"rayVersion", "headGroupSpec", "workerGroupSpecs"}
+    assert set(spec["headGroupSpec"]) == {"rayStartParams", "template"}
+    for group in spec["workerGroupSpecs"]:
+        assert set(group) == {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    params = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    assert all(isinstance(value, str) for one in params for value in one["rayStartParams"].values())
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_pods_mount_what_they_declare_and_ask_for_gpus_in_limits(name: str) -> None:
+    spec = cluster_spec(name)
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
+        assert {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} <= {e["name"] for e in container["env"]}
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    for group in spec["workerGroupSpecs"]:
+        assert int(group["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) == 4
+
+
+def test_the_job_has_the_gpus_and_the_version_that_its_configuration_wants() -> None:
+    job = manifest("launch/k8s/rayjob.yaml")["spec"]
+    found = re.search(r"configs/\S+\.yaml", job["entrypoint"])
+    assert found
+    settings = load_config(RunConfig, ROOT / found[0]).distributed
+    (group,) = job["rayClusterSpec"]["workerGroupSpecs"]
+    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert group["replicas"] * int(limits["nvidia.com/gpu"]) == settings.workers * settings.gpus_per_worker
+    per_node = settings.workers / group["replicas"]
+    assert int(limits["cpu"]) >= per_node * settings.cpus_per_worker
+    pinned = re.search(
+        r"^ray(?:\[\S+\])?==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert pinned
+    assert job["rayClusterSpec"]["rayVersion"] == pinned[1]
+    assert job["backoffLimit"] >= 1
+    assert yaml.safe_load(job["runtimeEnvYAML"])["working_dir"].startswith("/")

@@ -1,0 +1,46 @@
+"""The contrastive loss beside the classification loss, and what encoders bring along."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+from tiny import VOCAB, whole_documents
+
+from xmtc.losses import Targets
+from xmtc.losses.cross_entropy import CrossEntropyConfig
+from xmtc.losses.supervised_contrastive import SupervisedContrastiveConfig
+from xmtc.models.classifier import ModelConfig
+from xmtc.models.encoders import HuggingFaceConfig, pretrained_name
+from xmtc.models.encoders.bag import BagConfig
+from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
+from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.train.finetune import FinetuneConfig, FinetuneObjective
+
+CONTRASTIVE = SupervisedContrastiveConfig(weight=0.3, queue_size=8)
+
+
+@pytest.mark.parametrize("head", [FlatConfig(dropout=0.0), LabelAttentionConfig(width=16, heads=2)])
+def test_contrastive_loss_is_added_in_training(head):
+    torch.manual_seed(0)
+    classifier = ModelConfig(encoder=BagConfig(), head=head, overlap=2).build(VOCAB, labels=3).eval()
+    batch = whole_documents([5, 7, 3, 6], positives=[(0, 1), (1, 1), (2, 0), (3, 0)])
+    losses = {}
+    for contrastive in (None, CONTRASTIVE):
+        settings = FinetuneConfig(loss=CrossEntropyConfig(), contrastive=contrastive)
+        losses[contrastive] = FinetuneObjective(classifier, settings, dict)(batch, 0)
+    features = classifier.head.document_vectors(classifier.encode(batch), batch.mask_BT)
+    targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B)
+    alone = CONTRASTIVE.build()(features, targets)
+    torch.testing.assert_close(losses[CONTRASTIVE].sum, losses[None].sum + alone.sum)
+    assert alone.sum > 0
+    assert losses[CONTRASTIVE].count == 4
+
+
+def test_wrapped_backbones_bring_their_tokenizer():
+    base = HuggingFaceConfig(name="somewhere")
+    encoders = (base, MaxPoolConfig(base=base), LayerMixConfig(base=base))
+    assert [pretrained_name(encoder) for encoder in encoders] == ["somewhere"] * 3
+    assert pretrained_name(BagConfig()) is None

@@ -1,0 +1,269 @@
+"""The training loop by itself: interruptions of every kind, losses that are not finite, the best epoch's weights.
+
+The stages run through `run_stage` on a tiny corpus; faults are put in by patching one step.
+"""
+
+import json
+import math
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tiny_runs
+from xmtc.config.schema import RunConfig
+from xmtc.errors import TrainingError
+from xmtc.losses.base import LossOutput
+from xmtc.orchestrate.paths import RunPaths
+from xmtc.orchestrate.pipeline import mig_stage
+from xmtc.orchestrate.stages import run_stage
+from xmtc.train.finetune import FinetuneObjective
+from xmtc.train.loop import MOST_SKIPPED_STEPS, Loop
+from xmtc.train.plant import PlantObjective
+
+STAGES = ("plant", "finetune")
+Fault = Callable[[], None]
+
+
+class BoomError(RuntimeError):
+    pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    torch.set_num_threads(1)
+    return tmp_path_factory.mktemp("loop")
+
+
+@pytest.fixture(scope="module")
+def config(folder) -> RunConfig:
+    return tiny_runs.load(tiny_runs.write_config(folder), "name=undisturbed", "track.checkpoint_every_steps=3")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
+        return run(config)
+
+
+def run(config: RunConfig, stages: Sequence[str] = STAGES) -> Path:
+    """Stages in this process, without the bookkeeping of a whole run."""
+    paths = RunPaths.of(config)
+    paths.root.mkdir(parents=True, exist_ok=True)
+    mig_stage(config)
+    for stage in stages:
+        run_stage(stage, config, paths)
+    return paths.root
+
+
+def at_step(patch: pytest.MonkeyPatch, stage: str, step: int, fault: Fault) -> None:
+    """Call `fault` when the loop is about to take `step` (from 1) of `stage`."""
+    original = Loop._step
+
+    def faulty(self, module, planned, batches, position, meter):
+        if self.settings.name == stage and position.step + 1 == step:
+            fault()
+        return original(self, module, planned, batches, position, meter)
+
+    patch.setattr(Loop, "_step", faulty)
+
+
+def boom() -> None:
+    raise BoomError
+
+
+def same(one: Path, other: Path, stages: Sequence[str] = STAGES) -> None:
+    """Same losses at every step, each logged once, and the same weights, bit by bit."""
+    for stage in stages:
+        assert tiny_runs.losses(one, stage) == tiny_runs.losses(other, stage)
+        folder = "plant/checkpoints" if stage == "plant" else "checkpoints"
+        best, expected = (load_file(root / folder / "best.safetensors") for root in (one, other))
+        assert best.keys() == expected.keys()
+        assert all(torch.equal(best[name], expected[name]) for name in best)
+
+
+@pytest.mark.parametrize(
+    ("stage", "step"),
+    [
+        ("plant", 2),  # before the first checkpoint
+        ("plant", 5),  # in the middle of an epoch, after the checkpoint of step 3
+        ("finetune", 7),  # right after a checkpoint, in the middle of the second epoch
+        ("finetune", 11),  # the second phase's first step: its optimizer was never saved
+        ("finetune", 15),  # in the middle of the second phase
+    ],
+)
+def test_killed_at_a_step_and_resumed(config, undisturbed, monkeypatch, stage, step):
+    config = replace(config, name=f"killed_{stage}_{step}")
+    with monkeypatch.context() as patch:
+        at_step(patch, stage, step, boom)
+        with pytest.raises(BoomError):
+            run(config)
+    root = RunPaths.of(config).root
+    run(config, STAGES if stage == "plant" else ["finetune"])
+    same(root, undisturbed)
+
+
+def test_killed_again_and_again(config, undisturbed, monkeypatch):
+    """As on spot instances: each start gets a little further; also in the middle of dev evaluations."""
+    config = replace(config, name="killed_often")
+    run(config, ["plant"])
+    for step in (4, 8, 12, 20):
+        with monkeypatch.context() as patch:
+            at_step(patch, "finetune", step, boom)
+            with pytest.raises(BoomError):
+                run(config, ["finetune"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_end_epoch", lambda *_: boom())  # after the last step, before dev is measured
+        with pytest.raises(BoomError):
+            run(config, ["finetune"])
+    same(run(config, ["finetune"]), undisturbed)
+
+
+def test_a_finished_stage_runs_again_from_its_last_checkpoint(config, undisturbed, monkeypatch):
+    monkeypatch.setattr(Loop, "_step", lambda *_: pytest.fail("trains again"))
+    before = tiny_runs.metrics(undisturbed)
+    run(config, ["finetune"])
+    assert tiny_runs.metrics(undisturbed) == before
+
+
+def test_a_damaged_checkpoint_is_skipped_for_the_one_before(config, undisturbed, monkeypatch):
+    config = replace(config, name="damaged")
+    with monkeypatch.context() as patch:
+        at_step(patch, "plant", 9, boom)
+        with pytest.raises(BoomError):
+            run(config, ["plant"])
+    newest = max((RunPaths.of(config).root / "plant" / "checkpoints").glob("step_*"))
+    assert newest.name == "step_00000006"
+    for file in newest.glob("*.safetensors"):
+        file.write_bytes(file.read_bytes()[:-8])
+    same(run(config), undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_after_the_step_with_a_checkpoint(config, undisturbed, monkeypatch, number):
+    config = replace(config, name=f"signal_{number.name}")
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        at_step(patch, "plant", 5, lambda: signal.raise_signal(number))
+        with pytest.raises(KeyboardInterrupt, match="plant stopped after step 5, checkpoint written"):
+            run(config, ["plant"])
+    assert signal.getsignal(number) is before
+    root = RunPaths.of(config).root
+    assert (root / "plant" / "checkpoints" / "step_00000005").is_dir()
+    same(run(config, ["plant"]), undisturbed, ["plant"])
+
+
+def test_a_second_signal_ends_at_once(config, monkeypatch):
+    config = replace(config, name="impatient")
+
+    def twice() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    at_step(monkeypatch, "plant", 5, twice)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, ["plant"])
+    saved = {p.name for p in (RunPaths.of(config).root / "plant" / "checkpoints").iterdir()}
+    assert "step_00000005" not in saved or saved == {"step_00000003", "step_00000005", "best.safetensors"}
+
+
+def poison(patch: pytest.MonkeyPatch, objective: type, steps: set[int]) -> None:
+    """Make the loss NaN in these steps."""
+    now = {"poisoned": False}
+    original_step, original_forward = Loop._step, objective.forward
+
+    def step(self, module, planned, batches, position, meter):
+        now["poisoned"] = position.step + 1 in steps
+        return original_step(self, module, planned, batches, position, meter)
+
+    def forward(self, batch, seed):
+        output = original_forward(self, batch, seed)
+        return LossOutput(output.sum * math.nan, output.count) if now["poisoned"] else output
+
+    patch.setattr(Loop, "_step", step)
+    patch.setattr(objective, "forward", forward)
+
+
+def test_a_poisoned_batch_is_skipped(config, monkeypatch, capsys):
+    config = replace(config, name="poisoned")
+    weights: dict[int, dict[str, torch.Tensor]] = {}
+    poison(monkeypatch, PlantObjective, {4})
+    original = Loop._guard
+
+    def guard(self, loss, norm, position):
+        weights[position.step] = {n: p.detach().clone() for n, p in self.objective.named_parameters()}
+        original(self, loss, norm, position)
+
+    monkeypatch.setattr(Loop, "_guard", guard)
+    root = run(config, ["plant"])
+    assert "plant: step 4: loss nan, gradient norm nan: update skipped (1 in a row)" in capsys.readouterr().err
+    assert all(torch.equal(weights[3][name], weights[4][name]) for name in weights[3])
+    assert any(not torch.equal(weights[4][name], weights[5][name]) for name in weights[4])
+    losses = tiny_runs.losses(root, "plant")
+    assert losses[4] is None
+    assert all(math.isfinite(loss) for step, loss in losses.items() if step != 4)
+
+
+def test_many_poisoned_batches_in_a_row_end_the_stage(config, monkeypatch):
+    config = replace(config, name="sick")
+    run(config, ["plant"])
+    poison(monkeypatch, FinetuneObjective, set(range(3, 99)))
+    last = 2 + MOST_SKIPPED_STEPS
+    with pytest.raises(
+        TrainingError, match=rf"finetune: .*not finite for 10 steps in a row, up to step {last}\. .*finetune\.optim"
+    ):
+        run(config, ["finetune"])
+
+
+def test_the_best_epoch_may_lie_in_an_early_phase(config, undisturbed, monkeypatch):
+    """Restoring it undoes what later phases changed, in parameters that it did not train itself as well."""
+    config = replace(config, name="early")
+    scores = iter([0.1, 0.9, 0.2, 0.3])
+    kept: dict[str, dict[str, torch.Tensor]] = {}
+
+    def measure(loop: Loop) -> dict[str, float]:
+        score = next(scores)
+        if score == 0.9:
+            kept["best"] = {n: p.detach().clone() for n, p in loop.objective.named_parameters()}
+        return {"ndcg@5": score}
+
+    original = Loop.run
+
+    def watched(self):
+        self.objective.evaluate = lambda: measure(self)
+        position = original(self)
+        kept["restored"] = {n: p.detach().clone() for n, p in self.objective.named_parameters()}
+        assert (position.best, position.best_epoch, position.step) == (0.9, 2, 20)
+        return position
+
+    run(config, ["plant"])
+    monkeypatch.setattr(Loop, "run", watched)
+    root = run(config, ["finetune"])
+    assert all(torch.equal(kept["restored"][name], tensor) for name, tensor in kept["best"].items())
+    last = max((root / "checkpoints").glob("step_*"))
+    held = {n: t for file in last.glob("*.safetensors") for n, t in load_file(file).items()}
+    assert json.loads((last / "manifest.json").read_text())["state"]["best_epoch"] == 2
+    changed = [n for n, t in kept["best"].items() for key in held if key.endswith(n) and not torch.equal(held[key], t)]
+    assert any(".layer.1." in name for name in changed), "the second phase changed nothing, so this test shows nothing"
+
+
+def test_patience_ends_a_stage_and_a_resume_knows_it(config, monkeypatch):
+    config = replace(config, name="patient", finetune=replace(config.finetune, patience=1))
+    scores = iter([0.5, 0.4, 9.0, 9.0])
+
+    original = Loop.run
+
+    def scripted(self):
+        self.objective.evaluate = lambda: {"ndcg@5": next(scores)}
+        return original(self)
+
+    run(config, ["plant"])
+    monkeypatch.setattr(Loop, "run", scripted)
+    root = run(config, ["finetune"])
+    assert max(tiny_runs.losses(root, "finetune")) == 10
+    assert max(tiny_runs.losses(run(config, ["finetune"]), "finetune")) == 10

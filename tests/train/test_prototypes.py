@@ -1,0 +1,92 @@
+import numpy as np
+import torch
+
+from xmtc.data.collate import Batch
+from xmtc.models.classifier import Classifier
+from xmtc.models.heads import LabelAttentionConfig
+from xmtc.train.prototypes import PrototypeSums, plant_classifier
+
+LABELS, WIDTH, TOKENS = 5, 8, 6
+
+
+class NoEncoder(torch.nn.Module):
+    """Batches bring their hidden states."""
+
+    width = WIDTH
+
+    def layers(self) -> list[torch.nn.Module]:
+        return [torch.nn.Identity()]
+
+
+def classifier() -> Classifier:
+    torch.manual_seed(0)
+    head = LabelAttentionConfig(width=WIDTH, heads=2, dropout=0.0).build(WIDTH, LABELS)
+    return Classifier(NoEncoder(), head, LABELS)  # pyright: ignore[reportArgumentType]
+
+
+def batch(labels: list[list[int]], seed: int) -> Batch:
+    rows = torch.tensor([row for row, own in enumerate(labels) for _ in own])
+    ids = torch.zeros(len(labels), TOKENS, dtype=torch.long)
+    mask = torch.ones(len(labels), TOKENS, dtype=torch.bool)
+    mask[0, 4:] = False
+    return Batch(
+        documents_B=torch.arange(len(labels)),
+        token_ids_BT=ids,
+        mask_BT=mask,
+        input_ids_WU=ids,
+        attention_mask_WU=mask,
+        position_BT=None,
+        rows_P=rows,
+        labels_P=torch.tensor([label for own in labels for label in own]),
+        weight_B=torch.ones(len(labels)),
+        hidden_BTD=torch.randn(len(labels), TOKENS, WIDTH, generator=torch.Generator().manual_seed(seed)),
+    )
+
+
+BATCHES = [batch([[0, 1], [1], [2]], 1), batch([[0], [3, 1]], 2)]
+
+
+def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
+    model, sums = classifier(), PrototypeSums(LABELS, WIDTH, torch.device("cpu"))
+    positive: dict[int, list[np.ndarray]] = {label: [] for label in range(LABELS)}
+    negative: dict[int, list[np.ndarray]] = {label: [] for label in range(LABELS)}
+    with torch.no_grad():
+        for one in BATCHES:
+            sums.add(model, one)
+            here = one.labels_P.unique()
+            contexts = model.label_attention.contexts(model.encode(one), one.mask_BT, here).numpy()
+            gold = set(zip(one.rows_P.tolist(), one.labels_P.tolist(), strict=True))
+            for column, label in enumerate(here.tolist()):
+                for row in range(len(one.mask_BT)):
+                    (positive if (row, label) in gold else negative)[label].append(contexts[row, column])
+    variance = np.stack([c for found in (*positive.values(), *negative.values()) for c in found]).var(0)
+    rows, response = sums.rows(shrinkage=2.0)
+    for label in range(4):
+        count = len(positive[label])
+        gap = np.mean(positive[label], 0) - np.mean(negative[label], 0)
+        np.testing.assert_allclose(rows[label].numpy(), count / (count + 2) * gap / variance, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(response[label].item(), rows[label].numpy() @ np.mean(negative[label], 0), rtol=1e-3)
+    assert rows[4].abs().sum() == 0  # no training document: nothing is invented
+
+
+def test_planted_rows_separate_their_documents_and_start_negatives_at_the_prior() -> None:
+    model, prior = classifier(), torch.full((LABELS,), -3.0)
+    ticks: list[None] = []
+    plant_classifier(model, BATCHES, prior, gap=5.0, progress=lambda: ticks.append(None))
+    assert len(ticks) == len(BATCHES)
+    gaps = []
+    for label in range(4):
+        scores = {True: [], False: []}
+        for one in BATCHES:
+            if label not in one.labels_P.tolist():
+                continue
+            logits = model(one)
+            gold = set(one.rows_P[one.labels_P == label].tolist())
+            for row in range(len(one.mask_BT)):
+                scores[row in gold].append(logits[row, label].item())
+        np.testing.assert_allclose(np.mean(scores[False]), -3.0, atol=1e-3)
+        gaps.append(np.mean(scores[True]) - np.mean(scores[False]))
+    assert min(gaps) > 0
+    # the lower of the two middle values is the median of an even number in torch
+    np.testing.assert_allclose(sorted(gaps)[1], 5.0, rtol=1e-3)
+    assert model.head.bias[4].item() == -3.0

@@ -1,0 +1,114 @@
+"""Row-wise optimizers: against torch's own, and that untouched rows stay untouched."""
+
+import pytest
+import torch
+
+from xmtc.models.heads import LabelAttentionConfig
+from xmtc.train.rowwise_optim import (
+    LazyAdamConfig,
+    RowwiseAdagradConfig,
+    clip_gradients,
+    touched_rows,
+)
+
+CONFIGS = [RowwiseAdagradConfig(weight_decay=0.1), LazyAdamConfig(weight_decay=0.1)]
+
+
+def sparse(rows, values, labels):
+    return torch.sparse_coo_tensor(torch.tensor([rows]), values, (labels, *values.shape[1:]), check_invariants=True)
+
+
+def test_touched_rows_sums_duplicates():
+    values = torch.arange(6.0).view(3, 2)
+    rows, sums = touched_rows(sparse([4, 1, 4], values, 6))
+    assert rows.tolist() == [1, 4]
+    torch.testing.assert_close(sums, torch.stack([values[1], values[0] + values[2]]))
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_untouched_rows_and_their_state_do_not_change(config, dtype):
+    torch.manual_seed(0)
+    table = torch.nn.Parameter(torch.randn(6, 3).to(dtype))
+    before = table.detach().clone()
+    optimizer = config.build([table])
+    for _ in range(3):
+        table.grad = sparse([4, 1, 4], torch.randn(3, 3).to(dtype), 6)
+        optimizer.step()
+    untouched = torch.tensor([0, 2, 3, 5])
+    assert torch.equal(table[untouched], before[untouched])
+    assert (table[[1, 4]] != before[[1, 4]]).any(1).all()
+    assert all((state[untouched] == 0).all() for state in optimizer.state[table].values())
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_sparse_equals_dense_on_the_touched_rows(config):
+    tables = [torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2)]
+    optimizers = [config.build([table]) for table in tables]
+    for step in range(4):
+        torch.manual_seed(step)
+        values = torch.randn(3, 2)
+        tables[0].grad, tables[1].grad = sparse([0, 1, 2], values, 3), values
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(*tables)
+
+
+def test_lazy_adam_is_adam_when_every_row_is_touched():
+    tables = [torch.nn.Parameter(torch.ones(4, 2)) for _ in range(2)]
+    ours = LazyAdamConfig(weight_decay=0.1).build([tables[0]])
+    torchs = torch.optim.AdamW([tables[1]], lr=1e-3, weight_decay=0.1)
+    for step in range(5):
+        torch.manual_seed(step)
+        tables[0].grad = tables[1].grad = torch.randn(4, 2)
+        ours.step()
+        torchs.step()
+    torch.testing.assert_close(*tables)
+
+
+def test_rowwise_adagrad_moves_by_the_learning_rate_first_and_takes_biases():
+    bias = torch.nn.Parameter(torch.zeros(4))
+    bias.grad = sparse([2], torch.tensor([5.0]), 4)
+    RowwiseAdagradConfig(learning_rate=0.1).build([bias]).step()
+    torch.testing.assert_close(bias.detach(), torch.tensor([0, 0, -0.1, 0]))
+
+
+def test_small_updates_reach_bfloat16_rows_on_average():
+    table = torch.nn.Parameter(torch.ones(2000, 1, dtype=torch.bfloat16))
+    optimizer = LazyAdamConfig(learning_rate=1e-4).build([table])
+    for _ in range(20):
+        table.grad = torch.ones_like(table)
+        optimizer.step()
+    assert abs(table.float().mean().item() - (1 - 20e-4)) < 3e-4
+
+
+def test_clipping_agrees_with_torch_for_dense_and_sparse_gradients():
+    dense, table = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(5, 2))
+    dense.grad, values = torch.tensor([1.0, 2, 3]), torch.randn(3, 2)
+    table.grad = sparse([4, 1, 4], values, 5)
+    wanted = [dense.grad.clone(), table.grad.to_dense()]
+    norm = torch.cat([x.flatten() for x in wanted]).norm()
+    assert clip_gradients([dense, table], 0.5) == pytest.approx(norm.item())
+    torch.testing.assert_close(dense.grad, wanted[0] * 0.5 / norm, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(table.grad.to_dense(), wanted[1] * 0.5 / norm, rtol=1e-4, atol=1e-6)
+    assert clip_gradients([torch.nn.Parameter(torch.zeros(1))], 1.0) == 0
+
+
+@pytest.mark.parametrize("row_dtype", ["float32", "bfloat16"])
+def test_a_head_learns_from_shortlists(row_dtype):
+    torch.manual_seed(0)
+    config = LabelAttentionConfig(width=16, heads=2, dropout=0, sparse_gradients=True, row_dtype=row_dtype)
+    head = config.build(12, 1000)
+    hidden, mask = torch.randn(4, 5, 12), torch.ones(4, 5, dtype=torch.bool)
+    shortlist, gold = torch.randint(0, 1000, (4, 8)), torch.rand(4, 8) < 0.5
+    tables = [head.queries, head.weights, head.bias]
+    optimizer = RowwiseAdagradConfig(learning_rate=0.1).build(tables)
+    losses = []
+    for _ in range(30):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(head(hidden, mask, shortlist), gold.float())
+        optimizer.zero_grad()
+        loss.backward()
+        clip_gradients(tables, 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 * losses[0]

@@ -1,0 +1,124 @@
+"""The flat head at three million labels: memory and time of a training step on the CPU.
+
+Prints JSON lines. Bars: the peak of the whole process stays under 1.3 times the bytes of the rows plus the encoder,
+interpreter and libraries included; the step's time is linear in L: time a label at 3,000,000 within 1.2 times that at
+750,000. The slope is stated against the memory bandwidth that a large copy reaches.
+
+    .venv/bin/python tools/bench_flat_head.py [--labels 3000000] [--width 256] [--row-dtype bfloat16]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+
+import torch
+from torch import nn
+
+from xmtc.losses.base import Targets
+from xmtc.train.flat_step import RowUpdate, flat_step
+
+DOCUMENTS, TOKENS, VOCABULARY, POSITIVES = 16, 64, 30_000, 5
+MEMORY_BAR, LINEAR_BAR = 1.3, 1.2
+
+
+def peak_bytes() -> int:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+
+def generate(labels: int) -> tuple[torch.Tensor, Targets]:
+    """A batch with Zipf-distributed labels, and tokens that depend on them, so that there is something to learn."""
+    uniform = torch.rand(DOCUMENTS, POSITIVES, dtype=torch.float64)
+    columns_BP = (labels**uniform).long().clamp(max=labels) - 1  # density ∝ 1/rank
+    noise = torch.randint(VOCABULARY, (DOCUMENTS, TOKENS - POSITIVES))
+    tokens = torch.cat([columns_BP * 7919 % VOCABULARY, noise], 1)
+    pairs = torch.stack([torch.arange(DOCUMENTS).repeat_interleave(POSITIVES), columns_BP.flatten()], 1).unique(dim=0)
+    return tokens, Targets(pairs[:, 0], pairs[:, 1], torch.ones(DOCUMENTS))
+
+
+def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
+    torch.manual_seed(0)
+    encoder = nn.EmbeddingBag(VOCABULARY, args.width, mode="mean", sparse=True)
+    optimizer = torch.optim.SparseAdam(encoder.parameters(), lr=1e-3)
+    weights = torch.empty(labels, args.width, dtype=getattr(torch, args.row_dtype)).normal_(std=args.width**-0.5)
+    bias = torch.full((labels,), -5.0)
+    update, seconds, cpu = RowUpdate(learning_rate=0.1, scale=1 / DOCUMENTS), [], []
+    for _ in range(args.steps + 1):
+        tokens, targets = generate(labels)
+        start, start_cpu = time.perf_counter(), time.process_time()
+        pooled = encoder(tokens)
+        pooled.backward(flat_step(pooled.detach(), weights, bias, targets, update, with_loss=False).gradient_BP)
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - start_cpu)
+    row_bytes = weights.nbytes + bias.nbytes
+    encoder_bytes = 3 * sum(p.nbytes for p in encoder.parameters())  # weights and two moments
+    return {
+        "seconds": min(seconds[1:]),
+        "cpu_seconds": min(cpu[1:]),
+        "row_bytes": row_bytes,
+        "encoder_bytes": encoder_bytes,
+        "peak_bytes": peak_bytes(),
+    }
+
+
+def bandwidth() -> float:
+    """Bytes a second that a large copy reads and writes: the best of three."""
+    source = torch.zeros(2**26)
+    target, best = torch.empty_like(source), 0.0
+    for _ in range(3):
+        start = time.perf_counter()
+        target.copy_(source)
+        best = max(best, 2 * source.nbytes / (time.perf_counter() - start))
+    return best
+
+
+def in_own_process(labels: int) -> dict[str, float]:
+    command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(labels)]
+    row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    print(json.dumps({"labels": labels, **{k: round(v, 4) for k, v in row.items()}}), flush=True)
+    return row
+
+
+def bench(args: argparse.Namespace) -> bool:
+    sizes = [args.labels // 4, args.labels // 2, args.labels]
+    rows = [in_own_process(labels) for labels in sizes]
+    clock = "cpu_seconds" if args.cpu_time else "seconds"
+    slope = (rows[-1][clock] - rows[0][clock]) / (sizes[-1] - sizes[0])
+    moved = 2 * (rows[-1]["row_bytes"] / args.labels) / slope
+    peak_rate = bandwidth()
+    rates = {"row_traffic_gb_s": moved / 1e9, "copy_gb_s": peak_rate / 1e9, "share_of_copy": moved / peak_rate}
+    print(json.dumps({"ns_a_label": round(slope * 1e9, 2), **{k: round(v, 3) for k, v in rates.items()}}))
+    memory = rows[-1]["peak_bytes"] / (rows[-1]["row_bytes"] + rows[-1]["encoder_bytes"])
+    linear = rows[-1][clock] / (4 * rows[0][clock])
+    bars = [("peak of the process over rows plus encoder", memory, MEMORY_BAR)]
+    bars.append(("time a label, all labels over a quarter of them", linear, LINEAR_BAR))
+    for name, ratio, bar in bars:
+        print(json.dumps({"name": name, "ratio": round(ratio, 3), "bar": bar, "holds": ratio <= bar}))
+    worst = min(bar / ratio for _, ratio, bar in bars)
+    print(json.dumps({"name": "flat_head", "ratio": round(worst, 3), "bar": 1.0, "holds": worst >= 1}))
+    return worst >= 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--labels", type=int, default=3_000_000)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--row-dtype", default="bfloat16", choices=["float32", "bfloat16"])
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cpu-time", action="store_true", help="compare CPU seconds, for a busy machine")
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.worker:
+        print(json.dumps(measure(args.worker, args)))
+    else:
+        sys.exit(0 if bench(args) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Documents per second of `xmtc score` (local engine) against the plain loop that a user would write with the model.
+
+    python tools/bench_scoring.py PARQUET [--model DIR] [--documents 128] [--labels 2000] [--rounds 3]
+
+The plain loop: Hugging Face tokenizer, batches of 32 in the order of the file, padded to the longest, fp32, all cores.
+Rounds alternate. `ratio` is of wall clock, the median over rounds; `cpu_ratio`, of processor seconds, is what counts on
+a machine that others use too. Without --model an untrained one with a packaged MiniLM is built. The last line is
+{"name", "ratio", "bar", "holds"}; exit status 1 where the bar is not held.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from transformers import AutoTokenizer
+
+from xmtc.data.labels import LabelTable
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.tokenizer import special_tokens
+from xmtc.models.classifier import ModelConfig
+from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+from xmtc.models.export import LoadedModel, ModelInfo, export_model, load_model
+from xmtc.models.heads import LabelAttentionConfig
+from xmtc.score.batch import BlockScorer
+from xmtc.score.command import use_bfloat16
+from xmtc.score.inputs import RawBlock
+from xmtc.score.job import Settings
+
+BAR = 2.5
+NAME = "packaged:all-MiniLM-L6-v2"
+
+
+def untrained(directory: Path, labels: int) -> Path:
+    torch.manual_seed(0)
+    config = ModelConfig(encoder=HuggingFaceConfig(name=NAME), head=LabelAttentionConfig())
+    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained(NAME))
+    classifier = config.build(len(tokenizer), labels)
+    names = [f"L{i:06d}" for i in range(labels)]
+    info = ModelInfo(name="benchmark", model=config, vocab_size=len(tokenizer), max_length=510)
+    head = dict(classifier.head.named_parameters(prefix="head"))
+    table = LabelTable(names, names, np.ones(labels, np.int64))
+    return export_model(directory, classifier, head, info, labels=table, tokenizer=tokenizer)
+
+
+@torch.no_grad()
+def plain_loop(parts: LoadedModel, texts: list[str]) -> list[list[str]]:
+    torch.set_num_threads(os.cpu_count() or 1)
+    before, after = special_tokens(parts.tokenizer)
+    longest = parts.info.max_length + len(before) + len(after)
+    found = []
+    for start in range(0, len(texts), 32):
+        part = texts[start : start + 32]
+        encoded = parts.tokenizer(part, padding=True, truncation=True, max_length=longest, return_tensors="pt")
+        mask = encoded["attention_mask"].bool()
+        hidden = parts.classifier.encoder(encoded["input_ids"], mask)
+        best = parts.classifier.head(hidden, mask, None).topk(5).indices
+        found += [[parts.labels.labels[i] for i in row] for row in best.tolist()]
+    parts.tokenizer.backend_tokenizer.no_truncation()
+    parts.tokenizer.backend_tokenizer.no_padding()
+    return found
+
+
+def engine(scorer: BlockScorer, texts: list[str]) -> list[list[str]]:
+    ids = tuple(str(i) for i in range(len(texts)))
+    return scorer.score(scorer.tokenise(RawBlock(0, 0, ids, tuple(texts), ())))["labels"].to_pylist()
+
+
+def timed(run: Callable[[], list[list[str]]]) -> tuple[list[list[str]], float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = run()
+    return found, time.perf_counter() - wall, time.process_time() - cpu
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parquet", type=Path)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--documents", type=int, default=128)
+    parser.add_argument("--labels", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    texts = pq.read_table(arguments.parquet, columns=["text"])["text"].to_pylist()[: arguments.documents]
+    with tempfile.TemporaryDirectory() as folder:
+        parts = load_model(arguments.model or untrained(Path(folder) / "model", arguments.labels))
+    settings = Settings(top_k=5, bfloat16=use_bfloat16("auto", "cpu"))
+    scorer = BlockScorer(parts, settings, torch.device("cpu"), os.cpu_count() or 1)
+    walls, cpus, found = [], [], {}
+    for number in range(arguments.rounds):
+        plain, plain_s, plain_cpu_s = timed(lambda: plain_loop(parts, texts))
+        ours, ours_s, ours_cpu_s = timed(lambda: engine(scorer, texts))
+        walls.append(plain_s / ours_s)
+        cpus.append(plain_cpu_s / ours_cpu_s)
+        found = {"plain": plain, "ours": ours}
+        line = {"round": number, "plain_docs_per_s": len(texts) / plain_s, "docs_per_s": len(texts) / ours_s}
+        print(json.dumps(line | {"ratio": walls[-1], "cpu_ratio": cpus[-1]}), flush=True)
+    pairs = list(zip(found["plain"], found["ours"], strict=True))
+    print(
+        json.dumps(
+            {
+                "bfloat16": settings.bfloat16,
+                "labels": len(parts.labels),
+                "documents": len(texts),
+                "top1_differs": sum(a[:1] != b[:1] for a, b in pairs) / len(pairs),
+                "top5_set_differs": sum(set(a) != set(b) for a, b in pairs) / len(pairs),
+                "top5_labels_differ": sum(len(set(a) - set(b)) for a, b in pairs) / (5 * len(pairs)),
+                "cpu_ratio": statistics.median(cpus),
+            }
+        )
+    )
+    ratio = statistics.median(walls)
+    print(json.dumps({"name": "scoring", "ratio": round(ratio, 2), "bar": BAR, "holds": ratio >= BAR}))
+    return 0 if ratio >= BAR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

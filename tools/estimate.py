@@ -1,0 +1,42 @@
+"""Memory of one worker, disk, steps and time of a configuration, without weights and without a GPU.
+
+.venv/bin/python tools/estimate.py configs/mimic4_llama3.yaml --gpus 8 --documents 90000 --labels 8000 --tokens 2600
+"""
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from xmtc.config.load import load_config
+from xmtc.config.schema import RunConfig
+from xmtc.orchestrate.estimate import CPU_PEAK, GPU_PEAK, estimate, print_estimate, workload_of
+
+
+def main() -> None:
+    """Read the arguments, reckon, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--gpus", type=int, help="workers, in place of distributed.workers")
+    parser.add_argument("--documents", type=int, help="training documents, where the corpus is not prepared")
+    parser.add_argument("--tokens", type=float, help="mean tokens of a document")
+    parser.add_argument("--labels", type=int, help="labels")
+    parser.add_argument("--peak-tflops", type=float, default=None, help="of a worker; 989: H100, 312: A100")
+    parser.add_argument("--share", type=float, default=GPU_PEAK[1], help="of that peak that training reaches")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
+    arguments = parser.parse_args()
+    config = load_config(RunConfig, arguments.config, arguments.overrides)
+    given = {name: getattr(arguments, name) for name in ("documents", "tokens", "labels")}
+    workload = replace(workload_of(config), **{name: value for name, value in given.items() if value is not None})
+    found = estimate(config, workload, arguments.gpus)
+    peak = arguments.peak_tflops or (GPU_PEAK if config.distributed.gpus_per_worker else CPU_PEAK)[0]
+    if arguments.json:
+        hours = found.hours(peak, arguments.share)
+        print(json.dumps(asdict(found) | {"peak": found.peak, "hours": hours}))
+    else:
+        print_estimate(config, found, peak, arguments.share)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""Everything that only a GPU can show, in one run: one JSON line a finding, exit 1 where a bar is not held.
+
+.venv/bin/python tools/gpu_checks.py --list
+.venv/bin/python tools/gpu_checks.py --only kernels,bf16
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from same_losses import losses
+from torch import Tensor
+
+from xmtc.config.load import load_config
+from xmtc.config.schema import RunConfig
+from xmtc.data.collate import Batch
+from xmtc.models.adapters import LoraConfig
+from xmtc.models.classifier import Classifier
+from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.models.heads import LabelAttentionConfig
+from xmtc.models.kernels import Implementation, Options, label_attention, triton_problem
+from xmtc.orchestrate.estimate import backbone_shape
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One line.
+
+    Attributes:
+        name: what was measured.
+        value, unit: the figure.
+        bar: what it should reach (`at_least`) or not exceed; None for plain figures.
+        holds: whether it does.
+    """
+
+    name: str
+    value: float
+    unit: str
+    bar: float | None = None
+    holds: bool | None = None
+
+
+def kernels() -> Iterator[Finding]:
+    """Triton's label attention against the plain formula, and its speed against PyTorch's attention."""
+    exact = _attention_tensors(2, 333, 777, 128, torch.float32)
+    results = {name: _attention(exact, name, heads=4) for name in ("reference", "triton")}
+    pairs = zip(results["reference"], results["triton"], strict=True)
+    worst = max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-9)) for a, b in pairs)
+    yield Finding(name="kernels: relative error, fp32", value=worst, unit="", bar=1e-2, holds=worst <= 1e-2)
+    large = _attention_tensors(4, 4096, 8000, 512, torch.bfloat16)
+    implementations: tuple[Implementation, ...] = ("sdpa", "triton")
+    seconds = {name: _seconds(lambda name=name: _attention(large, name, heads=8)) for name in implementations}
+    for name, value in seconds.items():
+        yield Finding(name=f"kernels: {name}, forward and backward, B4 T4096 L8000 d512", value=value, unit="s")
+    ratio = seconds["sdpa"] / seconds["triton"]
+    yield Finding(name="kernels: sdpa / triton", value=ratio, unit="x", bar=1.0, holds=ratio >= 1.0)
+
+
+def bf16() -> Iterator[Finding]:
+    """The matrix-product rate that this card reaches, which shares of peak are shares of."""
+    yield Finding(name="bf16: matrix products", value=_matmul_rate() / 1e12, unit="TFLOP/s")
+
+
+def zero() -> Iterator[Finding]:
+    """One-rank ZeRO-2 on CUDA gives the losses of the plain loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, strategy in (("plain", "{kind: single}"), ("zero", "{kind: deepspeed, stage: 2}")):
+            settings = [
+                f"name={name}",
+                f"track.directory={folder}",
+                f"data.corpus={folder}/corpus",
+                "distributed.workers=1",
+                "distributed.gpus_per_worker=1",
+                f"distributed.strategy={strategy}",
+            ]
+            command = [sys.executable, "launch/train.py", "configs/smoke_llama.yaml", *settings]
+            subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+        plain, partitioned = (losses(Path(folder) / name) for name in ("plain", "zero"))
+    worst = max(abs(plain[step] - partitioned[step]) for step in plain)
+    yield Finding(name="zero: difference of the losses", value=worst, unit="nats", bar=1e-3, holds=worst <= 1e-3)
+
+
+def throughput() -> Iterator[Finding]:
+    """LoRA steps of an LLaMA-3-8B with random weights, documents of 4,096 tokens: rate, share, memory."""
+    config = load_config(RunConfig, ROOT / "configs/mimic4_llama3.yaml")
+    encoder = HuggingFaceConfig(
+        from_config=backbone_shape(config),
+        dtype="bfloat16",
+        lora=LoraConfig(dropout=0.0),
+        gradient_checkpointing=True,
+        window=4096,
+    )
+    with torch.device("cuda"):
+        backbone = encoder.build(128256)
+        classifier = Classifier(backbone, LabelAttentionConfig(width=512, heads=8).build(backbone.width, 8000), 8000)
+    classifier.train()
+    trained = [p for p in classifier.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-4)
+    batch = _documents(2, 4096)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = torch.nn.functional.softplus(classifier(batch)).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    torch.cuda.reset_peak_memory_stats()
+    seconds = _seconds(step, repeats=5)
+    weights = sum(p.numel() for name, p in classifier.encoder.named_parameters() if p.ndim == 2 and "embed" not in name)
+    tokens = 2 * 4096
+    useful = 4 * weights * tokens / seconds  # forward, and gradients of activations; recomputation is no use to anyone
+    share, rate = useful / (peak := _matmul_rate()), tokens / seconds
+    yield Finding(name="throughput: 8B LoRA, 2 × 4,096 tokens", value=rate, unit="tokens/s")
+    yield Finding(name="throughput: useful", value=useful / 1e12, unit=f"TFLOP/s of {peak / 1e12:.0f}")
+    yield Finding(name="throughput: share of matrix-product rate", value=share, unit="", bar=0.45, holds=share >= 0.45)
+    yield Finding(name="throughput: memory", value=torch.cuda.max_memory_allocated() / 2**30, unit="GiB")
+
+
+def faiss_gpu() -> Iterator[Finding]:
+    """FAISS on the GPU finds what it finds on the CPU."""
+    import faiss
+
+    if not hasattr(faiss, "StandardGpuResources"):
+        raise RuntimeError("this faiss is built for CPUs: pip install 'xmtc[gpu]'")
+    vectors = torch.randn(100_000, 256, generator=torch.Generator().manual_seed(0)).numpy()
+    index = faiss.IndexFlatIP(256)
+    index.add(vectors)
+    on_gpu = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
+    expected, found = index.search(vectors[:100], 10)[1], on_gpu.search(vectors[:100], 10)[1]
+    agreement = float((expected == found).mean())
+    yield Finding(name="faiss: agreement with the CPU", value=agreement, unit="", bar=0.99, holds=agreement >= 0.99)
+    seconds = _seconds(lambda: on_gpu.search(vectors[:1024], 100))
+    yield Finding(name="faiss: 1,024 queries of 100,000 × 256", value=seconds, unit="s")
+
+
+CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
+    "kernels": kernels,
+    "bf16": bf16,
+    "zero": zero,
+    "throughput": throughput,
+    "faiss": faiss_gpu,
+}
+
+
+def _attention_tensors(documents: int, tokens: int, labels: int, width: int, dtype: torch.dtype) -> list[Tensor]:
+    """Keys, values, mask, queries, weights, bias."""
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def draw(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        return torch.randn(*shape, generator=generator, device="cuda", dtype=dtype).requires_grad_()
+
+    mask = torch.arange(tokens, device="cuda") < torch.tensor([[tokens]] + [[tokens - 7]] * (documents - 1)).cuda()
+    tables = [draw(labels, width, dtype=torch.float32) for _ in range(2)]
+    return [draw(documents, tokens, width), draw(documents, tokens, width), mask, *tables, torch.zeros(labels).cuda()]
+
+
+def _attention(tensors: list[Tensor], implementation: Implementation, heads: int) -> list[Tensor]:
+    """Logits and the gradients of keys, values, queries, weights."""
+    keys, values, mask, queries, weights, bias = tensors
+    options = Options(heads=heads, implementation=implementation)
+    if implementation == "triton" and (problem := triton_problem(keys, options)):
+        raise RuntimeError(problem)
+    logits = label_attention(keys, values, mask, queries, weights, bias, options)
+    return [logits, *torch.autograd.grad(logits.square().mean(), [keys, values, queries, weights])]
+
+
+def _documents(documents: int, tokens: int) -> Batch:
+    ids = torch.randint(128_000, (documents, tokens), device="cuda")
+    mask, pairs = torch.ones_like(ids, dtype=torch.bool), torch.arange(documents, device="cuda")
+    return Batch(pairs, ids, mask, ids, mask, None, pairs, pairs, torch.ones(documents, device="cuda"))
+
+
+def _matmul_rate() -> float:
+    left, right = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return 2 * 8192**3 / _seconds(lambda: left @ right, repeats=20)
+
+
+def _seconds(run: Callable[[], Any], repeats: int = 10) -> float:
+    """Mean time of a call, after two that warm up."""
+    for _ in range(2):
+        run()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / repeats
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the checks; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help=f"checks to run, separated by commas, of {', '.join(CHECKS)}")
+    parser.add_argument("--list", action="store_true", help="say which checks there are, and stop")
+    given = parser.parse_args(arguments)
+    chosen = given.only.split(",") if given.only else list(CHECKS)
+    if unknown := [name for name in chosen if name not in CHECKS]:
+        parser.error(f"no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
+    if given.list:
+        for name in CHECKS:
+            print(f"{name}: {(CHECKS[name].__doc__ or '').splitlines()[0]}")
+        return 0
+    if not torch.cuda.is_available():
+        print("no CUDA device here; --list says what would be checked", file=sys.stderr)
+        return 1
+    held = [_run(name) for name in chosen]  # every one runs, whatever the others found
+    return 0 if all(held) else 1
+
+
+def _run(name: str) -> bool:
+    """Run one check; what cannot run here is a finding too."""
+    if name == "faiss" and find_spec("faiss") is None:
+        print(json.dumps({"name": name, "skipped": "faiss is not installed"}))
+        return True
+    holds = True
+    try:
+        for finding in CHECKS[name]():
+            print(json.dumps(asdict(finding)), flush=True)
+            holds &= finding.holds is not False
+    except (RuntimeError, subprocess.CalledProcessError) as error:
+        print(json.dumps({"name": name, "failed": str(error).splitlines()[0], "holds": False}), flush=True)
+        return False
+    return holds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

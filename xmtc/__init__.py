@@ -1,0 +1,23 @@
+"""Distributed training, scoring and evaluation for extreme multi-label text classification."""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xmtc.score.predictor import Model, Prediction
+
+__all__ = ["Model", "Prediction", "__version__"]
+
+__version__ = "0.1.0"
+
+# PEFT imports bitsandbytes wherever it is installed, which then tells of a kernel that is not needed.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+
+
+def __getattr__(name: str) -> Any:
+    """`xmtc.Model` brings torch with it, and is imported when it is asked for."""
+    if name in ("Model", "Prediction"):
+        from xmtc.score import predictor
+
+        return getattr(predictor, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,268 @@
+"""The command line. Every command is a few lines over a function that Python callers can use as well."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from xmtc.errors import XmtcError
+from xmtc.track.console import print_line
+
+
+class _Commands(TyperGroup):
+    """Says what an interrupted command left behind; Typer by itself only sets the exit code."""
+
+    def invoke(self, ctx: typer.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            words = str(interrupt) or "run the same command again to go on"
+            print(f"interrupted: {words}", file=sys.stderr)
+            raise typer.Exit(130) from interrupt
+
+
+class _Lines(logging.Handler):
+    """Shows what the package logs in the same plain lines as progress, above a live bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        print_line(record.getMessage() if record.levelno < logging.WARNING else f"warning: {record.getMessage()}")
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Extreme multi-label text classification on language-model backbones: train, evaluate, score.",
+)
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as finetune.batch_size=16 data.limit.train=2000."),
+]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and stop.")]
+
+
+@app.command()
+def prepare(config: ConfigFile, overrides: Overrides = None, print_config: PrintConfig = False) -> None:
+    """Read the source and tokenise it into an Arrow corpus."""
+    run = _load(config, overrides, print_config)
+    from xmtc.orchestrate.pipeline import prepare_stage
+
+    prepare_stage(run)
+
+
+@app.command()
+def mig(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    show: Annotated[
+        list[str] | None, typer.Option("--show", metavar="LABEL", help="Print this label's top tokens; repeatable.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", help="Tokens to print of each label.")] = 20,
+    print_config: PrintConfig = False,
+) -> None:
+    """Rank tokens by mutual information gain with each label (train split only)."""
+    run = _load(config, overrides, print_config)
+    from xmtc.orchestrate.pipeline import mig_stage, show_labels
+
+    corpus, ranking = mig_stage(run)
+    show_labels(corpus, ranking, show or [], top)
+
+
+@app.command()
+def train(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    print_config: PrintConfig = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what memory, disk, steps and time it would take, and stop.")
+    ] = False,
+) -> None:
+    """Run the whole job: prepare, MIG, plant, fine-tune, export, evaluate, report. Finished stages are skipped."""
+    run = _load(config, overrides, print_config)
+    if dry_run:
+        from xmtc.orchestrate.estimate import dry_run as estimate_run
+
+        estimate_run(run)
+        return
+    from xmtc.orchestrate.pipeline import train_run
+
+    train_run(run)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Run directory, such as runs/quickstart.")] = None,
+    predictions: Annotated[Path | None, typer.Option(help="Any system's predictions.parquet.")] = None,
+    gold: Annotated[Path | None, typer.Option(help="Corpus directory that holds the gold labels.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the corpus to compare with.")] = "dev",
+    output: Annotated[Path | None, typer.Option(help="Where to write metrics and report.")] = None,
+) -> None:
+    """Evaluate a run's predictions again, or any predictions file against a corpus."""
+    from xmtc.orchestrate.reporting import evaluate_predictions, evaluate_run
+
+    if (run is None) == (predictions is None):
+        raise typer.BadParameter("give either RUN or --predictions with --gold")
+    if run is not None:
+        evaluate_run(run)
+    elif predictions is not None and gold is not None:
+        evaluate_predictions(predictions, gold, split, output or predictions.with_suffix(""))
+    else:
+        raise typer.BadParameter("--predictions needs --gold CORPUS")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories; several are compared.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained HTML report of one or several runs."""
+    from xmtc.orchestrate.reporting import report_runs
+
+    report_runs(runs, output)
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
+    text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text; repeatable.")] = None,
+    input_file: Annotated[
+        typer.FileText | None, typer.Option("--input", help="One text a line; - for standard input.")
+    ] = None,
+    top_k: Annotated[int, typer.Option("--top-k", min=1, help="Labels to print of each text.")] = 5,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that speak for each label.")] = False,
+) -> None:
+    """Print the best labels of a few texts, as JSON lines."""
+    from xmtc.score.command import predict_texts
+
+    texts = [*(text or []), *(line.rstrip("\n") for line in input_file or [] if line.strip())]
+    if not texts:
+        raise typer.BadParameter("give --text or --input")
+    predict_texts(model, texts, top_k=top_k, evidence=evidence)
+
+
+@app.command()
+def score(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files, globs or folders; by ending.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the Parquet parts.")],
+    engine: Annotated[str, typer.Option(help="local (this process) or ray; both write the same bytes.")] = "local",
+    top_k: Annotated[int, typer.Option(min=1, help="Most labels of a document.")] = 10,
+    threshold: Annotated[str | None, typer.Option(metavar="tuned|X", help="Only labels at least so probable.")] = None,
+    min_score: Annotated[float, typer.Option(min=0, max=1, help="Likewise, besides the threshold.")] = 0.0,
+    labels: Annotated[Path | None, typer.Option(help="Score these labels only: a file, one a line.")] = None,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that speak for each label.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another job's output.")] = False,
+    max_rejected: Annotated[int | None, typer.Option(min=0, help="Stop when more rows than this are bad.")] = None,
+    text: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several [text].")] = None,
+    doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers [file and row].")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads (local) or actors (ray) that compute.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
+    block_rows: Annotated[int, typer.Option(min=1, help="Rows that are read, scored and published at once.")] = 2048,
+) -> None:
+    """Label a corpus of any size. The same command again continues where it was killed, each document exactly once."""
+    from xmtc.score.command import make_job, make_settings, run_locally
+
+    filters = {"top_k": top_k, "threshold": threshold, "min_score": min_score, "labels": labels, "evidence": evidence}
+    settings = make_settings(
+        **filters, text=text or ["text"], doc_id=doc_id, block_rows=block_rows, bfloat16=(precision, device)
+    )
+    job = make_job(model, inputs, output, settings)
+    limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
+    if engine == "local":
+        run_locally(job, device=device, **limits)
+    elif engine == "ray":
+        from xmtc.orchestrate.score import run_on_ray
+
+        run_on_ray(job, device=device, **limits)
+    else:
+        raise typer.BadParameter(f"--engine {engine}: give local or ray")
+
+
+@app.command()
+def explain(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
+    text: Annotated[str | None, typer.Option("--text", "-t", help="The text to explain.")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="Files that hold the document.")] = None,
+    doc_id: Annotated[str | None, typer.Option(help="The document to explain.")] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", "-l", help="Also explain this label.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with the text.")] = None,
+    top_k: Annotated[int, typer.Option(min=0, help="Predicted labels to explain.")] = 5,
+    text_column: Annotated[list[str] | None, typer.Option(help="Text column of the input [text].")] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="Column with identifiers [file and row].")] = None,
+) -> None:
+    """Show what each word of a text adds to a label's logit: exact, and what the attention looks at."""
+    from xmtc.score.explain import explain_text, find_document, print_sections, write_page
+    from xmtc.score.inputs import text_columns
+    from xmtc.score.predictor import Model
+
+    if (text is None) == (inputs is None or doc_id is None):
+        raise typer.BadParameter("give either --text, or --input with --doc-id")
+    if text is None:
+        text = find_document(inputs or [], text_columns(text_column or ["text"], id_column), doc_id or "")
+    sections = explain_text(Model.from_pretrained(model), text, label or [], top_k)
+    if output is not None:
+        write_page(output, sections, title=doc_id or "a text", model=str(model))
+    print_sections(sections, Console())
+
+
+@app.command()
+def status(run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/quickstart.")]) -> None:
+    """Say where a run stands, from its files alone."""
+    from xmtc.orchestrate.reporting import print_status
+
+    print_status(run)
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="Check what this configuration needs.")] = None,
+) -> None:
+    """Say what this machine can do, and what is missing for a configuration."""
+    from xmtc.config.load import load_config
+    from xmtc.config.schema import RunConfig
+    from xmtc.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(load_config(RunConfig, config, []) if config else None))
+
+
+def _load(config: Path, overrides: list[str] | None, print_config: bool):
+    from xmtc.config.load import load_config
+    from xmtc.config.schema import RunConfig
+    from xmtc.config.snapshot import dump_yaml
+
+    run = load_config(RunConfig, config, overrides or [])
+    if print_config:
+        print(dump_yaml(run), end="")
+        raise typer.Exit()
+    return run
+
+
+def main() -> None:
+    """Entry point: a user's mistake ends with its message and exit code 1, never with a traceback."""
+    _show_log()
+    try:
+        app()
+    except XmtcError as error:
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]{type(error).__name__}:[/] ", end="")
+        print(error, file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:  # before the command began
+        sys.exit(130)
+
+
+def _show_log() -> None:
+    logger = logging.getLogger("xmtc")
+    if not any(isinstance(handler, _Lines) for handler in logger.handlers):
+        logger.addHandler(_Lines())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False

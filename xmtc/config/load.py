@@ -1,0 +1,131 @@
+"""From YAML files and `key=value` overrides to a validated configuration, or to one error that names every problem."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from xmtc.config import yaml_tree
+from xmtc.config.problems import describe_all
+from xmtc.config.shape import Shape, adapter
+from xmtc.config.yaml_tree import Node, Place
+from xmtc.errors import ConfigError
+
+T = TypeVar("T")
+
+COMMAND_LINE = "command line"
+
+
+def load_config(schema: type[T], path: str | Path, overrides: Sequence[str] = ()) -> T:
+    """Read a configuration file and validate it as `schema`.
+
+    A file may name another one by `base: other.yaml`, relative to itself: sections are merged key by key, the file's
+    own values win, lists are replaced. Where a section's `kind` differs from the base's, the base's section is dropped
+    whole, because its other keys belong to the other kind. Overrides are applied last, in order, `kind`s first.
+
+    Args:
+        schema: a `@config` dataclass.
+        path: the YAML file.
+        overrides: such as `finetune.batch_size=16` or `data.limit.train=null`; values are YAML.
+
+    Raises:
+        ConfigError: the file cannot be read, or is wrong: every problem, as `file:line: key: value: problem; fix`.
+    """
+    problems: list[str] = []
+    shape = Shape.of(schema)
+    tree = _read_with_bases(Path(path), shape, problems, ())
+    tree = _fill_kinds(_apply_overrides(tree, overrides, problems), shape)
+    try:
+        config = adapter(schema).validate_json(json.dumps(tree.plain()))
+    except ValidationError as error:
+        problems += [f"{place}: {words}" for place, words in describe_all(error, tree, shape)]
+        raise ConfigError(_report(problems)) from None
+    if problems:
+        raise ConfigError(_report(problems))
+    return config
+
+
+def _report(problems: list[str]) -> str:
+    if len(problems) == 1:
+        return problems[0]
+    return f"{len(problems)} problems in the configuration:\n" + "\n".join(f"  {problem}" for problem in problems)
+
+
+def _read_with_bases(path: Path, shape: Shape, problems: list[str], above: tuple[Path, ...]) -> Node:
+    """The tree of `path` merged over that of its base, and so on."""
+    if path.resolve() in above:
+        chain = " -> ".join(step.name for step in (*above, path))
+        raise ConfigError(f"{path}: base: the files are each other's base ({chain}); take one 'base:' out")
+    tree = yaml_tree.read(path, problems)
+    base = tree.value.get("base")
+    if base is None:
+        return _fill_kinds(tree, shape)
+    if not isinstance(base.value, str):
+        raise ConfigError(f"{base.place}: base: must be the path of one YAML file, relative to this one")
+    base_path = path.parent / base.value
+    if not base_path.is_file():
+        raise ConfigError(f"{base.place}: base: {base.value!r}: no such file; the path is relative to {path.name}")
+    below = _read_with_bases(base_path, shape, problems, (*above, path.resolve()))
+    own = Node({key: child for key, child in tree.value.items() if key != "base"}, tree.place)
+    return _fill_kinds(_merge(below, own), shape)
+
+
+def _merge(below: Node, above: Node) -> Node:
+    """`above` over `below`, section by section; a section of another kind replaces."""
+    if not isinstance(below.value, dict) or not isinstance(above.value, dict):
+        return above
+    kind = above.value.get("kind")
+    if kind is not None and kind.plain() != _kind_of(below):
+        return above
+    merged = dict(below.value)
+    for key, child in above.value.items():
+        merged[key] = _merge(merged[key], child) if key in merged else child
+    return Node(merged, above.place)
+
+
+def _kind_of(node: Node) -> object:
+    kind = node.value.get("kind")
+    return kind.plain() if kind is not None else None
+
+
+def _apply_overrides(tree: Node, overrides: Sequence[str], problems: list[str]) -> Node:
+    parsed = []
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not all(key.strip().split(".")):
+            problems.append(f"{COMMAND_LINE}: {text!r}: an override is written key=value, as in finetune.batch_size=16")
+            continue
+        parsed.append((key.strip().split("."), _override_value(value, key.strip(), problems)))
+    # A kind clears its section, so it must not wipe out an override that was written before it.
+    for keys, node in sorted(parsed, key=lambda item: item[0][-1] != "kind"):
+        tree = _set(tree, keys, node)
+    return tree
+
+
+def _override_value(text: str, key: str, problems: list[str]) -> Node:
+    return yaml_tree.parse(text, f"{COMMAND_LINE}: {key}={text}", problems, lines=False)
+
+
+def _set(node: Node, keys: list[str], value: Node) -> Node:
+    """A copy of `node` with `value` at `keys`; a mapping given as a value is merged like a file's."""
+    key, *rest = keys
+    section = node.value if isinstance(node.value, dict) else {}
+    if not rest:
+        own = Node({key: value}, node.place)
+        return _merge(Node(section, node.place), own)
+    child = section.get(key, Node({}, value.place))
+    return Node({**section, key: _set(child, rest, value)}, node.place)
+
+
+def _fill_kinds(node: Node, shape: Shape | None) -> Node:
+    """Write out the default's `kind` where a section leaves it out, so that it can be tuned without naming it."""
+    if shape is None or not isinstance(node.value, dict):
+        return node
+    section = dict(node.value)
+    default = shape.default_kind()
+    if shape.kinds() and "kind" not in section and default is not None:
+        section = {"kind": Node(default, Place(node.place.file, node.place.line)), **section}
+    plain = Node(section, node.place).plain()
+    return Node({key: _fill_kinds(child, shape.child(key, plain)) for key, child in section.items()}, node.place)

@@ -1,0 +1,132 @@
+"""The words for what pydantic found wrong: `file:line: key: value: problem; fix`."""
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from xmtc.config.shape import Shape
+from xmtc.config.yaml_tree import Node, Place
+
+_UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
+_OWN_WORDS = ("value_error", "assertion_error")
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """Where an error of pydantic's lies in the tree: its path, its shape and the innermost node that exists."""
+
+    path: tuple[str | int, ...]
+    shape: Shape | None
+    node: Node
+    parent: Shape | None
+
+    @property
+    def key(self) -> str:
+        return ".".join(str(part) for part in self.path)
+
+
+def describe_all(error: ValidationError, root: Node, shape: Shape) -> list[tuple[Place, str]]:
+    """Each distinct problem of `error` with its place, in the order of the schema."""
+    found = dict.fromkeys(_describe(details, root, shape) for details in error.errors(include_url=False))
+    return list(found)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'?` where a known word is close, else an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def shown(value: Any) -> str:
+    """A value for a message: short, on one line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, str]:
+    spot = _locate(details["loc"], root, shape)
+    value = spot.node.plain()
+    if details["type"] in _UNKNOWN:
+        return spot.node.place, f"{spot.key}: {_unknown_key(spot)}"
+    if details["type"] in _MISSING and isinstance(spot.path[-1], int) and spot.parent:
+        key = ".".join(str(part) for part in spot.path[:-1])
+        return spot.node.place, f"{key}: {shown(value)}: must be {spot.parent.words()}"
+    if details["type"] in _MISSING:
+        expected = f" ({spot.shape.words()})" if spot.shape else ""
+        return spot.node.place, f"{spot.key}: missing; give it a value{expected}"
+    if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return _wrong_kind(spot)
+    if details["type"] in _OWN_WORDS or spot.shape is None:
+        words = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        given = "" if isinstance(value, dict) else f"{shown(value)}: "
+        return spot.node.place, f"{spot.key or 'the configuration'}: {given}{words}"
+    expected = "a finite number" if details["type"] == "finite_number" else spot.shape.words()
+    return spot.node.place, f"{spot.key}: {shown(value)}: must be {expected}{_fix(value, spot.shape)}"
+
+
+def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
+    """Follows pydantic's path, leaving out the parts that name an alternative and not a key."""
+    path: tuple[str | int, ...] = ()
+    here: Shape | None = shape
+    parent: Shape | None = None
+    node = root
+    parts = list(loc)
+    while parts and here is not None and not here.is_plain_union():
+        if here.kinds():
+            chosen = here.kinds().get(str(parts.pop(0)))
+            here = chosen
+            continue
+        part = parts.pop(0)
+        path, parent, here = (*path, part), here, here.child(part, node.plain())
+        node = _step(node, part)
+    if here is not None and here.kinds() and not parts and isinstance(node.value, dict):
+        return _Spot(path, here, node, here)
+    return _Spot(path, here, node, parent)
+
+
+def _step(node: Node, part: str | int) -> Node:
+    """The child, or the node itself where the child is what is missing."""
+    if isinstance(node.value, dict):
+        return node.value.get(part, node)
+    if isinstance(node.value, list) and isinstance(part, int) and part < len(node.value):
+        return node.value[part]
+    return node
+
+
+def _unknown_key(spot: _Spot) -> str:
+    known = list(spot.parent.properties()) if spot.parent else []
+    return f"unknown key; {suggestion(str(spot.path[-1]), known)}known here: {', '.join(known) or 'none'}"
+
+
+def _wrong_kind(spot: _Spot) -> tuple[Place, str]:
+    kinds = list(spot.shape.kinds()) if spot.shape else []
+    given = spot.node.value.get("kind") if isinstance(spot.node.value, dict) else None
+    if given is None:
+        return spot.node.place, f"{spot.key}: needs a kind; add 'kind:' with one of {', '.join(kinds)}"
+    hint = suggestion(str(given.plain()), kinds)
+    return given.place, f"{spot.key}.kind: {shown(given.plain())}: unknown kind; {hint}known: {', '.join(kinds)}"
+
+
+def _fix(value: Any, shape: Shape) -> str:
+    members = {member.schema.get("type") for member in shape.members()}
+    if isinstance(value, str):
+        hint = suggestion(value, shape.all_choices())
+        if hint:
+            return f"; {hint.strip()}"
+        if "boolean" in members and value.lower() in ("on", "off", "yes", "no", "y", "n"):
+            return f"; write {'true' if value.lower() in ('on', 'yes', 'y') else 'false'}"
+        if "array" in members:
+            return f"; write [{value}]"
+    elif isinstance(value, float) and value.is_integer() and "integer" in members:
+        return f"; write {int(value)}"
+    elif isinstance(value, int | float) and "string" in members:
+        return f'; put it in quotes: "{value}"'
+    return ""

@@ -1,0 +1,59 @@
+"""The whole configuration: one section a component, each defined beside the component."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.data.prepare import DataConfig
+from xmtc.distributed.config import DistributedConfig
+from xmtc.distributed.strategies import DeepSpeedConfig
+from xmtc.evaluate.config import EvaluateConfig
+from xmtc.mig.config import MigConfig
+from xmtc.models.classifier import ModelConfig
+from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.track.config import TrackConfig
+from xmtc.train.finetune import FinetuneConfig
+from xmtc.train.plant import PlantConfig
+
+
+@config
+class RunConfig:
+    """A training run."""
+
+    name: Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")]
+    """The run's name; its directory is `<track.directory>/<name>`."""
+    seed: Annotated[int, Field(ge=0)] = 13
+    """Fixes initialisation, the order of documents and every sampled choice."""
+    data: DataConfig
+    """Where documents come from and how they become a corpus."""
+    mig: MigConfig = MigConfig()
+    """Mutual information gain of tokens with labels."""
+    model: ModelConfig = ModelConfig()
+    """Backbone and head."""
+    plant: PlantConfig = PlantConfig()
+    """Stage 1."""
+    finetune: FinetuneConfig = FinetuneConfig()
+    """Stage 2."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """Metrics, thresholds, bootstrap."""
+    distributed: DistributedConfig = DistributedConfig()
+    """Workers and strategy."""
+    track: TrackConfig = TrackConfig()
+    """Run directory, logging, checkpoints."""
+
+    def __post_init__(self) -> None:
+        """Refuse what neither section can see alone."""
+        encoder, strategy = self.model.encoder, self.distributed.chosen_strategy()
+        if not isinstance(encoder, HuggingFaceConfig) or not isinstance(strategy, DeepSpeedConfig):
+            return
+        if strategy.stage == 3 and encoder.quantize:
+            raise ValueError(
+                f"model.encoder.quantize: {encoder.quantize} and distributed.strategy.stage: 3 exclude each other: "
+                "ZeRO-3 partitions quantised weights wrongly, and trains wrongly without an error; use stage 2"
+            )
+        if strategy.stage == 3 and encoder.window_group is not None:
+            raise ValueError(
+                "model.encoder.window_group and distributed.strategy.stage: 3 exclude each other: ranks would differ "
+                "in their number of passes, and wait for each other forever; use stage 2, or leave window_group out"
+            )

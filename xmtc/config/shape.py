@@ -1,0 +1,152 @@
+"""What a configuration may hold at each place, read from the JSON schema that pydantic makes of the dataclasses.
+
+One source for the wording of errors, did-you-mean and the reference page, so that none of them repeats the schema.
+"""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+_BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "greater than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "pattern": "matching {}",
+}
+_WORDS = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
+
+
+@functools.cache
+def adapter(schema_type: Any) -> TypeAdapter[Any]:
+    """Pydantic's validator of a configuration dataclass; made once, because that takes a good part of a second."""
+    return TypeAdapter(schema_type)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The schema of one place. `schema` is JSON schema without a top-level `$ref`; `definitions` its `$defs`."""
+
+    schema: dict[str, Any]
+    definitions: dict[str, Any]
+
+    @staticmethod
+    @functools.cache
+    def of(schema_type: Any) -> "Shape":
+        """The shape of a configuration dataclass."""
+        schema = adapter(schema_type).json_schema()
+        return Shape({}, schema.get("$defs", {}))._at(schema)
+
+    def _at(self, schema: dict[str, Any]) -> "Shape":
+        while "$ref" in schema:
+            rest = {key: value for key, value in schema.items() if key != "$ref"}
+            schema = {**self.definitions[schema["$ref"].rsplit("/", 1)[-1]], **rest}
+        return Shape(schema, self.definitions)
+
+    @property
+    def description(self) -> str:
+        """The documentation of the field, or of the class."""
+        return self.schema.get("description", "")
+
+    @property
+    def nullable(self) -> bool:
+        """Whether `null` is allowed here."""
+        return any(member.schema.get("type") == "null" for member in self._any_of())
+
+    def members(self) -> list["Shape"]:
+        """The alternatives of a plain union, null left out; a single shape is its own only member."""
+        found = [member for member in self._any_of() if member.schema.get("type") != "null"]
+        return found or [self]
+
+    def _any_of(self) -> list["Shape"]:
+        return [self._at(member) for member in self.schema.get("anyOf", [])]
+
+    def kinds(self) -> dict[str, "Shape"]:
+        """The alternatives of a union discriminated by `kind`, by name; empty elsewhere."""
+        schema = self._only().schema
+        mapping = schema.get("discriminator", {}).get("mapping", {})
+        return {kind: self._at({"$ref": reference}) for kind, reference in mapping.items()}
+
+    def default_kind(self) -> str | None:
+        """The `kind` of the field's default, where a union has one."""
+        default = self.schema.get("default")
+        return default.get("kind") if isinstance(default, dict) else None
+
+    def _only(self) -> "Shape":
+        members = self.members()
+        return members[0] if len(members) == 1 else self
+
+    def is_plain_union(self) -> bool:
+        """Whether pydantic tries several alternatives here and reports an error for each."""
+        return len(self.members()) > 1
+
+    def properties(self) -> dict[str, "Shape"]:
+        """The fields of a dataclass; empty elsewhere."""
+        return {key: self._at(value) for key, value in self._only().schema.get("properties", {}).items()}
+
+    def required(self) -> list[str]:
+        """The fields of a dataclass without a default."""
+        return self._only().schema.get("required", [])
+
+    def child(self, key: str | int, data: Any) -> "Shape | None":
+        """The shape under `key`, where `data` is what was given at this place (its `kind` chooses the alternative)."""
+        kinds = self.kinds()
+        if kinds:
+            chosen = kinds.get(str(data.get("kind"))) if isinstance(data, dict) else None
+            return chosen.child(key, data) if chosen else None
+        schema = self._only().schema
+        if isinstance(key, int):
+            prefix = schema.get("prefixItems", [])
+            item = prefix[key] if key < len(prefix) else schema.get("items")
+        else:
+            item = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+        return self._at(item) if isinstance(item, dict) else None
+
+    def words(self) -> str:
+        """What is expected here, as a phrase that follows "must be"."""
+        words = " or ".join(dict.fromkeys(member._member_words() for member in self.members()))
+        return f"{words} or null" if self.nullable else words
+
+    def _member_words(self) -> str:
+        choices = self.choices()
+        if choices:
+            return choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
+        kinds = self.kinds()
+        if kinds:
+            return "a section with kind: " + " or ".join(kinds)
+        kind = self.schema.get("type")
+        if kind == "array":
+            return "a list" + self._size_words()
+        if kind == "object":
+            return "a section"
+        bounds = [text.format(self.schema[name]) for name, text in _BOUNDS.items() if name in self.schema]
+        if kind == "string" and self.schema.get("minLength") and not bounds:
+            bounds.append("not empty")
+        return ", ".join([_WORDS.get(str(kind), "a value"), *bounds])
+
+    def _size_words(self) -> str:
+        low, high = self.schema.get("minItems"), self.schema.get("maxItems")
+        if low is None and high is None:
+            return ""
+        if low == high:
+            return f" of {low}"
+        return f" of {low} or more" if high is None else f" of {low or 0} to {high}"
+
+    def choices(self) -> list[str]:
+        """The literal values allowed here, as they are written in YAML; empty where any value of a type will do."""
+        if "const" in self.schema:
+            return [_literal(self.schema["const"])]
+        return [_literal(value) for value in self.schema.get("enum", [])]
+
+    def all_choices(self) -> Iterator[str]:
+        """The literal values of every alternative."""
+        for member in self.members():
+            yield from member.choices()
+
+
+def _literal(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

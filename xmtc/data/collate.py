@@ -1,0 +1,172 @@
+"""From document indices to the tensors that a model takes.
+
+Suffixes: B documents, T document tokens (padded), W windows, U window tokens (padded), P (document, label) pairs,
+D hidden width.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from xmtc.data.corpus import Split
+from xmtc.data.sampler import MicroBatch
+from xmtc.data.tokenizer import special_tokens
+from xmtc.data.windows import Cut, cut
+from xmtc.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B documents, cut in W >= B windows that fit the backbone, and how to put the documents together again.
+
+    A document's tokens are: special prefix ([CLS], <s>), content, special suffix ([SEP]). A document longer than a
+    window is cut in overlapping windows, each with its own special tokens; every document token is represented by
+    one (window, position): the one farthest from its window's edges.
+
+    Attributes:
+        documents_B: int64, row in the split.
+        token_ids_BT: int64, the document's tokens; `mask_BT` bool, False on padding.
+        input_ids_WU: int64, the windows' tokens; `attention_mask_WU` bool.
+        position_BT: int64, index into the flattened (W·U) windows for every document token (0 on padding), or None
+            where windows and documents are the same thing.
+        rows_P, labels_P: int64, the positive pairs: document in the batch, label id.
+        weight_B: float32, 0 for a filler document (see `xmtc.data.sampler`), otherwise 1.
+        hidden_BTD: hidden states read from a cache in place of running the backbone, or None.
+    """
+
+    documents_B: Tensor
+    token_ids_BT: Tensor
+    mask_BT: Tensor
+    input_ids_WU: Tensor
+    attention_mask_WU: Tensor
+    position_BT: Tensor | None
+    rows_P: Tensor
+    labels_P: Tensor
+    weight_B: Tensor
+    hidden_BTD: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on `device`."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: t.to(device, non_blocking=True) for k, t in tensors.items() if t is not None})
+
+
+class HiddenReader(Protocol):
+    """Hidden states of documents that were encoded before, see `xmtc.data.hidden_cache`."""
+
+    def read(self, documents: NDArray[np.int64]) -> list[Tensor]:
+        """(T, D) for each document, T its tokens with special tokens."""
+        ...
+
+
+class Collator:
+    """Makes batches of a split.
+
+    Args:
+        split: where the documents are.
+        tokenizer: says which special tokens surround a text, and the padding token.
+        window: most tokens of a window, special tokens included.
+        overlap: tokens that neighbouring windows of a long document share.
+        hidden: where to read hidden states that take the place of the backbone.
+
+    Raises:
+        ConfigError: the overlap leaves a window no room to move.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        window: int,
+        overlap: int,
+        hidden: HiddenReader | None = None,
+    ):
+        prefix, suffix = special_tokens(tokenizer)
+        self._prefix, self._suffix = np.array(prefix, dtype=np.int32), np.array(suffix, dtype=np.int32)
+        self._capacity, self._overlap = window - len(prefix) - len(suffix), overlap
+        if not 0 <= overlap < self._capacity:
+            raise ConfigError(
+                f"windows of {window} tokens hold {self._capacity} besides special tokens, but overlap by {overlap}: "
+                "the overlap must be less"
+            )
+        self._split, self._hidden = split, hidden
+        # Padding is masked everywhere, so that any id will do where the tokenizer has no padding token.
+        self._pad = int(tokenizer.pad_token_id) if isinstance(tokenizer.pad_token_id, int) else 0
+
+    @property
+    def special_tokens(self) -> int:
+        """Special tokens that every document has besides its content."""
+        return len(self._prefix) + len(self._suffix)
+
+    def __call__(self, batch: MicroBatch) -> Batch:
+        """The batch of these documents, on the CPU."""
+        contents = [self._split.tokens(int(document)) for document in batch.documents]
+        cuts = [
+            cut(len(content), self._capacity, self._overlap, len(self._prefix), len(self._suffix))
+            for content in contents
+        ]
+        token_ids_BT, mask_BT = self._pad_rows([self._wrapped(content) for content in contents])
+        whole = all(len(one.starts_W) == 1 for one in cuts)
+        windows_WU = (token_ids_BT, mask_BT) if whole else self._windows(contents, cuts)
+        rows_P, labels_P = self._pairs(batch.documents)
+        return Batch(
+            documents_B=torch.from_numpy(np.array(batch.documents, dtype=np.int64)),
+            token_ids_BT=token_ids_BT,
+            mask_BT=mask_BT,
+            input_ids_WU=windows_WU[0],
+            attention_mask_WU=windows_WU[1],
+            position_BT=None if whole else _positions(cuts, mask_BT.shape[1], windows_WU[0].shape[1]),
+            rows_P=rows_P,
+            labels_P=labels_P,
+            weight_B=torch.from_numpy(np.array(batch.weights, dtype=np.float32)),
+            hidden_BTD=None if self._hidden is None else _stack(self._hidden.read(batch.documents), mask_BT.shape[1]),
+        )
+
+    def _wrapped(self, content: NDArray[np.int32]) -> NDArray[np.int32]:
+        return np.concatenate([self._prefix, content, self._suffix])
+
+    def _pad_rows(self, rows: list[NDArray[np.int32]]) -> tuple[Tensor, Tensor]:
+        """(ids, mask): int64 and bool, (rows, longest)."""
+        lengths = np.array([len(row) for row in rows])
+        mask = np.arange(lengths.max())[None] < lengths[:, None]
+        ids = np.full(mask.shape, self._pad, dtype=np.int64)
+        ids[mask] = np.concatenate(rows)
+        return torch.from_numpy(ids), torch.from_numpy(mask)
+
+    def _windows(self, contents: list[NDArray[np.int32]], cuts: list[Cut]) -> tuple[Tensor, Tensor]:
+        return self._pad_rows(
+            [
+                self._wrapped(content[start : start + one.length])
+                for content, one in zip(contents, cuts, strict=True)
+                for start in one.starts_W
+            ]
+        )
+
+    def _pairs(self, documents: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        labels = [self._split.label_ids(int(document)) for document in documents]
+        rows = np.repeat(np.arange(len(labels)), [len(one) for one in labels])
+        return torch.from_numpy(rows.astype(np.int64)), torch.from_numpy(np.concatenate(labels).astype(np.int64))
+
+
+def _positions(cuts: list[Cut], longest: int, window_width: int) -> Tensor:
+    """(B, T) int64 into the flattened windows, 0 on padding."""
+    position_BT = np.zeros((len(cuts), longest), dtype=np.int64)
+    first = 0
+    for row, one in enumerate(cuts):
+        position_BT[row, : len(one.window_T)] = (first + one.window_T) * window_width + one.offset_T
+        first += len(one.starts_W)
+    return torch.from_numpy(position_BT)
+
+
+def _stack(hidden: list[Tensor], longest: int) -> Tensor:
+    """(B, T, D), zero on padding."""
+    hidden_BTD = hidden[0].new_zeros(len(hidden), longest, hidden[0].shape[-1])
+    for row, one in enumerate(hidden):
+        hidden_BTD[row, : len(one)] = one
+    return hidden_BTD

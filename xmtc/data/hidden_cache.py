@@ -1,0 +1,188 @@
+"""Hidden states of a frozen backbone on disk: encoded once, read in every epoch.
+
+Suffixes: B documents, T document tokens (special ones included, padded), D width, N documents of the split.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.errors import DataError, TrainingError
+
+CacheDtype = Literal["bfloat16", "float16", "float32"]
+_TORCH: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+# NumPy has no bfloat16; its bits travel as integers.
+_NUMPY: dict[CacheDtype, type] = {"bfloat16": np.int16, "float16": np.float16, "float32": np.float32}
+_STATES, _WRITTEN, _META = "hidden.bin", "written.bin", "meta.json"
+
+
+def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> int:
+    """Disk that a cache takes, to be told before it is written.
+
+    Args:
+        lengths: (N,) tokens per document, special ones included.
+        width: D.
+        dtype: of the stored states.
+    """
+    return int(np.asarray(lengths, dtype=np.int64).sum()) * width * np.dtype(_NUMPY[dtype]).itemsize
+
+
+class HiddenCache:
+    """Finished hidden states of a split; a `xmtc.data.collate.HiddenReader`.
+
+    Attributes:
+        width: D.
+        dtype: of the stored states.
+    """
+
+    def __init__(self, states_XD: NDArray, offsets: NDArray[np.int64], dtype: CacheDtype):
+        self._states_XD, self._offsets = states_XD, offsets
+        self.dtype: CacheDtype = dtype
+        self.width: int = states_XD.shape[1]
+
+    @staticmethod
+    def open(directory: str | Path, fingerprint: str) -> "HiddenCache | None":
+        """The cache in `directory`, or None where there is none with this fingerprint."""
+        root = Path(directory)
+        if not (root / _META).is_file():
+            return None
+        meta: dict[str, Any] = json.loads((root / _META).read_text(encoding="utf-8"))
+        if meta["fingerprint"] != fingerprint:
+            return None
+        offsets = _offsets(np.array(meta["lengths"], dtype=np.int64))
+        states_XD = _map(root / _STATES, int(offsets[-1]), meta["width"], meta["dtype"], "r")
+        return HiddenCache(states_XD, offsets, meta["dtype"])
+
+    def read(self, documents: NDArray[np.int64]) -> list[Tensor]:
+        """(T, D) in the stored dtype for each document, T its own tokens; copies, on the CPU."""
+        spans = [(self._offsets[document], self._offsets[document + 1]) for document in documents]
+        return [torch.from_numpy(np.array(self._states_XD[a:b])).view(_TORCH[self.dtype]) for a, b in spans]
+
+
+class HiddenCacheWriter:
+    """Writes a cache to an unfinished directory; `publish` puts it in its place.
+
+    On several ranks that share a file system, rank 0 creates the writer, the others open one with `create=False`
+    after a barrier; after another one rank 0 publishes.
+
+    Args:
+        directory: where the cache will be.
+        fingerprint: of corpus, backbone, windows, dtype: whatever changes the states.
+        lengths: (N,) tokens per document, special ones included.
+        width: D.
+        dtype: of the stored states.
+        create: False to join a writer that another process has created.
+
+    Raises:
+        DataError: the disk has no room for the whole cache (it is reserved at once).
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        fingerprint: str,
+        *,
+        lengths: NDArray[np.integer] | Sequence[int],
+        width: int,
+        dtype: CacheDtype,
+        create: bool = True,
+    ):
+        self._directory = Path(directory)
+        self._dtype: CacheDtype = dtype
+        self._work = self._directory.parent / f".{self._directory.name}.unfinished"
+        per_document = np.asarray(lengths, dtype=np.int64)
+        self._offsets = _offsets(per_document)
+        meta: dict[str, Any] = {
+            "fingerprint": fingerprint,
+            "lengths": per_document.tolist(),
+            "width": width,
+            "dtype": dtype,
+        }
+        self._meta = json.dumps(meta)
+        if create:
+            shutil.rmtree(self._work, ignore_errors=True)
+            self._work.mkdir(parents=True)
+            _reserve(self._work / _STATES, cache_bytes(per_document, width, dtype))
+            _reserve(self._work / _WRITTEN, len(per_document))
+        self._states_XD = _map(self._work / _STATES, int(self._offsets[-1]), width, dtype, "r+")
+        self._written = np.memmap(self._work / _WRITTEN, dtype=np.uint8, mode="r+", shape=(len(per_document),))
+
+    def write(self, documents: NDArray[np.int64] | Tensor, hidden_BTD: Tensor, mask_BT: Tensor) -> None:
+        """Store the states of B documents; padding is left out.
+
+        Raises:
+            TrainingError: states that are not finite, or too large for float16.
+        """
+        hidden_XD = hidden_BTD.detach()[mask_BT].to(_TORCH[self._dtype]).cpu()
+        if not torch.isfinite(hidden_XD).all():
+            hint = "; choose bfloat16, which has float32's range" if self._dtype == "float16" else ""
+            raise TrainingError(f"hidden states are not finite as {self._dtype}{hint}")
+        bits_XD = (hidden_XD.view(torch.int16) if self._dtype == "bfloat16" else hidden_XD).numpy()
+        ends = np.cumsum(mask_BT.sum(dim=1).cpu().numpy())
+        for document, part in zip(np.asarray(documents), np.split(bits_XD, ends[:-1]), strict=True):
+            start, end = self._offsets[document], self._offsets[document + 1]
+            if len(part) != end - start:
+                raise ValueError(f"document {document}: {len(part)} states for {end - start} tokens")
+            self._states_XD[start:end] = part
+            self._written[document] = 1
+
+    def publish(self) -> HiddenCache:
+        """Put the finished cache in its place and open it.
+
+        Raises:
+            TrainingError: a document was never written.
+        """
+        self._states_XD.flush()
+        missing = int((self._written == 0).sum())
+        if missing:
+            raise TrainingError(f"{missing} of {len(self._written)} documents have no hidden states")
+        (self._work / _META).write_text(self._meta, encoding="utf-8")
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._work.rename(self._directory)
+        tokens, width = self._states_XD.shape
+        states_XD = _map(self._directory / _STATES, tokens, width, self._dtype, "r")
+        return HiddenCache(states_XD, self._offsets, self._dtype)
+
+    def discard(self) -> None:
+        """Delete what is unfinished."""
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    def __enter__(self) -> "HiddenCacheWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing unfinished is left behind; a published cache stays."""
+        self.discard()
+
+
+def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _map(path: Path, tokens: int, width: int, dtype: CacheDtype, mode: Literal["r", "r+"]) -> np.memmap:
+    return np.memmap(path, dtype=_NUMPY[dtype], mode=mode, shape=(tokens, width))
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Take the disk space now: a memory-mapped write to a full disk would end the process with a signal."""
+    try:
+        with path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        free = shutil.disk_usage(path.parent.parent).free
+        raise DataError(
+            f"{path.parent}: no room for {size / 2**30:.1f} GiB of hidden states ({free / 2**30:.1f} GiB free): "
+            f"{error.strerror}; turn the hidden-state cache off or choose another disk"
+        ) from error

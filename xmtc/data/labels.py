@@ -1,0 +1,103 @@
+"""Labels of a corpus: ids, names, train counts, hierarchy, propensities. L labels."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from xmtc.errors import DataError
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """Labels in the order of their ids: the label id is the position here.
+
+    Attributes:
+        labels: L labels as the source writes them, sorted.
+        names: L names for people; the label itself where the source has none.
+        train_counts: int64 (L,), training documents with the label; 0 for labels of dev or test alone.
+        parents: L tuples of broader labels, or None where the source has no hierarchy. A parent need not be a label
+            of this table.
+    """
+
+    labels: list[str]
+    names: list[str]
+    train_counts: NDArray[np.int64]
+    parents: list[tuple[str, ...]] | None = None
+    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_ids", {label: i for i, label in enumerate(self.labels)})
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._ids
+
+    def index(self, label: str) -> int:
+        """Id of `label`.
+
+        Raises:
+            DataError: no such label.
+        """
+        if label not in self._ids:
+            raise DataError(f"no label {label!r} among the corpus's {len(self)} labels")
+        return self._ids[label]
+
+    def indices(self, labels: Iterable[str]) -> NDArray[np.int32]:
+        """Ids of several labels, see `index`."""
+        return np.fromiter((self.index(label) for label in labels), dtype=np.int32)
+
+    def propensities(self, train_documents: int, a: float = 0.55, b: float = 1.5) -> NDArray[np.float64]:
+        """Estimated share of a label's true occurrences that annotators found, p_l = 1 / (1 + C (N_l + B)^-A).
+
+        C = (ln N - 1)(B + 1)^A (Jain et al. 2016, eq. 3); usual (A, B): (0.55, 1.5), Amazon (0.6, 2.6), Wikipedia
+        (0.5, 0.4).
+
+        Args:
+            train_documents: N.
+            a: A.
+            b: B.
+
+        Returns:
+            float64 (L,), in (0, 1].
+        """
+        c = (np.log(train_documents) - 1.0) * (b + 1.0) ** a
+        return 1.0 / (1.0 + c * (self.train_counts + b) ** -a)
+
+    def save(self, path: Path) -> None:
+        """Write as Arrow IPC: label, name, train_count and, where there is one, parents."""
+        columns: dict[str, pa.Array] = {
+            "label": pa.array(self.labels, pa.string()),
+            "name": pa.array(self.names, pa.string()),
+            "train_count": pa.array(self.train_counts, pa.int64()),
+        }
+        if self.parents is not None:
+            columns["parents"] = pa.array(self.parents, pa.list_(pa.string()))
+        table = pa.table(columns)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+
+    @staticmethod
+    def load(path: Path) -> "LabelTable":
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: missing or damaged.
+        """
+        try:
+            with pa.memory_map(str(path)) as source:
+                table = pa.ipc.open_file(source).read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{path}: cannot be read as a label table: {error}") from error
+        parents = _tuples(table["parents"].to_pylist()) if "parents" in table.column_names else None
+        counts = np.array(table["train_count"].to_numpy(), dtype=np.int64)
+        return LabelTable(table["label"].to_pylist(), table["name"].to_pylist(), counts, parents)
+
+
+def _tuples(lists: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    return [tuple(values) for values in lists]

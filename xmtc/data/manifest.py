@@ -1,0 +1,132 @@
+"""`manifest.json` of a corpus: what is in it, from what it was made, and whether it is whole."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from xmtc.errors import DataError
+
+FORMAT = 1
+NAME = "manifest.json"
+_KIND = "xmtc corpus"
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileInfo:
+    """A file of the corpus, `path` relative to its directory."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardInfo:
+    """One Arrow file of a split."""
+
+    file: FileInfo
+    rows: int
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitInfo:
+    """The shards of a split in order, and their totals."""
+
+    rows: int
+    tokens: int
+    shards: list[ShardInfo]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerIdentity:
+    """Which tokenizer made the token ids.
+
+    Attributes:
+        name: as configured.
+        sha256: of the tokenizer's definition: two tokenizers with equal hashes give equal ids.
+        vocab_size: token ids are below this.
+    """
+
+    name: str
+    sha256: str
+    vocab_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What became of the source's rows.
+
+    Attributes:
+        read: rows read.
+        rejected: bad rows left out (`on_bad_row: skip`).
+        duplicates: dev and test documents whose text is a training text; left out unless `duplicates: keep`.
+        over_limit: documents that `limit` left out.
+        truncated: documents longer than `max_length` tokens.
+        without_labels: documents whose labels were all dropped; they stay, as negatives.
+        dropped_labels: labels with fewer training documents than `min_label_documents`.
+    """
+
+    read: int = 0
+    rejected: int = 0
+    duplicates: int = 0
+    over_limit: int = 0
+    truncated: int = 0
+    without_labels: int = 0
+    dropped_labels: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """See DESIGN: corpus directory."""
+
+    kind: str = _KIND
+    format: int = FORMAT
+    fingerprint: str
+    task: str
+    max_length: int
+    tokenizer: TokenizerIdentity
+    labels: FileInfo
+    splits: dict[str, SplitInfo]
+    counts: Counts
+
+    def save(self, directory: Path) -> None:
+        """Write `manifest.json` into `directory`."""
+        (directory / NAME).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @staticmethod
+    def load(directory: Path) -> "Manifest":
+        """Read `manifest.json` of a corpus directory.
+
+        Raises:
+            DataError: there is none, it is damaged, or of another format.
+        """
+        path = directory / NAME
+        if not path.is_file():
+            raise DataError(f"{directory}: no corpus here (no {NAME}); make one with 'xmtc prepare'")
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DataError(f"{path}: damaged: {error}; delete {directory} and prepare it again") from None
+        if not isinstance(found, dict) or found.get("kind") != _KIND:
+            raise DataError(f"{path}: not the manifest of an xmtc corpus")
+        if found.get("format") != FORMAT:
+            theirs = found.get("format")
+            raise DataError(f"{directory}: corpus format {theirs}, this xmtc reads {FORMAT}; prepare the corpus again")
+        try:
+            return TypeAdapter(Manifest).validate_python(found)
+        except ValidationError as error:
+            raise DataError(f"{path}: damaged: {error}; delete {directory} and prepare it again") from None
+
+
+def file_info(path: Path, root: Path) -> FileInfo:
+    """Size and hash of a file of the corpus at `root`."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return FileInfo(path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=digest.hexdigest())

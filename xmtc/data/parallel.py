@@ -1,0 +1,49 @@
+"""Work on all cores of this machine. A cluster passes a mapper of its own (Ray tasks) with the same signature."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar, cast
+
+from joblib import Parallel, cpu_count, delayed
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# joblib's advice after an error or Ctrl-C, which has told the user all there is to know
+warnings.filterwarnings("ignore", message=".*tasks which were still being processed", category=UserWarning)
+
+
+class MapUnordered(Protocol):
+    """Applies a picklable function to every item, in parallel; results come as they are ready."""
+
+    def __call__(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Results of `function(item)`, in any order; an error in one ends the iteration."""
+        ...
+
+
+def map_processes(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """The default mapper: one process per core, no forking, workers import only what `function` needs.
+
+    joblib's loky starts workers afresh (a fork would copy locks that tokenizer or torch threads hold) and, unlike
+    multiprocessing's spawn, doesn't import the main script again.
+    """
+    work = list(items)
+    if len(work) <= 1 or cpu_count() == 1:
+        yield from map(function, work)
+        return
+    pool: Any = Parallel(
+        n_jobs=min(cpu_count(), len(work)),
+        backend="loky",
+        return_as="generator_unordered",
+        batch_size=cast(str, 1),  # joblib annotates it as text alone
+        max_nbytes=None,
+        initializer=_one_thread_each,
+        idle_worker_timeout=5,
+    )
+    yield from pool(delayed(function)(item) for item in work)
+
+
+def _one_thread_each() -> None:
+    # The processes already take every core; the tokenizers library reads this switch and nothing else.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -1,0 +1,313 @@
+"""From a source of documents to a corpus directory: read, select, tokenise in parallel, publish by rename."""
+
+import errno
+import fcntl
+import functools
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.config.base import config
+from xmtc.data import manifest as manifests
+from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
+from xmtc.data.manifest import Counts, Manifest, SplitInfo, TokenizerIdentity, file_info
+from xmtc.data.parallel import MapUnordered, map_processes
+from xmtc.data.progress import Progress, Silent
+from xmtc.data.readers import ReaderConfig
+from xmtc.data.readers.base import SPLITS
+from xmtc.data.selection import Duplicates, LimitConfig, Selection, SplitConfig, select
+from xmtc.data.shards import ShardResult, ShardTask, make_shard
+from xmtc.data.spool import OnBadRow, Spool
+from xmtc.data.tokenizer import (
+    TokenizerConfig,
+    TrainedTokenizerConfig,
+    definition,
+    identity,
+    load_pretrained,
+    train_tokenizer,
+)
+from xmtc.errors import ConfigError, DataError
+
+logger = logging.getLogger(__name__)
+
+_SPOOL = "spool"
+_SHARDS_PER_SPLIT, _LEAST_ROWS, _MOST_ROWS = 16, 256, 16_384
+
+
+@config
+class DataConfig:
+    """Where documents come from and how they become a corpus."""
+
+    source: ReaderConfig
+    """What to read."""
+    corpus: Annotated[str, Field(min_length=1)]
+    """Directory of the prepared corpus. It is reused while source, tokenizer and settings stay the same."""
+    tokenizer: TokenizerConfig | None = None
+    """How text becomes tokens; null: the tokenizer of the backbone."""
+    max_length: Annotated[int, Field(ge=1, le=1_000_000)] = 512
+    """Longer documents are cut to this many tokens. Longer than the backbone's window is fine: see model windows."""
+    limit: LimitConfig = LimitConfig()
+    """Most documents of each split."""
+    split: SplitConfig = SplitConfig()
+    """How to divide a source that has no dev or test split of its own."""
+    min_label_documents: Annotated[int, Field(ge=1)] = 1
+    """Labels with fewer training documents are dropped."""
+    on_bad_row: OnBadRow = "error"
+    """A row that is no document is an error, or is skipped and counted."""
+    duplicates: Duplicates = "drop"
+    """Whether dev and test documents whose text is also a training text are dropped; they are counted either way."""
+    task: Literal["multi_label", "single_label"] = "multi_label"
+    """Any number of labels a document, or exactly one."""
+
+
+def prepare(
+    config: DataConfig,
+    backbone: str | None,
+    *,
+    map_unordered: MapUnordered | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
+    """Make the corpus, or open it where it is already there with the same fingerprint.
+
+    Args:
+        config: what to make.
+        backbone: the model whose tokenizer is used where `config.tokenizer` is null.
+        map_unordered: how to work in parallel; a process per core by default. Elsewhere than on this machine, it needs
+            the corpus directory on a file system that all share.
+        progress: shows how far it is.
+
+    Raises:
+        DataError: the source is wrong, or `config.corpus` is something else than a corpus.
+        ConfigError: the tokenizer cannot be loaded, or there is none.
+    """
+    path = Path(config.corpus)
+    tokenizer, name = _tokenizer(config, backbone)
+    fingerprint = corpus_fingerprint(config, tokenizer)
+    with _locked(path):
+        found = _reusable(path, fingerprint)
+        if found is not None:
+            return found
+        work = path.parent / f".{path.name}.unfinished"
+        shutil.rmtree(work, ignore_errors=True)
+        try:
+            _build(config, work, tokenizer, name, fingerprint, map_unordered or map_processes, progress or Silent())
+            _publish(work, path)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise DataError(
+                f"{path.parent}: the disk is full; free some space, or choose another data.corpus"
+            ) from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return Corpus.open(path)
+
+
+def corpus_fingerprint(config: DataConfig, tokenizer: PreTrainedTokenizerFast | None) -> str:
+    """Changes when the corpus would: content of the source, tokenizer, settings; not with paths or times.
+
+    Args:
+        config: settings.
+        tokenizer: the pretrained one; None where it is trained on the source, and so follows from the rest.
+    """
+    settings = {k: v for k, v in asdict(config).items() if k not in ("source", "corpus", "tokenizer")}
+    trained = asdict(config.tokenizer) if isinstance(config.tokenizer, TrainedTokenizerConfig) else None
+    words = definition(tokenizer) if tokenizer is not None else trained
+    content = [manifests.FORMAT, config.source.fingerprint(), words, settings]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _tokenizer(config: DataConfig, backbone: str | None) -> tuple[PreTrainedTokenizerFast | None, str]:
+    if isinstance(config.tokenizer, TrainedTokenizerConfig):
+        return None, f"trained {config.tokenizer.model}"
+    name = config.tokenizer.name if config.tokenizer is not None else backbone
+    if name is None:
+        raise ConfigError("data.tokenizer: this model has no tokenizer of its own; set for example {kind: trained}")
+    return load_pretrained(name), name
+
+
+def _reusable(path: Path, fingerprint: str) -> Corpus | None:
+    if not path.exists():
+        return None
+    if not (path / manifests.NAME).is_file():
+        if path.is_dir() and not any(path.iterdir()):
+            return None
+        raise DataError(f"{path}: exists and is not a corpus; choose another data.corpus, or move it away")
+    corpus = Corpus.open(path)
+    if corpus.fingerprint == fingerprint:
+        logger.info("corpus %s is up to date: reused", path)
+        return corpus
+    logger.warning("corpus %s was made from other data, another tokenizer or other settings: made anew", path)
+    return None
+
+
+def _build(
+    config: DataConfig,
+    work: Path,
+    tokenizer: PreTrainedTokenizerFast | None,
+    name: str,
+    fingerprint: str,
+    map_unordered: MapUnordered,
+    progress: Progress,
+) -> None:
+    info = config.source.label_info()
+    spool = Spool(work / _SPOOL)
+    one_label = config.task == "single_label"
+    with progress.task("read documents") as task:
+        rows = config.source.read(map_unordered, progress)
+        spool.fill(rows, info, on_bad_row=config.on_bad_row, one_label=one_label, task=task)
+    chosen = select(
+        spool,
+        info,
+        config.source.provides(),
+        config.split,
+        config.limit,
+        duplicates=config.duplicates,
+        min_label_documents=config.min_label_documents,
+    )
+    if tokenizer is None:
+        assert isinstance(config.tokenizer, TrainedTokenizerConfig)
+        train = chosen.rows["train"]
+        tokenizer = train_tokenizer(config.tokenizer, spool.texts(train), len(train))
+    tasks = list(_tasks(spool, chosen, config.max_length))
+    for split in chosen.rows:
+        (work / split).mkdir()
+    results = _tokenise(config, tasks, work, tokenizer, map_unordered, progress)
+    counts = _counts(spool, chosen, tasks, results, config)
+    shutil.rmtree(work / _SPOOL)
+    tokenizer.save_pretrained(work / TOKENIZER)
+    chosen.labels.save(work / LABELS)
+    _write_manifest(config, work, identity(tokenizer, name), fingerprint, results, counts)
+    _report(work, counts)
+
+
+def _tasks(spool: Spool, chosen: Selection, max_length: int) -> Iterator[ShardTask]:
+    offsets, flat = spool.label_lists
+    for split, rows in chosen.rows.items():
+        size = int(np.clip(-(-len(rows) // _SHARDS_PER_SPLIT), _LEAST_ROWS, _MOST_ROWS))
+        size = max(min(size, (2**31 - 1) // max_length), 1)  # Arrow's offsets inside a shard are int32
+        for index, start in enumerate(range(0, len(rows), size)):
+            part = rows[start : start + size]
+            lists = [_label_ids(flat[offsets[row] : offsets[row + 1]], chosen.label_of) for row in part]
+            ends = np.cumsum([0] + [len(one) for one in lists])
+            yield ShardTask(split, index, spool.pieces(part), ends, np.concatenate(lists))
+
+
+def _label_ids(provisional: NDArray[np.int32], label_of: NDArray[np.int32]) -> NDArray[np.int32]:
+    ids = label_of[provisional]
+    return np.unique(ids[ids >= 0])
+
+
+def _tokenise(
+    config: DataConfig,
+    tasks: list[ShardTask],
+    work: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    map_unordered: MapUnordered,
+    progress: Progress,
+) -> list[ShardResult]:
+    pad = tokenizer.pad_token_id
+    make = functools.partial(
+        make_shard,
+        root=str(work.absolute()),
+        definition=definition(tokenizer),
+        max_length=config.max_length,
+        pad_id=pad if isinstance(pad, int) else None,
+    )
+    results: list[ShardResult] = []
+    with progress.task("tokenise", sum(len(task.label_offsets) - 1 for task in tasks)) as bar:
+        for result in map_unordered(make, tasks):
+            if result.without_tokens and config.on_bad_row == "error":
+                raise DataError(
+                    f"document {result.without_tokens[0]!r} of {result.split}: the tokenizer finds no tokens in its "
+                    "text, only padding; mend it, or set data.on_bad_row: skip"
+                )
+            results.append(result)
+            bar.advance(result.rows)
+    return sorted(results, key=lambda result: (SPLITS.index(result.split), result.index))
+
+
+def _counts(
+    spool: Spool, chosen: Selection, tasks: list[ShardTask], results: list[ShardResult], config: DataConfig
+) -> Counts:
+    return Counts(
+        read=spool.read,
+        rejected=spool.rejected + sum(len(result.without_tokens) for result in results),
+        duplicates=chosen.duplicates,
+        over_limit=chosen.over_limit,
+        truncated=sum(result.truncated for result in results),
+        without_labels=sum(int((np.diff(task.label_offsets) == 0).sum()) for task in tasks),
+        dropped_labels=chosen.dropped_labels,
+    )
+
+
+def _write_manifest(
+    config: DataConfig,
+    work: Path,
+    tokenizer: TokenizerIdentity,
+    fingerprint: str,
+    results: list[ShardResult],
+    counts: Counts,
+) -> None:
+    splits: dict[str, SplitInfo] = {}
+    for name in SPLITS:
+        shards = [result.shard for result in results if result.split == name and result.shard is not None]
+        if shards:
+            rows, tokens = sum(shard.rows for shard in shards), sum(shard.tokens for shard in shards)
+            splits[name] = SplitInfo(rows=rows, tokens=tokens, shards=shards)
+    if "train" not in splits:
+        raise DataError("the tokenizer finds no tokens in any training document")
+    Manifest(
+        fingerprint=fingerprint,
+        task=config.task,
+        max_length=config.max_length,
+        tokenizer=tokenizer,
+        labels=file_info(work / LABELS, work),
+        splits=splits,
+        counts=counts,
+    ).save(work)
+
+
+def _report(work: Path, counts: Counts) -> None:
+    manifest = Manifest.load(work)
+    rows = ", ".join(f"{name} {split.rows:,} documents" for name, split in manifest.splits.items())
+    logger.info("corpus: %s", rows)
+    notable = {k.replace("_", " "): v for k, v in asdict(counts).items() if v and k != "read"}
+    if notable:
+        logger.info("corpus: %s", ", ".join(f"{words} {number:,}" for words, number in notable.items()))
+
+
+def _publish(work: Path, path: Path) -> None:
+    """Put the finished directory in the place of an older corpus, which is out of the way for a moment only."""
+    if not path.exists():
+        work.rename(path)
+        return
+    old = path.parent / f".{path.name}.old"
+    shutil.rmtree(old, ignore_errors=True)
+    path.rename(old)
+    work.rename(path)
+    shutil.rmtree(old)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process prepares a corpus at a time; the others wait and then find it finished."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / f".{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.info("corpus %s: another process prepares it; waiting", path)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

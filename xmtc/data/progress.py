@@ -1,0 +1,49 @@
+"""What long work here tells about its progress; `xmtc.track.progress.Progress` draws it."""
+
+from types import TracebackType
+from typing import Protocol
+
+
+class ProgressTask(Protocol):
+    """One piece of work, counted while it goes on."""
+
+    def advance(self, amount: int = 1) -> None:
+        """Count `amount` more units as done."""
+        ...
+
+    def __enter__(self) -> "ProgressTask":
+        """Start."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The work is over, whole or not."""
+        ...
+
+
+class Progress(Protocol):
+    """Makes tasks."""
+
+    def task(self, description: str, total: int | None = None, unit: str = "documents") -> ProgressTask:
+        """Start a piece of work of `total` units, None where nobody knows."""
+        ...
+
+
+class Silent:
+    """A progress and a task that show nothing."""
+
+    def task(self, description: str, total: int | None = None, unit: str = "documents") -> "Silent":
+        """As of Progress."""
+        return self
+
+    def advance(self, amount: int = 1) -> None:
+        """As of ProgressTask."""
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As of ProgressTask."""

@@ -1,0 +1,69 @@
+"""JSON lines: one object a line; plain, .gz or .zst."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from xmtc.config.base import config
+from xmtc.data.parallel import MapUnordered
+from xmtc.data.progress import Progress
+from xmtc.data.readers.base import Document, LabelInfo, Rejected
+from xmtc.data.readers.columns import (
+    ColumnsConfig,
+    LabelFileConfig,
+    check_split_column,
+    label_file_info,
+    label_file_paths,
+    table_splits,
+)
+from xmtc.data.readers.files import SplitFilesConfig, content_hash, open_text
+
+
+@config
+class JsonlConfig:
+    """JSON lines, one document a line; plain, .gz or .zst."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    files: SplitFilesConfig
+    """Files by split."""
+    columns: ColumnsConfig = ColumnsConfig()
+    """Keys of the objects."""
+    labels: LabelFileConfig | None = None
+    """File with the labels' names."""
+
+    def __post_init__(self) -> None:
+        check_split_column(self.files, self.columns)
+
+    def fingerprint(self) -> str:
+        """As of Reader."""
+        paths = [path for _, path in self.files.by_split()] + label_file_paths(self.labels)
+        settings = json.dumps([asdict(self.columns), sorted(self.provides())])
+        return f"jsonl:{settings}:{content_hash(paths)}"
+
+    def provides(self) -> frozenset[str]:
+        """As of Reader."""
+        return table_splits(self.files, self.columns)
+
+    def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
+        """As of Reader."""
+        for split, path in self.files.by_split():
+            with open_text(path) as lines:
+                for number, line in enumerate(lines, start=1):
+                    if line.strip():
+                        yield self._document(line, path, number, split)
+
+    def _document(self, line: str, path: Path, number: int, split: str) -> Document | Rejected:
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            return Rejected(where, f"malformed JSON: {error.msg} at column {error.colno}")
+        if not isinstance(row, dict):
+            return Rejected(where, f"a JSON {type(row).__name__}, not an object")
+        return self.columns.document(row, where, f"{path.name}:{number}", split)
+
+    def label_info(self) -> LabelInfo:
+        """As of Reader."""
+        return label_file_info(self.labels)

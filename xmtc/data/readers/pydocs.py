@@ -1,0 +1,168 @@
+"""Docstrings of installed Python packages: real text with a long tail of labels on every machine, no download.
+
+Packages are found by their metadata and parsed with `ast`; nothing is imported. A docstring's labels are its module
+and the module's ancestors: `torch`, `torch.nn`, `torch.nn.modules`.
+"""
+
+import ast
+import functools
+import gc
+import importlib.util
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import xxhash
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.data.parallel import MapUnordered
+from xmtc.data.progress import Progress
+from xmtc.data.readers.base import Document, LabelInfo, Rejected
+from xmtc.errors import DataError
+
+_FILES_PER_TASK = 150
+_NAMED = ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+_DOCUMENTED = (ast.Module, *_NAMED)
+_TESTS = {"test", "tests"}
+_WORD = re.compile(r"\S+")
+
+Found = tuple[str, str, str]  # module, name in the module, docstring
+
+
+@config
+class PydocsConfig:
+    """Docstrings of installed Python packages."""
+
+    kind: Literal["pydocs"] = "pydocs"
+    packages: Annotated[tuple[str, ...], Field(min_length=1)] = (
+        "torch",
+        "transformers",
+        "sklearn",
+        "scipy",
+        "numpy",
+        "pandas",
+        "ray",
+        "peft",
+        "deepspeed",
+        "tokenizers",
+        "pydantic",
+        "pyarrow",
+        "networkx",
+        "sympy",
+        "jinja2",
+        "rich",
+        "typer",
+        "requests",
+        "fsspec",
+        "joblib",
+        "psutil",
+        "setuptools",
+        "huggingface_hub",
+    )
+    """Import names of the packages to read. All must be installed."""
+    min_words: Annotated[int, Field(ge=1)] = 20
+    """Shorter docstrings are left out."""
+
+    def fingerprint(self) -> str:
+        """As of Reader: modules and sizes of their files, which tell versions apart without reading 200 MB."""
+        digest = xxhash.xxh3_128()
+        for package in self.packages:
+            for module, path in python_files(package):
+                digest.update(f"{module}:{Path(path).stat().st_size};".encode())
+        return f"pydocs:{self.min_words}:{digest.hexdigest()}"
+
+    def provides(self) -> frozenset[str]:
+        """As of Reader: none, the split is by hash of the text."""
+        return frozenset({"train"})
+
+    def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
+        """As of Reader. Docstrings that several modules share carry only the modules' common ancestors."""
+        files = [found for package in self.packages for found in python_files(package)]
+        tasks = [files[i : i + _FILES_PER_TASK] for i in range(0, len(files), _FILES_PER_TASK)]
+        found: list[Found] = []
+        with progress.task("read docstrings", len(files), "files") as task:
+            for part, count in map_unordered(functools.partial(docstrings, min_words=self.min_words), tasks):
+                found += part
+                task.advance(count)
+        yield from _documents(found)
+
+    def label_info(self) -> LabelInfo:
+        """As of Reader: a module's name is its name."""
+        return LabelInfo()
+
+
+def python_files(package: str) -> list[tuple[str, str]]:
+    """(module, file) of every Python file of an installed package, tests left out, sorted.
+
+    Raises:
+        DataError: the package is not installed.
+    """
+    spec = importlib.util.find_spec(package) if "." not in package else None
+    if spec is None or spec.origin is None:
+        raise DataError(f"data.source.packages: no package {package!r} is installed here; install it or leave it out")
+    if not spec.submodule_search_locations:
+        return [(package, spec.origin)]
+    root = Path(spec.origin).parent
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        if all(part.isidentifier() for part in parts) and not _TESTS.intersection(parts):
+            found.append((".".join((package, *parts)).removesuffix(".__init__"), str(path)))
+    return found
+
+
+def docstrings(files: list[tuple[str, str]], min_words: int) -> tuple[list[Found], int]:
+    """Docstrings of at least `min_words` words in (module, file)s, and how many files were looked at."""
+    found: list[Found] = []
+    gc.disable()  # syntax trees are many small objects without cycles; collecting in between costs a quarter more
+    try:
+        for module, path in files:
+            texts = _in_file(Path(path))
+            found += [(module, name, text) for name, text in texts if len(_WORD.findall(text)) >= min_words]
+    finally:
+        gc.enable()
+    return found, len(files)
+
+
+def _in_file(path: Path) -> list[tuple[str, str]]:
+    source = path.read_bytes()
+    if b'"""' not in source and b"'''" not in source:
+        return []
+    try:
+        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of other people's string escapes
+            return list(_walk(ast.parse(source), ""))
+    except (SyntaxError, ValueError):
+        return []  # templates and files for other Python versions are part of many packages
+
+
+def _walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, _DOCUMENTED):
+        text = ast.get_docstring(node)
+        if text:
+            yield prefix, text
+    for child in getattr(node, "body", ()):
+        if isinstance(child, _NAMED):
+            yield from _walk(child, f"{prefix}.{child.name}" if prefix else child.name)
+
+
+def _documents(found: list[Found]) -> Iterator[Document]:
+    by_text: dict[str, list[tuple[str, str]]] = {}
+    for module, name, text in sorted(found):
+        by_text.setdefault(text, []).append((module, name))
+    for text, places in by_text.items():
+        module, name = places[0]
+        labels = functools.reduce(_common, (_ancestors(module) for module, _ in places))
+        if labels:
+            yield Document(f"{module}:{name}" if name else module, text, labels)
+
+
+def _ancestors(module: str) -> tuple[str, ...]:
+    parts = module.split(".")
+    return tuple(".".join(parts[: i + 1]) for i in range(len(parts)))
+
+
+def _common(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(a for a, b in zip(first, second, strict=False) if a == b)

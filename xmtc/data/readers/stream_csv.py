@@ -1,0 +1,67 @@
+"""Columns of a CSV file of any size, a block at a time: for tables whose rows need no look at the others."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.files import check_file, open_text
+from xmtc.errors import DataError
+
+# A row may not be longer than a block; clinical notes have at most some 100 kB.
+_BLOCK = 16 << 20
+
+
+def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.Array] | Rejected]:
+    """Blocks of rows: column -> string array, values as they stand in the file, empty where there are none.
+
+    Rows with another number of cells than the header come as `Rejected`, without their content.
+
+    Args:
+        path: plain or compressed; the header is compared without regard to case.
+        columns: which to read.
+
+    Raises:
+        DataError: the file is missing, empty, damaged, not UTF-8, or lacks a column.
+    """
+    actual = _header(path, columns)
+    bad: list[tuple[int, int]] = []
+
+    def note(row: pa_csv.InvalidRow) -> str:
+        bad.append((row.actual_columns, row.expected_columns))
+        return "skip"
+
+    done = 1
+    try:
+        with pa_csv.open_csv(
+            path,
+            read_options=pa_csv.ReadOptions(block_size=_BLOCK),
+            parse_options=pa_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
+            convert_options=pa_csv.ConvertOptions(
+                column_types={name: pa.string() for name in actual.values()}, include_columns=list(actual.values())
+            ),
+        ) as blocks:
+            for block in blocks:
+                for found, wanted in bad:
+                    reason = f"a row of {found} columns in place of {wanted}; a quote or delimiter is amiss"
+                    yield Rejected(f"{path}: among rows {done} to {done + block.num_rows}", reason)
+                bad.clear()
+                done += block.num_rows
+                yield {column: block.column(name) for column, name in actual.items()}
+    except (pa.ArrowException, OSError) as error:
+        # Only the first line, and not of parse errors: Arrow quotes the row, and rows here are clinical text.
+        what = str(error).splitlines()[0].split(":")[0] if isinstance(error, pa.ArrowException) else str(error)
+        raise DataError(f"{path}: cannot be read after row {done}: {what}; the file is damaged or cut short") from None
+
+
+def _header(path: Path, columns: Sequence[str]) -> dict[str, str]:
+    """Wanted column -> its name in the file."""
+    with open_text(check_file(path)) as lines:
+        names = [cell.strip().strip('"') for cell in lines.readline().rstrip("\r\n").split(",")]
+    by_lower = {name.lower(): name for name in names}
+    missing = [column for column in columns if column.lower() not in by_lower]
+    if missing:
+        raise DataError(f"{path}:1: no column {missing[0]!r} in the header; there are: {', '.join(names)}")
+    return {column: by_lower[column.lower()] for column in columns}

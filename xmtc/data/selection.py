@@ -1,0 +1,165 @@
+"""Second step of preparation: which document goes into which split, and which labels there are. No text is needed.
+
+N documents, L labels.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.data.labels import LabelTable
+from xmtc.data.readers.base import SPLITS, LabelInfo
+from xmtc.data.spool import Spool
+from xmtc.errors import DataError
+
+Duplicates = Literal["drop", "keep"]
+_Limit = Annotated[int, Field(ge=1)] | None
+_TRAIN, _DEV, _TEST = range(3)
+
+
+@config
+class LimitConfig:
+    """Take at most so many documents, chosen by a hash of their text: every run takes the same ones."""
+
+    train: _Limit = None
+    """Training documents; null: all."""
+    dev: _Limit = None
+    """Development documents; null: all."""
+    test: _Limit = None
+    """Test documents; null: all."""
+
+
+@config
+class SplitConfig:
+    """Dividing the training documents, by a hash of their text, where the source has no dev or test of its own."""
+
+    dev: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share that becomes dev; not used where the source has dev documents."""
+    test: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share that becomes test; not used where the source has dev or test documents."""
+    seed: Annotated[int, Field(ge=0)] = 13
+    """Another seed, another division."""
+
+    def __post_init__(self) -> None:
+        if self.dev + self.test >= 1:
+            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the corpus will hold.
+
+    Attributes:
+        rows: split -> int64 sorted rows of the spool.
+        labels: the label table.
+        label_of: int32 (provisional labels,), label id, or -1 where the label is dropped.
+        duplicates, over_limit, dropped_labels: as in `Counts`.
+    """
+
+    rows: dict[str, NDArray[np.int64]]
+    labels: LabelTable
+    label_of: NDArray[np.int32]
+    duplicates: int
+    over_limit: int
+    dropped_labels: int
+
+
+def select(
+    spool: Spool,
+    info: LabelInfo,
+    provides: frozenset[str],
+    split: SplitConfig,
+    limit: LimitConfig,
+    *,
+    duplicates: Duplicates,
+    min_label_documents: int,
+) -> Selection:
+    """Decide.
+
+    Args:
+        spool: the documents.
+        info: names and parents of labels.
+        provides: splits that the source has of its own.
+        split: how to divide.
+        limit: how many to take.
+        duplicates: whether dev and test documents with the text of a training document are dropped.
+        min_label_documents: labels with fewer training documents (but at least one) are dropped.
+
+    Raises:
+        DataError: no training documents, or no labels among them.
+    """
+    hashes = spool.hashes
+    of_row = _divide(spool.splits, hashes, provides, split)
+    rows = {name: np.flatnonzero(of_row == i) for i, name in enumerate(SPLITS)}
+    limited = {name: _limited(part, hashes, getattr(limit, name), split.seed) for name, part in rows.items()}
+    over_limit = sum(len(rows[name]) - len(limited[name]) for name in SPLITS)
+    repeats = {n: np.isin(hashes[limited[n]], hashes[limited["train"]]) for n in SPLITS[1:]}
+    repeated = int(sum(mask.sum() for mask in repeats.values()))
+    if duplicates == "drop":
+        limited |= {name: limited[name][~mask] for name, mask in repeats.items()}
+    if len(limited["train"]) == 0:
+        raise DataError(f"no training documents among the {len(hashes)} documents read; see data.source and data.split")
+    table, label_of, dropped = _label_table(spool, limited, info, min_label_documents)
+    kept = {name: part for name, part in limited.items() if len(part)}
+    return Selection(kept, table, label_of, repeated, over_limit, dropped)
+
+
+def _divide(
+    own: NDArray[np.int8], hashes: NDArray[np.uint64], provides: frozenset[str], split: SplitConfig
+) -> NDArray[np.int8]:
+    """(N,) split of every document. Equal texts go to the same part."""
+    dev = 0.0 if "dev" in provides else split.dev
+    test = 0.0 if provides & {"dev", "test"} else split.test
+    place = _mix(hashes, 2 * split.seed) / 2.0**64
+    divided = np.where(place < dev, _DEV, np.where(place < dev + test, _TEST, _TRAIN))
+    return np.where((own == _DEV) | (own == _TEST), own, divided).astype(np.int8)
+
+
+def _limited(rows: NDArray[np.int64], hashes: NDArray[np.uint64], most: int | None, seed: int) -> NDArray[np.int64]:
+    if most is None or len(rows) <= most:
+        return rows
+    order = np.argsort(_mix(hashes[rows], 2 * seed + 1), kind="stable")
+    return np.sort(rows[order[:most]])
+
+
+def _mix(hashes: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
+    """The splitmix64 finaliser: another, independent-looking order of the same hashes for every salt."""
+    with np.errstate(over="ignore"):
+        mixed = hashes + np.uint64((salt + 1) * 0x9E3779B97F4A7C15 % 2**64)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return mixed ^ (mixed >> np.uint64(31))
+
+
+def _label_table(
+    spool: Spool, rows: dict[str, NDArray[np.int64]], info: LabelInfo, least: int
+) -> tuple[LabelTable, NDArray[np.int32], int]:
+    """Labels that occur in the chosen documents, sorted; provisional id -> id; labels dropped."""
+    offsets, flat = spool.label_lists
+    every = spool.labels
+    counts = {name: _counts(offsets, flat, part, len(every)) for name, part in rows.items()}
+    train = counts["train"]
+    rare = (train > 0) & (train < least)
+    kept = np.flatnonzero((sum(counts.values()) > 0) & ~rare)
+    ids = sorted(kept.tolist(), key=lambda provisional: every[provisional])
+    if not train[ids].any():
+        why = f"no label has {least} training documents" if rare.any() else "the training documents have no labels"
+        raise DataError(f"{why}; see data.min_label_documents and data.source")
+    label_of = np.full(len(every), -1, dtype=np.int32)
+    label_of[ids] = np.arange(len(ids))
+    labels = [every[i] for i in ids]
+    parents = [info.parents.get(label, ()) for label in labels] if info.parents else None
+    table = LabelTable(labels, [info.names.get(label, label) for label in labels], train[ids], parents)
+    return table, label_of, int(rare.sum())
+
+
+def _counts(
+    offsets: NDArray[np.int64], flat: NDArray[np.int32], rows: NDArray[np.int64], labels: int
+) -> NDArray[np.int64]:
+    chosen = np.zeros(len(offsets) - 1, dtype=bool)
+    chosen[rows] = True
+    return np.bincount(flat[np.repeat(chosen, np.diff(offsets))], minlength=labels).astype(np.int64)

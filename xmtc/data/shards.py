@@ -1,0 +1,120 @@
+"""Spooled documents and tokenised shards: Arrow IPC files, one record batch each, so that reading copies nothing.
+
+This module runs in worker processes and imports neither torch nor transformers.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from xmtc.data.manifest import ShardInfo, file_info
+
+SHARD_SCHEMA = pa.schema(
+    [("doc_id", pa.string()), ("input_ids", pa.list_(pa.int32())), ("label_ids", pa.list_(pa.int32()))]
+)
+SPOOL_SCHEMA = pa.schema([("doc_id", pa.string()), ("text", pa.large_string())])
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """One shard to make.
+
+    Attributes:
+        split, index: which.
+        pieces: spool files and the rows to take from each, in order.
+        label_offsets: int64 (rows + 1,), `label_ids` int32 flat: the rows' labels.
+    """
+
+    split: str
+    index: int
+    pieces: Sequence[tuple[str, NDArray[np.int64]]]
+    label_offsets: NDArray[np.int64]
+    label_ids: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What became of a task.
+
+    Attributes:
+        shard: the file, None where no row was left.
+        truncated: rows cut to `max_length`.
+        without_tokens: ids of documents in which the tokenizer found nothing.
+    """
+
+    split: str
+    index: int
+    shard: ShardInfo | None
+    rows: int
+    truncated: int
+    without_tokens: list[str]
+
+
+def write_batch(path: Path, batch: pa.RecordBatch) -> None:
+    """One record batch as an Arrow IPC file."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def read_batch(path: Path) -> pa.RecordBatch:
+    """The record batch of a file, memory-mapped."""
+    return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+
+
+def make_shard(task: ShardTask, *, root: str, definition: str, max_length: int, pad_id: int | None) -> ShardResult:
+    """Tokenise the rows of a task and write them as `<root>/<split>/<index>.arrow`.
+
+    Args:
+        task: what to take.
+        root: directory of the corpus in the making; it has a folder for the split. (A worker that made it would bring
+            back what an interrupted run has just deleted.)
+        definition: tokenizer as JSON.
+        max_length: longer documents are cut to this many tokens.
+        pad_id: the padding token; a document of only these counts as one without tokens.
+    """
+    tokenizer = _tokenizer(definition)
+    rows = pa.Table.from_batches([read_batch(Path(path)).take(pa.array(take)) for path, take in task.pieces])
+    doc_ids = rows["doc_id"].to_pylist()
+    encoded = tokenizer.encode_batch_fast(rows["text"].to_pylist(), add_special_tokens=False)
+    tokens = [np.array(one.ids, dtype=np.int32) for one in encoded]
+    keep = [i for i, ids in enumerate(tokens) if (ids != pad_id).any()]
+    truncated = sum(len(tokens[i]) > max_length for i in keep)
+    labels = np.split(task.label_ids, task.label_offsets[1:-1])
+    batch = pa.record_batch(
+        [
+            pa.array([doc_ids[i] for i in keep], pa.string()),
+            _lists([tokens[i][:max_length] for i in keep]),
+            _lists([labels[i] for i in keep]),
+        ],
+        schema=SHARD_SCHEMA,
+    )
+    kept = set(keep)
+    empty = [doc_id for i, doc_id in enumerate(doc_ids) if i not in kept]
+    return ShardResult(task.split, task.index, _publish(batch, task, Path(root)), len(doc_ids), truncated, empty)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(definition: str) -> Tokenizer:
+    """Kept from task to task: making one takes longer than a small shard."""
+    return Tokenizer.from_str(definition)
+
+
+def _publish(batch: pa.RecordBatch, task: ShardTask, root: Path) -> ShardInfo | None:
+    if batch.num_rows == 0:
+        return None
+    path = root / task.split / f"{task.index:05d}.arrow"
+    write_batch(path, batch)
+    return ShardInfo(file=file_info(path, root), rows=batch.num_rows, tokens=len(batch.column("input_ids").values))
+
+
+def _lists(rows: Sequence[NDArray[np.int32]]) -> pa.ListArray:
+    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    values = np.concatenate([*rows, np.empty(0, dtype=np.int32)])
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, pa.int32()))

@@ -1,0 +1,152 @@
+"""First pass of preparation: every document once through the reader, its text set aside on disk, little in memory.
+
+Texts are set aside in the corpus's unfinished directory and deleted before it is published. N documents so far.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from xmtc.data.progress import ProgressTask
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected
+from xmtc.data.shards import SPOOL_SCHEMA, read_batch, write_batch
+from xmtc.errors import DataError
+
+ROWS = 4096
+_BYTES = 256 << 20
+OnBadRow = Literal["error", "skip"]
+_NO_SPLIT = -1
+
+
+class Spool:
+    """Documents set aside, with what later decisions need.
+
+    Attributes:
+        rejected: bad rows left out.
+        read: rows read.
+        labels: all labels, by provisional id.
+    """
+
+    def __init__(self, directory: Path):
+        directory.mkdir(parents=True)
+        self._directory = directory
+        self._doc_ids: list[str] = []
+        self._texts: list[str] = []
+        self._bytes = 0
+        self.files: list[Path] = []
+        self._file_rows: list[int] = []
+        self._splits, self._hashes = array("b"), array("Q")
+        self._label_offsets, self._label_ids = array("q", [0]), array("i")
+        self._known: dict[str, int] = {}
+        self.rejected = self.read = 0
+
+    @property
+    def labels(self) -> list[str]:
+        """All labels, by provisional id."""
+        return list(self._known)
+
+    def fill(
+        self,
+        rows: Iterable[Document | Rejected],
+        info: LabelInfo,
+        *,
+        on_bad_row: OnBadRow,
+        one_label: bool,
+        task: ProgressTask,
+    ) -> None:
+        """Take everything from a reader.
+
+        Args:
+            rows: what the reader yields.
+            info: what the source says about labels.
+            on_bad_row: whether a bad row is an error or is skipped and counted.
+            one_label: True where a document must have exactly one label.
+            task: to be advanced by one a row.
+
+        Raises:
+            DataError: a bad row with `on_bad_row: error`.
+        """
+        for row in rows:
+            self.read += 1
+            bad = _problem(row, info, one_label)
+            if bad is None and isinstance(row, Document):
+                self._add(row)
+            elif on_bad_row == "error" and bad is not None:
+                raise DataError(f"{bad.where}: {bad.reason}; mend the row, or set data.on_bad_row: skip")
+            else:
+                self.rejected += 1
+            task.advance()
+        self._flush()
+
+    def _add(self, document: Document) -> None:
+        self._doc_ids.append(document.doc_id)
+        self._texts.append(document.text)
+        self._bytes += len(document.text)
+        self._hashes.append(xxhash.xxh3_64_intdigest(document.text.encode()))
+        self._splits.append(_NO_SPLIT if document.split is None else SPLITS.index(document.split))
+        self._label_ids.extend(self._known.setdefault(label, len(self._known)) for label in document.labels)
+        self._label_offsets.append(len(self._label_ids))
+        if len(self._texts) >= ROWS or self._bytes >= _BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._texts:
+            return
+        path = self._directory / f"{len(self.files):06d}.arrow"
+        columns = [pa.array(self._doc_ids, pa.string()), pa.array(self._texts, pa.large_string())]
+        write_batch(path, pa.record_batch(columns, schema=SPOOL_SCHEMA))
+        self.files.append(path)
+        self._file_rows.append(len(self._texts))
+        self._doc_ids, self._texts, self._bytes = [], [], 0
+
+    @property
+    def splits(self) -> NDArray[np.int8]:
+        """(N,) index into SPLITS, -1 where the source does not say."""
+        return np.array(self._splits, dtype=np.int8)
+
+    @property
+    def hashes(self) -> NDArray[np.uint64]:
+        """(N,) of the texts."""
+        return np.array(self._hashes, dtype=np.uint64)
+
+    @property
+    def label_lists(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Offsets (N + 1,) and flat provisional label ids."""
+        return np.array(self._label_offsets, dtype=np.int64), np.array(self._label_ids, dtype=np.int32)
+
+    def pieces(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
+        """Where sorted `rows` lie: files and the rows inside each."""
+        starts = np.cumsum([0, *self._file_rows])
+        cuts = np.searchsorted(rows, starts)
+        return [
+            (str(path), rows[cuts[i] : cuts[i + 1]] - starts[i])
+            for i, path in enumerate(self.files)
+            if cuts[i] < cuts[i + 1]
+        ]
+
+    def texts(self, rows: NDArray[np.int64]) -> Iterator[str]:
+        """Texts of sorted `rows`, for training a tokenizer."""
+        for path, inside in self.pieces(rows):
+            yield from read_batch(Path(path)).column("text").take(pa.array(inside)).to_pylist()
+
+
+def _problem(row: Document | Rejected, info: LabelInfo, one_label: bool) -> Rejected | None:
+    if isinstance(row, Rejected):
+        return row
+    where = f"document {row.doc_id!r}"
+    if not row.text.strip():
+        return Rejected(where, "no text")
+    if not row.labels:
+        return Rejected(where, "no labels")
+    if one_label and len(row.labels) != 1:
+        return Rejected(where, f"{len(row.labels)} labels, but data.task is single_label")
+    unknown = [label for label in row.labels if label not in info.names] if info.closed else []
+    if unknown:
+        return Rejected(where, f"label {unknown[0]!r} is not in the label file (closed: false admits it)")
+    return None

@@ -1,0 +1,167 @@
+"""Tokenizers: the backbone's, another pretrained one, or one trained on the corpus."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from xmtc.config.base import config
+from xmtc.data.manifest import Manifest, TokenizerIdentity
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.errors import ConfigError, DataError
+
+PAD, UNKNOWN = "[PAD]", "[UNK]"
+_MARK = "▁"
+
+
+@config
+class PretrainedTokenizerConfig:
+    """A tokenizer that comes with a pretrained model."""
+
+    kind: Literal["pretrained"] = "pretrained"
+    name: Annotated[str, Field(min_length=1)]
+    """Folder, hub id, or `packaged:<model>`."""
+
+
+@config
+class TrainedTokenizerConfig:
+    """A tokenizer trained on the training split, for encoders that start from scratch."""
+
+    kind: Literal["trained"] = "trained"
+    model: Literal["wordpiece", "bpe", "word"] = "wordpiece"
+    """Subword model; `word` has one token a word and maps rare words to the unknown token. (Unigram is not offered:
+    its training in the tokenizers library gives another vocabulary on every run.)"""
+    vocab_size: Annotated[int, Field(ge=100)] = 30_000
+    """Most tokens, special ones included; `wordpiece` may have some more, one per letter of the alphabet."""
+    lowercase: bool = True
+    """Fold case and strip accents first."""
+
+
+TokenizerConfig = Annotated[PretrainedTokenizerConfig | TrainedTokenizerConfig, Discriminator("kind")]
+
+
+def load_pretrained(name: str) -> PreTrainedTokenizerFast:
+    """The tokenizer of a model, with truncation and padding off.
+
+    Args:
+        name: folder, hub id, or `packaged:<model>`.
+
+    Raises:
+        ConfigError: it cannot be loaded, or has no fast (Rust) version.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained(name), trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"tokenizer {name!r} cannot be loaded: {error}") from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ConfigError(f"tokenizer {name!r} has no fast version (tokenizer.json), which parallel preparation needs")
+    return _without_truncation(tokenizer)
+
+
+def _without_truncation(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    # all-MiniLM's tokenizer.json says "truncate to 128"; lengths are our own business
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return tokenizer
+
+
+def train_tokenizer(settings: TrainedTokenizerConfig, texts: Iterator[str], total: int) -> PreTrainedTokenizerFast:
+    """A tokenizer trained on `texts`; equal texts and settings give an equal tokenizer.
+
+    Args:
+        settings: model and size.
+        texts: training texts.
+        total: how many.
+    """
+    tokenizer, trainer = _untrained(settings)
+    tokenizer.normalizer = (
+        normalizers.BertNormalizer(lowercase=True, strip_accents=True) if settings.lowercase else normalizers.NFKC()
+    )
+    tokenizer.train_from_iterator(texts, trainer, length=total)
+    if settings.model == "wordpiece":
+        tokenizer = _wordpiece(tokenizer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN)
+
+
+def _untrained(settings: TrainedTokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
+    size, special = settings.vocab_size, [PAD, UNKNOWN]
+    if settings.model == "word":
+        tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer, trainers.WordLevelTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    if settings.model == "wordpiece":
+        marked = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), marked])
+    return tokenizer, trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+
+
+def _wordpiece(trained: Tokenizer) -> Tokenizer:
+    """WordPiece with the vocabulary of a BPE model that was trained on words marked by a leading `▁`.
+
+    The library's own WordPiece trainer numbers `##x` in the order of a hash table, so that ties between equally
+    frequent pairs fall differently on every run; BPE without such a prefix is deterministic.
+    """
+    by_id = sorted(trained.get_vocab().items(), key=lambda item: item[1])
+    tokens = dict.fromkeys(token for token, _ in by_id if token in (PAD, UNKNOWN))
+    for token, _ in by_id:
+        if token in tokens or token == _MARK:
+            continue
+        begins = token.startswith(_MARK)
+        # Every letter may begin a word as well as continue one.
+        tokens |= dict.fromkeys([token] if len(token) == 1 else [])
+        tokens[token.removeprefix(_MARK) if begins else f"##{token}"] = None
+    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNKNOWN))
+    tokenizer.normalizer = trained.normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def definition(tokenizer: PreTrainedTokenizerFast) -> str:
+    """The Rust tokenizer as JSON, without truncation and padding, which are not part of what a token is."""
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    return json.dumps(content | {"truncation": None, "padding": None}, sort_keys=True, ensure_ascii=False)
+
+
+def identity(tokenizer: PreTrainedTokenizerFast, name: str) -> TokenizerIdentity:
+    """What the manifest keeps of a tokenizer."""
+    sha256 = hashlib.sha256(definition(tokenizer).encode()).hexdigest()
+    return TokenizerIdentity(name=name, sha256=sha256, vocab_size=len(tokenizer))
+
+
+def check_tokenizer(manifest: Manifest, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Refuse a corpus whose token ids are another tokenizer's.
+
+    Args:
+        manifest: of the corpus.
+        tokenizer: the one that the model needs.
+        name: its name, for the message.
+
+    Raises:
+        DataError: they differ.
+    """
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise DataError(f"tokenizer {name!r} has no fast version, so it cannot be compared with the corpus's")
+    theirs, ours = manifest.tokenizer, identity(tokenizer, name)
+    if theirs.sha256 != ours.sha256:
+        raise DataError(
+            f"the corpus was built with the tokenizer {theirs.name!r} ({theirs.vocab_size} tokens), the model needs "
+            f"{name!r} ({ours.vocab_size} tokens): prepare the corpus again, or take the model that it was made for"
+        )
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """Ids that the tokenizer puts before and after a text, such as ([CLS], [SEP]), (<s>,) or none."""
+    bare = tokenizer.encode("a", add_special_tokens=False)
+    whole = tokenizer.encode("a", add_special_tokens=True)
+    at = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
+    if not bare or at is None:
+        raise DataError("the tokenizer does not put its special tokens around the text, which windows need")
+    return whole[:at], whole[at + len(bare) :]

@@ -1,0 +1,66 @@
+"""The few exchanges between ranks that the rest of the code needs; without a process group each is the identity."""
+
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+def is_distributed() -> bool:
+    """Whether this process is part of a process group."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """(rank, world size); (0, 1) without a process group."""
+    return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+
+
+def all_reduce_sum(value: Tensor) -> Tensor:
+    """Sum over ranks, on every rank, as a new tensor on the device of `value`; without gradient."""
+    result = value.detach().clone()
+    if is_distributed():
+        exchanged = result.to(_device())
+        dist.all_reduce(exchanged, op=dist.ReduceOp.SUM)
+        result = exchanged.to(value.device)
+    return result
+
+
+def all_reduce_sum_floats(values: list[float]) -> list[float]:
+    """Elementwise sum over ranks of equally long lists, in float64, in one exchange."""
+    return all_reduce_sum(torch.tensor(values, dtype=torch.float64)).tolist()
+
+
+def broadcast_object(value: T, source: int = 0) -> T:
+    """`value` of rank `source` on every rank. Pickled: small objects of this program's own only."""
+    if not is_distributed():
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=source, device=_device())
+    return box[0]
+
+
+def all_gather_object(value: T) -> list[T]:
+    """The values of all ranks, in rank order, on every rank. Pickled, as `broadcast_object`."""
+    if not is_distributed():
+        return [value]
+    gathered: list[T | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, value)
+    return gathered  # pyright: ignore[reportReturnType]  # every entry has been filled
+
+
+def barrier() -> None:
+    """Wait until every rank has come here."""
+    if is_distributed():
+        devices = [_device().index] if dist.get_backend() == "nccl" else None
+        dist.barrier(device_ids=devices)
+
+
+def _device() -> torch.device:
+    """Where the backend takes tensors from."""
+    if dist.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")

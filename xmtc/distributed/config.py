@@ -1,0 +1,67 @@
+"""How many workers train, where, and how they share the work."""
+
+from dataclasses import field
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.distributed.process_group import default_device
+from xmtc.distributed.strategies import StrategyConfig
+from xmtc.distributed.strategies.base import Precision
+from xmtc.distributed.strategies.ddp import DDPConfig
+from xmtc.distributed.strategies.single import SingleConfig
+from xmtc.distributed.strategy import Strategy
+
+
+@config
+class DistributedConfig:
+    """Workers, their resources, and the strategy that they share."""
+
+    workers: Annotated[int, Field(ge=0)] = 0
+    """Training processes. 0 trains in this process, without Ray or a process group, and `strategy` is then not used:
+    the losses are the same."""
+    strategy: StrategyConfig | None = None
+    """How workers share model, gradients and optimizer state. Absent: `ddp` for more than one worker."""
+    precision: Precision = "fp32"
+    """`bf16` computes in bfloat16 (autocast) where it is safe; trained weights, gradients and optimizer state stay
+    float32 with every strategy, so that no setting depends on another."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """CPU threads of each worker; PyTorch's choice when absent with 0 workers, otherwise `cpus_per_worker`."""
+    cpus_per_worker: Annotated[float, Field(gt=0)] = 1.0
+    """CPUs that Ray reserves for each worker."""
+    gpus_per_worker: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """GPUs that Ray reserves for each worker: 0 trains on CPU, 1 on a GPU each."""
+    resources_per_worker: dict[str, float] = field(default_factory=dict)
+    """Further Ray resources that each worker needs, by name, as the cluster defines them."""
+    timeout_s: Annotated[float, Field(gt=0)] = 1800.0
+    """Seconds after which an exchange between workers that one of them does not join fails."""
+    max_failures: Annotated[int, Field(ge=-1)] = 3
+    """How often Ray may restart the workers after one died, from the newest checkpoint; -1: without limit."""
+    address: str | None = None
+    """Ray cluster to join, such as `auto` or `ray://host:10001`; absent: a Ray of this run's own on this machine."""
+
+    def __post_init__(self) -> None:
+        if self.workers > 1 and isinstance(self.strategy, SingleConfig):
+            raise ValueError(f"strategy single is for one process, not workers={self.workers}; use ddp or deepspeed")
+
+    def chosen_strategy(self) -> StrategyConfig:
+        """The strategy that trains: always `single` with 0 workers."""
+        if self.workers == 0:
+            return SingleConfig()
+        return self.strategy or (SingleConfig() if self.workers == 1 else DDPConfig())
+
+    def torch_threads(self) -> int | None:
+        """Threads for `torch.set_num_threads`, or None to leave PyTorch's choice."""
+        if self.threads is not None:
+            return self.threads
+        return None if self.workers == 0 else max(1, int(self.cpus_per_worker))
+
+    def build_strategy(self, device: torch.device | None = None) -> Strategy:
+        """The strategy of this process: call it in every worker, inside the process group.
+
+        Args:
+            device: of this worker; `default_device()` when absent.
+        """
+        return self.chosen_strategy().build(self.precision, device or default_device())

@@ -1,0 +1,134 @@
+"""Training state as files that do not depend on strategy or world size.
+
+`trainable-00000-of-00003.safetensors` … hold three tensors for every trained parameter: `parameter/<name>` and AdamW's
+moments `exp_avg/<name>` and `exp_avg_sq/<name>` (float32); `optimizer.json` holds the number of steps taken. Tensors
+are full, not the partitions of a rank, so that a run may go on with more or fewer workers or another strategy. The
+parts are written by different ranks, and no rank holds more than one part in memory.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from xmtc.errors import CheckpointError
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+_FORMAT = 1
+_INDEX = "optimizer.json"
+
+
+@dataclass(frozen=True)
+class ParameterState:
+    """One parameter's value and AdamW moments, full, on the CPU."""
+
+    value: Tensor
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+
+
+def plan_parts(sizes: Sequence[int], part_bytes: int) -> list[range]:
+    """Cut parameters, given their sizes in bytes, in runs of at most `part_bytes` (or one parameter)."""
+    parts, start, filled = [], 0, 0
+    for i, size in enumerate(sizes):
+        if i > start and filled + size > part_bytes:
+            parts.append(range(start, i))
+            start, filled = i, 0
+        filled += size
+    return [*parts, range(start, len(sizes))] if sizes else parts
+
+
+def part_name(index: int, parts: int) -> str:
+    """File name of a part."""
+    return f"trainable-{index:05d}-of-{parts:05d}.safetensors"
+
+
+def write_part(path: Path, states: dict[str, ParameterState]) -> None:
+    """Write parameters and their moments.
+
+    Raises:
+        OSError: no space, no permission.
+    """
+    tensors = {}
+    for name, state in states.items():
+        tensors[f"parameter/{name}"] = state.value.contiguous()
+        tensors[f"exp_avg/{name}"] = state.exp_avg.contiguous()
+        tensors[f"exp_avg_sq/{name}"] = state.exp_avg_sq.contiguous()
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        raise OSError(f"{path.name}: {error}") from error
+
+
+def write_index(directory: Path, parts: int, steps: int) -> None:
+    """Write what the parts have in common: how many there are, and AdamW's step count."""
+    text = json.dumps({"format": _FORMAT, "parts": parts, "steps": steps})
+    (directory / _INDEX).write_text(text, encoding="utf-8")
+
+
+def read_index(directory: Path) -> tuple[int, int]:
+    """(parts, AdamW's step count) of saved state.
+
+    Raises:
+        CheckpointError: missing or not of this format.
+    """
+    path = directory / _INDEX
+    if not path.is_file():
+        raise CheckpointError(f"{directory} holds no training state: {_INDEX} is missing")
+    index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if index.get("format") != _FORMAT:
+        raise CheckpointError(f"{path}: format {index.get('format')}, but this version reads format {_FORMAT}")
+    return index["parts"], index["steps"]
+
+
+def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> Iterator[tuple[str, ParameterState]]:
+    """Yield every parameter once, one in memory at a time, in the same order on every rank.
+
+    Args:
+        directory: that `write_part` wrote to.
+        parts: as `read_index` says.
+        shapes: name → shape of every parameter that must be there.
+
+    Raises:
+        CheckpointError: a file cannot be read, or the names or shapes are not those of `shapes`.
+    """
+    _check_names(directory, parts, shapes)
+    for i in range(parts):
+        with _open(directory / part_name(i, parts)) as file:
+            for name in _names(file):
+                state = ParameterState(*(file.get_tensor(f"{kind}/{name}") for kind in ("parameter", *MOMENTS)))
+                if state.value.shape != shapes[name]:
+                    raise CheckpointError(
+                        f"{directory}: {name} has shape {tuple(state.value.shape)}, the model's {tuple(shapes[name])}; "
+                        "resume with the configuration that the checkpoint was made with"
+                    )
+                yield name, state
+
+
+def _check_names(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> None:
+    found: set[str] = set()
+    for i in range(parts):
+        with _open(directory / part_name(i, parts)) as file:
+            found.update(_names(file))
+    if missing := sorted(set(shapes) - found):
+        raise CheckpointError(f"{directory}: {len(missing)} trained parameters are not in it, first {missing[0]}")
+    if unknown := sorted(found - set(shapes)):
+        raise CheckpointError(f"{directory}: {len(unknown)} parameters in it are not trained now, first {unknown[0]}")
+
+
+def _names(file: Any) -> list[str]:  # safetensors does not export the type of an open file
+    keys: list[str] = file.keys()
+    return sorted(key.removeprefix("parameter/") for key in keys if key.startswith("parameter/"))
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: {error}") from error

@@ -1,0 +1,178 @@
+"""What all strategies share: freezing, AdamW, precision, and the form of saved state."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from xmtc.distributed import state as files
+from xmtc.distributed.collectives import all_gather_object, rank_and_world_size
+from xmtc.distributed.state import ParameterState
+from xmtc.distributed.strategy import ParameterGroup
+from xmtc.errors import CheckpointError, ConfigError
+
+Precision = Literal["fp32", "bf16"]
+
+
+class StrategyBase(ABC):
+    """A strategy less the exchange of gradients and the place of the optimizer state.
+
+    Attributes:
+        part_bytes: size at which a saved file is full; what a rank that saves needs in CPU memory.
+    """
+
+    part_bytes = 2 * 1024**3
+
+    def __init__(self, precision: Precision, device: torch.device) -> None:
+        self.rank, self.world_size = rank_and_world_size()
+        self.device = device
+        self._precision: Precision = precision
+        self._model: nn.Module | None = None
+        self._trained: dict[str, nn.Parameter] = {}
+
+    @abstractmethod
+    def _full_parameter(self, parameter: nn.Parameter) -> Tensor:
+        """The whole parameter, on every rank. Collective."""
+
+    @abstractmethod
+    def _full_state(self, parameter: nn.Parameter) -> ParameterState:
+        """The whole parameter and its moments (zero before the first step), on every rank's CPU. Collective."""
+
+    @abstractmethod
+    def _set_full_state(self, parameter: nn.Parameter, state: ParameterState) -> None:
+        """Overwrite parameter and moments. Collective."""
+
+    @property
+    @abstractmethod
+    def _steps(self) -> int:
+        """Steps that AdamW has taken since `prepare`."""
+
+    @_steps.setter
+    @abstractmethod
+    def _steps(self, steps: int) -> None: ...
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """See `Strategy.autocast`."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._precision == "bf16")
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """See `Strategy.micro_batch`."""
+        yield
+
+    def save(self, directory: Path) -> None:
+        """See `Strategy.save`."""
+        named = list(self._trained.items())
+        parts = files.plan_parts([self._bytes(parameter) for _, parameter in named], self.part_bytes)
+        failed: OSError | None = None
+        for i, part in enumerate(parts):
+            mine = i % self.world_size == self.rank
+            states = {}
+            for name, parameter in (named[k] for k in part):
+                state = self._full_state(parameter)
+                _check_not_empty(name, state.value)
+                if mine:
+                    states[name] = state
+            if mine and failed is None:
+                # Other ranks still gather: leaving here would hang them.
+                failed = _try_write(directory / files.part_name(i, len(parts)), states)
+        if failed is not None:
+            raise failed
+        if self.rank == 0:
+            files.write_index(directory, len(parts), self._steps)
+
+    def load(self, directory: Path) -> None:
+        """See `Strategy.load`."""
+        parts, steps = files.read_index(directory)
+        shapes = {name: self._shape(parameter) for name, parameter in self._trained.items()}
+        for name, state in files.read_states(directory, parts, shapes):
+            self._set_full_state(self._trained[name], state)
+        self._steps = steps
+
+    def gather_trainable(self) -> dict[str, Tensor]:
+        """See `Strategy.gather_trainable`."""
+        full = {}
+        for name, parameter in self._trained.items():
+            full[name] = self._full_parameter(parameter).detach().to("cpu", copy=True)
+            _check_not_empty(name, full[name])
+        return full
+
+    def checkpoint_bytes(self) -> int:
+        """See `Strategy.checkpoint_bytes`."""
+        return sum(self._bytes(parameter) for parameter in self._trained.values())
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """See `Strategy.whole`."""
+        yield
+
+    def close(self) -> None:
+        """See `Strategy.close`."""
+        self._model, self._trained = None, {}
+
+    def _shape(self, parameter: nn.Parameter) -> torch.Size:
+        return parameter.shape
+
+    def _bytes(self, parameter: nn.Parameter) -> int:
+        return math.prod(self._shape(parameter)) * (parameter.element_size() + 8)
+
+    def _choose_trained(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> None:
+        """Freeze what is in no group, and check what is."""
+        wanted = {id(p) for group in groups for p in group.parameters}
+        if empty := [group.name for group in groups if not group.parameters]:
+            raise ConfigError(f"parameter group {empty[0]!r} has no parameters")
+        self._model = model
+        for parameter in model.parameters():
+            parameter.requires_grad_(id(parameter) in wanted)
+        self._trained = {name: p for name, p in model.named_parameters() if id(p) in wanted}
+        if not self._trained or len(self._trained) != sum(len(group.parameters) for group in groups):
+            raise ConfigError(
+                f"{sum(len(g.parameters) for g in groups)} parameters to train, {len(self._trained)} of them in the "
+                "model: every one must belong to the model and to exactly one group"
+            )
+        for name, parameter in self._trained.items():
+            if parameter.dtype != torch.float32:
+                raise ConfigError(
+                    f"{name} is {parameter.dtype}: trained parameters must be float32 "
+                    "(set the dtype of this component to float32, or do not train it)"
+                )
+
+
+def adamw(groups: Sequence[ParameterGroup]) -> torch.optim.AdamW:
+    """AdamW (Loshchilov & Hutter 2019) over `groups`, in their order, with PyTorch's betas and epsilon."""
+    return torch.optim.AdamW(
+        [
+            {"params": list(group.parameters), "lr": group.learning_rate, "weight_decay": group.weight_decay}
+            for group in groups
+        ]
+    )
+
+
+def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Sequence[float]) -> None:
+    """One learning rate a group, in the order of the groups."""
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
+def raise_everywhere(error: str | None) -> None:
+    """Raise ConfigError on every rank if one of them has an `error`. Collective."""
+    if errors := [e for e in all_gather_object(error) if e]:
+        raise ConfigError(errors[0])
+
+
+def _check_not_empty(name: str, value: Tensor) -> None:
+    if value.numel() == 0:
+        raise CheckpointError(f"{name} came out empty when its partitions were gathered; nothing was saved")
+
+
+def _try_write(path: Path, states: dict[str, ParameterState]) -> OSError | None:
+    try:
+        files.write_part(path, states)
+    except OSError as error:
+        return error
+    return None

@@ -1,0 +1,295 @@
+"""DeepSpeed ZeRO (Rajbhandari et al. 2020): optimizer state, gradients and parameters partitioned over the ranks.
+
+Weights, gradients and optimizer state are float32 whatever the precision; bfloat16 is autocast, inside the engine.
+DeepSpeed's own bf16 mode would round the weights to 8 bits of mantissa (and at stage 0 keep no float32 copy), and its
+losses would no longer be those of the other strategies. Frozen weights may be of any floating type.
+
+Learning rates, clipping, accumulation and checkpoints are ours, so that all strategies do the same; DeepSpeed's own
+checkpoints cannot be loaded with another number of ranks.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from xmtc.config.base import config
+from xmtc.distributed.state import MOMENTS, ParameterState
+from xmtc.distributed.strategies.base import Precision, StrategyBase, adamw, set_learning_rates
+from xmtc.distributed.strategies.deepspeed_support import Attributes, FieldsIn, FieldsOut, gathered, import_deepspeed
+from xmtc.distributed.strategies.replicated import ReplicatedStrategy
+from xmtc.distributed.strategy import ParameterGroup, Strategy
+from xmtc.errors import ConfigError
+
+_MANAGED = {
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "managed_gradient_accumulation",
+    "gradient_clipping",
+    "prescale_gradients",
+    "gradient_predivide_factor",
+    "optimizer",
+    "scheduler",
+    "fp16",
+    "bf16",
+    "torch_autocast",
+    "data_types",
+    "steps_per_print",
+    "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+}
+_MANAGED_ZERO = {"stage", "offload_optimizer", "offload_param"}
+
+
+@config
+class DeepSpeedConfig:
+    """ZeRO: for models or optimizers that do not fit a worker."""
+
+    kind: Literal["deepspeed"] = "deepspeed"
+    stage: Literal[0, 1, 2, 3] = 2
+    """0 partitions nothing, 1 the optimizer state, 2 gradients too, 3 parameters too (frozen ones included)."""
+    offload_optimizer: bool = False
+    """Keep optimizer state in CPU memory and update there (stages 1 to 3)."""
+    offload_parameters: bool = False
+    """Keep parameters in CPU memory while they are not needed (stage 3)."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further keys of DeepSpeed's configuration, such as `{zero_optimization: {overlap_comm: true}}`; not those that
+    are managed here (batch sizes, accumulation, clipping, optimizer, precision, stage, offload)."""
+
+    def __post_init__(self) -> None:
+        zero = self.extra.get("zero_optimization", {})
+        if not isinstance(zero, dict):
+            raise ValueError(f"extra.zero_optimization must be a mapping, not {zero!r}")
+        managed = sorted(_MANAGED & set(self.extra))
+        managed += [f"zero_optimization.{key}" for key in sorted(_MANAGED_ZERO & set(zero))]
+        if managed:
+            raise ValueError(f"extra must not set {', '.join(managed)}: managed by the training loop and this section")
+        if self.offload_optimizer and self.stage == 0:
+            raise ValueError("offload_optimizer needs stage 1, 2 or 3")
+        if self.offload_parameters and self.stage != 3:
+            raise ValueError("offload_parameters needs stage 3")
+
+    def build(self, precision: Precision, device: torch.device) -> Strategy:
+        """The strategy of this process, which must be in a process group."""
+        import_deepspeed(device)
+        return (ZeroStage0Strategy if self.stage == 0 else ZeroStrategy)(self, precision, device)
+
+    def check_quantized(self, four_bit: bool) -> None:
+        """Refuse what trains wrongly without an error.
+
+        Raises:
+            ConfigError: a backbone in 4-bit (NF4) under stage 3, whose gradients are wrong from the second step on.
+        """
+        if four_bit and self.stage == 3:
+            raise ConfigError(
+                "distributed.strategy.stage=3 partitions 4-bit (NF4) weights wrongly, and trains wrongly without an "
+                "error; use stage 2, or a backbone that is not quantised"
+            )
+
+    def engine_config(self, precision: Precision) -> dict[str, Any]:
+        """DeepSpeed's configuration."""
+        zero: dict[str, Any] = {**self.extra.get("zero_optimization", {}), "stage": self.stage}
+        if self.offload_optimizer:
+            zero["offload_optimizer"] = {"device": "cpu"}
+        if self.offload_parameters:
+            zero["offload_param"] = {"device": "cpu"}
+        return {
+            **self.extra,
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_accumulation_steps": 1,
+            "zero_optimization": zero,
+            "zero_force_ds_cpu_optimizer": False,
+            # No module is "safe" to exchange gradients or parameters in bfloat16: sums stay exact.
+            "torch_autocast": {
+                "enabled": precision == "bf16",
+                "dtype": "bfloat16",
+                "lower_precision_safe_modules": [],
+            },
+        }
+
+
+class _EngineStrategy(StrategyBase):
+    """What all stages share: an engine around the model."""
+
+    def __init__(self, config: DeepSpeedConfig, precision: Precision, device: torch.device) -> None:
+        super().__init__(precision, device)
+        self._config = config
+        self._engine: Any = None
+        self._attributes = Attributes()
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """See `Strategy.micro_batch`."""
+        self._engine.set_gradient_accumulation_boundary(last)
+        yield
+
+    def backward(self, loss: Tensor) -> None:
+        """See `Strategy.backward`."""
+        self._engine.backward(loss * self.world_size, scale_wrt_gas=False)  # undoes the average over ranks
+
+    def close(self) -> None:
+        """See `Strategy.close`."""
+        self._stop()
+        if self._model is not None:
+            for parameter in self._model.parameters() if self._config.stage == 3 else ():
+                full = self._full_parameter(parameter)
+                parameter.data = full
+            self._attributes.restore(self._model)
+        super().close()
+
+    def _start(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module:
+        import deepspeed
+
+        self._attributes.note(model)
+        inside = FieldsOut(model)
+        engine_config = self._config.engine_config(self._precision)
+        self._engine, *_ = deepspeed.initialize(model=inside, optimizer=optimizer, config=engine_config)
+        return FieldsIn(self._engine, inside)
+
+    def _stop(self) -> None:
+        """Take the engine's hooks off the model; the parameters stay as they are."""
+        if self._engine is not None:
+            self._engine.destroy()
+            self._engine.module_forward_pre_hook.remove()
+            self._engine.module_forward_post_hook.remove()
+            self._engine = None
+
+
+class ZeroStage0Strategy(_EngineStrategy, ReplicatedStrategy):
+    """DeepSpeed exchanges the gradients; everything else is as with DDP."""
+
+    def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
+        """See `Strategy.prepare`."""
+        self._stop()
+        return super().prepare(model, groups)
+
+    def _wrap(self, model: nn.Module) -> nn.Module:
+        return self._start(model, self._optimizer)
+
+
+class ZeroStrategy(_EngineStrategy):
+    """Stages 1 to 3: each rank updates its partition of the flattened parameters."""
+
+    _optimizer: torch.optim.AdamW
+    _linked = False
+
+    def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
+        """See `Strategy.prepare`.
+
+        Under stage 3 parameters stay partitioned from the first call on.
+        """
+        self._stop()
+        self._choose_trained(model, groups)
+        if self._config.stage == 3 and (odd := [n for n, p in model.named_parameters() if not p.is_floating_point()]):
+            raise ConfigError(f"stage 3 cannot partition quantised weights, such as {odd[0]}; use stage 2")
+        model.zero_grad(set_to_none=True)
+        self._optimizer = adamw(groups)
+        self._linked = False
+        return self._start(model, self._optimizer)
+
+    def set_learning_rates(self, rates: Sequence[float]) -> None:
+        """See `Strategy.set_learning_rates`."""
+        set_learning_rates(self._optimizer, rates)
+
+    def step(self, max_grad_norm: float) -> float:
+        """See `Strategy.step`. A norm that is not finite comes back as infinity."""
+        self._engine.optimizer.clip_grad = max_grad_norm
+        self._engine.step()
+        return float(self._engine.get_global_grad_norm())
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """See `Strategy.whole`."""
+        if self._config.stage != 3 or self._engine is None:
+            yield
+            return
+        import deepspeed
+
+        offload = self._engine.optimizer.parameter_offload
+        with deepspeed.zero.GatheredParameters(list(self._engine.module.parameters())):
+            for parameter in self._engine.module.parameters():
+                parameter.ds_active_sub_modules.clear()
+            for hook in (*offload.forward_hooks, *offload.backward_hooks):  # they would partition again
+                hook.remove()
+            offload.forward_hooks, offload.backward_hooks = [], []
+            try:
+                yield
+            finally:
+                offload._register_deepspeed_module(offload.module)
+
+    def _shape(self, parameter: nn.Parameter) -> torch.Size:
+        return getattr(parameter, "ds_shape", parameter.shape)
+
+    def _full_parameter(self, parameter: nn.Parameter) -> Tensor:
+        with gathered(parameter):
+            full = parameter.detach().clone()
+        return full
+
+    def _full_state(self, parameter: nn.Parameter) -> ParameterState:
+        from deepspeed.utils import safe_get_full_optimizer_state
+
+        value = self._full_parameter(parameter)
+        self._link_moments()
+        tensors = [value, *(safe_get_full_optimizer_state(parameter, kind) for kind in MOMENTS)]
+        return ParameterState(*(t.detach().to("cpu", copy=True) for t in tensors if t is not None))
+
+    def _set_full_state(self, parameter: nn.Parameter, state: ParameterState) -> None:
+        from deepspeed.utils import (
+            safe_set_full_fp32_param,
+            safe_set_full_optimizer_state,
+            safe_set_local_fp32_param,
+            safe_set_local_optimizer_state,
+        )
+
+        self._link_moments()
+        with gathered(parameter, modifier_rank=0), torch.no_grad():
+            parameter.copy_(state.value)
+        if self._config.stage == 3:
+            safe_set_local_fp32_param(parameter, self._partition(parameter, state.value))
+            for kind in MOMENTS:
+                safe_set_local_optimizer_state(parameter, self._partition(parameter, getattr(state, kind)), kind)
+        else:
+            safe_set_full_fp32_param(parameter, state.value)
+            for kind in MOMENTS:
+                safe_set_full_optimizer_state(parameter, getattr(state, kind), kind)
+
+    def _partition(self, parameter: nn.Parameter, full: Tensor) -> Tensor:
+        """This rank's share of a stage-3 parameter, padded with zeros as DeepSpeed pads it."""
+        size = parameter.ds_tensor.numel()  # pyright: ignore[reportAttributeAccessIssue]
+        flat = F.pad(full.flatten(), (0, size * self.world_size - full.numel()))
+        return flat[self.rank * size : (self.rank + 1) * size]
+
+    def _flats(self) -> list[Tensor]:
+        """This rank's flattened float32 partitions: what AdamW sees."""
+        zero = self._engine.optimizer
+        return zero.fp32_partitioned_groups_flat if self._config.stage == 3 else zero.single_partition_of_fp32_groups
+
+    def _link_moments(self) -> None:
+        """Make what AdamW would make at its first step, and let DeepSpeed find it by parameter."""
+        if self._linked:
+            return
+        zero = self._engine.optimizer
+        for flat in self._flats():
+            if not zero.optimizer.state[flat]:
+                zeros = {kind: torch.zeros_like(flat, requires_grad=False) for kind in MOMENTS}
+                zero.optimizer.state[flat] = {"step": torch.tensor(0.0), **zeros}
+        if self._config.stage != 3:
+            # DeepSpeed links all groups after the first step of the first group, and so only that one.
+            zero._hp_optimizer_states_linked = False
+            zero._lazy_init_hp_params_optimizer_state()
+        self._linked = True
+
+    @property
+    def _steps(self) -> int:
+        state = self._engine.optimizer.optimizer.state[self._flats()[0]]
+        return int(state["step"].item()) if state else 0
+
+    @_steps.setter
+    def _steps(self, steps: int) -> None:
+        for flat in self._flats():
+            self._engine.optimizer.optimizer.state[flat]["step"].fill_(steps)

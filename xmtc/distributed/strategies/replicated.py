@@ -1,0 +1,89 @@
+"""Every rank holds the whole model and optimizer: what a single process and DDP share."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from xmtc.distributed.state import ParameterState
+from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
+from xmtc.distributed.strategy import ParameterGroup
+
+
+class ReplicatedStrategy(StrategyBase):
+    """Local AdamW over gradients that are, at the step, the same on every rank."""
+
+    _optimizer: torch.optim.AdamW
+
+    def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
+        """See `Strategy.prepare`."""
+        self._choose_trained(model, groups)
+        model.to(self.device)
+        model.zero_grad(set_to_none=True)
+        self._optimizer = adamw(groups)
+        return self._wrap(model)
+
+    def _wrap(self, model: nn.Module) -> nn.Module:
+        return model
+
+    def backward(self, loss: Tensor) -> None:
+        """See `Strategy.backward`."""
+        loss.backward()
+
+    def set_learning_rates(self, rates: Sequence[float]) -> None:
+        """See `Strategy.set_learning_rates`."""
+        set_learning_rates(self._optimizer, rates)
+
+    def step(self, max_grad_norm: float) -> float:
+        """See `Strategy.step`."""
+        parameters = list(self._trained.values())
+        for parameter in parameters:
+            if parameter.grad is None:
+                # AdamW would skip it, and its step count fall behind; ZeRO does not skip either.
+                parameter.grad = torch.zeros_like(parameter)
+        norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if math.isfinite(norm.item()):
+            clip_grads_with_norm_(parameters, max_grad_norm, norm)
+            self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return norm.item()
+
+    def _full_parameter(self, parameter: nn.Parameter) -> Tensor:
+        return parameter
+
+    def _full_state(self, parameter: nn.Parameter) -> ParameterState:
+        moments = self._optimizer.state[parameter] or _fresh(parameter)
+        value, exp_avg, exp_avg_sq = (
+            t.detach().to("cpu", copy=True) for t in (parameter, moments["exp_avg"], moments["exp_avg_sq"])
+        )
+        return ParameterState(value, exp_avg, exp_avg_sq)
+
+    def _set_full_state(self, parameter: nn.Parameter, state: ParameterState) -> None:
+        moments = _fresh(parameter)
+        with torch.no_grad():
+            parameter.copy_(state.value)
+            moments["exp_avg"].copy_(state.exp_avg)
+            moments["exp_avg_sq"].copy_(state.exp_avg_sq)
+        self._optimizer.state[parameter] = moments
+
+    @property
+    def _steps(self) -> int:
+        first = self._optimizer.state[next(iter(self._trained.values()))]
+        return int(first["step"].item()) if first else 0
+
+    @_steps.setter
+    def _steps(self, steps: int) -> None:
+        for parameter in self._trained.values():
+            self._optimizer.state[parameter]["step"].fill_(steps)
+
+
+def _fresh(parameter: nn.Parameter) -> dict[str, Any]:
+    """AdamW's state before the first step; the step count is kept on the CPU, as AdamW keeps it."""
+    return {
+        "step": torch.tensor(0.0),
+        "exp_avg": torch.zeros_like(parameter, requires_grad=False),
+        "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
+    }

@@ -1,0 +1,27 @@
+"""Groups of labels by how often they occur in training."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def bin_mask(name: str, train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The labels of one bin.
+
+    Args:
+        name: `n`, `a-b` (both ends included) or `>n`, in training documents.
+        train_counts_L: training documents of each label.
+
+    Returns:
+        Boolean (L,).
+    """
+    if name.startswith(">"):
+        return train_counts_L > int(name[1:])
+    low, _, high = name.partition("-")
+    return (train_counts_L >= int(low)) & (train_counts_L <= int(high or low))
+
+
+def bin_masks(names: Sequence[str], train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The labels of every bin: boolean (bins, L)."""
+    return np.array([bin_mask(name, train_counts_L) for name in names], np.bool_).reshape(len(names), -1)

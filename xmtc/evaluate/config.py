@@ -1,0 +1,32 @@
+"""The `evaluate` section of a configuration."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from xmtc.config.base import config
+
+BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
+
+
+@config
+class EvaluateConfig:
+    """Which predictions are kept and how they are measured."""
+
+    top_k: Annotated[int, Field(ge=1)] = 100
+    """Predictions kept per document, best first. Metrics see no more than these; 100 leaves P@k … nDCG@k exact."""
+    bins: tuple[BinName, ...] = ("0", "1-5", "6-10", "11-50", ">50")
+    """Groups of labels by the number of their training documents: `n`, `a-b` or `>n`; they may overlap. EURLEX57K's
+    zero, few and frequent are `["0", "1-50", ">50"]`."""
+    propensity_a: Annotated[float, Field(gt=0)] = 0.55
+    """A of the propensity model (Jain et al. 2016): 0.55 in general, 0.6 for Amazon, 0.5 for Wikipedia."""
+    propensity_b: Annotated[float, Field(gt=0)] = 1.5
+    """B of the propensity model: 1.5 in general, 2.6 for Amazon, 0.4 for Wikipedia."""
+    resamples: Annotated[int, Field(ge=0)] = 1000
+    """Bootstrap resamples (reweightings of the documents) behind every 95 % interval; 0 leaves intervals out."""
+    seed: Annotated[int, Field(ge=0)] = 13
+    """Seed of the bootstrap. Runs with the same seed and documents share resamples, so that they compare in pairs."""
+    per_label_thresholds: bool = False
+    """Tune a threshold per label on dev beside the global one."""
+    per_label_min_support: Annotated[int, Field(ge=1)] = 10
+    """A label with fewer dev documents keeps the global threshold."""

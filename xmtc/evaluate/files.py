@@ -1,0 +1,50 @@
+"""Measuring the predictions file of any system against a corpus."""
+
+from pathlib import Path
+
+from xmtc.data.corpus import Corpus
+from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.evaluation import Evaluation, evaluate
+from xmtc.evaluate.store import read_predictions, write_evaluation
+from xmtc.evaluate.thresholds import Thresholds, tune_threshold
+
+
+def evaluate_files(
+    predictions: Path, gold: Path, split: str, output: Path, config: EvaluateConfig, threshold: float | None = None
+) -> Evaluation:
+    """Measure a predictions file of any system against a prepared corpus, and write the evaluation.
+
+    Args:
+        predictions: Parquet, see `read_predictions`.
+        gold: corpus directory.
+        split: split of the corpus whose documents the file holds.
+        output: folder to write, see `write_evaluation`.
+        config: the `evaluate` section.
+        threshold: score from which a label counts as predicted. None takes the one of greatest micro-F1 on these very
+            documents, which flatters the system; metrics.json then says `"threshold_tuned_here": true`. A single-label
+            corpus has no threshold: its decision is the best label.
+
+    Raises:
+        DataError: the file does not fit the corpus; names the document or label.
+    """
+    corpus = Corpus.open(gold)
+    part = corpus.split(split)
+    doc_ids, labels = part.doc_ids(), corpus.labels
+    found = read_predictions(predictions, labels.labels, doc_ids, config.top_k)
+    truth = part.label_matrix()
+    single = corpus.manifest.task == "single_label"
+    tuned_here = threshold is None and not single
+    thresholds = None if single else tune_threshold(found, truth) if threshold is None else Thresholds(threshold)
+    evaluation = evaluate(
+        found,
+        truth,
+        labels,
+        corpus.train_documents,
+        config=config,
+        thresholds=thresholds,
+        doc_ids=doc_ids,
+        lengths=part.lengths,
+    )
+    evaluation.metrics["threshold_tuned_here"] = tuned_here
+    write_evaluation(output, evaluation)
+    return evaluation

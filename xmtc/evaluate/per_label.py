@@ -1,0 +1,88 @@
+"""The table with one row per label.
+
+Shapes: N documents, K kept predictions, L labels.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.data.labels import LabelTable
+from xmtc.evaluate.classification import Outcome
+from xmtc.evaluate.predictions import SparsePredictions, select, shape_of
+
+_BLOCK = 1 << 16
+_FALSE_PER_DOCUMENT = 5
+
+
+def per_label_table(
+    labels: LabelTable,
+    outcome: Outcome,
+    average_precision_L: NDArray[np.float64],
+    confused: Sequence[Sequence[int]],
+) -> pa.Table:
+    """One row per label, in label-id order.
+
+    Args:
+        labels: label table.
+        outcome: predicted, right and gold labels.
+        average_precision_L: NaN becomes null.
+        confused: per label, the labels most confused with it.
+
+    Returns:
+        Columns label, name, train_count, support, tp, fp, fn, precision, recall, f1, average_precision, confused_with.
+        precision is null without predictions, recall without gold documents, f1 without either.
+    """
+    tp_L, predicted_L, support_L = outcome.label_counts()
+    columns = {
+        "label": pa.array(labels.labels, pa.string()),
+        "name": pa.array(labels.names, pa.string()),
+        "train_count": pa.array(labels.train_counts, pa.int64()),
+        "support": pa.array(support_L, pa.int64()),
+        "tp": pa.array(tp_L, pa.int64()),
+        "fp": pa.array(predicted_L - tp_L, pa.int64()),
+        "fn": pa.array(support_L - tp_L, pa.int64()),
+        "precision": _share(tp_L, predicted_L),
+        "recall": _share(tp_L, support_L),
+        "f1": _share(2 * tp_L, predicted_L + support_L),
+        "average_precision": pa.array(average_precision_L, pa.float64(), from_pandas=True),
+        "confused_with": pa.array([[labels.labels[i] for i in row] for row in confused], pa.list_(pa.string())),
+    }
+    return pa.table(columns)
+
+
+def _share(part_L: NDArray[np.int64], whole_L: NDArray[np.int64]) -> pa.Array:
+    return pa.array(part_L / np.maximum(whole_L, 1), pa.float64(), mask=whole_L == 0)
+
+
+def most_confused(
+    predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], hits_NK: NDArray[np.bool_], outcome: Outcome, k: int
+) -> list[list[int]]:
+    """Per label, the k labels predicted most often, wrongly, on documents where the label was missed.
+
+    Only a document's five best wrong predictions count, which bounds the work.
+
+    Returns:
+        L lists of label ids, most often first, at most k long.
+    """
+    documents, labels = shape_of(outcome.gold)
+    counts = sparse.csr_array((labels, labels), dtype=np.float32)
+    for start in range(0, documents, _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        wrong_BK = chosen_NK[rows] & ~hits_NK[rows]
+        wrong_BK &= np.cumsum(wrong_BK, axis=1, dtype=np.int16) <= _FALSE_PER_DOCUMENT
+        block = SparsePredictions(predictions.label_ids_NK[rows], predictions.scores_NK[rows])
+        missed = outcome.gold[rows] - outcome.right[rows]
+        missed.eliminate_zeros()
+        counts = counts + sparse.csr_array(missed.T) @ select(block, wrong_BK, labels)
+    return _top_columns(sparse.csr_array(counts), k)
+
+
+def _top_columns(counts: sparse.csr_array, k: int) -> list[list[int]]:
+    rows = np.repeat(np.arange(shape_of(counts)[0]), np.diff(counts.indptr))
+    order = np.lexsort((counts.indices, np.negative(np.asarray(counts.data)), rows))
+    sorted_columns = counts.indices[order]
+    return [row[:k].tolist() for row in np.split(sorted_columns, counts.indptr[1:-1])]

@@ -1,0 +1,140 @@
+"""The best-scored labels of many documents, as two rectangular arrays.
+
+Shapes: N documents, K kept predictions, L labels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.errors import DataError
+
+Gold = sparse.csr_array
+"""Labels of documents: boolean (N, L)."""
+
+_SCRATCH_BYTES = 1 << 25
+
+
+def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
+    """(rows, columns), which the type stubs of SciPy do not promise to be two."""
+    rows, columns = matrix.shape or (0, 0)
+    return int(rows), int(columns)
+
+
+@dataclass(frozen=True)
+class SparsePredictions:
+    """Each document's K best labels.
+
+    Attributes:
+        label_ids_NK: int32, best first, no label twice in a row; -1 pads rows that hold fewer.
+        scores_NK: float32 probabilities, descending along a row; ignored where the label id is -1.
+    """
+
+    label_ids_NK: NDArray[np.int32]
+    scores_NK: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        if self.label_ids_NK.shape != self.scores_NK.shape or self.label_ids_NK.ndim != 2:
+            shapes = f"label ids {self.label_ids_NK.shape}, scores {self.scores_NK.shape}"
+            raise DataError(f"predictions: {shapes}; the two must be equal, (N, K)")
+
+    def __len__(self) -> int:
+        return len(self.label_ids_NK)
+
+    def top(self, k: int) -> "SparsePredictions":
+        """The first k of each row, as views."""
+        return SparsePredictions(self.label_ids_NK[:, :k], self.scores_NK[:, :k])
+
+    def check(self, labels: int) -> None:
+        """Refuse label ids beyond `labels`, scores that are no probabilities or not descending, repeated labels.
+
+        Raises:
+            DataError: names the first document (row number) and what is wrong with it.
+        """
+        for start in range(0, len(self), 1 << 16):
+            rows = slice(start, start + (1 << 16))
+            _check_block(self.label_ids_NK[rows], self.scores_NK[rows], start, labels)
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[tuple[int, float]]]) -> "SparsePredictions":
+        """From (label id, score) pairs per document, in any order.
+
+        Args:
+            rows: N sequences; ties keep their order.
+        """
+        width = max((len(row) for row in rows), default=0)
+        ids = np.full((len(rows), width), -1, np.int32)
+        scores = np.zeros((len(rows), width), np.float32)
+        for n, row in enumerate(rows):
+            ranked = sorted(row, key=lambda pair: -pair[1])
+            ids[n, : len(row)] = [label for label, _ in ranked]
+            scores[n, : len(row)] = [score for _, score in ranked]
+        return cls(ids, scores)
+
+    @classmethod
+    def from_dense(cls, scores_NL: NDArray[np.floating], k: int) -> "SparsePredictions":
+        """The k best of each row of a small dense score table (N, L); of equal scores, the lower label id first."""
+        ids = np.argsort(-scores_NL, axis=1, kind="stable")[:, :k].astype(np.int32)
+        return cls(ids, np.take_along_axis(scores_NL, ids, axis=1).astype(np.float32))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["SparsePredictions"]) -> "SparsePredictions":
+        """The parts' documents one after another; all parts have the same K."""
+        return cls(np.concatenate([p.label_ids_NK for p in parts]), np.concatenate([p.scores_NK for p in parts]))
+
+
+def _check_block(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], start: int, labels: int) -> None:
+    used = ids_BK >= 0
+    ordered = np.sort(ids_BK, axis=1)
+    falls = (scores_BK[:, 1:] <= scores_BK[:, :-1]) | ~used[:, 1:]
+    problems = {
+        f"a label id outside 0…{labels - 1}": (ids_BK >= labels) | (ids_BK < -1),
+        "a score outside 0…1": used & ~((scores_BK >= 0) & (scores_BK <= 1)),
+        "scores that are not best first": ~falls,
+        "the same label twice": (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0),
+        "a prediction behind padding": used[:, 1:] & ~used[:, :-1],
+    }
+    for what, wrong in problems.items():
+        rows = wrong.any(axis=1)
+        if rows.any():
+            raise DataError(f"predictions: row {start + int(rows.argmax())} has {what}")
+
+
+def match(label_ids_NK: NDArray[np.int32], gold: Gold) -> NDArray[np.bool_]:
+    """Which predictions are right.
+
+    Looks them up in a boolean scratch block of some documents at a time, 32 MiB large whatever N and L.
+
+    Args:
+        label_ids_NK: int32 (N, K), -1 padding.
+        gold: boolean (N, L).
+
+    Returns:
+        Boolean (N, K); padding is False.
+    """
+    documents, labels = shape_of(gold)
+    hits_NK = np.empty(label_ids_NK.shape, np.bool_)
+    # One more column than labels: id -1 then reads the unused column of the row before, which is always False.
+    width = labels + 1
+    block = max(1, min(_SCRATCH_BYTES // width, documents))
+    scratch = np.zeros(block * width, np.bool_)
+    for start in range(0, documents, block):
+        stop = min(start + block, documents)
+        ends = gold.indptr[start : stop + 1]
+        offsets = np.arange(stop - start, dtype=np.int64) * width
+        positions = np.repeat(offsets, np.diff(ends)) + gold.indices[ends[0] : ends[-1]]
+        scratch[positions] = True
+        np.take(scratch, label_ids_NK[start:stop] + offsets[:, None], out=hits_NK[start:stop], mode="wrap")
+        scratch[positions] = False
+    return hits_NK
+
+
+def select(predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], labels: int) -> sparse.csr_array:
+    """The chosen predictions as a float32 matrix of ones (N, L)."""
+    indptr = np.zeros(len(predictions) + 1, np.int64)
+    np.cumsum(np.count_nonzero(chosen_NK, axis=1), out=indptr[1:])
+    indices = predictions.label_ids_NK[chosen_NK]
+    return sparse.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(predictions), labels))

@@ -1,0 +1,1 @@
+"""One self-contained HTML page about one run or several."""

@@ -1,0 +1,86 @@
+"""Several runs side by side: paired differences, labels won and lost, settings that differ."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from xmtc.evaluate.bins import bin_mask
+from xmtc.evaluate.bootstrap import paired_difference
+from xmtc.evaluate.report.run_results import RunResults
+from xmtc.evaluate.report.sections import BIN_COLUMNS, HEADLINE, Table, flat
+
+_METRICS = ("p@1", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "macro_f1_all", "accuracy")
+
+
+def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
+    """Each later run minus the first, on paired resamples of the same documents.
+
+    Returns:
+        The table, and for every run that cannot be paired a sentence why.
+    """
+    base, rows, owners, unpaired = runs[0], [], [], []
+    for r, run in enumerate(runs[1:], 1):
+        if base.replicates is None or run.replicates is None:
+            unpaired.append(f"{run.name}: a run without bootstrap has no intervals to compare")
+        elif base.replicates.identity != run.replicates.identity:
+            unpaired.append(
+                f"{run.name}: its documents, their order, or the bootstrap's settings are not {base.name}'s"
+            )
+        else:
+            found = _pair(base, run)
+            rows += found
+            owners += [r] * len(found)
+    columns = ["metric", "run", "difference, points", "95 % interval", "p"]
+    return Table("differences", columns, rows, owners, words=2), unpaired
+
+
+def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
+    assert base.replicates is not None
+    assert run.replicates is not None
+    shared = [k for k in _METRICS if k in base.metrics and k in run.metrics and k in run.replicates.values]
+    rows = [(HEADLINE[key], key, base.metrics[key], run.metrics[key]) for key in shared]
+    for name in base.metrics["bins"]:
+        other = run.metrics["bins"].get(name)
+        for metric in ("macro_f1", "recall"):
+            a, b = base.metrics["bins"][name][metric], other and other[metric]
+            if a is not None and b is not None:
+                title = f"{BIN_COLUMNS[metric]} of labels with {name} train documents"
+                rows.append((title, f"{name}/{metric.replace('recall', 'micro_recall')}", a, b))
+    cells, least = [], 1 / len(next(iter(run.replicates.values.values())))
+    for title, key, a, b in rows:
+        d = paired_difference(run.replicates, base.replicates, key)
+        interval = f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]"
+        verdict = "" if d.low <= 0 <= d.high else (" ▲" if d.low > 0 else " ▼")
+        p = f"≤ {least:.3f}" if d.p_value <= least else f"{d.p_value:.3f}"
+        cells.append([title, run.name, f"{100 * (b - a):+.2f}{verdict}", interval, p])
+    return cells
+
+
+def wins(runs: Sequence[RunResults]) -> Table | None:
+    """On how many labels of each bin each later run has the higher F1, the lower, or the same as the first."""
+    base = runs[0].per_label.to_pandas().set_index("label")
+    rows, owners = [], []
+    for r, run in enumerate(runs[1:], 1):
+        other = run.per_label.to_pandas().set_index("label")["f1"].rename("other")
+        both = base.join(other, how="inner")
+        both = both[both["support"] > 0]
+        change = (both["other"].fillna(0) - both["f1"].fillna(0)).to_numpy()
+        for name in runs[0].metrics["bins"]:
+            inside = bin_mask(name, both["train_count"].to_numpy())
+            counts = [int((inside & part).sum()) for part in (change > 1e-9, change < -1e-9, np.abs(change) <= 1e-9)]
+            rows.append([name, run.name, *(f"{value:,}" for value in counts)])
+            owners.append(r)
+    columns = ["train documents", "run", "better", "worse", "equal"]
+    return Table("wins", columns, rows, owners, words=2) if rows else None
+
+
+def settings(runs: Sequence[RunResults]) -> Table | None:
+    """Configuration keys whose values differ."""
+    found = [flat(run.config) for run in runs]
+    keys = list(dict.fromkeys(key for settings in found for key in settings))
+    rows = [
+        [key, *(settings.get(key, "–") for settings in found)]
+        for key in keys
+        if len({settings.get(key) for settings in found}) > 1
+    ]
+    return Table("settings", ["setting", *(run.name for run in runs)], rows, words=1 + len(runs)) if rows else None

@@ -1,0 +1,212 @@
+"""The files of `eval/<split>/`: written whole or not at all, and read back.
+
+Shapes: N documents, K kept predictions, L labels.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from xmtc.errors import DataError
+from xmtc.evaluate.bootstrap import Replicates
+from xmtc.evaluate.evaluation import Evaluation
+from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.evaluate.summary import markdown_summary
+
+_BLOCK = 1 << 15
+
+
+def write_evaluation(
+    folder: Path,
+    evaluation: Evaluation,
+    *,
+    predictions: SparsePredictions | None = None,
+    doc_ids: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
+) -> None:
+    """Write `folder` (`eval/<split>/` of a run): metrics.json, per_label.parquet, per_label.csv, documents.parquet,
+    replicates.parquet, details.json, summary.md, and predictions.parquet when predictions are given.
+
+    Args:
+        folder: made when absent; files of an earlier evaluation are replaced one by one, each whole.
+        evaluation: from `evaluate`.
+        predictions: to be written too, with `doc_ids` and `labels` (label of each id).
+        doc_ids: N ids.
+        labels: L labels.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if predictions is not None:
+        if doc_ids is None or labels is None:
+            raise ValueError("predictions are written with their doc_ids and labels")
+        write_predictions(folder / "predictions.parquet", predictions, doc_ids, labels)
+    _write_table(folder / "per_label.parquet", evaluation.per_label)
+    frame = evaluation.per_label.to_pandas()
+    _replace(
+        folder / "per_label.csv", frame.assign(confused_with=frame["confused_with"].map(" ".join)).to_csv(index=False)
+    )
+    _write_table(folder / "documents.parquet", evaluation.documents)
+    if evaluation.replicates is not None:
+        table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})
+        _write_table(
+            folder / "replicates.parquet",
+            table.replace_schema_metadata({"identity": evaluation.replicates.identity}),
+        )
+    _replace(folder / "details.json", json.dumps(evaluation.details, allow_nan=False))
+    _replace(folder / "summary.md", markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"))
+    _replace(folder / "metrics.json", json.dumps(evaluation.metrics, indent=2, allow_nan=False) + "\n")
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    partial = path.with_name(path.name + ".tmp")
+    pq.write_table(table, partial, compression="zstd")
+    os.replace(partial, path)
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".tmp")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def read_replicates(path: Path) -> Replicates:
+    """Read replicates.parquet."""
+    table = pq.read_table(path)
+    metadata = table.schema.metadata or {}
+    values = {name: table[name].to_numpy() for name in table.column_names}
+    return Replicates(values, metadata[b"identity"].decode())
+
+
+def write_predictions(
+    path: Path, predictions: SparsePredictions, doc_ids: Sequence[str], labels: Sequence[str]
+) -> None:
+    """Write predictions.parquet: doc_id, labels (list of strings), scores (list of floats), best first.
+
+    Labels are dictionary-encoded; memory beyond the predictions is that of some 32,768 documents.
+    """
+    dictionary = pa.array(labels, pa.string())
+    schema = pa.schema(
+        [
+            ("doc_id", pa.string()),
+            ("labels", pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+            ("scores", pa.list_(pa.float32())),
+        ]
+    )
+    partial = path.with_name(path.name + ".tmp")
+    with pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+        for start in range(0, len(predictions), _BLOCK):
+            ids_BK = predictions.label_ids_NK[start : start + _BLOCK]
+            used_BK = ids_BK >= 0
+            offsets = pa.array(np.append(0, np.cumsum(used_BK.sum(axis=1))), pa.int32())
+            codes = pa.DictionaryArray.from_arrays(pa.array(ids_BK[used_BK], pa.int32()), dictionary)
+            scores = pa.array(predictions.scores_NK[start : start + _BLOCK][used_BK])
+            columns = [
+                pa.array(doc_ids[start : start + len(ids_BK)], pa.string()),
+                pa.ListArray.from_arrays(offsets, codes),
+                pa.ListArray.from_arrays(offsets, scores),
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+    os.replace(partial, path)
+
+
+def read_predictions(path: Path, labels: Sequence[str], doc_ids: Sequence[str], top_k: int) -> SparsePredictions:
+    """Read a predictions file of any system and put it in the order of `doc_ids`.
+
+    Args:
+        path: Parquet with doc_id, labels and scores (lists, in any order within a document).
+        labels: known labels, by label id.
+        doc_ids: documents wanted, in this order; the file must hold exactly these.
+        top_k: kept per document.
+
+    Raises:
+        DataError: a column is missing; documents are missing, unknown or twice; a label is unknown; lists differ in
+            length; scores lie outside 0…1.
+    """
+    table = _read_columns(path)
+    order = _join(path, table["doc_id"].to_pylist(), doc_ids)
+    ids_NK = np.full((len(doc_ids), top_k), -1, np.int32)
+    scores_NK = np.zeros((len(doc_ids), top_k), np.float32)
+    known = pd.Index(np.array(labels, object))
+    for start in range(0, len(order), _BLOCK):
+        rows = order[start : start + _BLOCK]
+        block = table.take(pa.array(rows)).combine_chunks()
+        target = slice(start, start + len(rows))
+        _fill(path, block, known, ids_NK[target], scores_NK[target])
+    predictions = SparsePredictions(ids_NK, scores_NK)
+    width = int((ids_NK >= 0).sum(axis=1).max(initial=1))
+    predictions = predictions.top(max(width, 1))
+    predictions.check(len(labels))
+    return predictions
+
+
+def _read_columns(path: Path) -> pa.Table:
+    if not path.exists():
+        raise DataError(f"{path}: no such predictions file")
+    try:
+        names = pq.read_schema(path).names
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path}: not a Parquet file; predictions are Parquet with doc_id, labels, scores") from error
+    missing = [name for name in ("doc_id", "labels", "scores") if name not in names]
+    if missing:
+        raise DataError(f"{path}: no column {missing[0]!r}; predictions need doc_id, labels (list), scores (list)")
+    return pq.read_table(path, columns=["doc_id", "labels", "scores"])
+
+
+def _join(path: Path, found: list[str], wanted: Sequence[str]) -> np.ndarray:
+    """The file's row of each wanted document."""
+    place = {doc_id: row for row, doc_id in enumerate(found)}
+    if len(place) < len(found):
+        twice = next(doc_id for row, doc_id in enumerate(found) if place[doc_id] != row)
+        raise DataError(f"{path}: document {twice!r} has more than one row; keep one")
+    missing = [doc_id for doc_id in wanted if doc_id not in place]
+    if missing:
+        raise DataError(
+            f"{path}: {len(missing):,} of {len(wanted):,} gold documents have no predictions, the first is "
+            f"{missing[0]!r}; add a row for each (an empty list predicts nothing)"
+        )
+    if len(found) > len(wanted):
+        unknown = next(iter(place.keys() - set(wanted)))
+        raise DataError(
+            f"{path}: {len(found) - len(wanted):,} documents are not in the gold split, such as {unknown!r}; "
+            "take them out or choose their split"
+        )
+    return np.array([place[doc_id] for doc_id in wanted], np.int64)
+
+
+def _fill(path: Path, block: pa.Table, known: pd.Index, ids_BK: np.ndarray, scores_BK: np.ndarray) -> None:
+    """Put a block's predictions into its rows, best first, cut to their width."""
+    lists, scores = (block[name].combine_chunks() for name in ("labels", "scores"))
+    lengths, score_lengths = (_lengths(column) for column in (lists, scores))
+    if (lengths != score_lengths).any():
+        row = int(np.argmax(lengths != score_lengths))
+        raise DataError(f"{path}: document {block['doc_id'][row].as_py()!r} has lists of unequal length")
+    codes = _codes(path, lists.flatten(), known)
+    values = scores.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    order = np.lexsort((-values, rows))
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    kept = place < ids_BK.shape[1]
+    ids_BK[rows[kept], place[kept]] = codes[order][kept]
+    scores_BK[rows[kept], place[kept]] = values[order][kept]
+
+
+def _lengths(lists: pa.ListArray) -> np.ndarray:
+    return pc.call_function("list_value_length", [lists]).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _codes(path: Path, flat: pa.Array, known: pd.Index) -> np.ndarray:
+    """Label ids of labels."""
+    coded = flat if pa.types.is_dictionary(flat.type) else flat.dictionary_encode()
+    values = np.array(coded.dictionary.to_pylist(), object)
+    ids = np.append(known.get_indexer(values), -1)
+    codes = ids[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    if (codes < 0).any():
+        first = flat[int(np.argmax(codes < 0))].as_py()
+        raise DataError(f"{path}: label {first!r} is not in the gold corpus; predict its labels only")
+    return codes.astype(np.int32)

@@ -1,0 +1,55 @@
+"""The metrics as a table for people: on the terminal and in Markdown."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+HEADLINE = {
+    "p@1": "P@1",
+    "p@3": "P@3",
+    "p@5": "P@5",
+    "ndcg@5": "nDCG@5",
+    "psp@5": "PSP@5",
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+}
+"""The metrics of the summary, by their key in metrics.json."""
+
+
+def percent(value: float | None, interval: list[float] | None = None) -> str:
+    """A fraction in percent, with its interval in brackets; a dash for null."""
+    if value is None:
+        return "–"
+    text = f"{100 * value:.1f}"
+    return text if interval is None else f"{text} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+
+
+def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(metric, value with interval, labels and documents behind it): the headline, then macro-F1 of every bin."""
+    intervals = metrics.get("ci95", {})
+    whole = f"{metrics['labels_present']:,} labels, {metrics['docs']:,} docs"
+    rows = [(title, percent(metrics[key], intervals.get(key)), whole) for key, title in HEADLINE.items()]
+    for name, row in metrics["bins"].items():
+        behind = f"{row['labels']:,} labels, {row['docs']:,} docs"
+        value = percent(row["macro_f1"], row.get("ci95", {}).get("macro_f1"))
+        rows.append((f"macro-F1 of labels with {name} train docs", value, behind))
+    return rows
+
+
+def summary_table(metrics: Mapping[str, Any], title: str = "Evaluation") -> Table:
+    """The summary for the terminal: percent with 95 % bootstrap intervals."""
+    table = Table(title=title, caption="percent, with 95 % bootstrap intervals over documents")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("of", justify="right", style="dim")
+    for row in summary_rows(metrics):
+        table.add_row(*row)
+    return table
+
+
+def markdown_summary(metrics: Mapping[str, Any], title: str) -> str:
+    """The summary in Markdown, for a pull request."""
+    lines = [f"### {title}", "", "| metric | value, % | of |", "|---|---|---|"]
+    lines += [f"| {name} | {value} | {behind} |" for name, value, behind in summary_rows(metrics)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,99 @@
+"""From which score on a label counts as predicted.
+
+Shapes: N documents, K kept predictions, L labels.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.evaluate.predictions import Gold, SparsePredictions, match, shape_of
+from xmtc.evaluate.ranked import rank_by_label
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Scores (probabilities) at or above which a label is predicted.
+
+    Attributes:
+        global_: for every label without its own.
+        per_label: float32 (L,), or None when only the global one was tuned.
+    """
+
+    global_: float
+    per_label: NDArray[np.float32] | None = None
+
+    def chosen(self, predictions: SparsePredictions) -> NDArray[np.bool_]:
+        """Which predictions are made: boolean (N, K)."""
+        limit = np.float32(self.global_) if self.per_label is None else self.per_label[predictions.label_ids_NK]
+        return (predictions.scores_NK >= limit) & (predictions.label_ids_NK >= 0)
+
+
+def best_of_each(predictions: SparsePredictions) -> NDArray[np.bool_]:
+    """The single-label decision, each document's best label and no threshold: boolean (N, K)."""
+    chosen_NK = np.zeros(predictions.label_ids_NK.shape, np.bool_)
+    chosen_NK[:, :1] = predictions.label_ids_NK[:, :1] >= 0
+    return chosen_NK
+
+
+def tune_threshold(
+    predictions: SparsePredictions, gold: Gold, *, per_label: bool = False, min_support: int = 10
+) -> Thresholds:
+    """The thresholds of greatest F1 on these documents, which must be dev documents, never test.
+
+    The global threshold maximises micro-F1, exactly, over all scores that occur. A label's own threshold maximises
+    its F1 where it has at least `min_support` gold documents; the others take the global one, because a threshold
+    fitted to a few documents does not carry over.
+
+    Args:
+        predictions: (N, K).
+        gold: boolean (N, L).
+        per_label: also tune each label's own.
+        min_support: see above.
+
+    Returns:
+        Thresholds; with no right prediction at all, 0.5.
+    """
+    hits_NK = match(predictions.label_ids_NK, gold)
+    used_NK = predictions.label_ids_NK >= 0
+    global_ = _best_global(predictions.scores_NK[used_NK], hits_NK[used_NK], gold.nnz)
+    if not per_label:
+        return Thresholds(global_)
+    return Thresholds(global_, _best_per_label(predictions, hits_NK, gold, min_support, global_))
+
+
+def _best_global(scores_P: NDArray[np.float32], hits_P: NDArray[np.bool_], positives: int) -> float:
+    """The score at which 2·tp / (predicted + positives) is greatest; predicting stops between unequal scores only."""
+    if not hits_P.any():
+        return 0.5
+    # Scores are not negative, so their bits order as they do; the hit flag rides in the lowest bit of one fast sort.
+    keys_P = (scores_P + np.float32(0)).view(np.uint32).astype(np.uint64)  # + 0 turns −0 into 0
+    keys_P <<= np.uint64(1)
+    keys_P |= hits_P
+    keys_P.sort()
+    keys_P = keys_P[::-1]
+    found_P = np.cumsum((keys_P & np.uint64(1)).astype(np.bool_), dtype=np.int32 if len(keys_P) < 2**31 else np.int64)
+    keys_P >>= np.uint64(1)
+    last_P = np.flatnonzero(np.append(keys_P[1:] != keys_P[:-1], True))
+    f1 = 2 * found_P[last_P] / (last_P + 1 + positives)
+    return float(np.uint32(keys_P[last_P[np.argmax(f1)]]).view(np.float32))
+
+
+def _best_per_label(
+    predictions: SparsePredictions, hits_NK: NDArray[np.bool_], gold: Gold, min_support: int, global_: float
+) -> NDArray[np.float32]:
+    support_L = np.bincount(gold.indices, minlength=shape_of(gold)[1])
+    thresholds_L = np.full(shape_of(gold)[1], global_, np.float32)
+    for block in rank_by_label(predictions, hits_NK, shape_of(gold)[1]):
+        f1_P = 2 * block.found / (block.place + support_L[block.labels])
+        f1_P[~block.last_of_score] = -1
+        starts = np.flatnonzero(block.place == 1)
+        labels = block.labels[starts]
+        best = np.maximum.reduceat(f1_P, starts)
+        # of equal F1 the higher threshold: the first place within the label
+        reached = np.flatnonzero(f1_P == np.repeat(best, np.diff(np.append(starts, len(f1_P)))))
+        first = reached[np.searchsorted(reached, starts)]
+        tuned = (support_L[labels] >= min_support) & (best > 0)
+        thresholds_L[labels[tuned]] = block.scores[first[tuned]]
+    return thresholds_L

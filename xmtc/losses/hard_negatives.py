@@ -1,0 +1,76 @@
+"""Which negatives a document trains on: the hardest, and a uniform sample that stands for the rest.
+
+Suffixes: B documents, C columns, P positive pairs, K hardest, M sampled, S = K + M.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from xmtc.losses.base import Targets
+
+
+@dataclass(frozen=True)
+class DrawnNegatives:
+    """Columns to train on as negatives.
+
+    Attributes:
+        columns_BS: int64.
+        importance_BS: float32, how many negatives a column stands for; 0 where a draw must not count.
+    """
+
+    columns_BS: Tensor
+    importance_BS: Tensor
+
+
+def draw_negatives(
+    logits_BC: Tensor, targets: Targets, hardest: int, sampled: int, generator: torch.Generator | None
+) -> DrawnNegatives:
+    """The `hardest` highest-scored negatives of each document, and `sampled` columns of the others.
+
+    Σ_s importance_bs · f(columns_bs) has the expectation Σ_{c negative of b} f(c), for any f: the sample is uniform
+    over all C columns with replacement, each draw weighs C/M, and draws that hit a positive or one of the hardest
+    weigh 0, those being counted elsewhere.
+
+    Args:
+        logits_BC: current scores, without gradient.
+        targets: the positives, each pair once.
+        hardest: K.
+        sampled: M; K + M < C.
+        generator: for the draws, on the device of the logits.
+    """
+    rows, columns = logits_BC.shape
+    positive_keys = (targets.rows_P * columns + targets.columns_P).sort().values
+    hard_BK, is_hard_BK = _hardest(logits_BC, targets.rows_P, positive_keys, hardest)
+    drawn_BM = torch.randint(columns, (rows, sampled), generator=generator, device=logits_BC.device)
+    hard_sorted_BK = torch.where(is_hard_BK, hard_BK, columns).sort(1).values
+    counted_BM = ~_found(_keys(drawn_BM, columns), positive_keys) & ~_found_in_row(drawn_BM, hard_sorted_BK)
+    importance_BM = counted_BM.float() * (columns / sampled)
+    return DrawnNegatives(torch.cat([hard_BK, drawn_BM], 1), torch.cat([is_hard_BK.float(), importance_BM], 1))
+
+
+def _hardest(logits_BC: Tensor, rows_P: Tensor, positive_keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Top columns (B, K + most positives of a document), and which of them are the K hardest negatives."""
+    rows, columns = logits_BC.shape
+    most_positives = int(rows_P.bincount(minlength=rows).max()) if len(rows_P) else 0
+    top_BK = logits_BC.topk(min(columns, count + most_positives), dim=1).indices
+    negative_BK = ~_found(_keys(top_BK, columns), positive_keys)
+    return top_BK, negative_BK & (negative_BK.cumsum(1) <= count)
+
+
+def _keys(columns_BX: Tensor, columns: int) -> Tensor:
+    rows_B1 = torch.arange(len(columns_BX), device=columns_BX.device).unsqueeze(1)
+    return rows_B1 * columns + columns_BX
+
+
+def _found(keys: Tensor, sorted_keys: Tensor) -> Tensor:
+    if len(sorted_keys) == 0:
+        return torch.zeros_like(keys, dtype=torch.bool)
+    at = torch.searchsorted(sorted_keys, keys).clamp_(max=len(sorted_keys) - 1)
+    return sorted_keys[at] == keys
+
+
+def _found_in_row(values_BM: Tensor, sorted_BK: Tensor) -> Tensor:
+    at_BM = torch.searchsorted(sorted_BK, values_BM).clamp_(max=sorted_BK.shape[1] - 1)
+    return sorted_BK.gather(1, at_BM) == values_BM

@@ -1,0 +1,76 @@
+"""Pairwise learning to rank with nDCG weights. Suffixes: N lists, T items, P graded items of a list."""
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xmtc.config.base import config
+
+
+@config
+class LambdaRankConfig:
+    """LambdaRank (Burges 2010): pairs weighted by what swapping them would change in nDCG@k."""
+
+    kind: Literal["lambdarank"] = "lambdarank"
+    cutoff: Annotated[int, Field(ge=1)] = 50
+    """k of the nDCG@k whose change weighs the pairs: a pair wholly below rank k weighs nothing."""
+    graded_items: Annotated[int, Field(ge=1)] = 8
+    """One side of every pair is among this many best-graded items of the list: bounds memory to N·P·T."""
+    sigma: Annotated[float, Field(gt=0)] = 1.0
+    """Steepness of the logistic."""
+
+    def build(self) -> nn.Module:
+        """The loss module."""
+        return LambdaRank(self)
+
+
+class LambdaRank(nn.Module):
+    r"""Σ_{i,j: g_i>g_j} |ΔnDCG_ij| · log(1+exp(−σ(s_i−s_j))), METHOD: Burges, "From RankNet to LambdaRank" (2010).
+
+    |ΔnDCG_ij| = |gain_i−gain_j| · |1/log2(1+π_i) − 1/log2(1+π_j)| / idealDCG, gain = 2^g − 1, π the rank by current
+    score, the discount 0 beyond rank k. Prefer it over ListNet when the top of the ranking matters most and lists
+    carry several grades; it costs P times as much.
+
+    Example:
+        >>> loss = LambdaRankConfig(cutoff=2).build()
+        >>> loss(torch.tensor([[3.0, 1.0]]), torch.tensor([[1, 0]]), torch.tensor([[True, True]])).shape
+        torch.Size([1])
+    """
+
+    def __init__(self, config: LambdaRankConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor) -> Tensor:
+        """Loss of each list (N,), in fp32; 0 for a list in which nothing is graded.
+
+        Args:
+            scores_NT: float, higher is better.
+            grades_NT: int, 0 is irrelevant.
+            mask_NT: bool, False on padding.
+        """
+        scores_NT = scores_NT.float().masked_fill(~mask_NT, -1e4)
+        gains_NT = torch.exp2(grades_NT.float()).sub(1).masked_fill(~mask_NT, 0)
+        discounts_NT, ideal_N1 = self._discounts(scores_NT.detach(), gains_NT)
+        best_NP = gains_NT.topk(min(self.config.graded_items, gains_NT.shape[1])).indices
+
+        def pairs(values_NT: Tensor) -> Tensor:
+            return values_NT.gather(1, best_NP).unsqueeze(2) - values_NT.unsqueeze(1)
+
+        gain_gap_NPT = pairs(gains_NT)
+        weight_NPT = gain_gap_NPT.clamp(min=0) * pairs(discounts_NT).abs() / ideal_N1.unsqueeze(2)
+        weight_NPT = weight_NPT * mask_NT.unsqueeze(1)
+        return (weight_NPT * F.softplus(-self.config.sigma * pairs(scores_NT))).sum((1, 2))
+
+    def _discounts(self, scores_NT: Tensor, gains_NT: Tensor) -> tuple[Tensor, Tensor]:
+        count = scores_NT.shape[1]
+        positions_T = torch.arange(1, count + 1, device=scores_NT.device, dtype=torch.float32)
+        by_rank_T = torch.where(positions_T <= self.config.cutoff, 1 / torch.log2(1 + positions_T), 0.0)
+        order_NT = scores_NT.argsort(1, descending=True)
+        discounts_NT = torch.empty_like(scores_NT).scatter_(1, order_NT, by_rank_T.expand_as(scores_NT))
+        k = min(self.config.cutoff, count)
+        ideal_N1 = (gains_NT.topk(k).values * by_rank_T[:k]).sum(1, keepdim=True)
+        return discounts_NT, ideal_N1.clamp(min=1e-9)

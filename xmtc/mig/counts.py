@@ -1,0 +1,236 @@
+"""How often tokens and labels occur together, counted sparsely and in blocks of labels.
+
+Suffixes: N documents, V token vocabulary, L labels, P (label, token) pairs of one block, E entries of a sparse matrix.
+"""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.errors import DataError
+
+TOKENS_PER_CHUNK = 4_000_000
+"""Tokens deduplicated at a time: bounds the transient memory of a thread to about 100 MB."""
+
+
+class TokenSplit(Protocol):
+    """What ranking needs of a split: `xmtc.data.corpus.Split` has it, a test or a notebook can supply its own."""
+
+    def token_blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+        """Consecutive blocks of documents: flat token ids, and where each document starts, ending with the length."""
+        ...
+
+    def label_matrix(self) -> sparse.csr_array:
+        """(N, L) bool, rows in the order of the blocks' documents."""
+        ...
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """The counts of P (label, token) pairs from which every signal is computed.
+
+    Attributes:
+        label_P: int64, label id. Pairs are grouped by label, ascending.
+        token_P: int64, token id.
+        together_P: int64, n11: documents with both.
+        token_documents_P: int64, n_t: documents with the token.
+        label_documents_P: int64, n_l: documents with the label.
+        documents: N.
+        occurrences_P: int64, how often the token occurs in the label's documents, where a signal asks for it.
+    """
+
+    label_P: NDArray[np.int64]
+    token_P: NDArray[np.int64]
+    together_P: NDArray[np.int64]
+    token_documents_P: NDArray[np.int64]
+    label_documents_P: NDArray[np.int64]
+    documents: int
+    occurrences_P: NDArray[np.int64] | None = None
+
+    def associated(self) -> NDArray[np.bool_]:
+        """Where token and label occur together more often than if they were independent: n11·N > n_t·n_l."""
+        return self.together_P * self.documents > self.token_documents_P * self.label_documents_P
+
+    def where(self, keep_P: NDArray[np.bool_]) -> "PairCounts":
+        """Only the pairs of the mask."""
+        occurrences_P = None if self.occurrences_P is None else self.occurrences_P[keep_P]
+        return PairCounts(
+            self.label_P[keep_P],
+            self.token_P[keep_P],
+            self.together_P[keep_P],
+            self.token_documents_P[keep_P],
+            self.label_documents_P[keep_P],
+            self.documents,
+            occurrences_P,
+        )
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Which token occurs in which document.
+
+    Attributes:
+        present_NV: int32 csr, 1 where the token occurs in the document.
+        occurrences_NV: int32 csr of the same structure with the number of occurrences, or None when nobody asks.
+        token_documents_V: int64, n_t.
+    """
+
+    present_NV: sparse.csr_array
+    occurrences_NV: sparse.csr_array | None
+    token_documents_V: NDArray[np.int64]
+
+    @property
+    def documents(self) -> int:
+        """N, documents without any token or label included."""
+        return row_count(self.present_NV)
+
+
+def row_count(matrix: sparse.csr_array) -> int:
+    """Rows of a csr matrix."""
+    return len(matrix.indptr) - 1
+
+
+def count_presence(
+    blocks: Iterable[tuple[NDArray[np.int32], NDArray[np.int64]]],
+    vocab_size: int,
+    executor: Executor,
+    *,
+    occurrences: bool = False,
+) -> Presence:
+    """One pass over the tokens: the sparse (N, V) presence matrix, blocks deduplicated in parallel.
+
+    Args:
+        blocks: flat token ids and document offsets, see `TokenSplit.token_blocks`.
+        vocab_size: V; a token id outside of it raises DataError.
+        executor: threads (the work is numpy's and scipy's, which release the interpreter lock).
+        occurrences: whether to keep how often a token occurs in a document.
+    """
+    chunks = (chunk for tokens_E, offsets_N1 in blocks for chunk in _chunks(tokens_E, offsets_N1))
+    counted = list(executor.map(lambda chunk: _count_chunk(chunk[0], chunk[1], vocab_size), chunks))
+    if not counted:
+        counted = [_count_chunk(np.zeros(0, np.int32), np.zeros(1, np.int64), vocab_size)]
+    counts_NV = sparse.csr_array(sparse.vstack(counted))
+    token_documents_V = np.bincount(counts_NV.indices, minlength=vocab_size).astype(np.int64)
+    ones_NV = sparse.csr_array(
+        (np.ones(counts_NV.nnz, np.int32), counts_NV.indices, counts_NV.indptr), shape=counts_NV.shape
+    )
+    return Presence(ones_NV, counts_NV if occurrences else None, token_documents_V)
+
+
+def _chunks(
+    tokens_E: NDArray[np.int32], offsets_N1: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+    """Cut a block between documents, so that memory and parallelism do not hang on how large a shard is."""
+    first, documents = 0, len(offsets_N1) - 1
+    while first < documents:
+        limit = offsets_N1[first] + TOKENS_PER_CHUNK
+        last = max(first + 1, int(np.searchsorted(offsets_N1, limit, side="right")) - 1)
+        cut_N1 = offsets_N1[first : last + 1]
+        yield tokens_E[cut_N1[0] : cut_N1[-1]], cut_N1 - cut_N1[0]
+        first = last
+
+
+def _count_chunk(tokens_E: NDArray[np.int32], offsets_N1: NDArray[np.int64], vocab_size: int) -> sparse.csr_array:
+    """Occurrences of every token in every document of a chunk, in time linear in the tokens.
+
+    Converting to columns is a counting sort; after it the repetitions of a token in a document lie side by side.
+    """
+    if tokens_E.size and not (tokens_E.min() >= 0 and tokens_E.max() < vocab_size):
+        bad = tokens_E.min() if tokens_E.min() < 0 else tokens_E.max()
+        raise DataError(
+            f"the corpus holds token id {bad}, but the vocabulary has ids 0 to {vocab_size - 1}: "
+            "it was prepared with another tokenizer; prepare it again"
+        )
+    shape = (len(offsets_N1) - 1, vocab_size)
+    flat = sparse.csr_array((np.ones(tokens_E.size, np.int8), tokens_E, offsets_N1.astype(np.int32)), shape=shape)
+    columns = flat.tocsc()
+    starts_E = np.ones(columns.indices.size, bool)
+    np.not_equal(columns.indices[1:], columns.indices[:-1], out=starts_E[1:])
+    column_starts_V = columns.indptr[:-1]
+    starts_E[column_starts_V[column_starts_V < starts_E.size]] = True
+    first_E = np.flatnonzero(starts_E)
+    counts_E = np.diff(first_E, append=starts_E.size).astype(np.int32)
+    indptr_V1 = np.searchsorted(first_E, columns.indptr).astype(np.int32)
+    distinct = sparse.csc_array((counts_E, columns.indices[first_E], indptr_V1), shape=shape)
+    return distinct.tocsr()
+
+
+def label_blocks(
+    documents_by_label_LN: sparse.csr_array, presence: Presence, pairs_per_block: int, *, dense: bool
+) -> list[range]:
+    """Cut the labels into consecutive ranges with at most `pairs_per_block` pairs each (a single label may exceed it).
+
+    A label can meet no more distinct tokens than its documents hold together, nor more than the vocabulary; with
+    `dense` every token of the vocabulary counts as a pair.
+    """
+    vocab_size = len(presence.token_documents_V)
+    if dense:
+        bound_L = np.full(row_count(documents_by_label_LN), vocab_size, np.int64)
+    else:
+        tokens_N = np.diff(presence.present_NV.indptr).astype(np.int64)
+        bound_L = np.minimum(documents_by_label_LN.astype(np.int64) @ tokens_N, vocab_size)
+    ends_L = np.cumsum(bound_L)
+    blocks, first = [], 0
+    while first < len(bound_L):
+        before = ends_L[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends_L, before + pairs_per_block, side="right")))
+        blocks.append(range(first, last))
+        first = last
+    return blocks
+
+
+def count_pairs(
+    documents_by_label_LN: sparse.csr_array,
+    presence: Presence,
+    block: range,
+    keep_token_V: NDArray[np.bool_],
+    *,
+    dense: bool,
+) -> PairCounts:
+    """Co-occurrence counts of a range of labels with the kept tokens: the product C = YᵀX of that range.
+
+    Args:
+        documents_by_label_LN: int32 csr, Yᵀ with ones.
+        presence: X.
+        block: label ids.
+        keep_token_V: tokens that may be ranked.
+        dense: also return the pairs that never occur together (n11 = 0); otherwise only those that do.
+    """
+    labels_BN = documents_by_label_LN[block.start : block.stop]
+    together_BV = labels_BN @ presence.present_NV
+    occurrences_BV = None if presence.occurrences_NV is None else labels_BN @ presence.occurrences_NV
+    read = _read_dense if dense else _read_stored
+    row_P, token_P, together_P = read(together_BV, keep_token_V)
+    label_documents_B = np.diff(labels_BN.indptr).astype(np.int64)
+    return PairCounts(
+        label_P=row_P + block.start,
+        token_P=token_P,
+        together_P=together_P,
+        token_documents_P=presence.token_documents_V[token_P],
+        label_documents_P=label_documents_B[row_P],
+        documents=presence.documents,
+        occurrences_P=None if occurrences_BV is None else read(occurrences_BV, keep_token_V)[2],
+    )
+
+
+_Triple = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def _read_stored(counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]) -> _Triple:
+    """Row, token and count of the stored entries."""
+    keep_E = keep_token_V[counts_BV.indices]
+    row_E = np.repeat(np.arange(row_count(counts_BV)), np.diff(counts_BV.indptr))
+    return row_E[keep_E], counts_BV.indices[keep_E].astype(np.int64), counts_BV.data[keep_E].astype(np.int64)
+
+
+def _read_dense(counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]) -> _Triple:
+    """Row, token and count of all entries, zeros included."""
+    token_K = np.flatnonzero(keep_token_V)
+    rows = row_count(counts_BV)
+    counts_P = counts_BV.toarray()[:, token_K].astype(np.int64).reshape(-1)
+    return np.repeat(np.arange(rows), token_K.size), np.tile(token_K, rows), counts_P

@@ -1,0 +1,255 @@
+"""For every label, the tokens that say most about it, best first.
+
+Suffixes: N documents, V token vocabulary, L labels, K ranked tokens per label, S selected labels, P pairs.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from scipy import sparse
+
+from xmtc.data.progress import Progress, Silent
+from xmtc.errors import DataError
+from xmtc.mig.config import MigConfig
+from xmtc.mig.counts import PairCounts, Presence, TokenSplit, count_pairs, count_presence, label_blocks, row_count
+from xmtc.mig.table import RankTable
+
+FORMAT = "xmtc-token-ranking-1"
+PAIRS_PER_BLOCK = 2_000_000
+"""Pairs scored at a time by a thread: about 200 MB."""
+
+
+class RankedToken(NamedTuple):
+    """A token of a label's ranking with the counts behind its score."""
+
+    token_id: int
+    score: float
+    together: int
+    token_documents: int
+    label_documents: int
+
+
+@dataclass
+class TokenRanking:
+    """The ranking of every label, and the counts it came from.
+
+    Attributes:
+        token_ids_LK: int32, best first, -1 behind the last ranked token.
+        scores_LK: float32, 0 behind the last ranked token.
+        together_LK: int32, n11 of the ranked pairs, 0 behind the last.
+        token_documents_V: int32, n_t: training documents with the token.
+        label_documents_L: int32, n_l: training documents with the label.
+        documents: N, training documents.
+        fingerprint: of corpus and settings, see `ranking_fingerprint`.
+    """
+
+    token_ids_LK: NDArray[np.int32]
+    scores_LK: NDArray[np.float32]
+    together_LK: NDArray[np.int32]
+    token_documents_V: NDArray[np.int32]
+    label_documents_L: NDArray[np.int32]
+    documents: int
+    fingerprint: str = ""
+    _ranks: RankTable | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def k(self) -> int:
+        """K, the most tokens that a label can have."""
+        return self.token_ids_LK.shape[1]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Ranked tokens of every label, int64 (L,)."""
+        return (self.token_ids_LK >= 0).sum(axis=1)
+
+    @property
+    def unranked(self) -> int:
+        """Labels without a single ranked token: no training document, or none of its tokens is associated with it."""
+        return int((self.counts == 0).sum())
+
+    def table(self, vocab_size: int, values_K1: NDArray | None = None) -> RankTable:
+        """A table that looks up all tokens of selected labels; see `RankTable`.
+
+        Args:
+            vocab_size: V; at least as many as the ranking knows tokens.
+            values_K1: value of each rank and, last, of "not ranked": grades, say. Without it the rank itself, int16.
+        """
+        if vocab_size < len(self.token_documents_V):
+            raise ValueError(f"vocabulary of {vocab_size} tokens, but the ranking has {len(self.token_documents_V)}")
+        if values_K1 is None:
+            values_K1 = np.arange(self.k + 1, dtype=np.int16)
+        return RankTable(self.token_ids_LK, vocab_size, values_K1)
+
+    def ranks(self, label_ids_S: NDArray[np.integer], vocab_size: int) -> NDArray[np.int16]:
+        """Rank of every token for the selected labels: 0 for the best, K for a token that is not ranked.
+
+        Returns:
+            int16 (S, V), a view of a buffer that the next call overwrites: copy what must last.
+        """
+        if self._ranks is None or self._ranks.vocab_size != vocab_size:
+            self._ranks = self.table(vocab_size)
+        return self._ranks(label_ids_S)
+
+    def top(self, label_id: int, n: int) -> list[RankedToken]:
+        """The `n` best tokens of a label with their counts; fewer when fewer are ranked."""
+        tokens_K = self.token_ids_LK[label_id]
+        return [
+            RankedToken(
+                int(token),
+                float(self.scores_LK[label_id, rank]),
+                int(self.together_LK[label_id, rank]),
+                int(self.token_documents_V[token]),
+                int(self.label_documents_L[label_id]),
+            )
+            for rank, token in enumerate(tokens_K[: min(n, int((tokens_K >= 0).sum()))])
+        ]
+
+    def save(self, path: Path | str) -> None:
+        """Write one safetensors file, under a temporary name until it is whole."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        metadata = {"format": FORMAT, "documents": str(self.documents), "fingerprint": self.fingerprint}
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        try:
+            save_file(tensors, temporary, metadata)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path | str) -> "TokenRanking":
+        """Read a ranking that `save` wrote; DataError when it is missing, damaged or something else."""
+        metadata = _read_metadata(path)
+        if metadata.get("format") != FORMAT:
+            raise DataError(f"{path}: written by another version ({metadata.get('format')}); delete it and rank again")
+        with safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in _ARRAYS}
+        return cls(**arrays, documents=int(metadata["documents"]), fingerprint=metadata["fingerprint"])
+
+
+_ARRAYS = ("token_ids_LK", "scores_LK", "together_LK", "token_documents_V", "label_documents_L")
+
+
+def _read_metadata(path: Path | str) -> dict[str, str]:
+    """The metadata of a safetensors file, empty when it has none."""
+    if not Path(path).is_file():
+        raise DataError(f"{path}: no such token ranking; run `xmtc mig` first")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise DataError(f"{path}: not a token ranking, or a damaged one ({error}); delete it and rank again") from error
+    return metadata
+
+
+def saved_fingerprint(path: Path | str) -> str | None:
+    """The fingerprint of the ranking at `path`, or None when there is none; the arrays are not read."""
+    return _read_metadata(path).get("fingerprint") if Path(path).exists() else None
+
+
+def ranking_fingerprint(corpus_fingerprint: str, config: MigConfig) -> str:
+    """Changes when the corpus, a setting or the format of the ranking does."""
+    identity = json.dumps([FORMAT, corpus_fingerprint, asdict(config)], sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def rank_tokens(
+    split: TokenSplit,
+    config: MigConfig,
+    *,
+    special_token_ids: Collection[int],
+    vocab_size: int,
+    fingerprint: str = "",
+    progress: Progress | None = None,
+    workers: int | None = None,
+    pairs_per_block: int = PAIRS_PER_BLOCK,
+) -> TokenRanking:
+    """Rank the tokens of every label by what the training split says.
+
+    One pass over the tokens gives the sparse presence matrix X; blocks of labels are then counted (YᵀX), scored and
+    cut to the top k in parallel threads. Equal scores are ordered by token id, so the result does not hang on the
+    number of threads or the size of the blocks.
+
+    Args:
+        split: the *training* split; any other would leak its labels into the plant.
+        config: signal and limits.
+        special_token_ids: never ranked.
+        vocab_size: V.
+        fingerprint: stored with the ranking.
+        progress: told how many labels are ranked.
+        workers: threads; None for as many as this process has cores.
+        pairs_per_block: pairs held at a time by a thread.
+    """
+    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:
+        presence = count_presence(
+            split.token_blocks(), vocab_size, executor, occurrences=config.signal.counts_occurrences
+        )
+        documents_by_label_LN = _documents_by_label(config.signal.permute(split.label_matrix()), presence)
+        keep_token_V = presence.token_documents_V >= config.min_documents
+        keep_token_V[np.asarray(list(special_token_ids), dtype=np.int64)] = False
+        ranking = _empty(documents_by_label_LN, presence, config.top_k, fingerprint)
+        dense = not config.signed and config.signal.scores_absence
+        blocks = label_blocks(documents_by_label_LN, presence, pairs_per_block, dense=dense)
+
+        def rank_block(block: range) -> range:
+            pairs = count_pairs(documents_by_label_LN, presence, block, keep_token_V, dense=dense)
+            _fill(ranking, config, pairs, block)
+            return block
+
+        with (progress or Silent()).task("rank tokens", len(ranking.label_documents_L), "labels") as task:
+            for block in executor.map(rank_block, blocks):
+                task.advance(len(block))
+    return ranking
+
+
+def _documents_by_label(labels_NL: sparse.csr_array, presence: Presence) -> sparse.csr_array:
+    """Yᵀ as int32 ones."""
+    if row_count(labels_NL) != presence.documents:
+        raise DataError(f"{row_count(labels_NL)} rows of labels for {presence.documents} documents: prepare it again")
+    return labels_NL.astype(bool).T.tocsr().astype(np.int32)
+
+
+def _empty(documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: int, fingerprint: str) -> TokenRanking:
+    """A ranking of the right shape in which nothing is ranked yet."""
+    labels = row_count(documents_by_label_LN)
+    return TokenRanking(
+        token_ids_LK=np.full((labels, top_k), -1, np.int32),
+        scores_LK=np.zeros((labels, top_k), np.float32),
+        together_LK=np.zeros((labels, top_k), np.int32),
+        token_documents_V=presence.token_documents_V.astype(np.int32),
+        label_documents_L=np.diff(documents_by_label_LN.indptr).astype(np.int32),
+        documents=presence.documents,
+        fingerprint=fingerprint,
+    )
+
+
+def _fill(ranking: TokenRanking, config: MigConfig, pairs: PairCounts, block: range) -> None:
+    """Score the pairs of a range of labels and write each label's best into its row."""
+    if config.signed:
+        pairs = pairs.where(pairs.associated())
+    score_P = config.signal.score(pairs)
+    bounds = np.searchsorted(pairs.label_P, np.arange(block.start, block.stop + 1))
+    for label_id, first, last in zip(block, bounds[:-1], bounds[1:], strict=True):
+        best = first + _best(score_P[first:last], pairs.token_P[first:last], ranking.k)
+        ranking.token_ids_LK[label_id, : len(best)] = pairs.token_P[best]
+        ranking.scores_LK[label_id, : len(best)] = score_P[best]
+        ranking.together_LK[label_id, : len(best)] = pairs.together_P[best]
+
+
+def _best(score_P: NDArray[np.float64], token_P: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Positions of the k highest scores, best first, equal scores by token id."""
+    candidates = np.arange(len(score_P))
+    if len(score_P) > k:
+        candidates = np.flatnonzero(score_P >= np.partition(score_P, -k)[-k])
+    return candidates[np.lexsort((token_P[candidates], -score_P[candidates]))[:k]]

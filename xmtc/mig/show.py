@@ -1,0 +1,60 @@
+"""A label's top tokens as a table, so that a person can judge them."""
+
+from typing import Any, Protocol
+
+from rich.table import Table
+
+from xmtc.mig.ranking import TokenRanking
+
+
+class TokenNames(Protocol):
+    """The part of a Hugging Face tokenizer that is needed to name tokens."""
+
+    def decode(self, token_ids: Any) -> Any:
+        """Text of the tokens."""
+        ...
+
+    def convert_ids_to_tokens(self, ids: Any) -> Any:
+        """The vocabulary's own spelling of the tokens."""
+        ...
+
+
+def show(ranking: TokenRanking, label_id: int, tokenizer: TokenNames, n: int = 20, *, title: str = "") -> Table:
+    """The `n` best tokens of a label with their score and counts; print it with rich.
+
+    Args:
+        ranking: what `rank_tokens` returned.
+        label_id: row of the label.
+        tokenizer: the corpus's tokenizer.
+        n: tokens to show.
+        title: the label and its name.
+    """
+    table = Table(title=f"{title or f'label {label_id}'}: {_caption(ranking, label_id)}", title_justify="left")
+    table.add_column("#", justify="right")
+    table.add_column("token")
+    table.add_column("score", justify="right")
+    for column in ("documents with both", "with the token", "with the label"):
+        table.add_column(column, justify="right")
+    for rank, token in enumerate(ranking.top(label_id, n), start=1):
+        counts = (token.together, token.token_documents, token.label_documents)
+        name = token_name(tokenizer, token.token_id)
+        table.add_row(str(rank), name, f"{token.score:.6f}", *(str(count) for count in counts))
+    return table
+
+
+def _caption(ranking: TokenRanking, label_id: int) -> str:
+    """How many tokens are ranked, or why none is."""
+    ranked, documents = int(ranking.counts[label_id]), int(ranking.label_documents_L[label_id])
+    if documents == 0:
+        return "no training document, so nothing is ranked"
+    if ranked == 0:
+        return f"{documents} training documents, but no token is associated with the label"
+    return f"{ranked} tokens ranked on {documents} of {ranking.documents} training documents"
+
+
+def token_name(tokenizer: TokenNames, token_id: int) -> str:
+    """A token as a person reads it: its text, ▁ for a space it begins with; raw when it is a part of a character."""
+    text = tokenizer.decode([token_id])
+    if not text.strip() or "\N{REPLACEMENT CHARACTER}" in text:
+        return tokenizer.convert_ids_to_tokens([token_id])[0]
+    return "▁" + text[1:] if text.startswith(" ") else text

@@ -1,0 +1,102 @@
+"""Low-rank adapters (LoRA, https://arxiv.org/abs/2106.09685) through PEFT."""
+
+import re
+import warnings
+from collections.abc import Iterable
+from typing import Annotated
+
+from peft import LoraConfig as PeftLoraConfig
+from peft import PeftModel, get_peft_model
+from pydantic import Field
+from torch import nn
+
+from xmtc.config.base import config
+from xmtc.errors import ConfigError
+
+# The component of a parameter's qualified name that says it belongs to attention: self_attn, attn, attention.
+_ATTENTION = re.compile(r"(^|[._])(attn|attention)([._]|$)")
+_BLOCK = re.compile(r"^(?P<stack>.*?)\.(?P<index>\d+)\.(?P<inner>.+)$")
+
+
+@config
+class LoraConfig:
+    """Low-rank adapters on a frozen backbone: W + (alpha / r) · B A."""
+
+    r: Annotated[int, Field(ge=1)] = 16
+    """Rank of the update."""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """Scale of the update; its factor is alpha / r."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Dropout before the adapter."""
+    all_linear: bool = False
+    """Adapt every linear layer of the blocks, not only those of attention."""
+    target_modules: list[str] | None = None
+    """Endings of the module names to adapt, such as `q_proj`; inferred from the architecture when absent."""
+
+    def __post_init__(self) -> None:
+        """Refuse two answers to one question."""
+        if self.all_linear and self.target_modules is not None:
+            raise ValueError("give either `all_linear: true` or `target_modules`, not both")
+
+
+def infer_target_modules(model: nn.Module, *, all_linear: bool = False) -> list[str]:
+    """Name endings of the linear layers in `model`'s blocks that LoRA adapts.
+
+    Read off the modules: in every family that Transformers carries, projections of attention lie beneath a module
+    called `attention`, `attn` or `self_attn` (LLaMA, Mistral, Qwen: q/k/v/o_proj; Phi-3: the fused qkv_proj, o_proj;
+    BERT-like: attention.self.query …, attention.output.dense; DeBERTa: query_proj …; ModernBERT: attn.Wqkv, attn.Wo).
+
+    Raises:
+        ConfigError: no such layer.
+    """
+    targets = set()
+    for name, module in model.named_modules():
+        block = _BLOCK.match(name)
+        if block and _is_linear(module) and (all_linear or _ATTENTION.search(block["inner"])):
+            targets.add(block["inner"])
+    if not targets:
+        kind = type(model).__name__
+        raise ConfigError(f"no linear attention layers found in {kind}: name them in model.encoder.lora.target_modules")
+    return sorted(targets)
+
+
+def add_lora(model: nn.Module, config: LoraConfig) -> PeftModel:
+    """Freeze `model` and put trainable adapters into it, in place; the wrapper knows PEFT's file layout.
+
+    Raises:
+        ConfigError: `target_modules` name nothing in the model.
+    """
+    targets = list(config.target_modules or infer_target_modules(model, all_linear=config.all_linear))
+    lora = PeftLoraConfig(
+        r=config.r,
+        lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType]  annotated as int, and a float works
+        lora_dropout=config.dropout,
+        target_modules=targets,
+        fan_in_fan_out=any(_is_transposed(module) for module in model.modules()),
+    )
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+            return get_peft_model(model, lora)  # pyright: ignore[reportArgumentType, reportReturnType]
+    except ValueError as error:
+        names = sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if _is_linear(module)})
+        message = f"model.encoder.lora.target_modules {targets}: not in {type(model).__name__}, which has {names}"
+        raise ConfigError(message) from error
+
+
+def has_adapters(module: nn.Module) -> bool:
+    """Whether there is a LoRA parameter in `module`."""
+    return any("lora_" in name for name, _ in module.named_parameters())
+
+
+def trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """Those that an optimizer can train now: floating point and not frozen."""
+    return [p for p in parameters if p.requires_grad and p.is_floating_point()]
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or _is_transposed(module)
+
+
+def _is_transposed(module: nn.Module) -> bool:
+    return type(module).__name__ == "Conv1D"  # GPT-2's linear layer

@@ -1,0 +1,151 @@
+"""The classifier: windows through the encoder, tokens put together to documents, documents through the head.
+
+Suffixes: B documents, T document tokens, W windows, U window tokens, D encoder width, L labels, S shortlist.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from xmtc.config.base import config
+from xmtc.data.collate import Batch
+from xmtc.errors import ConfigError
+from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
+from xmtc.models.encoders.base import Encoder
+from xmtc.models.heads import FlatHead, HeadConfig, LabelAttentionConfig, LabelAttentionHead
+
+
+@config
+class ModelConfig:
+    """An encoder and a head."""
+
+    encoder: EncoderConfig = HuggingFaceConfig()
+    """From tokens to hidden states."""
+    head: HeadConfig = LabelAttentionConfig()
+    """From hidden states to labels."""
+    overlap: Annotated[int, Field(ge=0)] = 64
+    """Tokens that two windows of one long document share."""
+
+    def build(self, vocab_size: int, labels: int) -> "Classifier":
+        """The model, on the CPU, with the weights it starts from.
+
+        Args:
+            vocab_size: number of token ids of the corpus's tokenizer.
+            labels: L.
+
+        Raises:
+            ConfigError: the encoder cannot be loaded, or does not fit the corpus or these settings.
+        """
+        encoder = self.encoder.build(vocab_size)
+        if self.overlap > encoder.window // 2:
+            half = encoder.window // 2
+            raise ConfigError(f"model.overlap: {self.overlap} is more than half a window; give at most {half}")
+        return Classifier(encoder, self.head.build(encoder.width, labels), labels)
+
+
+class Classifier(nn.Module):
+    """Encoder and head.
+
+    Attributes:
+        labels: L.
+    """
+
+    def __init__(self, encoder: Encoder, head: LabelAttentionHead | FlatHead, labels: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+        self.labels = labels
+        self._groups = _group_parameters(self)
+
+    def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
+        """Logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S)."""
+        return self.head(self.encode(batch), batch.mask_BT, shortlist)
+
+    def encode(self, batch: Batch) -> Tensor:
+        """Hidden states (B, T, D) of the documents' tokens, zero on padding; from the batch's cache where it has one.
+
+        A frozen encoder runs without gradient and without dropout, so that a cache of its states gives the same.
+        """
+        if batch.hidden_BTD is not None:
+            return batch.hidden_BTD.float()
+        frozen = not self.encoder_trainable
+        if frozen and self.encoder.training:
+            self.encoder.eval()
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
+            hidden_WUD = self.encoder(batch.input_ids_WU, batch.attention_mask_WU)
+        return gather_documents(hidden_WUD, batch)
+
+    @property
+    def label_attention(self) -> LabelAttentionHead:
+        """The head, where it attends label by label.
+
+        Raises:
+            ConfigError: it is of another kind.
+        """
+        if not isinstance(self.head, LabelAttentionHead):
+            raise ConfigError("model.head: this needs kind label_attention; a flat head has no attention by label")
+        return self.head
+
+    @property
+    def encoder_trainable(self) -> bool:
+        """Whether any parameter of the encoder trains now."""
+        return any(p.requires_grad for p in self.encoder.parameters())
+
+    def parameter_groups(self) -> Mapping[str, list[nn.Parameter]]:
+        """Every parameter that may ever train, by group, in the order of gradual unfreezing.
+
+        `head.attention` (queries and projections, what stage 1 plants; absent for heads without attention),
+        `head.classifier` (the rest of the head), then `encoder.<i>` from the top down, i the index in
+        `encoder.layers()`. With LoRA these hold the adapters only. Groups without parameters are left out.
+        """
+        return self._groups
+
+    def train_only(self, groups: Collection[str]) -> None:
+        """Let the parameters of `groups` train, and freeze all others.
+
+        Raises:
+            KeyError: there is no such group.
+        """
+        for name in groups:
+            if name not in self._groups:
+                raise KeyError(f"no parameter group {name!r}; there are {', '.join(self._groups)}")
+        for name, parameters in self._groups.items():
+            for parameter in parameters:
+                parameter.requires_grad_(name in groups)
+        self.train(self.training)
+
+
+def gather_documents(hidden_WUD: Tensor, batch: Batch) -> Tensor:
+    """Hidden states (B, T, D): each document token's from the window and position that represent it, 0 on padding."""
+    if batch.position_BT is None:
+        hidden_BTD = hidden_WUD
+    else:
+        flat = hidden_WUD.flatten(0, 1)
+        hidden_BTD = flat.index_select(0, batch.position_BT.flatten()).view(*batch.position_BT.shape, -1)
+    return hidden_BTD.masked_fill(~batch.mask_BT.unsqueeze(-1), 0)
+
+
+def _group_parameters(classifier: Classifier) -> dict[str, list[nn.Parameter]]:
+    """Partition the parameters that the build left trainable (with LoRA, the adapters and the head)."""
+    head, encoder = classifier.head, classifier.encoder
+    attention_parameters = getattr(head, "attention_parameters", None)
+    attention = _candidates(attention_parameters()) if attention_parameters else []
+    groups = {"head.attention": attention, "head.classifier": _without(_candidates(head.parameters()), attention)}
+    layers = [_candidates(layer.parameters()) for layer in encoder.layers()]
+    inside = [parameter for layer in layers for parameter in layer]
+    layers[-1] += _without(_candidates(encoder.parameters()), inside)  # final norms go with the top layer
+    for index, parameters in reversed(list(enumerate(layers))):
+        groups[f"encoder.{index}"] = parameters
+    return {name: parameters for name, parameters in groups.items() if parameters}
+
+
+def _candidates(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    return [p for p in parameters if p.requires_grad]
+
+
+def _without(parameters: list[nn.Parameter], others: list[nn.Parameter]) -> list[nn.Parameter]:
+    taken = {id(p) for p in others}
+    return [p for p in parameters if id(p) not in taken]

@@ -1,0 +1,36 @@
+"""Encoders: Hugging Face backbones and the lightweight track."""
+
+from typing import Annotated
+
+from pydantic import Discriminator
+
+from xmtc.models.encoders.bag import BagConfig
+from xmtc.models.encoders.bigru import BiGRUConfig
+from xmtc.models.encoders.cnn import CNNConfig
+from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+from xmtc.models.encoders.lstm import LSTMConfig
+from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
+from xmtc.models.encoders.multilevel import MultilevelConfig
+from xmtc.models.encoders.self_attention import SelfAttentionConfig
+
+__all__ = ["EncoderConfig", "HuggingFaceConfig", "pretrained_name"]
+
+EncoderConfig = Annotated[
+    HuggingFaceConfig
+    | SelfAttentionConfig
+    | MultilevelConfig
+    | BiGRUConfig
+    | LSTMConfig
+    | CNNConfig
+    | BagConfig
+    | MaxPoolConfig
+    | LayerMixConfig,
+    Discriminator("kind"),
+]
+
+
+def pretrained_name(encoder: EncoderConfig) -> str | None:
+    """The pretrained model whose tokenizer the encoder takes; None where it has none of its own."""
+    if isinstance(encoder, MaxPoolConfig | LayerMixConfig):
+        return encoder.base.name
+    return encoder.name if isinstance(encoder, HuggingFaceConfig) else None

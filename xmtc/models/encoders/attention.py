@@ -1,0 +1,128 @@
+"""Multi-head self-attention, over everything and over a band.
+
+Suffixes: W windows, U tokens, D width, H heads, d width of a head, N blocks, R radius of the band.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def split_heads(projected_WUX: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values (W, H, U, d) out of their joint projection (W, U, 3·D)."""
+    query, key, value = projected_WUX.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    return query, key, value
+
+
+def global_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor) -> Tensor:
+    """softmax(QKᵀ/√d) V over the unpadded tokens, heads joined: (W, U, D)."""
+    context_WHUd = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=mask_WU[:, None, None])
+    return context_WHUd.transpose(1, 2).flatten(2)
+
+
+def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor, radius: int) -> Tensor:
+    """The same over the tokens at most `radius` away, in O(U·radius) time and memory: (W, U, D).
+
+    The tokens are cut in blocks of `radius`; a block's queries see its own and the two neighbouring blocks, less what
+    lies outside of the band. Padding queries see themselves, so that no softmax is empty.
+    """
+    length = mask_WU.shape[1]
+    blocks = -(-length // radius)
+    extra = blocks * radius - length
+    query_WNHRd = _blocks(query_WHUd, blocks, radius, before=0, after=extra)
+    keys, values = (_neighbours(x, blocks, radius, extra) for x in (key_WHUd, value_WHUd))
+    allowed = _band(mask_WU, blocks, radius, extra)
+    context = F.scaled_dot_product_attention(query_WNHRd.flatten(0, 1), keys, values, attn_mask=allowed)
+    return context.transpose(1, 2).unflatten(0, (-1, blocks)).flatten(1, 2).flatten(2)[:, :length]
+
+
+def band_mask(mask_WU: Tensor, radius: int) -> Tensor:
+    """Which keys a query may see in local attention, dense (W, U, U): for tests and for showing attention."""
+    at = torch.arange(mask_WU.shape[1], device=mask_WU.device)
+    near_UU = (at.unsqueeze(1) - at).abs() <= radius
+    return (near_UU & mask_WU.unsqueeze(1)) | torch.eye(len(at), dtype=torch.bool, device=at.device)
+
+
+def attention_received(query_WHUd: Tensor, key_WHUd: Tensor, allowed_WUU: Tensor, mask_WU: Tensor) -> Tensor:
+    """Share (W, U) of the attention that each token gets, mean over heads and over the unpadded queries."""
+    scores_WHUU = query_WHUd @ key_WHUd.transpose(2, 3) * query_WHUd.shape[3] ** -0.5
+    attention_WUU = scores_WHUU.float().masked_fill(~allowed_WUU.unsqueeze(1), -torch.inf).softmax(3).mean(1)
+    received_WU = (attention_WUU * mask_WU.unsqueeze(2)).sum(1)
+    return received_WU / mask_WU.sum(1, keepdim=True).clamp(min=1)
+
+
+class SelfAttention(nn.Module):
+    """Global multi-head self-attention with its projections (Vaswani et al., 2017)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(width, 3 * width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
+        """Contexts (W, U, D)."""
+        return self.output(global_attention(*split_heads(self.project(hidden_WUD), self.heads), mask_WU))
+
+    def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
+        """Attention (W, U) that each token gets, under the name of its kind."""
+        query, key, _ = split_heads(self.project(hidden_WUD), self.heads)
+        return {"global": attention_received(query, key, _dense(mask_WU), mask_WU)}
+
+
+class MultilevelAttention(nn.Module):
+    """Global and local self-attention side by side, fused by a gate that is learned: g ⊙ global + (1 − g) ⊙ local.
+
+    g = σ(W_g [global; local] + b), one value a token and dimension. Each has its own queries, keys and values; they
+    share the output projection. 9 D² weights, against 4 D² of plain self-attention.
+    """
+
+    def __init__(self, width: int, heads: int, radius: int) -> None:
+        super().__init__()
+        self.heads, self.radius = heads, radius
+        self.project_global = nn.Linear(width, 3 * width)
+        self.project_local = nn.Linear(width, 3 * width)
+        self.gate = nn.Linear(2 * width, width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
+        """Contexts (W, U, D)."""
+        far_WUD = global_attention(*split_heads(self.project_global(hidden_WUD), self.heads), mask_WU)
+        near_WUD = local_attention(*split_heads(self.project_local(hidden_WUD), self.heads), mask_WU, self.radius)
+        gate_WUD = torch.sigmoid(self.gate(torch.cat([far_WUD, near_WUD], 2)))
+        return self.output(torch.lerp(near_WUD, far_WUD, gate_WUD))
+
+    def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
+        """Attention (W, U) that each token gets, under the name of its kind."""
+        query, key, _ = split_heads(self.project_global(hidden_WUD), self.heads)
+        near_query, near_key, _ = split_heads(self.project_local(hidden_WUD), self.heads)
+        return {
+            "global": attention_received(query, key, _dense(mask_WU), mask_WU),
+            "local": attention_received(near_query, near_key, band_mask(mask_WU, self.radius), mask_WU),
+        }
+
+
+def _dense(mask_WU: Tensor) -> Tensor:
+    return band_mask(mask_WU, mask_WU.shape[1])
+
+
+def _blocks(x_WHUd: Tensor, blocks: int, size: int, *, before: int, after: int) -> Tensor:
+    padded = F.pad(x_WHUd, (0, 0, before, after))
+    return padded.unflatten(2, (blocks, size)).transpose(1, 2)
+
+
+def _neighbours(x_WHUd: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
+    """Each block with its two neighbours: (W·N, H, 3R, d)."""
+    padded = F.pad(x_WHUd, (0, 0, radius, radius + extra))
+    shifted = [padded[:, :, i * radius : (i + blocks) * radius].unflatten(2, (blocks, radius)) for i in range(3)]
+    return torch.cat(shifted, 3).transpose(1, 2).flatten(0, 1)
+
+
+def _band(mask_WU: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
+    """Which of its 3R keys each query of each block may see: (W·N, 1, R, 3R)."""
+    padded_WU = F.pad(mask_WU, (radius, radius + extra))
+    keys_WNK = padded_WU.unfold(1, 3 * radius, radius)
+    query, key = torch.arange(radius, device=mask_WU.device), torch.arange(3 * radius, device=mask_WU.device)
+    offset_RK = key - radius - query.unsqueeze(1)
+    allowed = (keys_WNK.unsqueeze(2) & (offset_RK.abs() <= radius)) | (offset_RK == 0)
+    return allowed.flatten(0, 1).unsqueeze(1)

@@ -1,0 +1,175 @@
+"""Token embedding with positions, shared by the lightweight encoders; and word vectors from text files.
+
+Suffixes: W windows, U window tokens, V vocabulary, D width.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xmtc.config.base import config
+from xmtc.errors import ConfigError, DataError
+
+Positions = Literal["learned", "sinusoidal", "none"]
+
+
+@config
+class EmbeddingConfig:
+    """Token embedding of a lightweight encoder."""
+
+    width: Annotated[int, Field(ge=1)] = 128
+    """Dimensions of a token's vector; that of the file, where `vectors` is given."""
+    vectors: str | None = None
+    """Text file of word vectors (word2vec or GloVe) to start from; tokens without one start at random."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on the embedded tokens."""
+    token_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the tokens that are left out (their vector set to 0) in training."""
+
+    def build(self, vocab_size: int, window: int, positions: Positions = "none") -> "TokenEmbedding":
+        """The embedding, started at random; `TokenEmbedding.load_vectors` reads the file."""
+        return TokenEmbedding(self, vocab_size, window, positions)
+
+
+class TokenEmbedding(nn.Module):
+    """Embedded tokens (W, U, D), 0 on padding.
+
+    Attributes:
+        width: D.
+        window: longest sequence that the positions allow.
+        tokens: the table (V, D).
+    """
+
+    def __init__(self, config: EmbeddingConfig, vocab_size: int, window: int, positions: Positions) -> None:
+        super().__init__()
+        self.config, self.width, self.window = config, config.width, window
+        self.tokens = nn.Embedding(vocab_size, config.width)
+        nn.init.normal_(self.tokens.weight, std=config.width**-0.5)
+        self.dropout = nn.Dropout(config.dropout)
+        self.positions_UD: Tensor | None
+        if positions == "learned":
+            self.positions_UD = nn.Parameter(torch.randn(window, config.width) * 0.02)
+        else:
+            # as large as the tokens
+            table_UD = sinusoids(window, config.width) * config.width**-0.5 if positions == "sinusoidal" else None
+            self.register_buffer("positions_UD", table_UD, persistent=False)
+
+    def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
+        """Embedded tokens (W, U, D)."""
+        embedded_WUD = self.tokens(input_ids_WU)
+        if self.training and self.config.token_dropout:
+            kept_WU1 = torch.ones_like(embedded_WUD[..., :1])
+            embedded_WUD = embedded_WUD * F.dropout(kept_WU1, self.config.token_dropout).sign()
+        if self.positions_UD is not None:
+            embedded_WUD = embedded_WUD + self.positions_UD[: input_ids_WU.shape[1]]
+        return self.dropout(embedded_WUD) * attention_mask_WU.unsqueeze(2)
+
+    def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
+        """Start the rows of known words at their vectors of the configured file.
+
+        Args:
+            vocabulary: token to id.
+
+        Returns:
+            How many tokens found a vector; 0 when no file is configured.
+
+        Raises:
+            DataError: the file is missing, damaged, of another width, or knows none of the tokens.
+        """
+        if self.config.vectors is None:
+            return 0
+        found = read_word_vectors(self.config.vectors, vocabulary, self.width)
+        rows = torch.as_tensor(list(found), dtype=torch.int64)
+        with torch.no_grad():
+            self.tokens.weight[rows] = torch.as_tensor(np.stack(list(found.values())))
+        return len(found)
+
+
+class LightEncoder(nn.Module):
+    """What the lightweight encoders share: an embedding below and blocks above.
+
+    Attributes:
+        width: D of the hidden states.
+        window: most tokens of one window.
+        embedding: the lowest layer.
+        blocks: the others, bottom to top.
+    """
+
+    def __init__(self, embedding: TokenEmbedding, width: int, blocks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.width, self.window = width, embedding.window
+        self.embedding, self.blocks = embedding, nn.ModuleList(blocks)
+
+    def layers(self) -> Sequence[nn.Module]:
+        """Embedding and blocks, bottom to top."""
+        return [self.embedding, *self.blocks]
+
+    def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
+        """See `TokenEmbedding.load_vectors`."""
+        return self.embedding.load_vectors(vocabulary)
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """Positions (length, width) of Vaswani et al. (2017): sines in the even dimensions, cosines in the odd ones."""
+    angle = torch.arange(length).unsqueeze(1) * torch.exp(torch.arange(0, width, 2) * (-np.log(10_000.0) / width))
+    return torch.stack([angle.sin(), angle.cos()], 2).flatten(1)[:, :width]
+
+
+@dataclass(frozen=True)
+class _Line:
+    path: str
+    number: int
+
+    def wrong(self, what: str) -> DataError:
+        return DataError(f"{self.path}:{self.number}: {what}; expected a word and its numbers, separated by spaces")
+
+
+def read_word_vectors(path: str, vocabulary: Mapping[str, int], width: int) -> dict[int, np.ndarray]:
+    """Vectors of the vocabulary's words, by token id.
+
+    Reads word2vec's text format (a first line with two numbers, words and dimensions) and GloVe's (without it). Only
+    words of the vocabulary are parsed and kept.
+
+    Raises:
+        DataError: the file is missing, damaged, of another width, or knows none of the words.
+    """
+    if not Path(path).is_file():
+        raise DataError(f"model.encoder.embedding.vectors: {path} is no file; give a word2vec or GloVe text file")
+    found: dict[int, np.ndarray] = {}
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            # a few words of GloVe's larger files have blanks in them: the numbers are counted from the right
+            word, *numbers = line.rstrip("\n ").rsplit(" ", width)
+            token_id = vocabulary.get(word)
+            if number == 1:
+                _check_width(line, path, width)
+            if token_id is not None and len(numbers) == width:
+                found[token_id] = _parse(numbers, _Line(path, number))
+            elif token_id is not None and number > 1:
+                raise _Line(path, number).wrong(f"{len(numbers)} numbers where the file has {width}")
+    if not found:
+        raise DataError(
+            f"{path}: holds none of the {len(vocabulary)} tokens; word vectors want data.tokenizer.model=word"
+        )
+    return found
+
+
+def _check_width(first_line: str, path: str, width: int) -> None:
+    parts = first_line.split()
+    has = int(parts[1]) if len(parts) == 2 and parts[1].isdigit() else len(parts) - 1
+    if has != width:
+        raise ConfigError(f"model.encoder.embedding.width: {width}, but the vectors of {path} have {has} dimensions")
+
+
+def _parse(numbers: list[str], line: _Line) -> np.ndarray:
+    try:
+        return np.array(numbers, dtype=np.float32)
+    except ValueError:
+        raise line.wrong("not all numbers can be read") from None

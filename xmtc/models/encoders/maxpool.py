@@ -1,0 +1,171 @@
+"""Encoders that use several layers of a Hugging Face encoder: MaxPoolBERT, and a learned mix of layers.
+
+Suffixes: W windows, U tokens, D width, K layers.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from xmtc.config.base import config
+from xmtc.errors import ConfigError
+from xmtc.models.encoders.hugging_face import HuggingFaceBackbone, HuggingFaceConfig
+
+
+@config
+class MaxPoolConfig:
+    """MaxPoolBERT: a Hugging Face encoder whose first token, [CLS], is enriched. Use it with first-token pooling."""
+
+    kind: Literal["maxpool"] = "maxpool"
+    """Which encoder."""
+    base: HuggingFaceConfig = HuggingFaceConfig()
+    """The encoder."""
+    variant: Literal["cls_max", "cls_attention", "all_max_attention"] = "all_max_attention"
+    """cls_max: [CLS] is its greatest value, dimension by dimension, over the last layers. cls_attention: [CLS] attends
+    over the last layer once more. all_max_attention: every token is max-pooled over the last layers, then [CLS]
+    attends over them."""
+    last_layers: Annotated[int, Field(ge=1)] = 3
+    """k: how many layers, from the top, are pooled; unused by cls_attention."""
+    heads: Annotated[int, Field(ge=1)] = 4
+    """Heads of the additional attention; must divide the encoder's width; unused by cls_max."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the wrapper cannot do."""
+        _refuse_groups(self.base)
+
+    def build(self, vocab_size: int) -> "MaxPoolEncoder":
+        """The encoder, loaded.
+
+        Raises:
+            ConfigError: see `HuggingFaceConfig.build`; or it has fewer layers, or a width that the heads do not divide.
+        """
+        base = self.base.build(vocab_size)
+        _check_layers(self.base, base, self.last_layers)
+        if base.width % self.heads:
+            raise ConfigError(
+                f"model.encoder.heads: {self.heads} does not divide the width {base.width} of the encoder"
+            )
+        return MaxPoolEncoder(base, self)
+
+
+@config
+class LayerMixConfig:
+    """Trainable weighted sum over the layers of a Hugging Face encoder (Peters et al. 2018)."""
+
+    kind: Literal["layer_mix"] = "layer_mix"
+    """Which encoder."""
+    base: HuggingFaceConfig = HuggingFaceConfig()
+    """The encoder."""
+    last_layers: Annotated[int, Field(ge=1)] = 4
+    """How many layers, from the top, are summed."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the wrapper cannot do."""
+        _refuse_groups(self.base)
+
+    def build(self, vocab_size: int) -> "LayerMixEncoder":
+        """The encoder, loaded.
+
+        Raises:
+            ConfigError: see `HuggingFaceConfig.build`; or it has fewer layers.
+        """
+        base = self.base.build(vocab_size)
+        _check_layers(self.base, base, self.last_layers)
+        return LayerMixEncoder(base, self.last_layers)
+
+
+class MaxPoolEncoder(nn.Module):
+    """Hidden states of the encoder, with an enriched one in the first position (Behrendt et al., MaxPoolBERT, 2025).
+
+    The additional attention adds to what it starts from and begins at 0, so that training starts at the plain encoder.
+
+    Attributes:
+        base: the encoder.
+        width: D.
+        window: most tokens of one window.
+    """
+
+    def __init__(self, base: HuggingFaceBackbone, config: MaxPoolConfig) -> None:
+        super().__init__()
+        self.base, self.config = base, config
+        self.width, self.window = base.width, base.window
+        self.attention: nn.MultiheadAttention | None = None
+        if config.variant != "cls_max":
+            self.attention = nn.MultiheadAttention(self.width, config.heads, batch_first=True)
+            nn.init.zeros_(self.attention.out_proj.weight)
+
+    def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
+        """Hidden states (W, U, D)."""
+        pooled = 1 if self.config.variant == "cls_attention" else self.config.last_layers
+        layers_KWUD = _last_layers(self.base, input_ids_WU, attention_mask_WU, pooled)
+        top_WUD = layers_KWUD[-1]
+        if self.attention is None:
+            first_W1D = layers_KWUD[:, :, :1].amax(0)
+            return torch.cat([first_W1D, top_WUD[:, 1:]], 1)
+        states_WUD = layers_KWUD.amax(0)
+        first_W1D = states_WUD[:, :1]
+        padding_WU = ~attention_mask_WU
+        padding_WU = padding_WU & attention_mask_WU.any(1, keepdim=True)  # no softmax over nothing
+        added_W1D, _ = self.attention(
+            first_W1D, states_WUD, states_WUD, key_padding_mask=padding_WU, need_weights=False
+        )
+        return torch.cat([first_W1D + added_W1D, states_WUD[:, 1:]], 1)
+
+    def layers(self) -> Sequence[nn.Module]:
+        """The encoder's layers and, on top, the additional attention."""
+        return [*self.base.layers(), *([] if self.attention is None else [self.attention])]
+
+
+class LayerMixEncoder(nn.Module):
+    """γ Σ_k softmax(w)_k hidden_k, token by token (the scalar mix of Peters et al., ELMo, 2018).
+
+    Attributes:
+        base: the encoder.
+        width: D.
+        window: most tokens of one window.
+    """
+
+    def __init__(self, base: HuggingFaceBackbone, last_layers: int) -> None:
+        super().__init__()
+        self.base, self.width, self.window = base, base.width, base.window
+        self.mix = _Mix(last_layers)
+
+    def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
+        """Hidden states (W, U, D)."""
+        return self.mix(_last_layers(self.base, input_ids_WU, attention_mask_WU, len(self.mix.weights_K)))
+
+    def layers(self) -> Sequence[nn.Module]:
+        """The encoder's layers and, on top, the mix."""
+        return [*self.base.layers(), self.mix]
+
+
+class _Mix(nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.weights_K = nn.Parameter(torch.zeros(layers))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, layers_KWUD: Tensor) -> Tensor:
+        shares_K = (self.scale * self.weights_K.softmax(0)).to(layers_KWUD.dtype)
+        return torch.tensordot(shares_K, layers_KWUD, 1)
+
+
+def _last_layers(base: HuggingFaceBackbone, input_ids_WU: Tensor, attention_mask_WU: Tensor, count: int) -> Tensor:
+    """Hidden states (K, W, U, D) of the last `count` layers, the top one last."""
+    input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, base.pad_token_id)
+    output = base.model(input_ids=input_ids_WU, attention_mask=attention_mask_WU.long(), output_hidden_states=True)
+    return torch.stack(output.hidden_states[-count:])
+
+
+def _check_layers(config: HuggingFaceConfig, base: HuggingFaceBackbone, last_layers: int) -> None:
+    has: int = base.transformer.config.num_hidden_layers  # pyright: ignore
+    if last_layers > has:
+        raise ConfigError(f"model.encoder.last_layers: {last_layers}, but {config.name} has {has} layers")
+
+
+def _refuse_groups(base: HuggingFaceConfig) -> None:
+    if base.window_group is not None:
+        raise ValueError("`base.window_group` cannot be combined with the use of several layers: leave it out")

@@ -1,0 +1,12 @@
+"""From hidden states to logits: label-wise attention, or one vector a document."""
+
+from typing import Annotated
+
+from pydantic import Discriminator
+
+from xmtc.models.heads.flat import FlatConfig, FlatHead
+from xmtc.models.heads.label_attention import LabelAttentionConfig, LabelAttentionHead
+
+__all__ = ["FlatConfig", "FlatHead", "HeadConfig", "LabelAttentionConfig", "LabelAttentionHead"]
+
+HeadConfig = Annotated[LabelAttentionConfig | FlatConfig, Discriminator("kind")]

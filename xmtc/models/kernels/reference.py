@@ -1,0 +1,63 @@
+"""The plain formula (docs/kernels.md), which stores scores and contexts: for tests and small label sets.
+
+Suffixes: B documents, T tokens, L labels, D head width d, H heads, E width of a head (d/H).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from xmtc.models.kernels.normalisers import Normaliser, attention_weights
+
+NORM_EPS = 1e-6
+
+
+def split_heads(rows_ND: Tensor, heads: int) -> Tensor:
+    """(…, N, D) to (…, H, N, E)."""
+    return rows_ND.unflatten(-1, (heads, -1)).transpose(-2, -3)
+
+
+def normalise_rows(rows_ND: Tensor, heads: int) -> Tensor:
+    """Each head's part of each row divided by its root mean square (RMSNorm without gain), in fp32 at least."""
+    parts = at_least_fp32(rows_ND).unflatten(-1, (heads, -1))
+    return F.rms_norm(parts, parts.shape[-1:], eps=NORM_EPS).flatten(-2)
+
+
+def normalise_rows_backward(rows_ND: Tensor, gradient_ND: Tensor, heads: int) -> Tensor:
+    """Gradient for the rows, given that for `normalise_rows(rows)`: r·(g − x̂·mean(x̂·g)), with r = 1/rms(x), x̂ = r·x."""
+    parts = at_least_fp32(rows_ND).unflatten(-1, (heads, -1))
+    gradient = gradient_ND.unflatten(-1, (heads, -1))
+    inverse = (parts.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
+    normalised = parts * inverse
+    return (inverse * (gradient - normalised * (normalised * gradient).mean(-1, keepdim=True))).flatten(-2)
+
+
+def at_least_fp32(tensor: Tensor) -> Tensor:
+    """The tensor in fp32, or in fp64 where it is that."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def attention_scores(keys_BTD: Tensor, queries_LD: Tensor, heads: int) -> Tensor:
+    """⟨E[l,m], K[b,t,m]⟩ / √E, shape (B, H, L, T); queries may also be (B, L, D), one set a document."""
+    keys_BHTE, queries_HLE = split_heads(keys_BTD, heads), split_heads(queries_LD, heads)
+    return queries_HLE @ keys_BHTE.transpose(-1, -2) * keys_BHTE.shape[-1] ** -0.5
+
+
+def reference_logits(
+    keys_BTD: Tensor,
+    values_BTD: Tensor,
+    mask_BT: Tensor,
+    queries_LD: Tensor,
+    weights_LD: Tensor,
+    *,
+    heads: int,
+    normaliser: Normaliser = "softmax",
+) -> Tensor:
+    """Logits (B, L) without bias, by the formula, in the dtype of the keys; see `xmtc.models.kernels.label_attention`.
+
+    Queries and weights may also be (B, L, D): then each document has its own labels, as with a shortlist.
+    """
+    scores_BHLT = attention_scores(keys_BTD, queries_LD, heads)
+    attention_BHLT = attention_weights(scores_BHLT, mask_BT, normaliser).to(values_BTD.dtype)
+    contexts_BHLE = attention_BHLT @ split_heads(values_BTD, heads)
+    return (contexts_BHLE * split_heads(weights_LD, heads)).sum((-3, -1))

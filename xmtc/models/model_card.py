@@ -1,0 +1,81 @@
+"""The model card of an exported model: what it is, how it did, how to use it."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import nn
+
+_SHOWN = ("p@1", "p@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "map")
+
+
+class _Info(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def max_length(self) -> int: ...
+
+
+def model_card(
+    info: _Info,
+    classifier: nn.Module,
+    labels: int,
+    *,
+    base: str | None,
+    contents: str,
+    metrics: Mapping[str, Mapping[str, float]],
+) -> str:
+    """Markdown with the front matter that model hubs read.
+
+    Args:
+        info: name, task and longest document.
+        classifier: counted for its parameters.
+        labels: L.
+        base: name of the pretrained backbone; None for weights of its own.
+        contents: which weights the folder holds, in words.
+        metrics: split → metric → value, as fractions.
+    """
+    millions = sum(p.numel() for p in classifier.parameters()) / 1e6
+    front = ["---", "library_name: xmtc", "pipeline_tag: text-classification", "tags: [extreme-multi-label, xmtc]"]
+    if base is not None:
+        front.append(f'base_model: "{base}"')
+    task = "any number of labels" if info.task == "multi_label" else "exactly one label"
+    lines = [
+        *front,
+        "---",
+        f"# {info.name}",
+        "",
+        f"Gives a text {task} out of {labels:,}. {millions:.1f} million parameters; backbone: {base or 'its own'}; "
+        f"texts are read up to {info.max_length:,} tokens. This folder holds {contents}.",
+        "",
+        *_table(metrics),
+        "## Use",
+        "",
+        "```python",
+        "import xmtc",
+        "",
+        'model = xmtc.Model.from_pretrained("path/to/this/folder")',
+        'model.predict(["a text"], top_k=5)',
+        "```",
+        "",
+        "Scores are probabilities; `thresholds.json` holds those from which a label counts as predicted, tuned on dev.",
+        "The model knows the labels of `labels.arrow` only, each as well as its `train_count` allows.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _table(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
+    shown = [key for key in _SHOWN if any(key in values for values in metrics.values())]
+    if not shown:
+        return []
+    rows = [
+        f"| {split} | " + " | ".join(_percent(values.get(key)) for key in shown) + " |"
+        for split, values in metrics.items()
+    ]
+    return ["## Results (%)", "", "| split | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|", *rows, ""]
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"

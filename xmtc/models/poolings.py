@@ -1,0 +1,190 @@
+"""Poolings: from a document's hidden states to one vector.
+
+Every pooling also says how much each token counts (`weights`), which is what `xmtc explain` shows for pooled models.
+
+Suffixes: B documents, T tokens, D width, H heads.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Discriminator, Field
+from torch import Tensor, nn
+
+from xmtc.config.base import config
+from xmtc.errors import ConfigError
+from xmtc.models.kernels.normalisers import Normaliser, attention_weights
+
+
+class Pooling(nn.Module, ABC):
+    """What a pooling is. Padding never counts; a document of only padding gives the zero vector.
+
+    Attributes:
+        width: of the pooled vector.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    @abstractmethod
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Pooled vectors (B, width), for a bool mask that is False on padding."""
+
+    @abstractmethod
+    def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Share (B, T) of each token in the pooled vector, float32; sums to 1 over a document's tokens."""
+
+
+class _OneToken(Pooling):
+    """The hidden state of the first or the last token."""
+
+    def __init__(self, width: int, *, last: bool) -> None:
+        super().__init__(width)
+        self.last = last
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        rows_B = torch.arange(len(mask_BT), device=mask_BT.device)
+        return hidden_BTD[rows_B, self._position(mask_BT)] * mask_BT.any(1, keepdim=True)
+
+    def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        chosen_B1 = self._position(mask_BT).unsqueeze(1)
+        return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_(1, chosen_B1, 1) * mask_BT
+
+    def _position(self, mask_BT: Tensor) -> Tensor:
+        if not self.last:
+            return mask_BT.long().argmax(1)
+        return (mask_BT * torch.arange(mask_BT.shape[1], device=mask_BT.device)).argmax(1)
+
+
+class _Mean(Pooling):
+    """The mean of the tokens' hidden states."""
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        return (self.weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(1) @ hidden_BTD).squeeze(1)
+
+    def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        return mask_BT / mask_BT.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1)
+
+
+class _Max(Pooling):
+    """The greatest value of each dimension."""
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        lowest = torch.finfo(hidden_BTD.dtype).min
+        return hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).amax(1) * mask_BT.any(1, keepdim=True)
+
+    def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Share of the dimensions whose greatest value is the token's."""
+        lowest = torch.finfo(hidden_BTD.dtype).min
+        winner_BD = hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).argmax(1)
+        share_BD = torch.full(winner_BD.shape, 1 / self.width, device=mask_BT.device)
+        return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_add_(1, winner_BD, share_BD) * mask_BT
+
+
+class AttentionPooling(Pooling):
+    """Attention of learned queries: each of H heads weighs the tokens in its own way for its part of the dimensions.
+
+    a_h = normalise_t(⟨q_h, LayerNorm(hidden_t)⟩/√D), pooled = concat_h Σ_t a_h,t hidden_t[part h]. There is no key
+    projection: as ⟨q, W x⟩ = ⟨Wᵀq, x⟩, a learned query makes it redundant. Queries start at 0, which is the mean.
+    """
+
+    def __init__(self, width: int, heads: int, normaliser: Normaliser) -> None:
+        super().__init__(width)
+        self.heads = heads
+        self.normaliser: Normaliser = normaliser
+        self.norm = nn.LayerNorm(width)
+        self.queries_HD = nn.Parameter(torch.zeros(heads, width))
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Pooled vectors (B, width)."""
+        values_BHTd = hidden_BTD.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        weights_BH1T = self.head_weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(2)
+        return (weights_BH1T @ values_BHTd).flatten(1)
+
+    def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Mean attention (B, T) of the heads."""
+        return self.head_weights(hidden_BTD, mask_BT).mean(1)
+
+    def head_weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Attention (B, H, T), in fp32 at least."""
+        keys_BTD = self.norm(hidden_BTD.to(self.queries_HD.dtype))
+        scores_BHT = self.queries_HD @ keys_BTD.transpose(1, 2) * self.width**-0.5
+        return attention_weights(scores_BHT.unsqueeze(2), mask_BT, self.normaliser).squeeze(2)
+
+
+@config
+class FirstPoolingConfig:
+    """The first token, such as [CLS]."""
+
+    kind: Literal["first"] = "first"
+    """Which pooling."""
+
+    def build(self, width: int) -> Pooling:
+        """The pooling for hidden states of this width."""
+        return _OneToken(width, last=False)
+
+
+@config
+class LastPoolingConfig:
+    """The last token: the one that has seen all others in a decoder."""
+
+    kind: Literal["last"] = "last"
+    """Which pooling."""
+
+    def build(self, width: int) -> Pooling:
+        """The pooling for hidden states of this width."""
+        return _OneToken(width, last=True)
+
+
+@config
+class MeanPoolingConfig:
+    """The mean over tokens."""
+
+    kind: Literal["mean"] = "mean"
+    """Which pooling."""
+
+    def build(self, width: int) -> Pooling:
+        """The pooling for hidden states of this width."""
+        return _Mean(width)
+
+
+@config
+class MaxPoolingConfig:
+    """The greatest value over tokens, dimension by dimension (max over time; Kim 2014)."""
+
+    kind: Literal["max"] = "max"
+    """Which pooling."""
+
+    def build(self, width: int) -> Pooling:
+        """The pooling for hidden states of this width."""
+        return _Max(width)
+
+
+@config
+class AttentionPoolingConfig:
+    """Attention of learned queries over tokens; its weights are what `xmtc explain` shows."""
+
+    kind: Literal["attention"] = "attention"
+    """Which pooling."""
+    heads: Annotated[int, Field(ge=1)] = 1
+    """Learned queries; must divide the encoder's width."""
+    normaliser: Normaliser = "softmax"
+    """Softmax, or sparsemax or 1.5-entmax, which leave most tokens out entirely."""
+
+    def build(self, width: int) -> AttentionPooling:
+        """The pooling for hidden states of this width.
+
+        Raises:
+            ConfigError: the heads do not divide the width.
+        """
+        if width % self.heads:
+            raise ConfigError(f"pooling.heads: {self.heads} does not divide the encoder's width {width}")
+        return AttentionPooling(width, self.heads, self.normaliser)
+
+
+PoolingConfig = Annotated[
+    FirstPoolingConfig | LastPoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig,
+    Discriminator("kind"),
+]

@@ -1,0 +1,124 @@
+"""The training workers on Ray. Ray starts and restarts processes; checkpoints, metrics and resume are xmtc's own."""
+
+import logging
+import os
+import shutil
+import time
+from typing import Any
+
+import ray
+from ray.train import FailureConfig, ScalingConfig, get_context
+from ray.train import RunConfig as RayRunConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2.api.exceptions import TrainingFailedError
+
+from xmtc.config.schema import RunConfig
+from xmtc.errors import TrainingError, XmtcError
+from xmtc.orchestrate.paths import RunPaths
+from xmtc.orchestrate.worker_errors import WorkerErrors
+
+
+def run_on_ray(stage: str, config: RunConfig, paths: RunPaths) -> None:
+    """Run a stage on `distributed.workers` Ray workers; a dead worker's group restarts from a checkpoint.
+
+    Ray stays up for the next stage; see `disconnect`.
+
+    Args:
+        stage: its name.
+        config: of the run.
+        paths: of the run; every worker must be able to reach them.
+
+    Raises:
+        TrainingError: training failed more often than `distributed.max_failures` allows.
+        XmtcError: what a worker raised.
+    """
+    settings = config.distributed
+    connect(config)
+    # A name of its own for every attempt: Ray silently does nothing for a name that has finished before.
+    name = f"{stage}-{time.time_ns()}"
+    storage = paths.root / "ray"
+    errors = WorkerErrors(storage / "errors" / name)
+    trainer = TorchTrainer(
+        _train_on_worker,
+        train_loop_config={"stage": stage, "config": config, "paths": paths, "errors": errors},
+        torch_config=TorchConfig(
+            backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=int(settings.timeout_s)
+        ),
+        scaling_config=ScalingConfig(
+            num_workers=settings.workers,
+            use_gpu=settings.gpus_per_worker > 0,
+            resources_per_worker={"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
+            | settings.resources_per_worker,
+        ),
+        run_config=RayRunConfig(
+            name=name,
+            storage_path=str(storage),
+            failure_config=FailureConfig(max_failures=settings.max_failures),
+        ),
+    )
+    try:
+        trainer.fit()
+    except TrainingFailedError as failure:
+        raise errors.first() or _explain(failure) from failure
+    else:
+        found = errors.first()
+        if found is not None:
+            raise found
+    finally:
+        shutil.rmtree(storage, ignore_errors=True)  # Ray's own notes, of no use to another attempt
+
+
+def connect(config: RunConfig) -> None:
+    """Join the cluster that the configuration names, or the one whose job this is; otherwise start one here.
+
+    A bare `ray.init()` would attach to any cluster that happens to run on this machine.
+    """
+    if ray.is_initialized():
+        return
+    address = config.distributed.address or ("auto" if _inside_job() else "local")
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    runtime = {"worker_process_setup_hook": "xmtc.orchestrate.cluster.quiet_ray"}
+    ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
+
+
+def disconnect(config: RunConfig) -> None:
+    """End the Ray that `connect` started; leave a cluster that was there before alone."""
+    if config.distributed.address is None and not _inside_job():
+        ray.shutdown()
+
+
+def quiet_ray() -> None:
+    """In every Ray process: silence what tells a user nothing.
+
+    The cleaner asks the dashboard once a second whether the controller lives, which a Ray without one cannot answer;
+    such a Ray ends with this process, and everything in it.
+    """
+    for module in ("placement_group_cleaner", "controller"):
+        logging.getLogger(f"ray.train.v2._internal.execution.controller.{module}").setLevel(logging.ERROR)
+
+
+def _inside_job() -> bool:
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+
+
+def _train_on_worker(settings: dict[str, Any]) -> None:
+    from xmtc.orchestrate.stages import run_stage
+
+    errors: WorkerErrors = settings["errors"]
+    if errors.first() is not None:
+        return
+    try:
+        run_stage(settings["stage"], settings["config"], settings["paths"])
+    except XmtcError as error:
+        context = get_context()
+        if not errors.leave(error, context.get_world_rank(), context.get_world_size()):
+            raise
+
+
+def _explain(failure: TrainingFailedError) -> TrainingError:
+    """Of an error that is not the user's: a worker that died too often, or a bug, whose traceback Ray has printed."""
+    causes = [str(cause).strip().splitlines()[-1:] for cause in getattr(failure, "worker_failures", {}).values()]
+    words = "; ".join(sorted({line for lines in causes for line in lines})) or str(failure)
+    return TrainingError(
+        f"training on Ray failed, see above: {words}. The same command goes on from the last checkpoint"
+    )

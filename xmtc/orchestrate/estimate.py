@@ -1,0 +1,325 @@
+"""Memory, disk, steps and time of a run before it begins, without weights and without a GPU.
+
+Numbers of parameters come from the model built on the meta device, activations from a simulated micro-batch of the
+longest documents (see `simulate`), the rest is arithmetic. Bytes are of one worker.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from xmtc.config.schema import RunConfig
+from xmtc.data.corpus import Corpus
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.windows import cut
+from xmtc.distributed.strategies import DeepSpeedConfig
+from xmtc.errors import ConfigError
+from xmtc.models.classifier import Classifier
+from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.models.heads import LabelAttentionConfig
+from xmtc.orchestrate.pipeline import check
+from xmtc.orchestrate.simulate import Shapes, meta_classifier, simulate_finetune
+from xmtc.train.unfreeze import PhaseConfig, trained_groups
+
+# Published shapes of backbones whose files may not be on this machine.
+_LLAMA: dict[str, Any] = {"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 8192}
+_SHAPES: dict[str, dict[str, Any]] = {
+    "meta-llama/Meta-Llama-3-8B": _LLAMA
+    | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
+    | {"num_attention_heads": 32, "num_key_value_heads": 8},
+    "meta-llama/Llama-3.2-1B": _LLAMA
+    | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
+    | {"num_attention_heads": 32, "num_key_value_heads": 8},
+    "mistralai/Mistral-7B-v0.3": {"model_type": "mistral", "vocab_size": 32768, "max_position_embeddings": 32768}
+    | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "sliding_window": None}
+    | {"num_attention_heads": 32, "num_key_value_heads": 8},
+    "microsoft/Phi-3-mini-4k-instruct": {"model_type": "phi3", "vocab_size": 32064, "max_position_embeddings": 4096}
+    | {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32}
+    | {"num_attention_heads": 32, "num_key_value_heads": 32, "pad_token_id": 0},
+}
+_QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # a weight; NF4 with doubly quantised scales of blocks of 64
+_BUCKET = 500_000_000  # numbers in DeepSpeed's default buffer for the exchange of gradients
+_GIB = 2**30
+# TFLOP/s of a worker and the share of them that training reaches: an H100 in bfloat16, a core with AVX-512.
+GPU_PEAK, CPU_PEAK = (989.0, 0.4), (0.1, 0.4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What the corpus is like.
+
+    Attributes:
+        documents, dev_documents: of train and dev.
+        tokens: mean tokens of a document, cut at the maximum.
+        longest: tokens of the longest document.
+        labels, vocab_size: L and V.
+        prepared: False where some of these are assumptions.
+    """
+
+    documents: int = 100_000
+    dev_documents: int = 10_000
+    tokens: float = 1000.0
+    longest: int = 6000
+    labels: int = 10_000
+    vocab_size: int = 30_000
+    prepared: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The result.
+
+    Attributes:
+        memory: what -> bytes of one worker at its fullest moment; they add up to the peak.
+        disk: what -> bytes, of the whole run.
+        parameters, trained: of the model; at most at once.
+        steps: stage -> optimizer steps.
+        flops: of the whole run, by all workers together; of the encoder's matrix products.
+        workers: how many.
+        workload: what it was reckoned for.
+    """
+
+    memory: Mapping[str, float]
+    disk: Mapping[str, float]
+    parameters: int
+    trained: int
+    steps: Mapping[str, int]
+    flops: float
+    workers: int
+    workload: Workload
+
+    @property
+    def peak(self) -> float:
+        """Bytes of one worker."""
+        return sum(self.memory.values())
+
+    def hours(self, peak_tflops: float, share: float) -> float:
+        """Training time at a share of the devices' peak."""
+        return self.flops / (self.workers * peak_tflops * 1e12 * share) / 3600
+
+
+def estimate(config: RunConfig, workload: Workload | None = None, workers: int | None = None) -> Estimate:
+    """Reckon.
+
+    Args:
+        config: of the run.
+        workload: what the corpus is like; as of `workload_of` when absent.
+        workers: in place of `distributed.workers`.
+
+    Raises:
+        ConfigError: the shape of the backbone is known neither here nor from files on this machine.
+    """
+    workload = workload or workload_of(config)
+    world = max(1, config.distributed.workers if workers is None else workers)
+    classifier = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, workload.labels)
+    phase = config.finetune.phases[-1]
+    trained = [
+        p for name in trained_groups(list(classifier.parameter_groups()), phase) for p in _group(classifier, name)
+    ]
+    numbers = sum(p.numel() for p in trained)
+    total = sum(p.numel() for p in classifier.parameters())
+    memory = _weights(config, classifier, trained, world) | _training(config, numbers, world)
+    shapes = micro_batch(config, workload, classifier.encoder.window)
+    linear = _linear_parameters(classifier)
+    groups = len(classifier.parameter_groups())
+    activations = simulate_finetune(classifier, phase, shapes, bf16=config.distributed.precision == "bf16")
+    memory["activations, head, logits"] = activations
+    return Estimate(
+        memory=memory,
+        disk=_disk(config, workload, classifier.encoder.width, numbers),
+        parameters=total,
+        trained=numbers,
+        steps=_steps(config, workload),
+        flops=_flops(config, workload, linear, groups),
+        workers=world,
+        workload=workload,
+    )
+
+
+def workload_of(config: RunConfig) -> Workload:
+    """From the prepared corpus, or else assumptions that respect `data.limit` and `data.max_length`."""
+    longest = config.data.max_length
+    if (Path(config.data.corpus) / "manifest.json").is_file():
+        corpus = Corpus.open(config.data.corpus)
+        lengths = np.asarray(corpus.split("train").lengths)
+        dev = len(corpus.split("dev")) if "dev" in corpus.splits else 0
+        return Workload(
+            documents=len(lengths),
+            dev_documents=dev,
+            tokens=float(lengths.mean()),
+            longest=int(lengths.max()),
+            labels=len(corpus.labels),
+            vocab_size=len(corpus.tokenizer()),
+            prepared=True,
+        )
+    limit, shape = config.data.limit, backbone_shape(config) or {}
+    return Workload(
+        documents=limit.train or Workload.documents,
+        dev_documents=limit.dev or Workload.dev_documents,
+        tokens=min(longest, max(longest / 2, 100)),
+        longest=longest,
+        vocab_size=int(shape.get("vocab_size", Workload.vocab_size)),
+    )
+
+
+def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
+    """The Transformers configuration of the backbone, from its files or the table here; None for other encoders.
+
+    Raises:
+        ConfigError: it is in neither.
+    """
+    encoder = config.model.encoder
+    if not isinstance(encoder, HuggingFaceConfig):
+        return None
+    if encoder.from_config is not None:
+        return dict(encoder.from_config)
+    if encoder.name in _SHAPES:
+        return dict(_SHAPES[encoder.name])
+    path = Path(resolve_pretrained(encoder.name)) / "config.json"
+    if not path.is_file():
+        raise ConfigError(
+            f"model.encoder.name: {encoder.name} is not on this machine and its shape not known here; give the folder "
+            f"of the model, or one of {', '.join(_SHAPES)}"
+        )
+    # Architectures carry keys that only the loaded configuration understands; those that it does not are harmless.
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def micro_batch(config: RunConfig, workload: Workload, window: int) -> Shapes:
+    """The largest micro-batch of the longest documents."""
+    tokens = min(workload.longest, config.data.max_length)
+    documents = max(1, config.finetune.tokens_per_micro_batch // tokens)
+    windows = len(cut(tokens, window - 2, config.model.overlap, 1, 1).starts_W)
+    return Shapes(documents, tokens, documents * windows, min(window, tokens), workload.labels)
+
+
+def dry_run(config: RunConfig) -> None:
+    """Check the configuration and print the estimate: everything of a run but its weights.
+
+    Raises:
+        ConfigError: the run would refuse it too, or the shape of the backbone is not known.
+    """
+    check(config)
+    gpu = config.distributed.gpus_per_worker > 0
+    print_estimate(config, estimate(config), *(GPU_PEAK if gpu else CPU_PEAK))
+
+
+def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share: float) -> None:
+    """Print it as a table."""
+    load = found.workload
+    origin = "of the prepared corpus" if load.prepared else "ASSUMED, since the corpus is not prepared"
+    print(
+        f"{config.name}: {found.workers} workers; {origin}: {load.documents:,} documents of {load.tokens:,.0f} tokens"
+    )
+    print(f"(longest {load.longest:,}), {load.labels:,} labels")
+    print(f"parameters: {found.parameters:,}, of which at most {found.trained:,} train at once")
+    table = Table("memory of one worker", "GiB", title_justify="left")
+    for name, size in (*found.memory.items(), ("together", found.peak)):
+        table.add_row(name, f"{size / _GIB:,.2f}")
+    Console().print(table)
+    for name, size in found.disk.items():
+        print(f"disk, {name}: {size / _GIB:,.2f} GiB")
+    print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
+    hours = found.hours(peak_tflops, share)
+    print(f"time: about {hours:,.1f} h at {share:.0%} of {peak_tflops:g} TFLOP/s a worker ({found.flops:.3g} FLOP)")
+
+
+def _group(classifier: Classifier, name: str) -> list[nn.Parameter]:
+    return list(classifier.parameter_groups()[name])
+
+
+def _stage(config: RunConfig) -> int:
+    strategy = config.distributed.chosen_strategy()
+    return strategy.stage if isinstance(strategy, DeepSpeedConfig) else 0
+
+
+def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter], world: int) -> dict[str, float]:
+    """Bytes of frozen and of trained weights."""
+    ours = {id(p) for p in trained}
+    quantize = getattr(config.model.encoder, "quantize", None)
+    inside = {id(m.weight) for m in _block_linears(classifier)} if quantize else set()
+    frozen = 0.0
+    for parameter in classifier.parameters():
+        if id(parameter) not in ours:
+            size = _QUANTISED_BYTES[quantize] if id(parameter) in inside and quantize else parameter.element_size()
+            frozen += parameter.numel() * size
+    shared = world if _stage(config) == 3 else 1
+    own = sum(p.numel() * p.element_size() for p in trained)
+    return {"frozen weights": frozen / shared, "trained weights": own / shared}
+
+
+def _training(config: RunConfig, numbers: int, world: int) -> dict[str, float]:
+    """Bytes of gradients, optimizer state and exchange buffers; float32 throughout."""
+    strategy, stage = config.distributed.chosen_strategy(), _stage(config)
+    by_rank = numbers / world
+    gradients = 4 * (by_rank if stage >= 2 else numbers)
+    optimizer = 8 * (by_rank if stage >= 1 else numbers)
+    buffers = 0.0
+    if isinstance(strategy, DeepSpeedConfig) and stage >= 1:
+        zero = strategy.extra.get("zero_optimization", {})
+        optimizer += 4 * by_rank  # the flat copy that AdamW updates
+        buffers = 4.0 * zero.get("reduce_bucket_size", _BUCKET) * (2 if zero.get("overlap_comm", stage == 3) else 1)
+        optimizer = 0.0 if strategy.offload_optimizer else optimizer
+    elif world > 1:
+        buffers = 4.0 * numbers  # buckets of the gradients
+    return {"gradients": gradients, "optimizer state": optimizer, "exchange buffers": buffers}
+
+
+def _block_linears(classifier: Classifier) -> list[nn.Linear]:
+    """Linear layers of the backbone, adapters left out."""
+    named = classifier.encoder.named_modules() if isinstance(classifier.encoder, nn.Module) else ()
+    return [module for name, module in named if isinstance(module, nn.Linear) and "lora_" not in name]
+
+
+def _linear_parameters(classifier: Classifier) -> int:
+    return sum(module.weight.numel() for module in _block_linears(classifier))
+
+
+def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> dict[str, float]:
+    tokens = workload.tokens * (workload.documents + workload.dev_documents)
+    cached = (config.plant.enabled and config.plant.cache_hidden) or (
+        config.finetune.cache_hidden and config.finetune.phases[0].encoder_layers == 0
+    )
+    size = 2 if config.distributed.precision == "bf16" else 4
+    return {
+        "corpus": 4 * tokens,
+        "hidden states": tokens * width * size if cached else 0.0,
+        "checkpoints": 12.0 * trained * (config.track.keep_last + 1) + 4.0 * trained,
+    }
+
+
+def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:
+    finetune = sum(phase.epochs for phase in config.finetune.phases)
+    steps = {"finetune": finetune * math.ceil(workload.documents / config.finetune.batch_size)}
+    if config.plant.enabled:
+        return {"plant": config.plant.epochs * math.ceil(workload.documents / config.plant.batch_size)} | steps
+    return steps
+
+
+def _flops(config: RunConfig, workload: Workload, linear: int, groups: int) -> float:
+    """2 FLOP a weight and token forward; as many for the gradients of activations, of weights, and to recompute."""
+    encoder, forward = config.model.encoder, 2.0 * linear * workload.tokens * workload.documents
+    lora = isinstance(encoder, HuggingFaceConfig) and encoder.lora is not None
+    recompute = isinstance(encoder, HuggingFaceConfig) and encoder.gradient_checkpointing
+    layers = max(1, groups - (2 if isinstance(config.model.head, LabelAttentionConfig) else 1))
+    passes = 0.0
+    frozen: list[tuple[bool, int]] = [(config.plant.cache_hidden, config.plant.epochs)] if config.plant.enabled else []
+    for phase in config.finetune.phases:
+        if phase.encoder_layers == 0:
+            frozen.append((config.finetune.cache_hidden, phase.epochs))
+        else:
+            passes += phase.epochs * (1 + _trained_share(phase, layers) * (1 + (not lora) + recompute))
+    passes += sum(epochs for cached, epochs in frozen if not cached) + any(cached for cached, _ in frozen)
+    return passes * forward
+
+
+def _trained_share(phase: PhaseConfig, layers: int) -> float:
+    return 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / layers)

@@ -1,0 +1,174 @@
+"""One micro-batch through a model that does not exist: shapes and bytes without weights, on any machine.
+
+PyTorch's fake tensors run the real forward and backward passes, gradient checkpointing and LoRA included, and compute
+nothing; what is alive at any moment is counted.
+
+Suffixes: B documents, T document tokens, W windows, U window tokens, L labels.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from xmtc.data.collate import Batch
+from xmtc.models.classifier import Classifier, ModelConfig
+from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
+from xmtc.models.heads import LabelAttentionHead
+from xmtc.train.unfreeze import PhaseConfig, trained_groups
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """A micro-batch.
+
+    Attributes:
+        documents: B.
+        tokens: T.
+        windows, window_tokens: W and U.
+        labels: L.
+    """
+
+    documents: int
+    tokens: int
+    windows: int
+    window_tokens: int
+    labels: int
+
+
+class LiveBytes(TorchDispatchMode):
+    """Within it: bytes of all tensors made since it began that are still alive, and the most there have been."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._sizes: dict[int, int] = {}
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and count what it makes."""
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self._note(leaf.untyped_storage())
+        return result
+
+    def _note(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self._sizes:
+            return
+        self._sizes[key] = storage.nbytes()
+        self.now += self._sizes[key]
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self.now -= self._sizes.pop(key)
+
+
+def meta_classifier(
+    model: ModelConfig, from_config: Mapping[str, Any] | None, vocab_size: int, labels: int
+) -> Classifier:
+    """The classifier on the meta device: shapes and dtypes without weights.
+
+    Args:
+        model: settings; a quantised backbone is built as if it were not.
+        from_config: shape of a Hugging Face backbone; None for the lightweight encoders.
+        vocab_size: of the corpus's tokenizer.
+        labels: L.
+    """
+    encoder = model.encoder
+    if isinstance(encoder, HuggingFaceConfig) and from_config is not None:
+        # Whether a decoder sees what comes after changes no shape, and proving it takes weights.
+        encoder = replace(encoder, from_config=dict(from_config), quantize=None, bidirectional=False, attention="sdpa")
+    with torch.device("meta"):
+        return replace(model, encoder=encoder).build(vocab_size, labels)
+
+
+def simulate_finetune(classifier: Classifier, phase: PhaseConfig, shapes: Shapes, *, bf16: bool) -> int:
+    """Most bytes that forward and backward of one micro-batch hold besides weights and gradients.
+
+    Args:
+        classifier: on the meta device; it is changed.
+        phase: says what trains.
+        shapes: of the micro-batch.
+        bf16: under autocast.
+    """
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fake = _fake(classifier)
+        fake.train()
+        fake.train_only(trained_groups(list(fake.parameter_groups()), phase))
+        for parameter in fake.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(_drop_gradient)
+        batch = _batch(shapes)
+        with LiveBytes() as live:
+            with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
+                logits_BL = fake(batch)
+                loss = nn.functional.binary_cross_entropy_with_logits(logits_BL, torch.zeros_like(logits_BL))
+            loss.backward()
+        return live.peak
+
+
+def _drop_gradient(parameter: Tensor) -> None:
+    parameter.grad = None
+
+
+def _fake(classifier: Classifier) -> Classifier:
+    """The classifier with fake tensors, which know the device that meta tensors lack."""
+    for module in (classifier.encoder, classifier.head):
+        assert isinstance(module, nn.Module)
+        for child in module.modules():
+            for name, parameter in child._parameters.items():
+                if parameter is not None:
+                    empty = torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")
+                    child._parameters[name] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+            for name, buffer in child._buffers.items():
+                if buffer is not None:
+                    child._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
+    encoder = classifier.encoder
+    if isinstance(encoder, HuggingFaceBackbone):
+        # With a mask, Transformers looks whether anything is padded; fake tensors cannot say. Its size is nothing.
+        model = encoder.model
+        encoder.__dict__["_run"] = lambda ids, mask: model(input_ids=ids).last_hidden_state
+    head = classifier.head
+    if isinstance(head, LabelAttentionHead):
+        head.__dict__["forward"] = lambda hidden, mask, shortlist=None: _without_kernel(head, hidden)
+    return Classifier(encoder, head, classifier.labels)
+
+
+def _without_kernel(head: LabelAttentionHead, hidden_BTD: Tensor) -> Tensor:
+    """Logits that hold as much as label attention does: keys, values and logits, and nothing of (B, L, T).
+
+    The kernels themselves ask whether anything is padded, which fake tensors cannot say.
+    """
+    hidden_BTD = head.dropout(hidden_BTD)
+    keys_Bd, values_Bd = head.keys(hidden_BTD).mean(1), head.value_projection(hidden_BTD).mean(1)
+    logits_BL = keys_Bd @ head.queries.to(keys_Bd.dtype).T + values_Bd @ head.weights.to(values_Bd.dtype).T
+    return logits_BL.float() + head.bias
+
+
+def _batch(shapes: Shapes) -> Batch:
+    ids_BT = torch.zeros(shapes.documents, shapes.tokens, dtype=torch.long)
+    ids_WU = torch.zeros(shapes.windows, shapes.window_tokens, dtype=torch.long)
+    whole = shapes.windows == shapes.documents
+    return Batch(
+        documents_B=torch.arange(shapes.documents),
+        token_ids_BT=ids_BT,
+        mask_BT=torch.ones_like(ids_BT, dtype=torch.bool),
+        input_ids_WU=ids_WU,
+        attention_mask_WU=torch.ones_like(ids_WU, dtype=torch.bool),
+        position_BT=None if whole else torch.zeros_like(ids_BT),
+        rows_P=torch.zeros(shapes.documents, dtype=torch.long),
+        labels_P=torch.zeros(shapes.documents, dtype=torch.long),
+        weight_B=torch.ones(shapes.documents),
+    )

@@ -1,0 +1,134 @@
+"""What the stages of a training worker share; the same code in this process and on Ray workers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xmtc.config.schema import RunConfig
+from xmtc.config.snapshot import config_hash, to_plain
+from xmtc.data.collate import Collator
+from xmtc.data.corpus import Corpus, Split
+from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
+from xmtc.models.encoders.embedding import LightEncoder
+from xmtc.models.heads import LabelAttentionHead
+from xmtc.orchestrate.paths import RunPaths
+from xmtc.track.progress import Progress
+from xmtc.track.tracker import Tracker
+from xmtc.train.best import BestWeights
+from xmtc.train.checkpoint import CheckpointStore
+from xmtc.train.finetune import FinetuneConfig
+from xmtc.train.hidden import open_hidden
+from xmtc.train.loop import Loop, Objective, Phase, StageSettings
+from xmtc.train.plant import PlantConfig
+
+ENCODE_TOKENS = 8192  # of a batch when hidden states are computed for the cache, where no gradients take memory
+
+
+class Worker:
+    """Corpus, model and strategy of one rank.
+
+    Args:
+        config: the run's configuration.
+        paths: the run's files.
+    """
+
+    def __init__(self, config: RunConfig, paths: RunPaths) -> None:
+        self.config, self.paths = config, paths
+        threads = config.distributed.torch_threads()
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.strategy = config.distributed.build_strategy()
+        self.is_first = self.strategy.rank == 0
+        self.progress = Progress(enabled=self.is_first)
+        self.corpus = Corpus.open(paths.corpus)
+        self.tokenizer = self.corpus.tokenizer()
+        self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
+        torch.manual_seed(config.seed)
+        self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
+        if isinstance(self.classifier.encoder, LightEncoder):
+            self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
+        self.classifier.to(self.strategy.device)
+        self.classifier.head.set_classifier(bias_L=self.log_odds())
+        self.has_attention = isinstance(self.classifier.head, LabelAttentionHead)
+
+    def log_odds(self) -> Tensor:
+        """ln(p/(1−p)) (L,) of every label in train, smoothed by half a document: where classifier biases start."""
+        counts_L = torch.from_numpy(np.asarray(self.corpus.labels.train_counts)).float()
+        odds_L = (counts_L + 0.5) / (len(self.train) - counts_L + 0.5)
+        return odds_L.log().to(self.strategy.device)
+
+    def collator(self, split: Split, *, cached: bool = False) -> Collator:
+        """Turns documents of a split into batches; with `cached`, with the untrained encoder's hidden states."""
+        window, overlap = self.classifier.encoder.window, self.config.model.overlap
+        plain = Collator(split, self.tokenizer, window=window, overlap=overlap)
+        if not cached:
+            return plain
+        precision = self.config.distributed.precision
+        key = config_hash(self.corpus.fingerprint, to_plain(self.config.model.encoder), overlap, precision)
+        hidden = open_hidden(
+            self.corpus.path / "hidden" / key / split.name,
+            key,
+            split,
+            plain,
+            self.batches(split, ENCODE_TOKENS),
+            classifier=self.classifier,
+            strategy=self.strategy,
+            dtype="bfloat16" if precision == "bf16" else "float32",
+            progress=self.progress,
+        )
+        return Collator(split, self.tokenizer, window=window, overlap=overlap, hidden=hidden)
+
+    def batches(self, split: Split, tokens: int, documents: int | None = None) -> Sequence[MicroBatch]:
+        """This rank's share of a pass over a split, equally many on every rank.
+
+        Where they do not divide evenly, some ranks get a batch again with weight 0.
+
+        Args:
+            split: which.
+            tokens: most padded tokens of a batch.
+            documents: pass over this many documents only, chosen by the seed; all when absent.
+        """
+        lengths_N = split.lengths
+        chosen = np.arange(len(lengths_N))
+        if documents is not None and documents < len(chosen):
+            chosen = np.sort(np.random.default_rng(self.config.seed).permutation(len(chosen))[:documents])
+        parts = [chosen[part] for part in evaluation_batches(lengths_N[chosen], tokens)]
+        rank, world = self.strategy.rank, self.strategy.world_size
+        batches = [MicroBatch(part, np.ones(len(part), np.float32)) for part in parts[rank::world]]
+        if len(batches) < -(-len(parts) // world):
+            batches.append(MicroBatch(parts[0], np.zeros(len(parts[0]), np.float32)))
+        return batches
+
+    def train_stage(
+        self,
+        stage: str,
+        objective: Objective,
+        phases: Sequence[Phase],
+        settings: PlantConfig | FinetuneConfig,
+        metric: str,
+    ) -> None:
+        """Run the loop over `phases`, from the newest checkpoint where there is one."""
+        sampler = Sampler(
+            self.train.lengths,
+            batch_size=settings.batch_size,
+            tokens_per_micro_batch=settings.tokens_per_micro_batch,
+            seed=self.config.seed,
+            rank=self.strategy.rank,
+            world_size=self.strategy.world_size,
+        )
+        track = self.config.track
+        directory = self.paths.checkpoints_of(stage)
+        trained = [p for phase in phases for group in phase.groups() for p in group.parameters]
+        with Tracker(self.paths.root, track, self.strategy.rank, settings=to_plain(self.config)) as tracker:
+            Loop(
+                objective,
+                sampler,
+                phases,
+                StageSettings(stage, settings.optimizer, metric, settings.patience, self.config.seed, track),
+                strategy=self.strategy,
+                store=CheckpointStore(directory, track.keep_last),
+                tracker=tracker,
+                best=BestWeights(directory / "best.safetensors", objective, trained),
+            ).run()

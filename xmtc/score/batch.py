@@ -1,0 +1,252 @@
+"""Score blocks of documents: tokenise, batch by length, keep the best labels, make a table.
+
+A block's table depends on its rows, the model and the settings alone: every batch is computed by one thread, whatever
+the number of workers, so that all engines write the same bytes.
+
+Suffixes: N documents of a block, B of a batch, K kept labels, L labels, T tokens.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.data.collate import Batch, Collator
+from xmtc.data.corpus import Split
+from xmtc.data.labels import LabelTable
+from xmtc.data.readers import Rejected
+from xmtc.data.sampler import evaluation_batches
+from xmtc.data.tokenizer import special_tokens
+from xmtc.errors import ConfigError
+from xmtc.models.classifier import Classifier
+from xmtc.models.export import LoadedModel
+from xmtc.models.heads import LabelAttentionHead
+from xmtc.score.evidence import merge_words
+from xmtc.score.inputs import RawBlock
+from xmtc.score.job import Settings
+from xmtc.score.predictor import EVIDENCE_WORDS
+from xmtc.score.scorer import Scoring, score_split
+
+PREDICTIONS = pa.schema({"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())})
+_WORD = pa.struct({"text": pa.string(), "contribution": pa.float32()})
+EVIDENCE = pa.field("evidence", pa.list_(pa.list_(_WORD)))
+
+
+@dataclass(frozen=True)
+class TokenBlock:
+    """A block ready for the model; stands in for a corpus split.
+
+    Attributes:
+        name: of the block.
+        doc_ids: N identifiers.
+        ids_N: content tokens of each, int32.
+        rejected: rows that are no documents, or have no token.
+        texts: the documents, where evidence wants them; empty otherwise.
+        offsets_N: character spans of the tokens, likewise.
+    """
+
+    name: str
+    doc_ids: tuple[str, ...]
+    ids_N: tuple[NDArray[np.int32], ...]
+    rejected: tuple[Rejected, ...]
+    texts: tuple[str, ...] = ()
+    offsets_N: tuple[NDArray[np.int64], ...] = ()
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Content tokens (N,)."""
+        return np.array([len(ids) for ids in self.ids_N], np.int32)
+
+    def tokens(self, document: int) -> NDArray[np.int32]:
+        """Content tokens of a document."""
+        return self.ids_N[document]
+
+    def label_ids(self, document: int) -> NDArray[np.int32]:
+        """None are known."""
+        del document
+        return np.empty(0, np.int32)
+
+
+def tokenise(raw: RawBlock, tokenizer: PreTrainedTokenizerFast, max_length: int, *, evidence: bool) -> TokenBlock:
+    """Encode a block's texts on all cores; texts without a token are rejected.
+
+    Args:
+        raw: the block.
+        tokenizer: the model's.
+        max_length: content tokens that a document is cut to.
+        evidence: keep texts and offsets.
+    """
+    backend = tokenizer.backend_tokenizer
+    encode = backend.encode_batch if evidence else backend.encode_batch_fast  # the fast one leaves out offsets
+    encodings = encode(list(raw.texts), add_special_tokens=False)
+    ids = [np.array(one.ids[:max_length], np.int32) for one in encodings]
+    kept = [row for row, one in enumerate(ids) if len(one)]
+    empty = [
+        Rejected(raw.doc_ids[row], "the text has no token: leave it out") for row, one in enumerate(ids) if not len(one)
+    ]
+    return TokenBlock(
+        raw.name,
+        tuple(raw.doc_ids[row] for row in kept),
+        tuple(ids[row] for row in kept),
+        (*raw.rejected, *empty),
+        tuple(raw.texts[row] for row in kept) if evidence else (),
+        tuple(np.array(encodings[row].offsets[:max_length]) for row in kept) if evidence else (),
+    )
+
+
+class BlockScorer:
+    """A model that turns blocks into tables.
+
+    Args:
+        parts: the loaded model, which is moved to `device` and, with `settings.labels`, cut down to these.
+        settings: how to score.
+        device: where.
+        workers: batches computed at the same time, by one thread each, on the CPU.
+
+    Raises:
+        ConfigError: evidence from a head that has none, or some labels of a model whose labels exclude each other.
+        DataError: a label that the model does not know.
+    """
+
+    def __init__(self, parts: LoadedModel, settings: Settings, device: torch.device, workers: int) -> None:
+        self.settings, self.tokenizer, self.info = settings, parts.tokenizer, parts.info
+        self.labels, label_ids = np.array(parts.labels.labels, object), _chosen(parts.labels, settings)
+        self.thresholds_L = _thresholds(parts, settings)
+        self.classifier = parts.classifier.to(device).eval()
+        if settings.evidence and not isinstance(self.classifier.head, LabelAttentionHead):
+            raise ConfigError("--evidence needs a model with the label_attention head; this one has another")
+        if label_ids is not None:
+            if parts.info.task == "single_label":
+                raise ConfigError("--labels: this model chooses one of all its labels, so they cannot be left out")
+            _restrict(self.classifier, label_ids)
+            self.labels, self.thresholds_L = self.labels[label_ids], self.thresholds_L[label_ids]
+        self.workers = workers if device.type == "cpu" else 1
+        self.scoring = Scoring(settings.top_k, settings.tokens_per_batch, parts.info.task, bfloat16=settings.bfloat16)
+        self._first = len(special_tokens(self.tokenizer)[0])
+
+    def tokenise(self, raw: RawBlock) -> TokenBlock:
+        """See `tokenise`."""
+        return tokenise(raw, self.tokenizer, self.info.max_length, evidence=self.settings.evidence)
+
+    def score(self, block: TokenBlock) -> pa.Table:
+        """Predictions of a block's documents in their order: doc_id, labels, scores and, if asked for, evidence."""
+        if not block.doc_ids:
+            return self._table(block, np.empty((0, 0), np.int32), np.empty((0, 0), np.float32), {})
+        batches = evaluation_batches(block.lengths, self.settings.tokens_per_batch)
+        workers = max(1, min(self.workers, len(batches)))
+        with ThreadPoolExecutor(workers, "xmtc-score", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            shares = [batches[worker::workers] for worker in range(workers)]
+            results = list(pool.map(lambda share: self._score_batches(block, share), shares))
+        ids_NK = np.maximum.reduce([ids_NK for ids_NK, _, _ in results])
+        scores_NK = np.maximum.reduce([scores_NK for _, scores_NK, _ in results])
+        words = {row: words for _, _, found in results for row, words in found.items()}
+        return self._table(block, ids_NK, scores_NK, words)
+
+    def _score_batches(
+        self, block: TokenBlock, batches: Sequence[NDArray[np.int64]]
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, list[list[dict]]]]:
+        collate = Collator(
+            cast(Split, block),  # of which a collator reads tokens and label ids only
+            self.tokenizer,
+            window=self.classifier.encoder.window,
+            overlap=self.info.model.overlap,
+        )
+        words: dict[int, list[list[dict]]] = {}
+        model = _KeepsHidden(self.classifier)
+
+        def explain(rows_B: NDArray[np.int64], logits_BL: Tensor) -> None:
+            ids_BK = logits_BL.topk(min(self.settings.top_k, len(self.labels)), dim=1).indices
+            shares_BKT = model.contributions(ids_BK)
+            for row, shares_KT in zip(rows_B, shares_BKT, strict=True):
+                words[int(row)] = [self._words(block, int(row), shares_T) for shares_T in shares_KT]
+
+        ids_NK, scores_NK = score_split(
+            model,
+            block,
+            collate,
+            len(self.labels),
+            self.scoring,
+            batches=batches,
+            on_logits=explain if self.settings.evidence else None,
+        )
+        return ids_NK, scores_NK, words
+
+    def _words(self, block: TokenBlock, row: int, shares_T: NDArray[np.float32]) -> list[dict]:
+        inner_T = shares_T[self._first : self._first + len(block.ids_N[row])]
+        offsets = [(int(start), int(end)) for start, end in block.offsets_N[row]]
+        words, _ = merge_words(block.texts[row], offsets, inner_T)
+        best = sorted((word for word in words if word.contribution > 0), key=lambda word: -word.contribution)
+        return [{"text": word.text, "contribution": word.contribution} for word in best[:EVIDENCE_WORDS]]
+
+    def _table(
+        self,
+        block: TokenBlock,
+        ids_NK: NDArray[np.int32],
+        scores_NK: NDArray[np.float32],
+        words: dict[int, list[list[dict]]],
+    ) -> pa.Table:
+        limits_NK = np.maximum(self.thresholds_L[ids_NK], np.float32(self.settings.min_score))
+        kept_NK = scores_NK >= limits_NK
+        offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
+        columns = [
+            pa.array(block.doc_ids, pa.string()),
+            pa.ListArray.from_arrays(offsets, pa.array(self.labels[ids_NK[kept_NK]], pa.string())),
+            pa.ListArray.from_arrays(offsets, pa.array(scores_NK[kept_NK], pa.float32())),
+        ]
+        if not self.settings.evidence:
+            return pa.table(columns, schema=PREDICTIONS)
+        evidence = [
+            [best for best, kept in zip(words[row], kept_K, strict=True) if kept] for row, kept_K in enumerate(kept_NK)
+        ]
+        return pa.table([*columns, pa.array(evidence, EVIDENCE.type)], schema=PREDICTIONS.append(EVIDENCE))
+
+
+class _KeepsHidden(nn.Module):
+    """The classifier, which also remembers the last batch's hidden states for its evidence."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.eval()
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, batch: Batch) -> Tensor:
+        hidden_BTD = self.classifier.encode(batch)
+        self._last = (hidden_BTD, batch.mask_BT)
+        return self.classifier.head(hidden_BTD, batch.mask_BT, None)
+
+    def contributions(self, ids_BK: Tensor) -> NDArray[np.float32]:
+        """What each token of the last batch adds to the logits of these labels: (B, K, T)."""
+        assert self._last is not None
+        with torch.autocast(ids_BK.device.type, enabled=False):
+            hidden_BTD, mask_BT = self._last
+            return self.classifier.label_attention.contributions(hidden_BTD.float(), mask_BT, ids_BK).cpu().numpy()
+
+
+def _chosen(labels: LabelTable, settings: Settings) -> NDArray[np.int64] | None:
+    return None if settings.labels is None else np.sort(labels.indices(settings.labels)).astype(np.int64)
+
+
+def _thresholds(parts: LoadedModel, settings: Settings) -> NDArray[np.float32]:
+    """From which probability on each label is kept, (L,)."""
+    if settings.threshold == "tuned":
+        if parts.thresholds_L is not None:
+            return parts.thresholds_L
+        return np.full(len(parts.labels), parts.threshold, np.float32)
+    return np.full(len(parts.labels), settings.threshold or 0.0, np.float32)
+
+
+def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:
+    """Cut the head's tables down to these labels."""
+    rows = torch.from_numpy(label_ids).to(classifier.head.bias.device)
+    for name in ("queries", "weights", "bias"):
+        table = getattr(classifier.head, name, None)
+        if table is not None:
+            setattr(classifier.head, name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))

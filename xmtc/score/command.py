@@ -1,0 +1,144 @@
+"""What `xmtc predict` prints, and the job that `xmtc score` describes."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from xmtc.data.readers.files import open_text
+from xmtc.errors import ConfigError, DataError
+from xmtc.score.inputs import find_files, text_columns
+from xmtc.score.job import Job, Settings, Threshold, model_digest
+from xmtc.score.local import score_local
+from xmtc.score.predictor import Model, choose_device
+from xmtc.track.console import duration, print_line
+from xmtc.track.progress import Progress
+
+
+def predict_texts(model: Path, texts: Sequence[str], *, top_k: int, evidence: bool) -> None:
+    """Print one JSON line a text: its number, and its labels with probability, name and, if asked for, evidence."""
+    for number, predictions in enumerate(Model.from_pretrained(model).predict(texts, top_k=top_k, evidence=evidence)):
+        rows = []
+        for prediction in predictions:
+            row: dict[str, object] = {"label": prediction.label, "score": round(prediction.score, 4)}
+            if prediction.name and prediction.name != prediction.label:
+                row["name"] = prediction.name
+            if evidence:
+                row["evidence"] = [[part.text, round(part.contribution, 3)] for part in prediction.evidence]
+            rows.append(row)
+        print(json.dumps({"text": number, "labels": rows}, ensure_ascii=False))
+
+
+def make_job(model: Path, inputs: Sequence[str], output: Path, settings: Settings) -> Job:
+    """Find the input and take the fingerprints of it and the model.
+
+    Raises:
+        DataError: no input there, or of an unknown kind.
+        CheckpointError: no model there.
+    """
+    model, output = model.absolute(), output.absolute()
+    return Job(model, model_digest(model), output, tuple(find_files(inputs)), settings)
+
+
+def make_settings(
+    *,
+    top_k: int,
+    threshold: str | None,
+    min_score: float,
+    labels: Path | None,
+    evidence: bool,
+    text: Sequence[str],
+    doc_id: str | None,
+    block_rows: int,
+    bfloat16: tuple[str, str],
+) -> Settings:
+    """The options of `xmtc score` as settings; `bfloat16` is precision and device.
+
+    Raises:
+        ConfigError: an option's value is none of those it can have.
+        DataError: the file of labels cannot be read.
+    """
+    return Settings(
+        top_k=top_k,
+        threshold=parse_threshold(threshold),
+        min_score=min_score,
+        labels=None if labels is None else read_labels(labels),
+        evidence=evidence,
+        bfloat16=use_bfloat16(*bfloat16),
+        block_rows=block_rows,
+        columns=text_columns(text, doc_id),
+    )
+
+
+def run_locally(
+    job: Job, *, device: str, workers: int | None, max_rejected: int | None, overwrite: bool
+) -> dict[str, Any]:
+    """Run the job in this process, with progress, and say how it went; see `score_local`."""
+    started_s = time.monotonic()
+    with Progress() as progress:
+        manifest = score_local(
+            job, progress, device=device, workers=workers, max_rejected=max_rejected, overwrite=overwrite
+        )
+    print_summary(job, manifest, time.monotonic() - started_s)
+    return manifest
+
+
+def print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
+    """One line on stderr: what there is now, and where."""
+    bad = f", {manifest['rejected']:,} bad rows in rejected.parquet" if manifest["rejected"] else ""
+    print_line(
+        f"{manifest['documents']:,} documents in {len(manifest['parts'])} parts{bad}, {duration(seconds)}: {job.output}"
+    )
+
+
+def parse_threshold(value: str | None) -> Threshold:
+    """`tuned`, or a probability.
+
+    Raises:
+        ConfigError: neither.
+    """
+    if value is None or value == "tuned":
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ConfigError(f"--threshold {value}: give `tuned` or a probability from 0 to 1")
+    return number
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """The labels of a file, one a line.
+
+    Raises:
+        DataError: it cannot be read, or holds none.
+    """
+    with open_text(path) as lines:
+        labels = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not labels:
+        raise DataError(f"{path}: holds no label; write one a line")
+    return labels
+
+
+def use_bfloat16(precision: str, device: str) -> bool:
+    """Whether to compute under bfloat16 autocast.
+
+    Args:
+        precision: `bf16`, `fp32`, or `auto`: bfloat16 on GPUs and on CPUs with instructions for its products.
+        device: see `choose_device`.
+
+    Raises:
+        ConfigError: another word.
+    """
+    if precision not in ("auto", "bf16", "fp32"):
+        raise ConfigError(f"--precision {precision}: give auto, bf16 or fp32")
+    if precision == "auto":
+        capabilities = torch.cpu.get_capabilities()
+        return choose_device(device).type == "cuda" or any(
+            capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
+        )
+    return precision == "bf16"

@@ -1,0 +1,84 @@
+"""Which words of a text speak for a label, and how much.
+
+A label-attention head's logit is a sum over tokens plus a bias, so the shares are exact, not an attribution estimate.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WORD = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]+")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A word's share of a logit.
+
+    Attributes:
+        text: the word.
+        contribution: what it adds to the logit.
+        start: of the word in the text, in characters.
+        end: behind its last character.
+    """
+
+    text: str
+    contribution: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A logit taken apart: the words' contributions, `special` and `bias` sum to `logit`.
+
+    Attributes:
+        label: the label explained.
+        logit: log-odds (multi_label) of the label.
+        bias: the label's bias.
+        special: what the tokens that no word has (`[CLS]`, `[SEP]`) add.
+        words: in the order of the text.
+        attention: share of the attention (mean over heads) on each word; with the special tokens' it sums to 1.
+    """
+
+    label: str
+    logit: float
+    bias: float
+    special: float
+    words: tuple[Evidence, ...]
+    attention: tuple[float, ...]
+
+    def top(self, words: int) -> tuple[Evidence, ...]:
+        """The words that add most, most first."""
+        positive = [word for word in self.words if word.contribution > 0]
+        return tuple(sorted(positive, key=lambda word: -word.contribution)[:words])
+
+
+def merge_words(
+    text: str, offsets: Sequence[tuple[int, int]], contributions_T: NDArray[np.float32]
+) -> tuple[tuple[Evidence, ...], float]:
+    """Add up the contributions of the tokens of each word.
+
+    Args:
+        text: the document.
+        offsets: character span of each content token, as the tokenizer gives them.
+        contributions_T: of the same tokens.
+
+    Returns:
+        The words that have a token, in order, and the sum over the tokens that lie in no word.
+    """
+    spans = [match.span() for match in _WORD.finditer(text)]
+    ends = np.array([end for _, end in spans], np.int64)
+    sums, counts, outside = np.zeros(len(spans)), np.zeros(len(spans), np.int64), 0.0
+    for (start, end), contribution in zip(offsets, contributions_T, strict=True):
+        # Byte-level tokens begin with the space before the word: what tells the word is where the token ends.
+        word = int(np.searchsorted(ends, end))
+        if end > start and word < len(spans) and spans[word][0] < end:
+            sums[word] += contribution
+            counts[word] += 1
+        else:
+            outside += float(contribution)
+    words = (Evidence(text[a:b], float(sums[i]), a, b) for i, (a, b) in enumerate(spans) if counts[i])
+    return tuple(words), outside

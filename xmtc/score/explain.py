@@ -1,0 +1,171 @@
+"""`xmtc explain`: why a label, word by word, on the terminal and as a page.
+
+The page is self-contained: no network, no script, light and dark by the reader's setting.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from xmtc.errors import DataError
+from xmtc.score.evidence import Explanation
+from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks
+from xmtc.score.predictor import Model
+
+BAR_WORDS = 12
+_BAR_WIDTH = 30
+_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of text on the page.
+
+    Attributes:
+        text: as in the document.
+        side: `for`, `against` or empty.
+        strength: how strongly it is coloured, from 0 to 1.
+        value: what the page shows on pointing at it.
+    """
+
+    text: str
+    side: str = ""
+    strength: float = 0.0
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A word of the bar chart; several occurrences are one bar."""
+
+    word: str
+    value: float
+    attention: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Section:
+    """A label on the page."""
+
+    explanation: Explanation
+    name: str
+    probability: float
+    predicted: bool
+    words_sum: float
+    bars: list[Bar]
+    contributions: list[Piece]
+    attention: list[Piece]
+
+
+def find_document(inputs: Sequence[str], columns: TextColumns, doc_id: str) -> str:
+    """The text of a document.
+
+    Raises:
+        DataError: no file has it.
+    """
+    found = find_files(inputs)
+    for index, file in enumerate(found):
+        for block in read_blocks(index, file, columns, _ROWS):
+            if doc_id in block.doc_ids:
+                return _text(block, doc_id)
+    raise DataError(f"no document {doc_id!r} in {', '.join(file.path for file in found)}: check --doc-id and --id")
+
+
+def _text(block: RawBlock, doc_id: str) -> str:
+    return block.texts[block.doc_ids.index(doc_id)]
+
+
+def explain_text(model: Model, text: str, labels: Sequence[str], top_k: int) -> list[Section]:
+    """Sections for the best `top_k` labels, then for the chosen ones that are not among them.
+
+    Raises:
+        DataError: the text is empty, or the model knows no such label.
+        ConfigError: the model's head cannot say what speaks for a label.
+    """
+    scores = {one.label: one.score for one in model.predict([text], top_k=len(model.labels))[0]}
+    predicted = list(scores)[:top_k]
+    names = model.labels.names
+    wanted = [*predicted, *(label for label in labels if label not in predicted)]
+    return [
+        make_section(text, one, names[model.labels.index(one.label)], scores[one.label], one.label in predicted)
+        for one in model.explain(text, wanted)
+    ]
+
+
+def make_section(text: str, explanation: Explanation, name: str, probability: float, predicted: bool) -> Section:
+    """What the page and the terminal show of one label."""
+    values = [word.contribution for word in explanation.words]
+    return Section(
+        explanation=explanation,
+        name=name,
+        probability=probability,
+        predicted=predicted,
+        words_sum=sum(values),
+        bars=_bars(explanation),
+        contributions=_pieces(text, explanation, values, "{:+.3f}"),
+        attention=_pieces(text, explanation, list(explanation.attention), "{:.1%} of the attention"),
+    )
+
+
+def _bars(explanation: Explanation) -> list[Bar]:
+    """The words that matter most, for or against, occurrences added up."""
+    sums: dict[str, list[float]] = {}
+    for word, attention in zip(explanation.words, explanation.attention, strict=True):
+        both = sums.setdefault(word.text.lower(), [0.0, 0.0])
+        both[0] += word.contribution
+        both[1] += attention
+    best = sorted(sums.items(), key=lambda item: -abs(item[1][0]))[:BAR_WORDS]
+    largest = max((abs(value) for _, (value, _) in best), default=0.0) or 1.0
+    return [Bar(word, value, attention, abs(value) / largest) for word, (value, attention) in best]
+
+
+def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: str) -> list[Piece]:
+    """The whole text in pieces, each word with its colour."""
+    largest = max((abs(value) for value in values), default=0.0) or 1.0
+    pieces, at = [], 0
+    for word, value in zip(explanation.words, values, strict=True):
+        pieces.append(Piece(text[at : word.start]))
+        strength = abs(value) / largest
+        side = ("for" if value > 0 else "against") if strength >= 0.02 else ""
+        pieces.append(Piece(word.text, side, round(strength, 3), form.format(value)))
+        at = word.end
+    pieces.append(Piece(text[at:]))
+    return [piece for piece in pieces if piece.text]
+
+
+def print_sections(sections: Sequence[Section], console: Console) -> None:
+    """Bar charts on the terminal."""
+    for section in sections:
+        e = section.explanation
+        name = f" {section.name}" if section.name != e.label else ""
+        parts = f"bias {e.bias:+.3f}, special tokens {e.special:+.3f}, words {section.words_sum:+.3f}"
+        console.print(Text(f"{e.label}{name}: probability {section.probability:.3f}", style="bold"))
+        console.print(Text(f"logit {e.logit:+.3f} = {parts}"))
+        table = Table("word", "adds", "attention", "", box=None, pad_edge=False)
+        for bar in section.bars:
+            colour = "blue" if bar.value > 0 else "dark_orange"
+            length = max(1, round(bar.share * _BAR_WIDTH))
+            table.add_row(Text(bar.word), f"{bar.value:+.3f}", f"{bar.attention:.1%}", Text("█" * length, style=colour))
+        console.print(table)
+        console.print()
+
+
+def write_page(path: Path, sections: Sequence[Section], *, title: str, model: str) -> None:
+    """Write the evidence page.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    template = (files("xmtc.score") / "assets" / "evidence.html").read_text(encoding="utf-8")
+    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
+    try:
+        path.write_text(page.render(sections=sections, title=title, model=model), encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror}; choose another --output") from error

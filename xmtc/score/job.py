@@ -1,0 +1,253 @@
+"""A scoring job's directory: what was asked for, which blocks are done, and the parts they became.
+
+    job.json                        what the job is; another job is refused
+    part-00000-00000.parquet        predictions of file 0, block 0
+    .done/00000-00000.json          its row count, checksum and bad rows: the block is done when this is there
+    rejected.parquet manifest.json  written last, when `.done` goes
+
+Parts and records appear by rename, the part first. A process that dies in between leaves a part without a record, which
+the next attempt writes again.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xmtc.config.snapshot import write_atomically
+from xmtc.data.readers import Rejected
+from xmtc.errors import CheckpointError, DataError
+from xmtc.score.inputs import InputFile, TextColumns
+
+FORMAT = "xmtc-scores-1"
+REJECTED = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
+Threshold = float | Literal["tuned"] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What decides the bytes of the output, besides model and input.
+
+    Attributes:
+        top_k: most labels a document.
+        threshold: leave out labels less probable than this; `tuned`: than the model's own thresholds, by label where
+            it has them; None: keep the `top_k`.
+        min_score: leave out labels less probable than this, whatever the thresholds say.
+        labels: the only labels to score, or None.
+        evidence: add the words that speak most for each label.
+        bfloat16: compute under bfloat16 autocast.
+        block_rows: rows of a block.
+        tokens_per_batch: content tokens of a batch, padding included.
+        columns: where id and text are.
+    """
+
+    top_k: int = 10
+    threshold: Threshold = None
+    min_score: float = 0.0
+    labels: tuple[str, ...] | None = None
+    evidence: bool = False
+    bfloat16: bool = True
+    block_rows: int = 2048
+    tokens_per_batch: int = 4096
+    columns: TextColumns = field(default_factory=TextColumns)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a worker must know.
+
+    Attributes:
+        model: directory of the exported model.
+        model_digest: of its files.
+        output: where parts go.
+        files: what to score.
+        settings: how.
+    """
+
+    model: Path
+    model_digest: str
+    output: Path
+    files: tuple[InputFile, ...]
+    settings: Settings
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a job to go on; engine, workers and where things lie are not part of it."""
+        files = [{"name": file.name, "digest": file.digest} for file in self.files]
+        settings = asdict(self.settings)
+        return json.loads(
+            json.dumps({"format": FORMAT, "model": self.model_digest, "input": files, "settings": settings})
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished block.
+
+    Attributes:
+        block: its name.
+        rows: documents in its part.
+        sha256: of its part.
+        rejected: (where, reason) of its bad rows.
+    """
+
+    block: str
+    rows: int
+    sha256: str
+    rejected: tuple[tuple[str, str], ...]
+
+    @property
+    def part(self) -> str:
+        """File name of the block's predictions."""
+        return f"part-{self.block}.parquet"
+
+
+def model_digest(directory: Path) -> str:
+    """Changes when the model's answers may: `config.json` holds the checksums of the weights.
+
+    Raises:
+        CheckpointError: no model is there.
+    """
+    digest = hashlib.sha256()
+    for name in ("config.json", "thresholds.json"):
+        try:
+            digest.update((directory / name).read_bytes())
+        except OSError as error:
+            raise CheckpointError(f"{directory / name}: missing; give the `model` folder of a run") from error
+    return digest.hexdigest()
+
+
+def open_job(job: Job, *, overwrite: bool) -> list[Record]:
+    """Make the output directory, or find in it what an earlier attempt at the same job has finished.
+
+    Args:
+        job: what is to be done.
+        overwrite: throw away what another job has left there.
+
+    Returns:
+        The blocks that are done.
+
+    Raises:
+        DataError: the directory holds another job's output or other files.
+    """
+    path = job.output / "job.json"
+    if path.is_file():
+        problem = _difference(json.loads(path.read_text()), job.identity())
+        if problem and not overwrite:
+            raise DataError(
+                f"{job.output}: holds the output of another job ({problem} changed): give another --output, or "
+                "--overwrite to replace it"
+            )
+        if problem:
+            _clear(job.output)
+    elif job.output.is_dir() and any(job.output.iterdir()):
+        raise DataError(f"{job.output}: has files in it, but no scoring job: give a new or an empty directory")
+    if not path.is_file():
+        (job.output / ".done").mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(job.identity(), indent=2) + "\n")
+    return _finished(job.output)
+
+
+def publish(output: Path, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:
+    """Write a block's part and its record, both whole or not at all.
+
+    Raises:
+        DataError: they cannot be written, as on a full disk.
+    """
+    target = output / f"part-{block}.parquet"
+    # A name of its own for every attempt: after a lost connection two workers may be at the same block.
+    temporary = output / f".{target.name}.{uuid4().hex}.tmp"
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        sha256 = _sha256(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise DataError(f"{target}: cannot be written: {error.strerror}; free space, then run it again") from error
+    record = Record(block, table.num_rows, sha256, tuple((row.where, row.reason) for row in rejected))
+    write_atomically(output / ".done" / f"{block}.json", json.dumps(asdict(record)))
+    return record
+
+
+def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
+    """Write rejected.parquet and manifest.json, and tidy up.
+
+    Returns:
+        The manifest.
+    """
+    records = sorted(records, key=lambda record: record.block)
+    rejected = [(record.block, *row) for record in records for row in record.rejected]
+    columns = {name: [row[i] for row in rejected] for i, name in enumerate(REJECTED.names)}
+    temporary = job.output / ".rejected.parquet.tmp"
+    pq.write_table(pa.table(columns, schema=REJECTED), temporary)
+    temporary.replace(job.output / "rejected.parquet")
+    parts = [{"path": r.part, "rows": r.rows, "sha256": r.sha256, "rejected": len(r.rejected)} for r in records]
+    totals = {"documents": sum(record.rows for record in records), "rejected": len(rejected)}
+    manifest = job.identity() | totals | {"parts": parts}
+    write_atomically(job.output / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+    shutil.rmtree(job.output / ".done", ignore_errors=True)
+    for leftover in job.output.glob(".part-*.tmp"):
+        leftover.unlink(missing_ok=True)
+    return manifest
+
+
+def _finished(output: Path) -> list[Record]:
+    """Blocks whose part is as its record says; others are forgotten, to be done again."""
+    if (output / "manifest.json").is_file():
+        for record in _listed(output):
+            write_atomically(output / ".done" / f"{record.block}.json", json.dumps(asdict(record)))
+    records = []
+    for path in sorted((output / ".done").glob("*.json")):
+        content = json.loads(path.read_text())
+        record = Record(**{**content, "rejected": tuple((where, reason) for where, reason in content["rejected"])})
+        part = output / record.part
+        if part.is_file() and _sha256(part) == record.sha256:
+            records.append(record)
+        else:
+            path.unlink()
+    return records
+
+
+def _listed(output: Path) -> list[Record]:
+    """The records of a finished job, from its manifest."""
+    (output / ".done").mkdir(exist_ok=True)
+    rejected = pq.read_table(output / "rejected.parquet").to_pylist()
+    records = []
+    for part in json.loads((output / "manifest.json").read_text())["parts"]:
+        block = part["path"].removeprefix("part-").removesuffix(".parquet")
+        rows = tuple((row["where"], row["reason"]) for row in rejected if row["block"] == block)
+        records.append(Record(block, part["rows"], part["sha256"], rows))
+    return records
+
+
+def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """What of a job's identity differs, in words, or None."""
+    for part, name in (("format", "format"), ("model", "model"), ("input", "input")):
+        if before.get(part) != now[part]:
+            return name
+    earlier = before.get("settings", {})
+    changed = [key for key, value in now["settings"].items() if earlier.get(key) != value]
+    return ", ".join(changed) or None
+
+
+def _clear(output: Path) -> None:
+    """Remove a job's files, `job.json` last: a kill in between leaves a directory that --overwrite still clears."""
+    for pattern in ("manifest.json", "rejected.parquet", "part-*.parquet", ".part-*.tmp", ".rejected.parquet.tmp"):
+        for path in output.glob(pattern):
+            path.unlink()
+    shutil.rmtree(output / ".done", ignore_errors=True)
+    (output / "job.json").unlink()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,103 @@
+"""The local engine of `xmtc score`: one process, and a thread that reads and tokenises ahead of the model."""
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from xmtc.data.loader import prefetch
+from xmtc.data.progress import Progress
+from xmtc.errors import DataError
+from xmtc.models.export import load_model
+from xmtc.score.batch import BlockScorer, TokenBlock
+from xmtc.score.inputs import read_blocks
+from xmtc.score.job import Job, Record, finish, open_job, publish
+from xmtc.score.predictor import choose_device
+
+BLOCKS_AHEAD = 2
+
+
+def score_local(
+    job: Job,
+    progress: Progress,
+    *,
+    device: str = "auto",
+    workers: int | None = None,
+    max_rejected: int | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Do what of the job is not done yet.
+
+    Args:
+        job: what to score.
+        progress: told of documents.
+        device: see `choose_device`.
+        workers: threads that compute; None: one a core.
+        max_rejected: stop when there are more bad rows than this.
+        overwrite: throw away another job's output.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        DataError: too many bad rows; the input cannot be read; the output is another job's.
+    """
+    records = open_job(job, overwrite=overwrite)
+    check_rejected(records, max_rejected)
+    done = frozenset(record.block for record in records)
+    scorer = BlockScorer(load_model(job.model), job.settings, choose_device(device), workers or available_cores())
+    with progress.task("score", rows_left(job, records)) as task:
+        for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):
+            records.append(publish(job.output, block.name, scorer.score(block), block.rejected))
+            check_rejected(records, max_rejected)
+            task.advance(len(block.doc_ids) + len(block.rejected))
+    check_documents(records)
+    return finish(job, records)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def rows_left(job: Job, records: list[Record]) -> int | None:
+    """Rows that are still to be scored, or None where nobody knows."""
+    known = [file.rows for file in job.files]
+    if any(rows is None for rows in known):
+        return None
+    return max(0, sum(rows or 0 for rows in known) - sum(record.rows + len(record.rejected) for record in records))
+
+
+def check_rejected(records: list[Record], most: int | None) -> None:
+    """Raises DataError where there are more bad rows than allowed; names the first."""
+    rejected = [row for record in records for row in record.rejected]
+    if most is not None and len(rejected) > most:
+        where, reason = rejected[0]
+        raise DataError(
+            f"{len(rejected)} bad rows, more than --max-rejected {most}; the first is {where}: {reason}. Finished "
+            "blocks are kept: mend the input (another job), or allow more and run this one again"
+        )
+
+
+def check_documents(records: list[Record]) -> None:
+    """Raises DataError where not a single row was a document."""
+    if not any(record.rows for record in records):
+        first = next((row for record in records for row in record.rejected), None)
+        reason = f"every row is bad; the first is {first[0]}: {first[1]}" if first else "the input has no rows"
+        raise DataError(f"nothing to score: {reason}")
+
+
+def pending_files(job: Job, done: frozenset[str]) -> Iterator[int]:
+    """Indices of the files that may have unfinished blocks."""
+    for index, file in enumerate(job.files):
+        blocks = sum(name.startswith(f"{index:05d}-") for name in done)
+        exact = file.kind == "parquet" and file.rows is not None
+        if not exact or blocks < -(-(file.rows or 0) // job.settings.block_rows):
+            yield index
+
+
+def _tokenised(job: Job, scorer: BlockScorer, done: frozenset[str]) -> Iterator[partial[TokenBlock]]:
+    for index in pending_files(job, done):
+        file = job.files[index]
+        for raw in read_blocks(index, file, job.settings.columns, job.settings.block_rows, done):
+            yield partial(scorer.tokenise, raw)

@@ -1,0 +1,198 @@
+"""`xmtc.Model`: an exported model that labels texts in this process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.data.collate import Collator
+from xmtc.data.corpus import Split
+from xmtc.data.sampler import MicroBatch
+from xmtc.data.tokenizer import special_tokens
+from xmtc.errors import ConfigError, DataError
+from xmtc.models.export import LoadedModel, load_model
+from xmtc.models.heads import LabelAttentionHead
+from xmtc.score.evidence import Evidence, Explanation, merge_words
+from xmtc.score.scorer import Scoring, score_split
+
+EVIDENCE_WORDS = 5
+
+
+class Prediction(NamedTuple):
+    """A label predicted for a text.
+
+    Attributes:
+        label: as in the training data.
+        score: probability.
+        name: readable name of the label; the label itself where there is none.
+        evidence: words that add most to the label's logit, most first; empty unless asked for.
+    """
+
+    label: str
+    score: float
+    name: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Texts:
+    """Tokenised texts that stand in for a corpus split.
+
+    Attributes:
+        lengths: content tokens of each text, int32 (N,).
+        offsets: for each text, the character spans of its tokens.
+    """
+
+    def __init__(self, texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int) -> None:
+        encodings = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        self._ids = [np.array(one.ids[:max_length], np.int32) for one in encodings]
+        self.offsets = [one.offsets[:max_length] for one in encodings]
+        self.lengths = np.array([len(ids) for ids in self._ids], np.int32)
+        if not self.lengths.all():
+            raise DataError(f"text {int(self.lengths.argmin())} has no token: leave it out")
+
+    def tokens(self, document: int) -> NDArray[np.int32]:
+        """Content tokens of a text."""
+        return self._ids[document]
+
+    def label_ids(self, document: int) -> NDArray[np.int32]:
+        """None are known."""
+        del document
+        return np.empty(0, np.int32)
+
+
+class Model:
+    """An exported model, ready to label texts.
+
+    Example:
+        >>> model = xmtc.Model.from_pretrained("runs/quickstart/model")
+        >>> model.predict(["The text."], top_k=3)
+    """
+
+    def __init__(self, parts: LoadedModel, device: torch.device) -> None:
+        self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
+        self.threshold, self.thresholds_L = parts.threshold, parts.thresholds_L
+        self.classifier = parts.classifier.to(device)
+        self.device = device
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path, *, device: str = "auto") -> "Model":
+        """Load a model that `xmtc train` exported.
+
+        Args:
+            directory: the `model` folder of a run.
+            device: `auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1` …
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+            ConfigError: there is no such device.
+        """
+        return cls(load_model(Path(directory)), choose_device(device))
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        top_k: int = 10,
+        *,
+        evidence: bool = False,
+        threshold: float | None = None,
+        tokens_per_batch: int = 16384,
+    ) -> list[list[Prediction]]:
+        """The best labels of each text, best first.
+
+        Args:
+            texts: documents; each is read up to the length the model was trained on.
+            top_k: most labels a text.
+            evidence: also the words that speak most for each label (label-attention heads only).
+            threshold: leave out labels less probable than this; None keeps the `top_k` whatever their probability.
+                The thresholds tuned on dev are `model.threshold` and `model.thresholds_L`.
+            tokens_per_batch: lower it when memory runs out.
+
+        Raises:
+            DataError: a text is empty or no string.
+            ConfigError: evidence from a head that cannot give it.
+        """
+        documents = self._documents(texts)
+        scoring = Scoring(top_k, tokens_per_batch, self.info.task, bfloat16=self.device.type == "cuda")
+        collate = self._collator(documents)
+        ids_NK, scores_NK = score_split(self.classifier, documents, collate, len(self.labels), scoring)
+        kept_NK = scores_NK >= (0.0 if threshold is None else threshold)
+        predictions = []
+        for row, text in enumerate(texts):
+            ids, scores = ids_NK[row][kept_NK[row]], scores_NK[row][kept_NK[row]]
+            words = (
+                [e.top(EVIDENCE_WORDS) for e in self._explain(text, row, documents, ids)]
+                if evidence
+                else [()] * len(ids)
+            )
+            predictions.append([self._prediction(*item) for item in zip(ids, scores, words, strict=True)])
+        return predictions
+
+    def explain(self, text: str, labels: Sequence[str]) -> list[Explanation]:
+        """Take the logits of these labels apart into what each word of the text adds.
+
+        Raises:
+            DataError: the text is empty, or the model knows no such label.
+            ConfigError: the head cannot say.
+        """
+        return self._explain(text, 0, self._documents([text]), self.labels.indices(labels))
+
+    def _documents(self, texts: Sequence[str]) -> Texts:
+        if isinstance(texts, str):
+            raise DataError("predict takes a list of texts, not one text: put it in brackets")
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise DataError(f"text {row} is a {type(text).__name__}, not a string")
+        return Texts(texts, self.tokenizer, self.info.max_length)
+
+    def _collator(self, documents: Texts) -> Collator:
+        window, overlap = self.classifier.encoder.window, self.info.model.overlap
+        split = cast(Split, documents)  # of which a collator reads tokens and label ids only
+        return Collator(split, self.tokenizer, window=window, overlap=overlap)
+
+    def _prediction(self, label_id: int, score: float, evidence: tuple[Evidence, ...]) -> Prediction:
+        label = self.labels.labels[label_id]
+        return Prediction(label, float(score), self.labels.names[label_id] or label, evidence)
+
+    def _explain(self, text: str, row: int, documents: Texts, label_ids: NDArray[np.int32]) -> list[Explanation]:
+        head = self.classifier.head
+        if not isinstance(head, LabelAttentionHead):
+            raise ConfigError("evidence needs a model with the label_attention head; this one has another")
+        batch = self._collator(documents)(MicroBatch(np.array([row]), np.ones(1, np.float32))).to(self.device)
+        labels_1S = torch.from_numpy(label_ids).long().to(self.device)[None]
+        with torch.inference_mode():
+            hidden_BTD = self.classifier.encode(batch)
+            shares_ST = head.contributions(hidden_BTD, batch.mask_BT, labels_1S)[0].cpu().numpy()
+            attention_SHT = head.attention(hidden_BTD, batch.mask_BT, labels_1S[0])[0]
+            attention_ST = attention_SHT.mean(1).cpu().numpy()
+            bias_S = head.bias[labels_1S[0]].float().cpu().numpy()
+        first = len(special_tokens(self.tokenizer)[0])
+        inner = slice(first, first + int(documents.lengths[row]))
+        explanations = []
+        offsets = documents.offsets[row]
+        for label_id, shares_T, attention_T, bias in zip(label_ids, shares_ST, attention_ST, bias_S, strict=True):
+            words, outside = merge_words(text, offsets, shares_T[inner])
+            attention = tuple(word.contribution for word in merge_words(text, offsets, attention_T[inner])[0])
+            special = outside + float(shares_T.sum() - shares_T[inner].sum())
+            logit, label = float(shares_T.sum() + bias), self.labels.labels[label_id]
+            explanations.append(Explanation(label, logit, float(bias), special, words, attention))
+        return explanations
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; for `auto` a GPU where there is one.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {name!r} is not there ({str(error).splitlines()[0]}): use cpu or auto") from error
+    return device

@@ -1,0 +1,137 @@
+"""Score many documents with a classifier: each document's best labels and their probabilities.
+
+Suffixes: N documents of the split, B of a batch, K kept labels, L labels.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from xmtc.data.collate import Batch
+from xmtc.data.loader import prefetch
+from xmtc.data.sampler import MicroBatch, evaluation_batches
+from xmtc.errors import XmtcError
+
+Task = Literal["multi_label", "single_label"]
+
+# Float32 logits of one batch: with millions of labels the logits, not the tokens, are what fills the memory.
+_LOGIT_BYTES = 1 << 28
+
+
+class Documents(Protocol):
+    """What scoring needs of a split: `lengths`, int32 (N,), content tokens of each document."""
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Content tokens (N,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How to score.
+
+    Attributes:
+        top_k: labels kept a document (K); at most L are.
+        tokens_per_batch: content tokens of a batch, padding included.
+        task: sigmoid (multi_label) or softmax (single_label).
+        bfloat16: run under bfloat16 autocast; probabilities are float32 all the same.
+    """
+
+    top_k: int = 100
+    tokens_per_batch: int = 16384
+    task: Task = "multi_label"
+    bfloat16: bool = False
+
+
+def score_split(
+    model: nn.Module,
+    split: Documents,
+    collate: Callable[[MicroBatch], Batch],
+    labels: int,
+    scoring: Scoring,
+    *,
+    batches: Sequence[NDArray[np.int64]] | None = None,
+    progress: Callable[[int], None] | None = None,
+    on_logits: Callable[[NDArray[np.int64], Tensor], None] | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Each document's K best labels and their probabilities, best first.
+
+    Args:
+        model: the classifier, or a strategy's wrapper of it; runs in evaluation mode, and gets its mode back.
+        split: the documents.
+        collate: turns rows of the split into a batch.
+        labels: L.
+        scoring: how.
+        batches: rows to score, batch by batch; all, longest first, when absent. Ranks pass `batches[rank::world]`.
+        progress: called with the number of documents of each batch.
+        on_logits: called with the rows and their logits (B, L), float32, for statistics over all labels.
+
+    Returns:
+        Label ids int32 (N, K) and probabilities float32 (N, K); -1 and 0 for documents outside of `batches`.
+
+    Raises:
+        XmtcError: a score that is not finite.
+    """
+    top_k = min(scoring.top_k, labels)
+    ids_NK = np.full((len(split.lengths), top_k), -1, np.int32)
+    scores_NK = np.zeros((len(split.lengths), top_k), np.float32)
+    if batches is None:
+        batches = evaluation_batches(split.lengths, scoring.tokens_per_batch)
+    device = next(model.parameters()).device
+    with _evaluating(model), torch.inference_mode():
+        thunks = (partial(_collated, collate, rows_B) for rows_B in _limited(batches, labels))
+        for rows_B, batch in prefetch(thunks, depth=2):
+            logits_BL = _logits(model, batch.to(device), bfloat16=scoring.bfloat16)
+            if on_logits is not None:
+                on_logits(rows_B, logits_BL)
+            ids_BK, scores_BK = best_labels(logits_BL, top_k, scoring.task)
+            ids_NK[rows_B], scores_NK[rows_B] = ids_BK.cpu().numpy(), scores_BK.cpu().numpy()
+            if progress is not None:
+                progress(len(rows_B))
+    if not np.isfinite(scores_NK).all():
+        row = int(np.argmin(np.isfinite(scores_NK).all(axis=1)))
+        raise XmtcError(f"document {row} has scores that are not finite: the model diverged; use an earlier checkpoint")
+    return ids_NK, scores_NK
+
+
+def best_labels(logits_BL: Tensor, top_k: int, task: Task) -> tuple[Tensor, Tensor]:
+    """The K best labels int32 (B, K) and their probabilities float32 (B, K), best first."""
+    top_BK = logits_BL.topk(top_k, dim=1)
+    if task == "multi_label":
+        return top_BK.indices.int(), top_BK.values.sigmoid()
+    return top_BK.indices.int(), (top_BK.values - logits_BL.logsumexp(1, keepdim=True)).exp()
+
+
+def _collated(collate: Callable[[MicroBatch], Batch], rows_B: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
+    return rows_B, collate(MicroBatch(rows_B, np.ones(len(rows_B), np.float32)))
+
+
+def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:
+    with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=bfloat16):
+        return model(batch).float()
+
+
+def _limited(batches: Sequence[NDArray[np.int64]], labels: int) -> Iterator[NDArray[np.int64]]:
+    """The same rows in batches whose logits stay within memory."""
+    most = max(1, _LOGIT_BYTES // (4 * labels))
+    for rows in batches:
+        for start in range(0, len(rows), most):
+            yield rows[start : start + most]
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)

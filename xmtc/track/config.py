@@ -1,0 +1,37 @@
+"""The `track` section: where a run writes, how it resumes, how often it saves and logs."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.track.sinks import SinkConfig
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+@config
+class TrackConfig:
+    """Where a run writes, how it resumes, how often it saves and logs."""
+
+    directory: str = "runs"
+    """The folder that holds the run directories; this run's is `<directory>/<name>`."""
+
+    resume: Literal["auto", "never", "must"] = "auto"
+    """What to do when the run directory holds a run: `auto` goes on where it stopped, `never` refuses, `must` goes on
+    and refuses when there is nothing to go on from."""
+
+    checkpoint_every_steps: Positive | None = None
+    """Optimizer steps between checkpoints; null: only by time and at the end of each epoch."""
+
+    checkpoint_every_minutes: Annotated[float, Field(gt=0)] = 15.0
+    """Minutes between checkpoints."""
+
+    keep_last: Positive = 2
+    """How many checkpoints of a stage to keep."""
+
+    log_every_steps: Positive = 10
+    """Optimizer steps between lines in `metrics.jsonl` and on the console."""
+
+    sinks: tuple[SinkConfig, ...] = ()
+    """Further places for the metrics: TensorBoard, Weights & Biases, MLflow."""

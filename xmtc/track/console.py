@@ -1,0 +1,54 @@
+"""The console that progress and step lines share, and the step line itself. Results go to stdout, these to stderr."""
+
+import functools
+import math
+from collections.abc import Mapping
+
+from rich.console import Console
+
+# Shown in a step line, in this order; every other metric is only in metrics.jsonl.
+_STEP_METRICS = (
+    ("train/loss", "loss {:.4f}"),
+    ("train/lr", "lr {:.2e}"),
+    ("train/grad_norm", "grad norm {:.2f}"),
+    ("perf/docs_per_s", "{:,.1f} docs/s"),
+    ("perf/tokens_per_s", "{:,.0f} tokens/s"),
+    ("perf/mfu", "{:.1%} of peak"),
+    ("mem/peak_gib", "{:.1f} GiB"),
+    ("mem/cuda_peak_gib", "{:.1f} GiB GPU"),
+    ("time/data_wait_frac", "{:.0%} data wait"),
+)
+_MOST_OTHER_METRICS = 8
+
+
+@functools.cache
+def shared_console() -> Console:
+    """The one console of this process, on stderr: lines printed to it appear above a live progress bar."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_line(text: str, console: Console | None = None) -> None:
+    """Print one line as it is: no markup, no wrapping, so that a log stays one line a fact."""
+    (console or shared_console()).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as `m:ss` or `h:mm:ss`; `-:--` where unknown."""
+    if not math.isfinite(seconds):
+        return "-:--"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def step_line(stage: str, step: int, total: int | None, metrics: Mapping[str, float], eta_s: float | None) -> str:
+    """`finetune 120/500 (24 %) | loss 0.1234 | lr 1.00e-04 | … | ETA 1:23`; without a loss, the metrics themselves."""
+    head = f"{stage} {step:,}" if total is None else f"{stage} {step:,}/{total:,} ({step / max(total, 1):.0%})"
+    parts = [template.format(metrics[name]) for name, template in _STEP_METRICS if name in metrics]
+    if "train/loss" not in metrics:
+        shown = {name for name, _ in _STEP_METRICS}
+        others = [f"{name} {value:.4f}" for name, value in metrics.items() if name not in shown]
+        parts = others[:_MOST_OTHER_METRICS] + parts
+    if eta_s is not None:
+        parts.append(f"ETA {duration(eta_s)}")
+    return " | ".join([head, *parts])

@@ -1,0 +1,177 @@
+"""Progress of long work: a bar with ETA on a terminal, in a log a plain line every few seconds and one at the end."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sized
+from types import TracebackType
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as RichProgress
+
+from xmtc.track.console import duration, print_line, shared_console
+
+T = TypeVar("T")
+
+
+class Task:
+    """One piece of work. Use it as a context manager, or call `close` at the end."""
+
+    def __init__(self, owner: "Progress", description: str, total: int | None, unit: str, done: int, lines: bool):
+        self.description, self.total, self.unit = description, total, unit
+        self.done = self.first = done
+        self._owner, self._lines, self._closed = owner, lines and owner.enabled, False
+        self.started_s = self.printed_s = owner.clock()
+        self.bar = owner.bars.add_task(description, total=total, completed=done, unit=unit) if owner.bars else None
+
+    def advance(self, amount: int = 1) -> None:
+        """Count `amount` more units as done."""
+        self.reach(self.done + amount)
+
+    def reach(self, done: int, total: int | None = None) -> None:
+        """Say how many units are done by now, and the total where it was not known before."""
+        self.done, self.total = done, self.total if total is None else total
+        if self._owner.bars and self.bar is not None:
+            self._owner.bars.update(self.bar, completed=self.done, total=self.total)
+        elif self._owner.clock() - self.printed_s >= self._owner.interval_s:
+            self._print()
+
+    def _print(self, *, final: bool = False) -> None:
+        now = self._owner.clock()
+        self.printed_s = now
+        if self._lines:
+            print_line(progress_line(self, now - self.started_s, final=final), self._owner.console)
+
+    def close(self) -> None:
+        """The work is over, whole or not; in a log, prints the closing line."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._owner.bars and self.bar is not None:
+            self._owner.bars.stop_task(self.bar)
+        else:
+            self._print(final=True)
+        self._owner.closed(self)
+
+    def __enter__(self) -> "Task":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Progress:
+    """Makes tasks. Safe to create anywhere: nothing is drawn before the first task, nothing stays live after the last.
+
+    As a context manager it also gives the terminal back when an error leaves a task open.
+
+    Args:
+        enabled: False on every rank but the first: the same calls, no output.
+        console: where to draw; the shared console on stderr by default.
+        interval_s: least seconds between the lines of a task in a log.
+        clock: seconds, monotonic; for tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        enabled: bool = True,
+        console: Console | None = None,
+        interval_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.enabled, self.interval_s, self.clock = enabled, interval_s, clock
+        self.console = console or shared_console()
+        self.bars: RichProgress | None = None
+        self._open = 0
+
+    def task(
+        self,
+        description: str,
+        total: int | None = None,
+        unit: str = "documents",
+        *,
+        done: int = 0,
+        lines: bool = True,
+    ) -> Task:
+        """Start a task.
+
+        Args:
+            description: what is going on, such as `encode train`.
+            total: how many units there are; None: unknown.
+            unit: what is counted.
+            done: units finished before, as after a resume.
+            lines: False where other lines tell of the progress in a log, as the step lines of training do.
+        """
+        if self._open == 0 and self.enabled and self.console.is_terminal:
+            self.bars = _bars(self.console)
+            self.bars.start()
+        self._open += 1
+        return Task(self, description, total, unit, done, lines)
+
+    def track(
+        self, items: Iterable[T], total: int | None = None, description: str = "", unit: str = "documents"
+    ) -> Iterator[T]:
+        """The same items, counted one by one; `total` is taken from their length where they have one."""
+        if total is None and isinstance(items, Sized):
+            total = len(items)
+        with self.task(description, total, unit) as task:
+            for item in items:
+                yield item
+                task.advance()
+
+    def closed(self, task: Task) -> None:
+        """A task of this progress has ended; the last one takes the live display with it."""
+        self._open -= 1
+        if self._open == 0:
+            self.close()
+
+    def close(self) -> None:
+        """Give the terminal back, whatever is still open, as after an error in the middle of a task."""
+        if self.bars:
+            self.bars.stop()
+            self.bars = None
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def progress_line(task: Task, elapsed_s: float, *, final: bool) -> str:
+    """`prepare train: 1,200/45,000 documents (3 %), 350/s, ETA 2:05`, or with `final` the time taken."""
+    rate = (task.done - task.first) / elapsed_s if elapsed_s > 0 else 0.0
+    count = f"{task.done:,} {task.unit}"
+    if task.total is not None:
+        count = f"{task.done:,}/{task.total:,} {task.unit} ({task.done / max(task.total, 1):.0%})"
+    speed = f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.2g}/s" if rate > 0 else ""
+    if final:
+        return f"{task.description}: {count} in {duration(elapsed_s)}{speed}"
+    eta = f", ETA {duration((task.total - task.done) / rate)}" if task.total is not None and rate > 0 else ""
+    return f"{task.description}: {count}{speed}{eta}"
+
+
+def _bars(console: Console) -> RichProgress:
+    return RichProgress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}", markup=False),
+        TaskProgressColumn(show_speed=True),
+        TimeElapsedColumn(),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+        console=console,
+    )

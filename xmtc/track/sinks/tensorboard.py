@@ -1,0 +1,49 @@
+"""TensorBoard event files under `<run>/tensorboard/<stage>`."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from xmtc.config.base import config
+from xmtc.track.sinks.base import RunInfo, portable_name, require
+
+
+@config
+class TensorBoardConfig:
+    """Event files for TensorBoard, one folder a stage, below `<run>/tensorboard`."""
+
+    kind: Literal["tensorboard"] = "tensorboard"
+    """Selects TensorBoard."""
+
+    flush_seconds: int = 30
+    """Seconds between writes of the event file to disk."""
+
+    def open(self, run: RunInfo) -> "TensorBoardSink":
+        """The sink of a run."""
+        return TensorBoardSink(self, run)
+
+
+class TensorBoardSink:
+    """One writer a stage; a resumed stage hides the events beyond the resumed step."""
+
+    def __init__(self, settings: TensorBoardConfig, run: RunInfo):
+        self._settings, self._directory = settings, run.directory / "tensorboard"
+        self._module = require("tensorboardX", settings.kind)
+        self._writers: dict[str, Any] = {}
+
+    def start_stage(self, stage: str, resumed_step: int) -> None:
+        """Opens the stage's event file."""
+        self._writers[stage] = self._module.SummaryWriter(
+            logdir=str(self._directory / stage),
+            purge_step=resumed_step + 1 if resumed_step else None,
+            flush_secs=self._settings.flush_seconds,
+        )
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Writes scalars."""
+        for name, value in metrics.items():
+            self._writers[stage].add_scalar(portable_name(name), value, global_step=step)
+
+    def close(self) -> None:
+        """Closes the event files."""
+        for writer in self._writers.values():
+            writer.close()

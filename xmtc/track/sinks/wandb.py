@@ -1,0 +1,57 @@
+"""Weights & Biases, online or into a local folder."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from xmtc.config.base import config
+from xmtc.track.sinks.base import RunInfo, require
+
+
+@config
+class WandbConfig:
+    """A Weights & Biases run; needs `pip install 'xmtc[track]'` and, online, a login made beforehand."""
+
+    kind: Literal["wandb"] = "wandb"
+    """Selects Weights & Biases."""
+
+    project: str = "xmtc"
+    """The project that the run belongs to."""
+
+    entity: str | None = None
+    """The user or team; null: the login's default."""
+
+    mode: Literal["online", "offline"] = "online"
+    """Offline writes below `<run>/wandb`, for `wandb sync` later."""
+
+    def open(self, run: RunInfo) -> "WandbSink":
+        """The sink of a run."""
+        return WandbSink(self, run)
+
+
+class WandbSink:
+    """Metrics are named `<stage>/<metric>`, each stage with its own step axis."""
+
+    def __init__(self, settings: WandbConfig, run: RunInfo):
+        self._run: Any = require("wandb", settings.kind).init(
+            project=settings.project,
+            entity=settings.entity,
+            mode=settings.mode,
+            dir=str(run.directory),
+            name=run.name,
+            id=run.name,
+            resume="allow",
+            config=dict(run.settings),
+        )
+
+    def start_stage(self, stage: str, resumed_step: int) -> None:
+        """Gives the stage its own step axis."""
+        self._run.define_metric(f"{stage}/step")
+        self._run.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Sends one step."""
+        self._run.log({f"{stage}/step": step, **{f"{stage}/{name}": value for name, value in metrics.items()}})
+
+    def close(self) -> None:
+        """Ends the run."""
+        self._run.finish()

@@ -1,0 +1,183 @@
+"""The metrics of a run: metrics.jsonl, step line and bar on the console, and the sinks. Only rank 0 writes."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+
+from xmtc.errors import DataError
+from xmtc.track.config import TrackConfig
+from xmtc.track.console import print_line, step_line
+from xmtc.track.progress import Progress, Task
+from xmtc.track.sinks.base import RunInfo
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class MetricsLog:
+    """`metrics.jsonl`: one JSON object a line, flushed line by line, so a kill loses at most the line in writing."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.last_time_s = max((float(record["time_s"]) for record in read_metrics(path)), default=0.0)
+        self._rewrite(lambda record: True)
+        self._file = path.open("a", encoding="utf-8")
+
+    def drop(self, stage: str, beyond_step: int) -> int:
+        """Take out the records of `stage` with a greater step (with `beyond_step` 0, all of them); returns how many."""
+        self._file.close()
+        dropped = self._rewrite(
+            lambda record: record["stage"] != stage or (beyond_step > 0 and record["step"] <= beyond_step)
+        )
+        self._file = self.path.open("a", encoding="utf-8")
+        return dropped
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record."""
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _rewrite(self, keep: Callable[[dict[str, Any]], bool]) -> int:
+        """Keep the records that `keep` accepts, and no torn last line; the file is replaced whole, or left alone."""
+        if not self.path.exists():
+            return 0
+        old = self.path.read_text(encoding="utf-8")
+        records = read_metrics(self.path)
+        kept = [record for record in records if keep(record)]
+        text = "".join(json.dumps(record) + "\n" for record in kept)
+        if len(kept) != len(records) or not (old.endswith("\n") or not old):
+            partial = self.path.with_name(self.path.name + ".tmp")
+            partial.write_text(text, encoding="utf-8")
+            os.replace(partial, self.path)
+        return len(records) - len(kept)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The records of a metrics.jsonl, in order; a last line torn by a kill is left out, an absent file is empty.
+
+    Raises:
+        DataError: a line other than the last is not a record; names the line.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    records = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path}:{number}: not a JSON record ({error.msg}); take the line out") from error
+        if not isinstance(record, dict) or not {"stage", "step", "time_s"} <= record.keys():
+            raise DataError(f"{path}:{number}: a record needs stage, step and time_s; take the line out")
+        records.append(record)
+    return records
+
+
+class Tracker:
+    """Takes the metrics of a run. Make one in every process; on ranks other than 0 it does nothing.
+
+    Args:
+        run_dir: the run directory; made when it does not exist.
+        config: the `track` section.
+        rank: this process's rank.
+        settings: the resolved configuration as plain data, for the sinks.
+        console: for the step line and, on a terminal, a bar; the shared console on stderr by default.
+        clock: seconds, monotonic; for tests.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        config: TrackConfig,
+        rank: int = 0,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.config, self._active = config, rank == 0
+        self._console, self._clock = console, clock
+        self._progress = Progress(console=console)
+        self._bar: Task | None = None
+        self._stages: dict[str, tuple[int | None, int, float]] = {}
+        if not self._active:
+            return
+        run_dir.mkdir(parents=True, exist_ok=True)
+        run = RunInfo(run_dir, settings or {})
+        self._sinks = [sink.open(run) for sink in config.sinks]
+        self._log = MetricsLog(run_dir / METRICS_FILE)
+        self._zero_s = clock() - self._log.last_time_s
+
+    def start_stage(self, stage: str, total_steps: int | None = None, resumed_step: int = 0) -> None:
+        """A stage begins (`resumed_step` 0) or goes on after `resumed_step`: what was logged beyond that is dropped."""
+        if not self._active:
+            return
+        self._stages[stage] = (total_steps, resumed_step, self._clock())
+        self._close_bar()
+        # On a terminal; in a log the step lines tell of the progress.
+        self._bar = self._progress.task(stage, total_steps, "steps", done=resumed_step, lines=False)
+        self._log.drop(stage, resumed_step)
+        for sink in self._sinks:
+            sink.start_stage(stage, resumed_step)
+
+    def due(self, step: int) -> bool:
+        """Whether `step` (from 1) is one to log: every `log_every_steps`-th, and the first."""
+        return step == 1 or step % self.config.log_every_steps == 0
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float], *, line: bool = True) -> None:
+        """Record the metrics of a step, named `group/name`; `line=False` leaves the console out.
+
+        A value that is not finite is written as null, which JSON can hold, and does not go to the sinks.
+        """
+        if not self._active:
+            return
+        if stage not in self._stages:
+            self.start_stage(stage)
+        finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
+        record = {"stage": stage, "step": step, "time_s": round(self._clock() - self._zero_s, 3)}
+        self._log.append({**record, **{name: finite.get(name) for name in metrics}})
+        for sink in self._sinks:
+            sink.log(stage, step, finite)
+        if self._bar is not None:
+            self._bar.reach(step)
+        if line:
+            total, _, _ = self._stages[stage]
+            print_line(step_line(stage, step, total, metrics, self._eta_s(stage, step)), self._console)
+
+    def _eta_s(self, stage: str, step: int) -> float | None:
+        total, first, started = self._stages[stage]
+        if total is None or step <= first:
+            return None
+        return (self._clock() - started) / (step - first) * (total - step)
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def close(self) -> None:
+        """Close the log and every sink, whatever one of them raises."""
+        if not self._active:
+            return
+        with ExitStack() as stack:
+            stack.callback(self._close_bar)
+            stack.callback(self._log.close)
+            for sink in self._sinks:
+                stack.callback(sink.close)
+
+    def __enter__(self) -> "Tracker":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        self.close()

@@ -1,0 +1,123 @@
+"""Stage 2: fine-tune classifier, attention and, phase by phase, the backbone.
+
+Suffixes: B documents, T tokens, L labels, S labels of a batch, H heads.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from xmtc.config.base import config
+from xmtc.data.collate import Batch
+from xmtc.losses import LossConfig
+from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
+from xmtc.losses.base import LossOutput, Targets
+from xmtc.losses.cross_entropy import CrossEntropyConfig
+from xmtc.losses.supervised_contrastive import SupervisedContrastiveConfig
+from xmtc.models.classifier import Classifier
+from xmtc.train.label_sampling import draw_labels
+from xmtc.train.loop import Objective
+from xmtc.train.optim import OptimizerConfig
+from xmtc.train.unfreeze import PhaseConfig
+
+
+@config
+class FinetuneConfig:
+    """Stage 2 (METHOD: end-to-end fine-tuning with gradual unfreezing)."""
+
+    phases: tuple[PhaseConfig, ...] = (PhaseConfig(epochs=3), PhaseConfig(epochs=5, encoder_layers=-1))
+    """What trains, in order: head first, then the encoder from the top down."""
+    batch_size: Annotated[int, Field(ge=1)] = 32
+    """Documents of one optimizer step, over all workers."""
+    tokens_per_micro_batch: Annotated[int, Field(ge=1)] = 8192
+    """Most padded tokens that go through the model at once on one worker; more documents are accumulated."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Optimizer and schedule."""
+    loss: LossConfig = AsymmetricFocalConfig()
+    """Classification loss."""
+    sampled_labels: Annotated[int, Field(ge=1)] | None = None
+    """Labels whose logits are computed in a micro-batch: its positives, filled up with uniformly drawn labels that
+    stand for all others, so that the loss estimates the full one without bias. All labels when absent."""
+    contrastive: SupervisedContrastiveConfig | None = None
+    """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
+    metric: str = "ndcg@5"
+    """Dev metric, of those in `metrics.json`, that picks the best epoch; higher is better."""
+    patience: Annotated[int, Field(ge=0)] = 3
+    """Stop after this many epochs without a better dev metric. 0: never."""
+    dev_documents: Annotated[int, Field(ge=1)] | None = None
+    """Dev documents scored after each epoch; all when absent."""
+    cache_hidden: bool = True
+    """In phases that leave the encoder frozen, read hidden states from disk instead of encoding every epoch."""
+
+    def __post_init__(self) -> None:
+        """Check that no phase freezes what an earlier one trained."""
+        depths = [float("inf") if p.encoder_layers < 0 else p.encoder_layers for p in self.phases]
+        if depths != sorted(depths):
+            raise ValueError("encoder_layers must not shrink from one phase to the next")
+        if not depths:
+            raise ValueError("at least one phase is needed")
+        if self.sampled_labels is not None and isinstance(self.loss, CrossEntropyConfig):
+            raise ValueError("sampled_labels: a softmax needs every label; use another loss, or leave it out")
+
+
+class FinetuneObjective(Objective):
+    """Classifies documents.
+
+    Args:
+        classifier: backbone and head.
+        settings: see `FinetuneConfig`.
+        evaluate: measures the classifier on dev; all ranks call it together.
+    """
+
+    def __init__(
+        self, classifier: Classifier, settings: FinetuneConfig, evaluate: Callable[[], dict[str, float]]
+    ) -> None:
+        super().__init__(classifier, evaluate)
+        self.loss = settings.loss.build()
+        self.sampled_labels = settings.sampled_labels
+        self.contrastive = settings.contrastive.build() if settings.contrastive else None
+
+    def forward(self, batch: Batch, seed: int) -> LossOutput:
+        """Loss of a micro-batch over all labels."""
+        hidden_BTD = self.classifier.encode(batch)
+        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B)
+        output = self._classification(hidden_BTD, batch, targets, seed)
+        if self.contrastive is None:
+            return output
+        beside = self.contrastive(self.classifier.head.document_vectors(hidden_BTD, batch.mask_BT), targets)
+        return LossOutput(output.sum + beside.sum, output.count)
+
+    def _classification(self, hidden_BTD: Tensor, batch: Batch, targets: Targets, seed: int) -> LossOutput:
+        head, generator = self.classifier.head, torch.Generator(device=hidden_BTD.device).manual_seed(seed)
+        if self.sampled_labels is None or self.sampled_labels >= self.classifier.labels:
+            return self.loss(head(hidden_BTD, batch.mask_BT), targets, generator=generator)
+        drawn = draw_labels(batch.labels_P, self.classifier.labels, self.sampled_labels, generator)
+        logits_BS = head(hidden_BTD, batch.mask_BT, drawn.labels_S)
+        targets = replace(targets, columns_P=drawn.columns_P)
+        return self.loss(logits_BS, targets, importance_BC=drawn.importance_S.expand_as(logits_BS))
+
+
+class AttentionDrift:
+    """How far fine-tuning moves the attention: mean KL(start ‖ now) in nats, over a fixed batch and its labels.
+
+    Reviewers ask whether stage 2 overwrites the plant: 0 says it stayed, log T that nothing is left of it.
+    """
+
+    def __init__(self, classifier: Classifier, batch: Batch) -> None:
+        self.classifier, self.batch = classifier, batch
+        self.labels_S = batch.labels_P.unique()
+        self.start_BSHT = self._attention()
+
+    def __call__(self) -> float:
+        """The mean divergence over documents, labels and heads."""
+        start, now = self.start_BSHT.clamp(min=1e-12), self._attention().clamp(min=1e-12)
+        return float((start * (start.log() - now.log())).sum(3).mean())
+
+    @torch.no_grad()
+    def _attention(self) -> Tensor:
+        hidden_BTD = self.classifier.encode(self.batch)
+        return self.classifier.label_attention.attention(hidden_BTD, self.batch.mask_BT, self.labels_S).float()

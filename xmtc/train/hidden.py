@@ -1,0 +1,74 @@
+"""Hidden states of a frozen encoder: encoded once, read back every epoch, shared by runs over the same corpus."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from xmtc.data.collate import Collator
+from xmtc.data.corpus import Split
+from xmtc.data.hidden_cache import CacheDtype, HiddenCache, HiddenCacheWriter, cache_bytes
+from xmtc.data.progress import Progress
+from xmtc.data.sampler import MicroBatch
+from xmtc.distributed.collectives import barrier
+from xmtc.distributed.strategy import Strategy
+from xmtc.models.classifier import Classifier
+from xmtc.track.console import print_line
+
+
+def open_hidden(
+    directory: Path,
+    fingerprint: str,
+    split: Split,
+    collate: Collator,
+    batches: Sequence[MicroBatch],
+    *,
+    classifier: Classifier,
+    strategy: Strategy,
+    dtype: CacheDtype,
+    progress: Progress,
+) -> HiddenCache:
+    """The cache of a split's hidden states; filled first, by all ranks together, where it is not there. Collective.
+
+    Args:
+        directory: of the cache, on a file system that all ranks share.
+        fingerprint: of all that hidden states depend on.
+        split: which.
+        collate: makes batches of it, uncached.
+        batches: this rank's share of one pass.
+        classifier: its encoder is used as it is.
+        strategy: for rank, device and precision.
+        dtype: of the stored states.
+        progress: a bar.
+
+    Raises:
+        DataError: the disk has no room for it.
+    """
+    found = HiddenCache.open(directory, fingerprint)
+    if found is not None:
+        return found
+    lengths = split.lengths + collate.special_tokens
+    width = classifier.encoder.width
+    first = strategy.rank == 0
+    if first:
+        print_line(f"hidden states of {split.name}: {cache_bytes(lengths, width, dtype) / 2**20:,.0f} MiB on disk")
+    else:
+        barrier()
+    writer = HiddenCacheWriter(directory, fingerprint, lengths=lengths, width=width, dtype=dtype, create=first)
+    if first:
+        barrier()
+    classifier.eval()
+    with progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in batches)) as task:
+        for micro_batch in batches:
+            batch = collate(micro_batch).to(strategy.device)
+            with torch.inference_mode(), strategy.autocast():
+                hidden_BTD = classifier.encode(batch)
+            writer.write(micro_batch.documents, hidden_BTD, batch.mask_BT)
+            task.advance(len(micro_batch.documents))
+    barrier()
+    if first:
+        writer.publish()
+    barrier()
+    cache = HiddenCache.open(directory, fingerprint)
+    assert cache is not None  # rank 0 has just published it
+    return cache

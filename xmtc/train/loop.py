@@ -1,0 +1,319 @@
+"""The one training loop: both stages, every strategy.
+
+A stage is a list of phases; a phase trains one set of parameters with an optimizer of its own. The loop knows nothing
+of what is learned: an `Objective` turns a batch into a summed loss and measures itself on dev.
+"""
+
+import math
+import signal
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from types import FrameType
+
+import torch
+from torch import nn
+
+from xmtc.data.collate import Batch
+from xmtc.data.loader import prefetch
+from xmtc.data.sampler import MicroBatch, Sampler, Step
+from xmtc.distributed.collectives import all_reduce_sum
+from xmtc.distributed.strategy import ParameterGroup, Strategy
+from xmtc.errors import TrainingError
+from xmtc.losses.base import LossOutput
+from xmtc.models.classifier import Classifier
+from xmtc.track.config import TrackConfig
+from xmtc.track.console import print_line
+from xmtc.track.throughput import Throughput
+from xmtc.track.tracker import Tracker
+from xmtc.train.best import BestWeights
+from xmtc.train.checkpoint import Checkpoint, CheckpointStore
+from xmtc.train.optim import OptimizerConfig
+
+SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1", "attention_kl")  # of dev, on the console; all are in metrics.jsonl
+MOST_SKIPPED_STEPS = 10  # in a row, before training gives up on a loss that is not finite
+
+
+class Objective(nn.Module):
+    """What a stage learns: a module around the classifier, so that strategies wrap one forward.
+
+    Args:
+        classifier: what is trained.
+        evaluate: dev metrics, the same on every rank; all ranks call it together.
+    """
+
+    def __init__(self, classifier: Classifier, evaluate: Callable[[], dict[str, float]]) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.evaluate = evaluate
+
+    def forward(self, batch: Batch, seed: int) -> LossOutput:
+        """Summed loss of a micro-batch; `seed` fixes every random choice in it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of a stage: `groups` are made afresh when the phase begins."""
+
+    epochs: int
+    groups: Callable[[], list[ParameterGroup]]
+    collate: Callable[[MicroBatch], Batch]
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """How a stage runs.
+
+    Attributes:
+        name: `plant` or `finetune`.
+        optimizer: settings and schedule.
+        metric: dev metric that picks the best epoch, higher is better.
+        patience: epochs without a better one after which the stage stops; 0 never.
+        seed: of every random choice.
+        track: how often to log and save.
+    """
+
+    name: str
+    optimizer: OptimizerConfig
+    metric: str
+    patience: int
+    seed: int
+    track: TrackConfig
+
+
+@dataclass
+class Position:
+    """Where a stage stands. All of it goes into a checkpoint, and from it a resume is exact.
+
+    Attributes:
+        phase, epoch: of the stage; of the phase.
+        consumed: documents of the epoch.
+        step, phase_step: optimizer steps of the stage and of the phase.
+        epochs_done: of the stage.
+        best, best_epoch: the best dev metric, and after how many epochs; None before the first.
+        skipped: updates in a row that were not finite.
+    """
+
+    phase: int = 0
+    epoch: int = 0
+    consumed: int = 0
+    step: int = 0
+    phase_step: int = 0
+    epochs_done: int = 0
+    best: float | None = None
+    best_epoch: int = 0
+    skipped: int = 0
+
+
+class Loop:
+    """Runs one stage to its end, from the newest checkpoint where there is one.
+
+    Args:
+        objective: what is learned.
+        sampler: the training documents' order.
+        phases: in order.
+        settings: see `StageSettings`.
+        strategy: how ranks share the work.
+        store: this stage's checkpoints.
+        tracker: metrics and console.
+        best: keeps the weights of the best epoch.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        sampler: Sampler,
+        phases: Sequence[Phase],
+        settings: StageSettings,
+        *,
+        strategy: Strategy,
+        store: CheckpointStore,
+        tracker: Tracker,
+        best: BestWeights,
+    ) -> None:
+        self.objective, self.sampler, self.phases, self.settings = objective, sampler, list(phases), settings
+        self.strategy, self.store, self.tracker, self.best = strategy, store, tracker, best
+        self.total_steps = sum(phase.epochs for phase in phases) * sampler.steps_per_epoch
+        self.peak_rates: list[float] = []
+        self.last_save = time.monotonic()
+        self.interrupted = self.stopping = False
+
+    def run(self) -> Position:
+        """Train; on return the objective holds the weights of the best epoch, unpartitioned, on every rank.
+
+        Raises:
+            TrainingError: the loss is not finite `MOST_SKIPPED_STEPS` steps in a row.
+            KeyboardInterrupt: on SIGINT or SIGTERM, after a checkpoint.
+        """
+        checkpoint = self._newest()
+        position = Position(**checkpoint.state) if checkpoint else Position()
+        self.tracker.start_stage(self.settings.name, self.total_steps, position.step)
+        with self._signals():
+            for index in range(position.phase, len(self.phases)):
+                if index > position.phase:
+                    position.phase, position.epoch, position.consumed, position.phase_step = index, 0, 0, 0
+                if not self._finished(position):
+                    self._run_phase(position, checkpoint)
+                checkpoint = None
+        self.best.restore()
+        return position
+
+    def _newest(self) -> Checkpoint | None:
+        checkpoint = self.store.latest().checkpoint
+        if checkpoint is not None:
+            self._say(f"resuming after step {checkpoint.step}/{self.total_steps} from {checkpoint.path}")
+        return checkpoint
+
+    def _run_phase(self, position: Position, checkpoint: Checkpoint | None) -> None:
+        phase = self.phases[position.phase]
+        groups = phase.groups()
+        names = ", ".join(group.name for group in groups)
+        count = sum(p.numel() for group in groups for p in group.parameters)
+        self._say(f"phase {position.phase + 1}/{len(self.phases)} trains {count:,} parameters: {names}")
+        self.peak_rates = [group.learning_rate for group in groups]
+        module = self.strategy.prepare(self.objective, groups)
+        if checkpoint is not None:
+            self.strategy.load(checkpoint.path)
+        while position.epoch < phase.epochs and not self._finished(position):
+            self._run_epoch(phase, module, position)
+            self._end_epoch(position)
+        self.strategy.close()
+
+    def _run_epoch(self, phase: Phase, module: nn.Module, position: Position) -> None:
+        meter = Throughput(self.strategy.device)
+        self.objective.train()
+        for step, batches in self._batches(phase, position):
+            loss, norm, save = self._step(module, step, batches, position, meter)
+            position.step += 1
+            position.phase_step += 1
+            position.consumed = step.consumed
+            self._guard(loss, norm, position)
+            if self.tracker.due(position.step):
+                self._log(loss, norm, position, meter)
+            if save:
+                self._save(position)
+            if self.stopping:
+                raise KeyboardInterrupt(f"{self.settings.name} stopped after step {position.step}, checkpoint written")
+
+    def _batches(self, phase: Phase, position: Position) -> Iterator[tuple[Step, Iterator[Batch]]]:
+        """Each step of the rest of the epoch with its micro-batches, collated ahead in the background."""
+        steps = list(self.sampler.epoch(position.epochs_done, position.consumed))
+        collated = prefetch((lambda m=m: phase.collate(m) for s in steps for m in s.micro_batches), depth=4)
+        for step in steps:
+            yield step, (next(collated) for _ in step.micro_batches)
+
+    def _step(
+        self, module: nn.Module, step: Step, batches: Iterator[Batch], position: Position, meter: Throughput
+    ) -> tuple[float, float, bool]:
+        """One optimizer step: its mean loss and gradient norm over all ranks, and whether to save after it."""
+        factor = self._factor(position)
+        self.strategy.set_learning_rates([rate * factor for rate in self.peak_rates])
+        torch.manual_seed(self._seed(position.step))
+        sums = torch.zeros(5, dtype=torch.float64)  # loss, documents, tokens, ranks that want to save, to stop
+        last = len(step.micro_batches) - 1
+        for index, batch in enumerate(meter.watch(batches)):
+            batch = batch.to(self.strategy.device)
+            with self.strategy.micro_batch(last=index == last):
+                with self.strategy.autocast():
+                    output = module(batch, self._seed(position.step, index))
+                self.strategy.backward(output.sum / step.documents)
+            sums[0] += float(output.sum.detach())
+            sums[1] += float(output.count)
+            sums[2] += int((batch.mask_BT.sum(1) * batch.weight_B).sum())
+        norm = self.strategy.step(self.settings.optimizer.max_grad_norm)
+        sums[3] = self._wants_save(position.step + 1)
+        sums[4] = self.interrupted
+        loss, documents, tokens, save, stop = all_reduce_sum(sums).tolist()
+        self.stopping = stop > 0  # on every rank, so that none waits for one that left
+        meter.add(documents=int(documents), tokens=int(tokens))
+        return loss / documents, norm, save + stop > 0
+
+    def _factor(self, position: Position, steps_ago: int = 0) -> float:
+        total = self.phases[position.phase].epochs * self.sampler.steps_per_epoch
+        return self.settings.optimizer.factor(position.phase_step - steps_ago, total)
+
+    def _seed(self, *place: int) -> int:
+        """A seed for a place in the run, so that position alone determines every random choice."""
+        words = (self.settings.seed, self.settings.name, self.strategy.rank, *place)
+        return zlib.crc32(repr(words).encode())
+
+    def _guard(self, loss: float, norm: float, position: Position) -> None:
+        if math.isfinite(loss) and math.isfinite(norm):
+            position.skipped = 0
+            return
+        position.skipped += 1
+        self._say(
+            f"step {position.step}: loss {loss}, gradient norm {norm}: update skipped ({position.skipped} in a row)"
+        )
+        if position.skipped >= MOST_SKIPPED_STEPS:
+            raise TrainingError(
+                f"{self.settings.name}: loss or gradient was not finite for {position.skipped} steps in a row, up to "
+                f"step {position.step}. Set distributed.precision=fp32 and run again (the last checkpoint is from "
+                f"before), or start under another name with a lower {self.settings.name}.optimizer.learning_rate."
+            )
+
+    def _end_epoch(self, position: Position) -> None:
+        with self.strategy.whole(), self.strategy.autocast():
+            metrics = self.objective.evaluate()
+        position.epoch, position.consumed = position.epoch + 1, 0
+        position.epochs_done += 1
+        value = metrics[self.settings.metric]
+        if position.best is None or value > position.best:
+            position.best, position.best_epoch = value, position.epochs_done
+            self.best.save(self.strategy)
+        self.tracker.log(self.settings.name, position.step, {f"dev/{k}": v for k, v in metrics.items()}, line=False)
+        shown = [key for key in dict.fromkeys((self.settings.metric, *SHOWN_METRICS)) if key in metrics]
+        mark = " (best)" if position.best_epoch == position.epochs_done else ""
+        self._say(
+            f"epoch {position.epochs_done}, dev: " + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown) + mark
+        )
+        self._save(position)
+
+    def _finished(self, position: Position) -> bool:
+        return 0 < self.settings.patience <= position.epochs_done - position.best_epoch
+
+    def _log(self, loss: float, norm: float, position: Position, meter: Throughput) -> None:
+        training = {
+            "train/loss": loss,
+            "train/grad_norm": norm,
+            "train/lr": max(self.peak_rates) * self._factor(position, steps_ago=1),
+            "train/phase": position.phase,
+        }
+        self.tracker.log(self.settings.name, position.step, training | meter.read())
+
+    def _wants_save(self, step: int) -> bool:
+        every = self.settings.track.checkpoint_every_steps
+        due = every is not None and step % every == 0
+        minutes = (time.monotonic() - self.last_save) / 60
+        return due or minutes >= self.settings.track.checkpoint_every_minutes
+
+    def _save(self, position: Position) -> None:
+        self.store.save(position.step, asdict(position), self.strategy.save, self.strategy.checkpoint_bytes())
+        self.last_save = time.monotonic()
+
+    def _say(self, text: str) -> None:
+        if self.strategy.rank == 0:
+            print_line(f"{self.settings.name}: {text}")
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Within, SIGINT and SIGTERM ask for a checkpoint and a stop after the step; a second one stops at once."""
+
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            if self.interrupted:
+                raise KeyboardInterrupt
+            self.interrupted = True
+
+        if threading.current_thread() is not threading.main_thread():  # Python handles signals there alone
+            yield
+            return
+        previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)

@@ -1,0 +1,159 @@
+"""Stage 1: teach the label attention to rank a document's tokens by their information gain with each label.
+
+Suffixes: B documents, T tokens, S sampled labels, H heads, N (document, label) lists, V vocabulary, d head width.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Discriminator, Field
+from torch import Tensor
+
+from xmtc.config.base import config
+from xmtc.data.collate import Batch
+from xmtc.losses.base import LossOutput
+from xmtc.losses.lambdarank import LambdaRankConfig
+from xmtc.losses.listnet import ListNetConfig
+from xmtc.mig.ranking import TokenRanking
+from xmtc.models.classifier import Classifier
+from xmtc.train.loop import Objective
+from xmtc.train.optim import OptimizerConfig
+
+RankingLossConfig = Annotated[LambdaRankConfig | ListNetConfig, Discriminator("kind")]
+
+
+@config
+class PlantConfig:
+    """Stage 1 (METHOD: PLANT). The backbone is frozen; the head's queries and key projection train."""
+
+    enabled: bool = True
+    """False starts stage 2 from the random initialisation, everything else identical."""
+    epochs: Annotated[int, Field(ge=1)] = 10
+    """Most passes over the training split."""
+    patience: Annotated[int, Field(ge=0)] = 2
+    """Stop after this many epochs without a better dev nDCG: over-training overfits corpus statistics. 0: never."""
+    batch_size: Annotated[int, Field(ge=1)] = 32
+    """Documents of one optimizer step, over all workers."""
+    tokens_per_micro_batch: Annotated[int, Field(ge=1)] = 8192
+    """Most padded tokens that go through the model at once on one worker."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Optimizer and schedule."""
+    loss: RankingLossConfig = LambdaRankConfig()
+    """Learning-to-rank loss."""
+    sampled_labels: Annotated[int, Field(ge=1)] = 128
+    """Labels whose attention trains in a micro-batch: its positives, filled up with uniformly drawn labels, so that
+    rare labels are planted as often as common ones."""
+    grades: Annotated[int, Field(ge=1, le=10)] = 5
+    """Relevance grades, spaced by the logarithm of a token's rank for the label; the gain is 2^grade − 1."""
+    heads: Literal["mean", "each"] = "mean"
+    """Rank by the mean score over the attention heads, or train every head to rank by itself."""
+    ndcg_cutoff: Annotated[int, Field(ge=1)] = 10
+    """k of the dev nDCG@k that picks the best epoch."""
+    dev_documents: Annotated[int, Field(ge=1)] = 500
+    """Dev documents on which nDCG is measured each epoch."""
+    cache_hidden: bool = True
+    """Encode the corpus once and read hidden states from disk (its size is printed beforehand)."""
+    prototypes: bool = True
+    """After stage 1, start the classifier rows from the planted contexts (see `xmtc.train.prototypes`)."""
+
+
+class PlantObjective(Objective):
+    """Ranks tokens for sampled labels.
+
+    Args:
+        classifier: its head must have `attention_scores`.
+        ranking: tokens by information gain, per label.
+        settings: see `PlantConfig`.
+        vocab_size: V.
+        evaluate: measures nDCG on dev; all ranks call it together.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        ranking: TokenRanking,
+        settings: PlantConfig,
+        vocab_size: int,
+        evaluate: Callable[[], dict[str, float]],
+    ) -> None:
+        super().__init__(classifier, evaluate)
+        self.metric = f"ndcg@{settings.ndcg_cutoff}"
+        self.loss = settings.loss.build()
+        self.settings = settings
+        self.rankable = torch.from_numpy(np.flatnonzero(ranking.counts > 0))
+        self.grade_table = ranking.table(vocab_size, _grades_by_rank(ranking.k, settings.grades))
+
+    def forward(self, batch: Batch, seed: int) -> LossOutput:
+        """Mean list loss of each document, summed over documents."""
+        labels_S = self.sample_labels(batch, seed)
+        scores_NT, grades_NT, mask_NT, rows_N = self.lists(batch, labels_S)
+        loss_N = self.loss(scores_NT, grades_NT, mask_NT)
+        weight_B = batch.weight_B
+        lists_B = torch.zeros_like(weight_B).index_add(0, rows_N, torch.ones_like(loss_N))
+        per_document_B = torch.zeros_like(weight_B).index_add(0, rows_N, loss_N) / lists_B.clamp(min=1)
+        return LossOutput((per_document_B * weight_B).sum(), weight_B.sum())
+
+    def sample_labels(self, batch: Batch, seed: int) -> Tensor:
+        """(S,) int64: the batch's positives that have a ranking, filled up with uniformly drawn labels."""
+        generator = torch.Generator().manual_seed(seed)
+        positives = torch.from_numpy(np.intersect1d(batch.labels_P.cpu().numpy(), self.rankable.numpy()))
+        positives = positives[torch.randperm(len(positives), generator=generator)[: self.settings.sampled_labels]]
+        drawn = self.rankable[torch.randperm(len(self.rankable), generator=generator)]
+        return torch.cat([positives, drawn])[: self.settings.sampled_labels].unique()
+
+    def lists(self, batch: Batch, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Scores, grades and mask (N, T) of all lists in which something is graded, and their document (N,)."""
+        hidden_BTD = self.classifier.encode(batch)
+        scores_BSHT = self.classifier.label_attention.attention_scores(
+            hidden_BTD, batch.mask_BT, labels_S.to(hidden_BTD.device)
+        )
+        scores_BSHT = scores_BSHT.mean(2, keepdim=True) if self.settings.heads == "mean" else scores_BSHT
+        grades_BST = self.grades(batch.token_ids_BT, labels_S) * batch.mask_BT.unsqueeze(1)
+        graded_BS = (grades_BST > 0).any(2)
+        rows_N, columns_N = graded_BS.nonzero(as_tuple=True)
+        heads = scores_BSHT.shape[2]
+        scores_NT = scores_BSHT[rows_N, columns_N].flatten(0, 1)
+        grades_NT = grades_BST[rows_N, columns_N].repeat_interleave(heads, 0)
+        rows_N = rows_N.repeat_interleave(heads)
+        return scores_NT, grades_NT, batch.mask_BT[rows_N], rows_N
+
+    @torch.no_grad()
+    def ndcg(self, batch: Batch) -> tuple[float, float]:
+        """Sum over (document, positive label) pairs of the nDCG of the attention's ranking, and the number of pairs."""
+        ranked_P = torch.isin(batch.labels_P.cpu(), self.rankable).to(batch.labels_P.device)
+        rows_P, labels_P = batch.rows_P[ranked_P], batch.labels_P[ranked_P]
+        if len(rows_P) == 0:
+            return 0.0, 0.0
+        labels_S, columns_P = labels_P.unique(return_inverse=True)
+        scores_BSHT = self.classifier.label_attention.attention_scores(
+            self.classifier.encode(batch), batch.mask_BT, labels_S
+        )
+        grades_PT = self.grades(batch.token_ids_BT, labels_S)[rows_P, columns_P] * batch.mask_BT[rows_P]
+        scores_PT = scores_BSHT.mean(2)[rows_P, columns_P]
+        ndcg_P = ndcg_of_lists(scores_PT, grades_PT, batch.mask_BT[rows_P], self.settings.ndcg_cutoff)
+        counted_P = batch.weight_B[rows_P] * (grades_PT > 0).any(1)
+        return float((ndcg_P * counted_P).sum()), float(counted_P.sum())
+
+    def grades(self, token_ids_BT: Tensor, labels_S: Tensor) -> Tensor:
+        """(B, S, T) grade of every token of every document for every label."""
+        grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy())).to(token_ids_BT.device)
+        return grades_SV[:, token_ids_BT].transpose(0, 1)
+
+
+def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff: int) -> Tensor:
+    """nDCG@cutoff (N,) with gain 2^g − 1 and discount 1/log2(1 + rank) (Järvelin & Kekäläinen 2002)."""
+    gains_NT = torch.exp2(grades_NT.float()).sub(1).masked_fill(~mask_NT, 0)
+    k = min(cutoff, gains_NT.shape[1])
+    discounts_K = 1 / torch.log2(torch.arange(2, k + 2, device=gains_NT.device, dtype=torch.float32))
+    top_NK = scores_NT.masked_fill(~mask_NT, -torch.inf).topk(k).indices
+    found_N = (gains_NT.gather(1, top_NK) * discounts_K).sum(1)
+    return found_N / (gains_NT.topk(k).values * discounts_K).sum(1).clamp(min=1e-9)
+
+
+def _grades_by_rank(k: int, grades: int) -> np.ndarray:
+    """uint8 (k + 1,): grade of a rank; grade 0 at k, which stands for "not ranked"."""
+    ranks = np.arange(k)
+    levels = grades - np.floor(np.log1p(ranks) / np.log1p(k) * grades)
+    return np.append(levels, 0).astype(np.uint8)

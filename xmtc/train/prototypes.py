@@ -1,0 +1,100 @@
+"""Planting the classifier: rows started at what the planted attention sees.
+
+Suffixes: B documents, T tokens, S labels of a batch, L labels, d head width.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from xmtc.data.collate import Batch
+from xmtc.distributed.collectives import all_reduce_sum
+from xmtc.models.classifier import Classifier
+
+
+class PrototypeSums:
+    """Sums of the contexts o[b,l] of a label's documents and of other documents, over a pass through train.
+
+    Every document of a batch gives a negative context for each label of the batch's other documents, so the negatives
+    cost no extra pass and are of the same size order for rare and for common labels.
+    """
+
+    def __init__(self, labels: int, width: int, device: torch.device) -> None:
+        self.positive_Ld = torch.zeros(labels, width, device=device)
+        self.negative_Ld = torch.zeros(labels, width, device=device)
+        self.square_d = torch.zeros(width, dtype=torch.float64, device=device)
+        self.positives_L = torch.zeros(labels, device=device)
+        self.negatives_L = torch.zeros(labels, device=device)
+
+    def add(self, classifier: Classifier, batch: Batch) -> None:
+        """Take in one batch."""
+        labels_S = batch.labels_P.unique()
+        contexts_BSd = classifier.label_attention.contexts(classifier.encode(batch), batch.mask_BT, labels_S).float()
+        is_positive_BS = torch.zeros(contexts_BSd.shape[:2], device=contexts_BSd.device)
+        is_positive_BS[batch.rows_P, torch.searchsorted(labels_S, batch.labels_P)] = 1
+        weight_B1 = batch.weight_B.unsqueeze(1)
+        for wanted_BS, sums_Ld, counts_L in (
+            (is_positive_BS * weight_B1, self.positive_Ld, self.positives_L),
+            ((1 - is_positive_BS) * weight_B1, self.negative_Ld, self.negatives_L),
+        ):
+            sums_Ld.index_add_(0, labels_S, torch.einsum("bs,bsd->sd", wanted_BS, contexts_BSd))
+            counts_L.index_add_(0, labels_S, wanted_BS.sum(0))
+        self.square_d += contexts_BSd.square().mul(weight_B1.unsqueeze(2)).sum((0, 1)).double()
+
+    def all_reduce(self) -> None:
+        """Add up what the ranks have seen. Collective."""
+        for name, value in vars(self).items():
+            setattr(self, name, all_reduce_sum(value))
+
+    def rows(self, shrinkage: float) -> tuple[Tensor, Tensor]:
+        """Classifier rows and their mean response to negatives.
+
+        w[l] = n_l / (n_l + shrinkage) · (μ⁺_l − μ⁻_l) / σ², the direction of linear discriminant analysis with a
+        diagonal covariance shared by all labels, shrunk towards zero by the label's count.
+
+        Returns:
+            (L, d) rows, zero for labels without a training document; (L,) w[l]·μ⁻_l.
+        """
+        positive_Ld = self.positive_Ld / self.positives_L.clamp(min=1).unsqueeze(1)
+        negative_Ld = self.negative_Ld / self.negatives_L.clamp(min=1).unsqueeze(1)
+        total = (self.positives_L + self.negatives_L).sum().double().clamp(min=1)
+        mean_d = (self.positive_Ld + self.negative_Ld).sum(0).double() / total
+        variance_d = (self.square_d / total - mean_d.square()).clamp(min=1e-8).float()
+        seen_L1 = ((self.positives_L > 0) & (self.negatives_L > 0)).float().unsqueeze(1)
+        shrink_L1 = (self.positives_L / (self.positives_L + shrinkage)).unsqueeze(1)
+        rows_Ld = seen_L1 * shrink_L1 * (positive_Ld - negative_Ld) / variance_d
+        return rows_Ld, (rows_Ld * negative_Ld).sum(1)
+
+
+@torch.no_grad()
+def plant_classifier(
+    classifier: Classifier,
+    batches: Iterable[Batch],
+    prior_L: Tensor,
+    *,
+    shrinkage: float = 2.0,
+    gap: float = 5.0,
+    progress: Callable[[], None] = lambda: None,
+) -> None:
+    """Start the head's rows w at class prototypes, and its bias where a negative scores the label's prior. Collective.
+
+    Args:
+        classifier: with a planted label-attention head; changed in place.
+        batches: this rank's share of one pass over the training documents, on the classifier's device.
+        prior_L: the labels' log-odds in train.
+        shrinkage: documents at which a row has half its length.
+        gap: by how much, for the median label, the mean logit of its documents exceeds that of others.
+        progress: called after each batch.
+    """
+    classifier.eval()
+    sums = PrototypeSums(len(prior_L), classifier.label_attention.config.width, prior_L.device)
+    for batch in batches:
+        sums.add(classifier, batch)
+        progress()
+    sums.all_reduce()
+    rows_Ld, negative_L = sums.rows(shrinkage)
+    positive_L = (rows_Ld * sums.positive_Ld).sum(1) / sums.positives_L.clamp(min=1)
+    gap_L = positive_L - negative_L
+    scale = gap / gap_L[gap_L > 0].median() if bool((gap_L > 0).any()) else 0.0
+    classifier.head.set_classifier(rows_Ld * scale, prior_L - negative_L * scale)

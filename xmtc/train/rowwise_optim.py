@@ -1,0 +1,160 @@
+"""Optimizers for label tables of which a step touches few rows: an untouched row is neither read nor written.
+
+They take the sparse gradients that a head with `sparse_gradients` gives for a shortlist (dense ones too: then every
+row is touched), and tables in bfloat16, which they round stochastically, so that updates smaller than half a unit in
+the last place still arrive on average.
+
+Suffixes: L rows of a table, R touched rows, D width.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.optim import Optimizer
+
+from xmtc.config.base import config
+from xmtc.train.rounding import rounding_noise, stochastic_round_
+
+
+@config
+class RowwiseAdagradConfig:
+    """Adagrad with one accumulator a row (Duchi et al. 2011, as embedding tables use it): 4 bytes a label."""
+
+    kind: Literal["rowwise_adagrad"] = "rowwise_adagrad"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.05
+    """Learning rate of the label tables; a row's first step moves each element by about this."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled decay, applied to touched rows only."""
+
+    def build(self, parameters: Iterable[Tensor]) -> "RowwiseAdagrad":
+        """The optimizer for these tables."""
+        return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+
+
+@config
+class LazyAdamConfig:
+    """Adam whose moments decay only when their row is touched: 8 bytes an element."""
+
+    kind: Literal["lazy_adam"] = "lazy_adam"
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """Learning rate of the label tables."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled decay, applied to touched rows only."""
+
+    def build(self, parameters: Iterable[Tensor]) -> "LazyAdam":
+        """The optimizer for these tables."""
+        return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+
+
+RowwiseOptimizerConfig = Annotated[RowwiseAdagradConfig | LazyAdamConfig, Field(discriminator="kind")]
+
+
+def store_rows(table_LD: Tensor, rows_R: Tensor, values_RD: Tensor) -> None:
+    """Writes fp32 `values_RD` to the rows; rounds them, in place, stochastically where the table is bf16."""
+    if table_LD.dtype == torch.bfloat16:
+        noise = rounding_noise(values_RD.shape, values_RD.device)
+        values_RD = stochastic_round_(values_RD, noise).to(torch.bfloat16)
+    table_LD.index_copy_(0, rows_R, values_RD)
+
+
+def touched_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Row numbers, each once, and their summed gradients in fp32."""
+    if not gradient.is_sparse:
+        return torch.arange(len(gradient), device=gradient.device), gradient.float()
+    rows_P, values = gradient._indices()[0], gradient._values()
+    # A shortlist names popular labels many times. torch's own coalesce() sums bf16 in bf16; this sums in fp32.
+    rows_R, position_P = rows_P.unique(return_inverse=True)
+    sums = torch.zeros(len(rows_R), *values.shape[1:], dtype=torch.float32, device=values.device)
+    return rows_R, sums.index_add_(0, position_P, values.float())
+
+
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
+    """As torch's `clip_grad_norm_`, for sparse gradients too: scales them in place, returns their global L2 norm.
+
+    Sparse gradients come out coalesced.
+    """
+    parts = []
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None:
+            continue
+        if gradient.is_sparse:
+            rows, values = touched_rows(gradient)
+            values = values.to(gradient.dtype)
+            shape = gradient.shape
+            parameter.grad = torch.sparse_coo_tensor(
+                rows[None], values, shape, is_coalesced=True, check_invariants=False
+            )
+            parts.append(parameter.grad._values())
+        else:
+            parts.append(gradient)
+    if not parts:
+        return 0.0
+    norm = torch.stack([torch.linalg.vector_norm(x, dtype=torch.float32) for x in parts]).norm()
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for part in parts:
+        part.mul_(factor)
+    return norm.item()
+
+
+class _Rowwise(Optimizer):
+    """Reads and writes touched rows; subclasses say how far a row moves."""
+
+    def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
+        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One step for every table that has a gradient."""
+        loss = closure() if closure is not None else None
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is not None:
+                    self._update(table, group["lr"], group["weight_decay"])
+        return loss
+
+    def _update(self, table: Tensor, lr: float, weight_decay: float) -> None:
+        rows_R, gradient_RD = touched_rows(table.grad)  # pyright: ignore[reportArgumentType]
+        direction_RD = self.direction(self.state[table], table, rows_R, gradient_RD)
+        values_RD = table.index_select(0, rows_R).float()
+        values_RD.mul_(1 - lr * weight_decay).sub_(direction_RD, alpha=lr)
+        store_rows(table, rows_R, values_RD)
+
+    def direction(self, state: dict[str, Any], table: Tensor, rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
+        """What to subtract from the rows, per unit of learning rate; updates the rows' state."""
+        raise NotImplementedError
+
+
+class RowwiseAdagrad(_Rowwise):
+    """g / √(Σ mean(g²)), the mean over a row's elements and the sum over the steps that touched it."""
+
+    def direction(self, state: dict[str, Any], table: Tensor, rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
+        """See the base; state: `sum`, fp32 (L,)."""
+        if not state:
+            state["sum"] = torch.zeros(len(table), dtype=torch.float32, device=table.device)
+        squares_R = gradient_RD.square().flatten(1).mean(1) if gradient_RD.dim() > 1 else gradient_RD.square()
+        total_R = state["sum"].index_select(0, rows_R) + squares_R
+        state["sum"].index_copy_(0, rows_R, total_R)
+        scale_R = total_R.sqrt().add_(1e-10)
+        return gradient_RD / scale_R.view(-1, *[1] * (gradient_RD.dim() - 1))
+
+
+class LazyAdam(_Rowwise):
+    """Adam (Kingma & Ba 2015) with β = (0.9, 0.999); moments, decay and bias correction count a row's own steps."""
+
+    def direction(self, state: dict[str, Any], table: Tensor, rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
+        """See the base; state: `mean` and `square` in fp32 like the table, `steps` int32 (L,)."""
+        if not state:
+            state["mean"], state["square"] = (torch.zeros_like(table, dtype=torch.float32) for _ in range(2))
+            state["steps"] = torch.zeros(len(table), dtype=torch.int32, device=table.device)
+        steps_R = state["steps"].index_select(0, rows_R) + 1
+        state["steps"].index_copy_(0, rows_R, steps_R)
+        steps = steps_R.view(-1, *[1] * (gradient_RD.dim() - 1)).float()
+        mean_RD = state["mean"].index_select(0, rows_R).lerp_(gradient_RD, 0.1)
+        square_RD = state["square"].index_select(0, rows_R).lerp_(gradient_RD.square(), 0.001)
+        state["mean"].index_copy_(0, rows_R, mean_RD)
+        state["square"].index_copy_(0, rows_R, square_RD)
+        return (mean_RD / (1 - 0.9**steps)) / ((square_RD / (1 - 0.999**steps)).sqrt_().add_(1e-8))

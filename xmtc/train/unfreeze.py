@@ -1,0 +1,67 @@
+"""Gradual unfreezing: which parameters train in which phase, and at what learning rate."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
+from torch import nn
+
+from xmtc.config.base import config
+from xmtc.distributed.strategy import ParameterGroup
+
+
+@config
+class PhaseConfig:
+    """Epochs that train the same parameters. Later phases train at least what earlier ones do (Howard & Ruder 2018)."""
+
+    epochs: Annotated[int, Field(ge=1)]
+    """Passes over the training split."""
+    encoder_layers: Annotated[int, Field(ge=-1)] = 0
+    """Trainable encoder layers, counted from the top; 0 trains the head alone, -1 the whole encoder."""
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Peak learning rate of the head in this phase; the optimizer's when absent."""
+    encoder_learning_rate: Annotated[float, Field(gt=0)] = 2e-5
+    """Peak learning rate of the topmost encoder layer."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Each layer further down learns at this share of the layer above it (discriminative learning rates)."""
+
+
+def trained_groups(names: Sequence[str], phase: PhaseConfig) -> list[str]:
+    """The parameter groups, of `names` (head.… and encoder.<i>, i counted from the bottom), that `phase` trains."""
+    layers = sorted((n for n in names if n.startswith("encoder.")), key=_layer_index, reverse=True)
+    kept = layers if phase.encoder_layers < 0 else layers[: phase.encoder_layers]
+    return [n for n in names if not n.startswith("encoder.")] + kept
+
+
+def parameter_groups(
+    named: Mapping[str, Sequence[nn.Parameter]],
+    phase: PhaseConfig,
+    learning_rate: float,
+    weight_decay: float,
+) -> list[ParameterGroup]:
+    """Optimizer groups of a phase: one with and one without weight decay for each trained group of parameters.
+
+    Args:
+        named: parameters by group, as `Classifier.parameter_groups` gives them.
+        phase: what trains.
+        learning_rate: peak learning rate of the head where the phase names none.
+        weight_decay: for matrices; vectors (biases, norms, gains) get none.
+    """
+    head_rate = phase.learning_rate or learning_rate
+    depth = max((_layer_index(n) for n in named if n.startswith("encoder.")), default=0)
+    groups = []
+    for name in trained_groups(list(named), phase):
+        is_layer = name.startswith("encoder.")
+        distance = depth - _layer_index(name) if is_layer else 0
+        rate = phase.encoder_learning_rate * phase.layer_decay**distance if is_layer else head_rate
+        for suffix, decay, wanted in (("", weight_decay, True), (".vectors", 0.0, False)):
+            parameters = [p for p in named[name] if (p.ndim >= 2) is wanted]
+            if parameters:
+                groups.append(ParameterGroup(name + suffix, parameters, rate, decay))
+    return groups
+
+
+def _layer_index(name: str) -> int:
+    match = re.fullmatch(r"encoder\.(\d+)", name)
+    return int(match.group(1)) if match else -1
