@@ -277,7 +277,7 @@ class ZeroStrategy(_EngineStrategy):
         for flat in self._flats():
             if not zero.optimizer.state[flat]:
                 zeros = {kind: torch.zeros_like(flat, requires_grad=False) for kind in MOMENTS}
-                zero.optimizer.state[flat] = {"step": torch.tensor(0.0), **zeros}
+                zero.optimizer.state[flat] = {"step": torch.tensor(0.0, device=flat.device), **zeros}
         if self._config.stage != 3:
             # DeepSpeed links all groups after the first step of the first group, and so only that one.
             zero._hp_optimizer_states_linked = False

@@ -81,9 +81,9 @@ class ReplicatedStrategy(StrategyBase):
 
 
 def _fresh(parameter: nn.Parameter) -> dict[str, Any]:
-    """AdamW's state before the first step; the step count is kept on the CPU, as AdamW keeps it."""
+    """AdamW's state before the first step; the step count lies beside the parameter, where the fused AdamW reads it."""
     return {
-        "step": torch.tensor(0.0),
+        "step": torch.tensor(0.0, device=parameter.device),
         "exp_avg": torch.zeros_like(parameter, requires_grad=False),
         "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
     }
