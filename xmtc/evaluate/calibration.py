@@ -1,0 +1,95 @@
+"""Fitting a calibration on dev, by label frequency.
+
+Rare labels are over- or underconfident in ways of their own: their rows saw few positives. Each frequency bin gets a
+scale and an offset of its logits by logistic regression on the kept predictions (Platt 1999; the scale is one over the
+temperature of Guo et al. 2017). Logits are recovered from the scores, which are probabilities.
+
+Shapes: N documents, K kept predictions, L labels, P (document, label) pairs.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+
+from xmtc.evaluate.bins import bin_masks
+from xmtc.evaluate.predictions import Gold, SparsePredictions, match
+from xmtc.models.calibration import Calibration
+
+LEAST_OF_EACH = 25
+"""A bin with fewer right, or fewer wrong, predictions than this shares the fit over all labels."""
+_MOST_PAIRS = 2_000_000
+_EDGE = 1e-7  # float32 probabilities nearer to 0 or 1 have lost their logit
+_IDENTITY = (1.0, 0.0)
+
+
+def fit_calibration(
+    predictions: SparsePredictions, gold: Gold, train_counts_L: NDArray[np.int64], bins: Sequence[str]
+) -> Calibration:
+    """The scale and offset of each label's logit that fit these documents best; they must be dev, never test.
+
+    Labels in no bin, and bins with little to go by, take the fit over all labels; where bins overlap, the later one
+    wins. A fit that would turn the order of scores around is not taken.
+
+    Args:
+        predictions: (N, K), scores of sigmoids.
+        gold: boolean (N, L).
+        train_counts_L: training documents of each label.
+        bins: names, see `bin_mask`.
+    """
+    used_NK = predictions.label_ids_NK >= 0
+    ids_P, right_P = predictions.label_ids_NK[used_NK], match(predictions.label_ids_NK, gold)[used_NK]
+    logits_P = _logits(predictions.scores_NK[used_NK])
+    scale_L, offset_L = np.empty((2, len(train_counts_L)), np.float32)
+    shared = _fit(logits_P, right_P) or _IDENTITY
+    scale_L[:], offset_L[:] = shared
+    for mask_L in bin_masks(bins, train_counts_L):
+        inside_P = mask_L[ids_P]
+        scale_L[mask_L], offset_L[mask_L] = _fit(logits_P[inside_P], right_P[inside_P]) or shared
+    return Calibration(torch.from_numpy(scale_L), torch.from_numpy(offset_L))
+
+
+def calibrated(predictions: SparsePredictions, calibration: Calibration) -> SparsePredictions:
+    """The same labels with calibrated scores, best first."""
+    scale_NK, offset_NK = _of(calibration, predictions)
+    scores_NK = expit(_logits(predictions.scores_NK) * scale_NK + offset_NK).astype(np.float32)
+    return _sorted(predictions.label_ids_NK, scores_NK)
+
+
+def uncalibrated(predictions: SparsePredictions, calibration: Calibration) -> SparsePredictions:
+    """What `calibrated` was given, but for scores that are 0 or 1 within float32."""
+    scale_NK, offset_NK = _of(calibration, predictions)
+    scores_NK = expit((_logits(predictions.scores_NK) - offset_NK) / scale_NK).astype(np.float32)
+    return _sorted(predictions.label_ids_NK, scores_NK)
+
+
+def _of(calibration: Calibration, predictions: SparsePredictions) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Scale and offset of each kept prediction, (N, K); padding reads the last label's, and is left out later."""
+    ids_NK = predictions.label_ids_NK
+    return calibration.scale_L.numpy()[ids_NK], calibration.offset_L.numpy()[ids_NK]
+
+
+def _sorted(ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32]) -> SparsePredictions:
+    order_NK = np.argsort(-np.where(ids_NK < 0, -1, scores_NK), axis=1, kind="stable")
+    return SparsePredictions(
+        np.take_along_axis(ids_NK, order_NK, axis=1), np.take_along_axis(scores_NK, order_NK, axis=1)
+    )
+
+
+def _logits(scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    return logit(np.clip(scores.astype(np.float64), _EDGE, 1 - _EDGE))
+
+
+def _fit(logits_P: NDArray[np.float64], right_P: NDArray[np.bool_]) -> tuple[float, float] | None:
+    """(scale, offset) of one group of pairs; None where there are too few, or the best scale is not positive."""
+    if min(right_P.sum(), (~right_P).sum()) < LEAST_OF_EACH:
+        return None
+    if len(logits_P) > _MOST_PAIRS:
+        chosen = np.random.default_rng(0).choice(len(logits_P), _MOST_PAIRS, replace=False)
+        logits_P, right_P = logits_P[chosen], right_P[chosen]
+    model = LogisticRegression(C=np.inf).fit(logits_P[:, None], right_P)
+    scale, offset = float(model.coef_[0, 0]), float(model.intercept_[0])
+    return (scale, offset) if scale > 0 else None

@@ -1,0 +1,73 @@
+"""Calibration: a scale and an offset of each label's logit that make its probability one.
+
+Suffixes: B documents, L labels, S shortlisted labels.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from xmtc.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """calibrated logit = scale · logit + offset.
+
+    Scales are positive, so that no label's documents change their order; labels of a document may.
+
+    Attributes:
+        scale_L: float32 (L,), one over the temperature.
+        offset_L: float32 (L,).
+    """
+
+    scale_L: Tensor
+    offset_L: Tensor
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where the two do not fit each other, or a scale is not positive."""
+        if self.scale_L.shape != self.offset_L.shape or self.scale_L.ndim != 1:
+            raise ValueError(f"scales {tuple(self.scale_L.shape)} and offsets {tuple(self.offset_L.shape)}: not (L,)")
+        if not (self.scale_L > 0).all() or not self.offset_L.isfinite().all():
+            raise ValueError("scales must be positive, offsets finite")
+
+    def __call__(self, logits: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        """Calibrated logits, float32.
+
+        Args:
+            logits: (B, L), or (B, S) for the label ids in `shortlist`.
+            shortlist: int64 (S,) or (B, S); padding, -1, keeps its logit.
+        """
+        scale, offset = self.scale_L.to(logits.device), self.offset_L.to(logits.device)
+        if shortlist is None:
+            return torch.addcmul(offset, logits.float(), scale)
+        found = torch.addcmul(offset[shortlist], logits.float(), scale[shortlist])
+        return torch.where(shortlist < 0, logits.float(), found)
+
+    def of(self, label_ids: Tensor) -> "Calibration":
+        """The calibration of a model that is cut down to these labels."""
+        return Calibration(self.scale_L[label_ids], self.offset_L[label_ids])
+
+    def save(self, path: Path) -> None:
+        """Write as safetensors."""
+        save_file({"scale": self.scale_L.float().contiguous(), "offset": self.offset_L.float().contiguous()}, path)
+
+    @classmethod
+    def load(cls, path: Path, labels: int) -> "Calibration":
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: the file is damaged, or is not one of a model with L labels.
+        """
+        try:
+            tensors = load_file(path)
+            found = cls(tensors["scale"], tensors["offset"])
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise CheckpointError(f"{path}: damaged ({error}): copy it, or export it, again") from error
+        if len(found.scale_L) != labels:
+            raise CheckpointError(f"{path}: calibrates {len(found.scale_L)} labels, the model has {labels}")
+        return found
