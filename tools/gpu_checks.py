@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from same_losses import losses
+from same_runs import losses
 from torch import Tensor
 
 from xmtc.config.load import load_config
