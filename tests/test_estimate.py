@@ -33,9 +33,10 @@ def config(name: str = "smoke_llama", *overrides: str) -> RunConfig:
     return load_config(RunConfig, ROOT / f"configs/{name}.yaml", overrides)
 
 
-def tiny(*overrides: str) -> RunConfig:
+def tiny(*overrides: str, documents: int = 3) -> RunConfig:
     shape = f"model.encoder.from_config={json.dumps(SHAPE)}"
-    return config("smoke_llama", shape, "finetune.tokens_per_micro_batch=1800", "data.max_length=600", *overrides)
+    tokens = f"finetune.tokens_per_micro_batch={600 * documents}"
+    return config("smoke_llama", shape, tokens, "data.max_length=600", *overrides)
 
 
 def measured_peak(settings: RunConfig) -> int:
@@ -45,12 +46,14 @@ def measured_peak(settings: RunConfig) -> int:
     model.train()
     ids_WU = torch.randint(LOAD.vocab_size, (shapes.windows, shapes.window_tokens))
     ids_BT = torch.randint(LOAD.vocab_size, (shapes.documents, shapes.tokens))
+    mask_WU = torch.ones_like(ids_WU, dtype=torch.bool)
+    mask_WU[-1, 200:] = not shapes.padded
     batch = Batch(
         documents_B=torch.arange(shapes.documents),
         token_ids_BT=ids_BT,
         mask_BT=torch.ones_like(ids_BT, dtype=torch.bool),
         input_ids_WU=ids_WU,
-        attention_mask_WU=torch.ones_like(ids_WU, dtype=torch.bool),
+        attention_mask_WU=mask_WU,
         position_BT=torch.zeros_like(ids_BT),
         rows_P=torch.zeros(1, dtype=torch.long),
         labels_P=torch.zeros(1, dtype=torch.long),
@@ -67,14 +70,17 @@ def measured_peak(settings: RunConfig) -> int:
     return peak - gradients
 
 
+@pytest.mark.parametrize("documents", [1, 3], ids=["unpadded", "padded"])
 @pytest.mark.parametrize("overrides", [(), ("model.encoder.gradient_checkpointing=true",)], ids=["plain", "recompute"])
-def test_activations_cover_what_the_profiler_sees_and_little_more(overrides: tuple[str, ...]) -> None:
-    """Above it by a quarter at most: on fake tensors Transformers makes a mask, and repeats grouped keys and values."""
+def test_activations_are_what_the_profiler_sees_to_within_15_percent(
+    overrides: tuple[str, ...], documents: int
+) -> None:
     torch.manual_seed(0)
-    settings = tiny(*overrides)
+    settings = tiny(*overrides, documents=documents)
+    assert micro_batch(settings, LOAD, 256).padded == (documents > 1)
     found = estimate(settings, LOAD).memory["activations, head, logits"]
-    measured = measured_peak(settings)
-    assert measured <= found <= 1.3 * measured
+    ratio = found / measured_peak(settings)
+    assert 0.85 <= ratio <= 1.15  # below 1 by the label-attention kernel's work space, some megabytes at most
 
 
 def test_recomputing_takes_less_and_a_group_of_windows_least() -> None:

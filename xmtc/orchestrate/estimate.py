@@ -198,7 +198,8 @@ def micro_batch(config: RunConfig, workload: Workload, window: int) -> Shapes:
     tokens = min(workload.longest, config.data.max_length)
     documents = max(1, config.finetune.tokens_per_micro_batch // tokens)
     windows = len(cut(tokens, window - 2, config.model.overlap, 1, 1).starts_W)
-    return Shapes(documents, tokens, documents * windows, min(window, tokens), workload.labels)
+    # The windows of one document are equally long; documents hardly ever are.
+    return Shapes(documents, tokens, documents * windows, min(window, tokens), workload.labels, padded=documents > 1)
 
 
 def dry_run(config: RunConfig) -> None:

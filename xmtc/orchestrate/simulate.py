@@ -7,7 +7,7 @@ Suffixes: B documents, T document tokens, W windows, U window tokens, L labels.
 """
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier, ModelConfig
@@ -24,6 +26,10 @@ from xmtc.models.encoders import HuggingFaceConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
 from xmtc.models.heads import LabelAttentionHead
 from xmtc.train.unfreeze import PhaseConfig, trained_groups
+
+# Transformers makes no mask for a kernel of a name that it does not know, as for a batch without padding.
+_UNMASKED = "sdpa_unmasked"
+AttentionInterface.register(_UNMASKED, sdpa_attention_forward)
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Shapes:
         tokens: T.
         windows, window_tokens: W and U.
         labels: L.
+        padded: whether some window is shorter than U, which takes a mask, and grouped keys and values repeated.
     """
 
     documents: int
@@ -42,6 +49,7 @@ class Shapes:
     windows: int
     window_tokens: int
     labels: int
+    padded: bool
 
 
 class LiveBytes(TorchDispatchMode):
@@ -56,23 +64,28 @@ class LiveBytes(TorchDispatchMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run an operation, and count what it makes."""
+        for storage in _storages((args, kwargs)):
+            self._note(storage, 0)  # of before, or counted already: a view of a weight is not the weight again
         result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self._note(leaf.untyped_storage())
+        for storage in _storages(result):
+            self._note(storage, storage.nbytes())
         return result
 
-    def _note(self, storage: torch.UntypedStorage) -> None:
+    def _note(self, storage: torch.UntypedStorage, size: int) -> None:
         key = storage._cdata
         if key in self._sizes:
             return
-        self._sizes[key] = storage.nbytes()
-        self.now += self._sizes[key]
+        self._sizes[key] = size
+        self.now += size
         self.peak = max(self.peak, self.now)
         weakref.finalize(storage, self._forget, key)
 
     def _forget(self, key: int) -> None:
         self.now -= self._sizes.pop(key)
+
+
+def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:
+    return (leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
 def meta_classifier(
@@ -104,7 +117,7 @@ def simulate_finetune(classifier: Classifier, phase: PhaseConfig, shapes: Shapes
         bf16: under autocast.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
-        fake = _fake(classifier)
+        fake = _fake(classifier, shapes.padded)
         fake.train()
         fake.train_only(trained_groups(list(fake.parameter_groups()), phase))
         for parameter in fake.parameters():
@@ -123,7 +136,7 @@ def _drop_gradient(parameter: Tensor) -> None:
     parameter.grad = None
 
 
-def _fake(classifier: Classifier) -> Classifier:
+def _fake(classifier: Classifier, padded: bool) -> Classifier:
     """The classifier with fake tensors, which know the device that meta tensors lack."""
     for module in (classifier.encoder, classifier.head):
         assert isinstance(module, nn.Module)
@@ -136,10 +149,8 @@ def _fake(classifier: Classifier) -> Classifier:
                 if buffer is not None:
                     child._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
     encoder = classifier.encoder
-    if isinstance(encoder, HuggingFaceBackbone):
-        # With a mask, Transformers looks whether anything is padded; fake tensors cannot say. Its size is nothing.
-        model = encoder.model
-        encoder.__dict__["_run"] = lambda ids, mask: model(input_ids=ids).last_hidden_state
+    if isinstance(encoder, HuggingFaceBackbone) and not padded:
+        encoder.transformer.set_attn_implementation(_UNMASKED)
     head = classifier.head
     if isinstance(head, LabelAttentionHead):
         head.__dict__["forward"] = lambda hidden, mask, shortlist=None: _without_kernel(head, hidden)
