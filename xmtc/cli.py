@@ -123,11 +123,13 @@ def evaluate(
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories; several are compared.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
+    split: Annotated[str | None, typer.Option(help="dev or test [test where there is one].")] = None,
+    examples: Annotated[int, typer.Option(min=0, help="Show so many documents of the first run, with their TEXT.")] = 0,
 ) -> None:
     """Write one self-contained HTML report of one or several runs."""
     from xmtc.orchestrate.reporting import report_runs
 
-    report_runs(runs, output)
+    report_runs(runs, output, split, examples)
 
 
 @app.command()

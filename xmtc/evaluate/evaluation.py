@@ -123,6 +123,7 @@ def evaluate(
     metrics |= _auc(histogram) | _facts(predictions, chosen_NK, measured.outcome, thresholds, train_documents)
     confused = most_confused(predictions, chosen_NK, hits_NK, outcome, 3)
     material = _details(predictions, hits_NK, gold, measured, labels, lengths)
+    metrics["ece"] = material["reliability"]["ece"]
     if thresholds is None:
         metrics["accuracy"] = metrics["p@1"]
         material["confusion"] = details.confusion_matrix(outcome)

@@ -1,6 +1,8 @@
 """Measuring the predictions file of any system against a corpus."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from xmtc.data.corpus import Corpus
 from xmtc.evaluate.config import EvaluateConfig
@@ -10,7 +12,13 @@ from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 
 
 def evaluate_files(
-    predictions: Path, gold: Path, split: str, output: Path, config: EvaluateConfig, threshold: float | None = None
+    predictions: Path,
+    gold: Path,
+    split: str,
+    output: Path,
+    config: EvaluateConfig,
+    threshold: float | None = None,
+    known: Mapping[str, Any] | None = None,
 ) -> Evaluation:
     """Measure a predictions file of any system against a prepared corpus, and write the evaluation.
 
@@ -23,6 +31,7 @@ def evaluate_files(
         threshold: score from which a label counts as predicted. None takes the one of greatest micro-F1 on these very
             documents, which flatters the system; metrics.json then says `"threshold_tuned_here": true`. A single-label
             corpus has no threshold: its decision is the best label.
+        known: metrics that the file cannot give and that were measured otherwise, to stand in metrics.json as they are.
 
     Raises:
         DataError: the file does not fit the corpus; names the document or label.
@@ -45,6 +54,6 @@ def evaluate_files(
         doc_ids=doc_ids,
         lengths=part.lengths,
     )
-    evaluation.metrics["threshold_tuned_here"] = tuned_here
+    evaluation.metrics.update({"threshold_tuned_here": tuned_here, **(known or {})})
     write_evaluation(output, evaluation)
     return evaluation

@@ -14,9 +14,12 @@ from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.report.run_results import RunResults
 from xmtc.evaluate.report.write import write_report
 from xmtc.evaluate.summary import summary_table
+from xmtc.orchestrate.examples import choose_examples
 from xmtc.orchestrate.paths import RunPaths
-from xmtc.track.console import duration
+from xmtc.track.console import duration, print_line
 from xmtc.track.tracker import METRICS_FILE, read_metrics
+
+FROM_TRAINING = ("micro_auc", "macro_auc", "micro_auc_error", "macro_auc_error", "ece_uncalibrated")
 
 
 def print_status(run: Path) -> None:
@@ -44,18 +47,35 @@ def print_status(run: Path) -> None:
             console.print(f"  last checkpoint: {saved[-1]}")
 
 
-def report_runs(runs: Sequence[Path], output: Path, split: str | None = None) -> None:
+def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, examples: int = 0) -> None:
     """Write one self-contained page about runs (or folders that `xmtc evaluate` wrote); several are compared.
 
     Args:
-        runs: run directories.
+        runs: run directories; one that is given twice counts once, those of equal names are told apart by their
+            folders' names.
         output: HTML file.
         split: dev or test; test where a run has it when absent.
+        examples: documents of the first run to show with their text, which the page then warns of.
 
     Raises:
-        DataError: a run has no evaluation yet.
+        DataError: a run has no evaluation yet, or examples cannot be had.
     """
-    write_report([RunResults.load(run, split) for run in runs], output)
+    named = _names(runs)
+    if len(named) < len(runs):
+        print_line(f"warning: {len(runs) - len(named)} of the runs were given before; each is shown once")
+    results = [RunResults.load(run, split, name) for run, name in named.items()]
+    chosen = choose_examples(runs[0], results[0].split, examples) if examples else []
+    write_report(results, output, chosen)
+
+
+def _names(runs: Sequence[Path]) -> dict[Path, str]:
+    """Each directory once, with the shortest end of its path that no other one has."""
+    paths = list(dict.fromkeys(run.resolve() for run in runs))
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return dict(zip(paths, names, strict=True))
+    raise AssertionError("different paths have different names")
 
 
 def evaluate_predictions(predictions: Path, gold: Path, split: str, output: Path) -> None:
@@ -69,7 +89,8 @@ def evaluate_predictions(predictions: Path, gold: Path, split: str, output: Path
 def evaluate_run(run: Path) -> None:
     """Measure a run's saved predictions again, as after a change of its `evaluate` section, at its tuned threshold.
 
-    Areas under the curve need every score and are not in the new metrics: they come with training alone.
+    What needs more than the kept predictions (areas under the curve, the calibration error before calibration) stays
+    as training measured it.
 
     Raises:
         DataError: there are no predictions in the run.
@@ -80,10 +101,15 @@ def evaluate_run(run: Path) -> None:
         raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
     for folder in found:
         before = RunResults.load(run, folder.name)
-        threshold = before.metrics.get("threshold")
-        corpus = RunPaths.of(config).corpus
+        kept = {key: before.metrics[key] for key in FROM_TRAINING if before.metrics.get(key) is not None}
         evaluation = evaluate_files(
-            folder / "predictions.parquet", corpus, folder.name, folder, config.evaluate, threshold
+            folder / "predictions.parquet",
+            RunPaths.of(config).corpus,
+            folder.name,
+            folder,
+            config.evaluate,
+            before.metrics.get("threshold"),
+            kept,
         )
         report_runs([run], folder / "report.html", folder.name)
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {folder.name}"))

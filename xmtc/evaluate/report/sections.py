@@ -39,6 +39,8 @@ HEADLINE = {
     "micro_auc": "micro-AUC",
     "macro_auc": "macro-AUC",
     "coverage": "coverage (labels ever predicted)",
+    "ece": "expected calibration error",
+    "ece_uncalibrated": "expected calibration error before calibration",
 }
 BIN_COLUMNS = {
     "macro_f1": "macro-F1",
