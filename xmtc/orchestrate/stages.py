@@ -34,7 +34,7 @@ from xmtc.train.finetune import AttentionDrift, FinetuneObjective
 from xmtc.train.loop import Phase
 from xmtc.train.plant import PlantObjective
 from xmtc.train.prototypes import plant_classifier
-from xmtc.train.unfreeze import PhaseConfig, parameter_groups
+from xmtc.train.unfreeze import PhaseConfig, parameter_groups, with_row_optimizer
 
 MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes a label: 0.8 GB of score counts
 
@@ -93,8 +93,12 @@ def finetune(worker: Worker) -> None:
         cached = settings.cache_hidden and config.encoder_layers == 0
         return Phase(
             config.epochs,
-            lambda: parameter_groups(
-                classifier.parameter_groups(), config, optimizer.learning_rate, optimizer.weight_decay
+            lambda: with_row_optimizer(
+                parameter_groups(
+                    classifier.parameter_groups(), config, optimizer.learning_rate, optimizer.weight_decay
+                ),
+                classifier.head.label_tables(),
+                settings.label_optimizer,
             ),
             worker.collator(worker.train, cached=cached),
         )
