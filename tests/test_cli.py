@@ -204,10 +204,10 @@ def test_too_few_documents_for_any_token(xmtc, tiny):
     assert not (tiny.parent / "runs" / "tiny" / "mig" / "ranking.safetensors").exists()
 
 
-def test_status(xmtc, trained, tmp_path):
+def test_status(xmtc, tiny, trained, tmp_path):
     outcome = xmtc("status", trained.parent / "runs" / "tiny")
     assert outcome.code == 0
-    for stage in pipeline.STAGES:
+    for stage in pipeline.stages(load_config(RunConfig, tiny)):
         assert re.search(rf"{stage} +done in \d+:\d\d", outcome.out), outcome.out
     assert "last checkpoint:" in outcome.out
     outcome = xmtc("status", tmp_path)
@@ -297,6 +297,7 @@ def test_a_damaged_corpus_stops_training(xmtc, tiny):
 INTERRUPTIONS = {
     "prepare": "xmtc.data.prepare.make_shard",
     "mig": "xmtc.mig.stage.rank_tokens",
+    "lexical": "xmtc.orchestrate.pipeline.fit_lexical",
     "plant": "xmtc.orchestrate.stages.plant_classifier",
     "evaluate": "xmtc.orchestrate.stages.export_model",
     "report": "xmtc.orchestrate.pipeline.report_runs",
@@ -305,6 +306,7 @@ INTERRUPTIONS = {
 
 def test_ctrl_c_in_every_stage_then_the_same_command_goes_on(xmtc, tiny, trained, monkeypatch):
     run = tiny.parent / "runs" / "tiny"
+    stages = pipeline.stages(load_config(RunConfig, tiny))
     for stage, place in INTERRUPTIONS.items():
         with monkeypatch.context() as patch:
             patch.setattr(place, lambda *_, **__: signal.raise_signal(signal.SIGINT))
@@ -313,8 +315,8 @@ def test_ctrl_c_in_every_stage_then_the_same_command_goes_on(xmtc, tiny, trained
         assert outcome.err.splitlines()[-1] == "interrupted: run the same command again to go on"
         assert left_over(tiny.parent) == []
         assert re.search(rf"{stage} +failed in \d:\d\d: interrupted", xmtc("status", run).out)
-        done = [name for name in pipeline.STAGES if re.search(rf"{name} +done", xmtc("status", run).out)]
-        assert done == list(pipeline.STAGES[: pipeline.STAGES.index(stage)])
+        done = [name for name in stages if re.search(rf"{name} +done", xmtc("status", run).out)]
+        assert done == stages[: stages.index(stage)]
     assert xmtc("train", tiny).code == 0
     expected = trained.parent / "runs" / "tiny"
     for stage in ("plant", "finetune"):

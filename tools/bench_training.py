@@ -3,22 +3,26 @@
     .venv/bin/python tools/bench_training.py [--data DIR]
 
 Three loops train the same classifier (MiniLM and label attention, everything trainable, all labels) on the same
-documents in turn, round after round: xmtc's own loop (bf16, length bucketing, token budget), `Trainer` with its
-defaults (fp32, padding to the maximum length), and `Trainer` with bf16 and length grouping. Ratios are taken within a
-round, and their median over rounds. Prints JSON lines; the last says whether all bars are held, and so does the exit
-status. On a machine that others use too, `--clock cpu` compares processor seconds of this process.
+documents in turn, round after round, each in a process of its own: xmtc's loop as its workers run it (bf16, length
+bucketing, token budget, freed memory kept), `Trainer` with its defaults (fp32, padding to the maximum length), and
+`Trainer` with bf16 and length grouping. Ratios are taken within a round, and their median over rounds. Prints JSON
+lines; the last says whether all bars are held, and so does the exit status. On a machine that others use too, `--clock
+cpu` compares processor seconds of the loop's process.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,7 @@ from xmtc.data.collate import Batch, Collator
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import MicroBatch, Sampler
 from xmtc.data.tokenizer import special_tokens
+from xmtc.distributed.memory import keep_freed_memory
 from xmtc.distributed.strategies.single import SingleStrategy
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.losses.base import Targets
@@ -180,15 +185,20 @@ class Bench:
     def __init__(self, config: RunConfig, corpus: Corpus, work: Path, batch_size: int, width: int) -> None:
         self.config, self.work, self.batch_size, self.width = config, work, batch_size, width
         self.split, self.tokenizer, self.labels = corpus.split("train"), corpus.tokenizer(), len(corpus.labels)
-        torch.manual_seed(config.seed)
-        self.classifier = config.model.build(len(self.tokenizer), self.labels)
-        self.classifier.train_only(self.classifier.parameter_groups())
         self.loops: dict[str, Callable[[NDArray[np.int64]], Result]] = {
             XMTC: self.xmtc,
             TRAINER: lambda rows: self.trainer(rows, padding="max_length", bf16=False, sampling="random"),
             # the rows of a round come grouped by length already, see `grouped_rows`
             TRAINER_GROUPED: lambda rows: self.trainer(rows, padding="longest", bf16=True, sampling="sequential"),
         }
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """The model that a loop trains, made in the loop's process."""
+        torch.manual_seed(self.config.seed)
+        classifier = self.config.model.build(len(self.tokenizer), self.labels)
+        classifier.train_only(classifier.parameter_groups())
+        return classifier
 
     def xmtc(self, rows: NDArray[np.int64]) -> Result:
         """Stage 2's loop over `rows`, once."""
@@ -259,18 +269,50 @@ class Bench:
         return {**padded, "labels": torch.stack([document["labels"] for document in documents])}
 
 
-def main() -> int:
-    args = arguments()
+def open_bench(args: argparse.Namespace) -> Bench:
+    """The documents and the loops."""
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     with redirect_stdout(sys.stderr):
         config = load_config(RunConfig, args.config, overrides(args))
-        corpus = prepare_stage(config)
-        bench = Bench(config, corpus, args.work, args.batch_size, args.max_length)
+        return Bench(config, prepare_stage(config), args.work, args.batch_size, args.max_length)
+
+
+class LoopProcess:
+    """A process that runs one of the loops, so that the memory settings of one do not serve the others."""
+
+    bench: Bench  # of the process
+
+    def __init__(self, name: str, args: argparse.Namespace) -> None:
+        self.name = name
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=self._open, initargs=(args, name == XMTC))
+
+    @classmethod
+    def _open(cls, args: argparse.Namespace, keep_memory: bool) -> None:
+        if keep_memory:
+            keep_freed_memory()
+        cls.bench = open_bench(args)
+
+    @classmethod
+    def _train(cls, name: str, rows: NDArray[np.int64]) -> Result:
+        with redirect_stdout(sys.stderr):
+            return cls.bench.loops[name](rows)
+
+    def __call__(self, rows: NDArray[np.int64]) -> Result:
+        """Train on these rows."""
+        return self._pool.submit(self._train, self.name, rows).result()
+
+
+def main() -> int:
+    args = arguments()
+    bench = open_bench(args)
+    config = bench.config
     say({"documents": len(bench.split), "labels": bench.labels, "batch_size": args.batch_size}, "setting")
     say({"threads": torch.get_num_threads(), "clock": args.clock, "load": os.getloadavg()[0]}, "setting")
     share = padding_share(bench, config.finetune.batch_size)
-    rounds = [run_round(bench, number, args) for number in range(args.rounds + 1)][1:]  # the first one warms up
+    loops = [LoopProcess(name, args) for name in bench.loops]
+    rounds = [run_round(bench, loops, number, args) for number in range(args.rounds + 1)][1:]  # the first one warms up
     for name in bench.loops:
         say({"loop": name, **summary([found[name] for found in rounds])}, "loop")
     ratios = {name: ratio(rounds, name, args.clock) for name in (TRAINER, TRAINER_GROUPED)}
@@ -333,16 +375,14 @@ def padding_share(bench: Bench, batch_size: int) -> float:
     return max(figures[f"xmtc, batch {size}"] for size in {batch_size, bench.batch_size})
 
 
-def run_round(bench: Bench, number: int, args: argparse.Namespace) -> dict[str, Result]:
+def run_round(bench: Bench, loops: Sequence[LoopProcess], number: int, args: argparse.Namespace) -> dict[str, Result]:
     """Every loop over the same documents, in an order that turns from round to round; round 0 has one batch."""
     rows = grouped_rows(bench, args.documents if number else args.batch_size, number)
-    names = list(bench.loops)
-    first = number % len(names)
+    first = number % len(loops)
     found = {}
-    for name in names[first:] + names[:first]:
-        with redirect_stdout(sys.stderr):
-            found[name] = bench.loops[name](rows)
-        say({"round": number, "loop": name, **asdict(found[name])}, "round")
+    for loop in [*loops[first:], *loops[:first]]:
+        found[loop.name] = loop(rows)
+        say({"round": number, "loop": loop.name, **asdict(found[loop.name])}, "round")
     if len({result.tokens for result in found.values()}) > 1:
         raise RuntimeError("the loops did not read the same tokens")
     return found

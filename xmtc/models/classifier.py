@@ -16,6 +16,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
 from xmtc.models.encoders.base import Encoder
 from xmtc.models.heads import FlatHead, HeadConfig, LabelAttentionConfig, LabelAttentionHead
+from xmtc.models.lexical import Lexical, LexicalConfig
 
 
 @config
@@ -28,6 +29,8 @@ class ModelConfig:
     """From hidden states to labels."""
     overlap: Annotated[int, Field(ge=0)] = 64
     """Tokens that two windows of one long document share."""
+    lexical: LexicalConfig | None = None
+    """A sparse linear model over the tokens, fused with the head when documents are scored; none when absent."""
 
     def build(self, vocab_size: int, labels: int) -> "Classifier":
         """The model, on the CPU, with the weights it starts from.
@@ -43,26 +46,45 @@ class ModelConfig:
         if self.overlap > encoder.window // 2:
             half = encoder.window // 2
             raise ConfigError(f"model.overlap: {self.overlap} is more than half a window; give at most {half}")
-        return Classifier(encoder, self.head.build(encoder.width, labels), labels)
+        share = self.lexical.share if self.lexical else 0.0
+        return Classifier(encoder, self.head.build(encoder.width, labels), labels, share)
 
 
 class Classifier(nn.Module):
-    """Encoder and head.
+    """Encoder and head, which train, and a lexical branch, which is fitted beside them and joins when scoring.
 
     Attributes:
         labels: L.
+        lexical: the fitted branch, or None. No parameter of it trains.
+        lexical_share: its share of the logits.
     """
 
-    def __init__(self, encoder: Encoder, head: LabelAttentionHead | FlatHead, labels: int) -> None:
+    def __init__(
+        self, encoder: Encoder, head: LabelAttentionHead | FlatHead, labels: int, lexical_share: float = 0.0
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
         self.labels = labels
+        self.lexical: Lexical | None = None
+        self.lexical_share = lexical_share
         self._groups = _group_parameters(self)
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
-        """Logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S)."""
-        return self.head(self.encode(batch), batch.mask_BT, shortlist)
+        """Logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S); of head and lexical branch."""
+        return self.fuse(self.head(self.encode(batch), batch.mask_BT, shortlist), batch, shortlist)
+
+    def fuse(self, logits: Tensor, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
+        """Logits of the head, moved by the lexical branch where there is one; padding of a shortlist stays as it is."""
+        if self.lexical is None:
+            return logits
+        self.lexical = self.lexical.to(logits.device)
+        lexical_BL = self.lexical.logits(batch.token_ids_BT, batch.mask_BT)
+        if shortlist is None:
+            return logits.float().lerp(lexical_BL, self.lexical_share)
+        ids_BS = shortlist.expand(len(logits), -1)
+        fused_BS = logits.float().lerp(lexical_BL.gather(1, ids_BS.clamp(min=0)), self.lexical_share)
+        return torch.where(ids_BS < 0, logits, fused_BS)
 
     def encode(self, batch: Batch) -> Tensor:
         """Hidden states (B, T, D) of the documents' tokens, zero on padding; from the batch's cache where it has one.
@@ -77,6 +99,21 @@ class Classifier(nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden_WUD = self.encoder(batch.input_ids_WU, batch.attention_mask_WU)
         return gather_documents(hidden_WUD, batch)
+
+    def contributions(self, batch: Batch, labels_S: Tensor) -> tuple[Tensor, Tensor]:
+        """What each token adds to a logit (B, S, T), and what is there without any token (S,); they sum to the logit.
+
+        Raises:
+            ConfigError: the head cannot say.
+        """
+        head = self.label_attention
+        shares_BST = head.contributions(self.encode(batch), batch.mask_BT, labels_S.expand(len(batch.mask_BT), -1))
+        bias_S = head.bias[labels_S].float()
+        if self.lexical is None:
+            return shares_BST, bias_S
+        self.lexical = self.lexical.to(bias_S.device)
+        lexical_BST, constant_S = self.lexical.contributions(batch.token_ids_BT, batch.mask_BT, labels_S)
+        return shares_BST.lerp(lexical_BST, self.lexical_share), bias_S.lerp(constant_S, self.lexical_share)
 
     @property
     def label_attention(self) -> LabelAttentionHead:

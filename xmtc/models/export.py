@@ -2,6 +2,7 @@
 
 config.json          format, the model's configuration, task, sizes, identity of the backbone, checksums
 head.safetensors     the head
+lexical.safetensors  the lexical branch, where there is one
 adapter/             PEFT layout, where there is LoRA
 encoder/             the whole encoder, where it is not simply a pretrained model that can be had again
 tokenizer/           Hugging Face layout
@@ -35,6 +36,7 @@ from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.classifier import Classifier, ModelConfig
 from xmtc.models.encoders import HuggingFaceConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone, quiet
+from xmtc.models.lexical import Lexical
 from xmtc.models.model_card import model_card
 
 FORMAT = "xmtc-model"
@@ -113,6 +115,8 @@ def export_model(
     try:
         temporary.mkdir(parents=True)
         has_encoder = _write_weights(temporary, classifier, trained)
+        if classifier.lexical is not None:
+            classifier.lexical.save(temporary / "lexical.safetensors")
         tokenizer.save_pretrained(temporary / "tokenizer")
         labels.save(temporary / "labels.arrow")
         _write_thresholds(temporary / "thresholds.json", threshold, thresholds_L)
@@ -244,6 +248,8 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
     except ConfigError as error:
         raise CheckpointError(f"{directory}/config.json: {error}") from error
     _load_weights(classifier.head, directory / "head.safetensors")
+    if model.lexical is not None:
+        classifier.lexical = Lexical.load(directory / "lexical.safetensors")
     encoder = classifier.encoder
     if not isinstance(encoder, HuggingFaceBackbone):
         _load_weights(encoder, folder / "model.safetensors")

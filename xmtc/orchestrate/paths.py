@@ -25,6 +25,11 @@ class RunPaths:
         return self.root / "mig" / "ranking.safetensors"
 
     @property
+    def lexical(self) -> Path:
+        """The lexical branch."""
+        return self.root / "mig" / "lexical.safetensors"
+
+    @property
     def planted(self) -> Path:
         """The head after stage 1."""
         return self.root / "plant" / "head.safetensors"

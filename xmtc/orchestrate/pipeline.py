@@ -1,6 +1,7 @@
 """The whole job: prepare → MIG → plant → fine-tune → evaluate → report, each stage skipped when it is done."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,7 @@ from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.reporting import report_runs
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
-
-STAGES = ("prepare", "mig", "plant", "finetune", "evaluate", "report")
+from xmtc.train.lexical import fit_lexical
 
 
 def train_run(config: RunConfig) -> Path:
@@ -38,14 +38,16 @@ def train_run(config: RunConfig) -> Path:
     seeds = {"run": config.seed}
     world = max(1, config.distributed.workers)
     with RunState.open(
-        paths.root, config, resume=config.track.resume, stages=STAGES, seeds=seeds, world_size=world
+        paths.root, config, resume=config.track.resume, stages=stages(config), seeds=seeds, world_size=world
     ) as state:
         with state.stage("prepare", config_hash(config.data)):
             corpus = prepare_stage(config)
+            corpus.verify()  # a flipped bit would be learned from without an error
         state.set_fingerprint("corpus", corpus.fingerprint)
         with state.stage("mig", ranking_fingerprint(corpus.fingerprint, config.mig)):
             ranking = rank_stage(config, corpus)
         state.set_fingerprint("mig", ranking.fingerprint)
+        lexical_stage(config, corpus, paths, state)
         try:
             for stage, fingerprint in model_stages(config, ranking.fingerprint):
                 if state.is_done(stage, fingerprint):
@@ -60,6 +62,13 @@ def train_run(config: RunConfig) -> Path:
                 report_runs([paths.root], paths.evaluation(split) / "report.html", split)
     print_summary(paths)
     return paths.root
+
+
+def stages(config: RunConfig) -> list[str]:
+    """The stages of the whole job, in order."""
+    optional = {"lexical": config.model.lexical is not None, "plant": config.plant.enabled}
+    names = ("prepare", "mig", "lexical", "plant", "finetune", "evaluate", "report")
+    return [name for name in names if optional.get(name, True)]
 
 
 def check(config: RunConfig) -> None:
@@ -96,6 +105,34 @@ def rank_stage(config: RunConfig, corpus: Corpus) -> TokenRanking:
     return ranking
 
 
+def lexical_stage(config: RunConfig, corpus: Corpus, paths: RunPaths, state: RunState) -> None:
+    """Fit the lexical branch, where the configuration asks for one: on this machine's cores, without the backbone."""
+    settings, fingerprint = config.model.lexical, lexical_fingerprint(config, corpus.fingerprint)
+    if settings is None:
+        return
+    if state.is_done("lexical", fingerprint):
+        print_line("lexical: done before, skipped")
+        return
+    with state.stage("lexical", fingerprint):
+        tokenizer = corpus.tokenizer()
+        lexical = fit_lexical(
+            corpus.split("train"),
+            corpus.split("dev"),
+            settings,
+            vocabulary=len(tokenizer),
+            special_token_ids=tokenizer.all_special_ids,
+            seed=config.seed,
+            progress=Progress(),
+        )
+        lexical.save(paths.lexical)
+
+
+def lexical_fingerprint(config: RunConfig, corpus: str) -> str:
+    """Of all that the fitted branch depends on; its share of the logits is not among that."""
+    fitted = replace(config.model.lexical, share=0.0) if config.model.lexical else None
+    return config_hash(corpus, config.seed, fitted)
+
+
 def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: int) -> None:
     """Print the top tokens of labels; of the median and the most frequent label when none is named."""
     if not labels:
@@ -109,9 +146,10 @@ def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: i
 
 def model_stages(config: RunConfig, ranking: str) -> list[tuple[str, str]]:
     """The stages that need the model, each with a fingerprint of all that its result depends on."""
-    plant = config_hash(ranking, config.seed, config.model, config.plant)
+    trained = replace(config.model, lexical=None)
+    plant = config_hash(ranking, config.seed, trained, config.plant)
     finetune = config_hash(plant, config.finetune)
-    stages = [("finetune", finetune), ("evaluate", config_hash(finetune, config.evaluate))]
+    stages = [("finetune", finetune), ("evaluate", config_hash(finetune, config.model, config.evaluate))]
     return [("plant", plant), *stages] if config.plant.enabled else stages
 
 

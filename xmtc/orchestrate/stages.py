@@ -26,6 +26,7 @@ from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.export import ModelInfo, export_model
+from xmtc.models.lexical import Lexical
 from xmtc.orchestrate.overlap import write_overlap
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.worker import Worker
@@ -34,7 +35,7 @@ from xmtc.train.finetune import AttentionDrift, FinetuneObjective
 from xmtc.train.loop import Phase
 from xmtc.train.plant import PlantObjective
 from xmtc.train.prototypes import plant_classifier
-from xmtc.train.unfreeze import PhaseConfig, parameter_groups, with_row_optimizer
+from xmtc.train.unfreeze import PhaseConfig, parameter_groups
 
 MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes a label: 0.8 GB of score counts
 
@@ -93,12 +94,8 @@ def finetune(worker: Worker) -> None:
         cached = settings.cache_hidden and config.encoder_layers == 0
         return Phase(
             config.epochs,
-            lambda: with_row_optimizer(
-                parameter_groups(
-                    classifier.parameter_groups(), config, optimizer.learning_rate, optimizer.weight_decay
-                ),
-                classifier.head.label_tables(),
-                settings.label_optimizer,
+            lambda: parameter_groups(
+                classifier.parameter_groups(), config, optimizer.learning_rate, optimizer.weight_decay
             ),
             worker.collator(worker.train, cached=cached),
         )
@@ -109,12 +106,16 @@ def finetune(worker: Worker) -> None:
 
 def evaluate(worker: Worker) -> None:
     """Score dev and test with the best weights, tune thresholds on dev, write metrics and the exported model."""
-    trained = _load_best(worker)
+    trained = load_best(worker)
+    if worker.config.model.lexical is not None:
+        worker.classifier.lexical = Lexical.load(worker.paths.lexical)
     thresholds, metrics = None, {}
     for name in (s for s in ("dev", "test") if s in worker.corpus.splits):
         split = worker.corpus.split(name)
         histogram = _histogram(worker)
-        _, predictions = _score(worker, split, top_k=worker.config.evaluate.top_k, histogram=histogram)
+        cached = name == "dev" and not worker.encoder_trains()  # fine-tuning has read dev from the cache already
+        top_k = worker.config.evaluate.top_k
+        _, predictions = score(worker, split, top_k=top_k, cached=cached, histogram=histogram)
         gold = split.label_matrix()
         if name == "dev":
             thresholds = _thresholds(worker, predictions, gold)
@@ -158,7 +159,7 @@ def _drift(worker: Worker) -> AttentionDrift | None:
 
 def _measure(worker: Worker, split: Split, *, cached: bool, documents: int | None) -> dict[str, float]:
     """Metrics of the classifier as it is, without intervals, on a sample of a split."""
-    rows, predictions = _score(worker, split, top_k=worker.config.evaluate.top_k, cached=cached, documents=documents)
+    rows, predictions = score(worker, split, top_k=worker.config.evaluate.top_k, cached=cached, documents=documents)
     gold = split.label_matrix()[rows]
     evaluation = measure(
         predictions,
@@ -171,7 +172,7 @@ def _measure(worker: Worker, split: Split, *, cached: bool, documents: int | Non
     return _numbers(evaluation.metrics)
 
 
-def _score(
+def score(
     worker: Worker,
     split: Split,
     *,
@@ -226,7 +227,7 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
-def _load_best(worker: Worker) -> dict[str, Tensor]:
+def load_best(worker: Worker) -> dict[str, Tensor]:
     """Put the weights of the best epoch into the classifier; returns them by the classifier's names."""
     prefix = "classifier."
     path = worker.paths.checkpoints_of("finetune") / "best.safetensors"

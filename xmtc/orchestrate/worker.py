@@ -11,6 +11,7 @@ from xmtc.config.snapshot import config_hash, to_plain
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
+from xmtc.distributed.memory import keep_freed_memory
 from xmtc.models.encoders.embedding import LightEncoder
 from xmtc.models.heads import LabelAttentionHead
 from xmtc.orchestrate.paths import RunPaths
@@ -40,6 +41,8 @@ class Worker:
         if threads is not None:
             torch.set_num_threads(threads)
         self.strategy = config.distributed.build_strategy()
+        if self.strategy.device.type == "cpu":
+            keep_freed_memory()
         self.is_first = self.strategy.rank == 0
         self.progress = Progress(enabled=self.is_first)
         self.corpus = Corpus.open(paths.corpus)
@@ -52,6 +55,11 @@ class Worker:
         self.classifier.to(self.strategy.device)
         self.classifier.head.set_classifier(bias_L=self.log_odds())
         self.has_attention = isinstance(self.classifier.head, LabelAttentionHead)
+
+    def encoder_trains(self) -> bool:
+        """Whether fine-tuning changes the encoder, so that hidden states on disk would not be the model's."""
+        settings = self.config.finetune
+        return not settings.cache_hidden or any(phase.encoder_layers != 0 for phase in settings.phases)
 
     def log_odds(self) -> Tensor:
         """ln(p/(1−p)) (L,) of every label in train, smoothed by half a document: where classifier biases start."""

@@ -162,13 +162,12 @@ class Model:
         if not isinstance(head, LabelAttentionHead):
             raise ConfigError("evidence needs a model with the label_attention head; this one has another")
         batch = self._collator(documents)(MicroBatch(np.array([row]), np.ones(1, np.float32))).to(self.device)
-        labels_1S = torch.from_numpy(label_ids).long().to(self.device)[None]
+        labels_S = torch.from_numpy(label_ids).long().to(self.device)
         with torch.inference_mode():
-            hidden_BTD = self.classifier.encode(batch)
-            shares_ST = head.contributions(hidden_BTD, batch.mask_BT, labels_1S)[0].cpu().numpy()
-            attention_SHT = head.attention(hidden_BTD, batch.mask_BT, labels_1S[0])[0]
-            attention_ST = attention_SHT.mean(1).cpu().numpy()
-            bias_S = head.bias[labels_1S[0]].float().cpu().numpy()
+            shares_BST, constant_S = self.classifier.contributions(batch, labels_S)
+            attention_SHT = head.attention(self.classifier.encode(batch), batch.mask_BT, labels_S)[0]
+        shares_ST, bias_S = shares_BST[0].cpu().numpy(), constant_S.cpu().numpy()
+        attention_ST = attention_SHT.mean(1).cpu().numpy()
         first = len(special_tokens(self.tokenizer)[0])
         inner = slice(first, first + int(documents.lengths[row]))
         explanations = []
