@@ -38,10 +38,12 @@ DATA = Path(os.environ.get("XMTC_DATA", Path(__file__).parents[2] / "shared" / "
 HELD_OUT, CHOOSING = 0.2, 0.04
 GOAL = 0.923
 RESAMPLES = 2000
+WIDTH = 128
 
 EMBEDDING = {"dropout": 0.3, "token_dropout": 0.1}
 MULTILEVEL = {"kind": "multilevel", "embedding": EMBEDDING, "dropout": 0.2}
 MINILM = {"kind": "hugging_face", "name": "packaged:all-MiniLM-L6-v2"}
+NGRAMS = {"kind": "ngrams", "labels": 2}
 CONTRASTIVE = {"weight": 0.1, "temperature": 0.1, "queue_size": 1024}
 Json = dict[str, Any]
 
@@ -81,6 +83,16 @@ SYSTEMS: dict[str, Json] = {
         "head": flat("attention"),
         "contrastive": CONTRASTIVE,
     },
+    "bag+ngrams": {"encoder": {**NGRAMS, "base": {"kind": "bag", "embedding": EMBEDDING}}, "head": flat("mean")},
+    "multilevel+ngrams": {
+        "encoder": {**NGRAMS, "base": {**MULTILEVEL, "feed_forward": 192}},
+        "head": flat("attention"),
+    },
+    "multilevel+contrastive+ngrams": {
+        "encoder": {**NGRAMS, "base": {**MULTILEVEL, "feed_forward": 192}},
+        "head": flat("attention"),
+        "contrastive": CONTRASTIVE,
+    },
     "minilm_cls": {"encoder": MINILM, "head": flat("first")},
     "minilm_mean": {"encoder": MINILM, "head": flat("mean")},
     "maxpool_cls_max": maxpool("cls_max"),
@@ -91,12 +103,26 @@ TFIDF = "tfidf_logistic_regression"
 PRETRAINED = [name for name in SYSTEMS if name.startswith(("minilm", "maxpool"))]
 
 
+def sized(encoder: Json, width: int) -> Json:
+    """The encoder with its own transformer and embedding at this width; pretrained ones have theirs."""
+    if "base" in encoder and encoder["kind"] == "ngrams":
+        return encoder | {"base": sized(encoder["base"], width)}
+    if width == WIDTH or "embedding" not in encoder:
+        return encoder
+    found = encoder | {"embedding": encoder["embedding"] | {"width": width}}
+    if encoder["kind"] in ("self_attention", "multilevel"):
+        found |= {"width": width, "feed_forward": encoder.get("feed_forward", 512) * width // WIDTH}
+    return found
+
+
 def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunConfig:
     """The run of one system and seed."""
     system = SYSTEMS[name]
     pretrained = name in PRETRAINED
     size = arguments.low_resource
-    label = f"{name}-{size or 'all'}-{arguments.max_length}-{seed}"
+    shape = "" if arguments.width == WIDTH else f"-{arguments.width}"
+    corpus = f"imdb-{'minilm' if pretrained else 'own'}-{size or 'all'}-{arguments.max_length}"
+    label = f"{name}-{size or 'all'}-{arguments.max_length}{shape}-{seed}"
     rate = {"encoder_learning_rate": 5e-5, "layer_decay": 0.9} if pretrained else {"encoder_learning_rate": 1e-3}
     epochs = arguments.epochs or (3 if pretrained else 8)
     content = {
@@ -108,7 +134,7 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
                 "kind": "parquet",
                 "files": {"train": str(arguments.data / "imdb" / "train.parquet")},
             },
-            "corpus": str(arguments.work / f"imdb-{'minilm' if pretrained else 'own'}-{size or 'all'}"),
+            "corpus": str(arguments.work / corpus),
             "tokenizer": None if pretrained else {"kind": "trained", "vocab_size": 20_000},
             "max_length": arguments.max_length,
             "split": {"dev": CHOOSING, "test": HELD_OUT},
@@ -116,7 +142,7 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
             "limit": {"train": size, "dev": size, "test": arguments.test_documents},
             "task": "single_label",
         },
-        "model": {"encoder": system["encoder"], "head": system["head"]},
+        "model": {"encoder": sized(system["encoder"], arguments.width), "head": system["head"]},
         "plant": {"enabled": False},
         "finetune": {
             "phases": [{"epochs": epochs, "encoder_layers": -1, "layer_decay": 1.0, **rate}],
@@ -224,6 +250,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--low-resource", type=int, help="train on this many reviews only")
     parser.add_argument("--test-documents", type=int, help="measure on fewer held-out reviews, to try things out")
     parser.add_argument("--max-length", type=int, default=256, help="tokens of a review")
+    parser.add_argument("--width", type=int, default=WIDTH, help="of the encoders that start from scratch")
     parser.add_argument("--epochs", type=int, help="in place of 8 from scratch and 3 of a pretrained encoder")
     parser.add_argument("--data", type=Path, default=DATA, help="folder that holds imdb/train.parquet")
     parser.add_argument("--work", type=Path, default=Path("runs/light_study"), help="where corpora and runs go")

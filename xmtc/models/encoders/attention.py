@@ -114,14 +114,18 @@ def _blocks(x_WHUd: Tensor, blocks: int, size: int, *, before: int, after: int) 
 def _neighbours(x_WHUd: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
     """Each block with its two neighbours: (W·N, H, 3R, d)."""
     padded = F.pad(x_WHUd, (0, 0, radius, radius + extra))
-    shifted = [padded[:, :, i * radius : (i + blocks) * radius].unflatten(2, (blocks, radius)) for i in range(3)]
-    return torch.cat(shifted, 3).transpose(1, 2).flatten(0, 1)
+    return torch.cat([_run(padded, 2, i, blocks, radius) for i in range(3)], 3).transpose(1, 2).flatten(0, 1)
+
+
+def _run(padded: Tensor, dim: int, first: int, blocks: int, radius: int) -> Tensor:
+    """The blocks from the `first` on, of `radius` tokens each, in two dimensions in place of `dim`."""
+    return padded.narrow(dim, first * radius, blocks * radius).unflatten(dim, (blocks, radius))
 
 
 def _band(mask_WU: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
     """Which of its 3R keys each query of each block may see: (W·N, 1, R, 3R)."""
     padded_WU = F.pad(mask_WU, (radius, radius + extra))
-    keys_WNK = padded_WU.unfold(1, 3 * radius, radius)
+    keys_WNK = torch.cat([_run(padded_WU, 1, i, blocks, radius) for i in range(3)], 2)
     query, key = torch.arange(radius, device=mask_WU.device), torch.arange(3 * radius, device=mask_WU.device)
     offset_RK = key - radius - query.unsqueeze(1)
     allowed = (keys_WNK.unsqueeze(2) & (offset_RK.abs() <= radius)) | (offset_RK == 0)
