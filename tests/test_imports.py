@@ -16,7 +16,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.errors",),
     ("xmtc.config",),
     ("xmtc.data", "xmtc.models", "xmtc.losses", "xmtc.distributed", "xmtc.track"),
-    ("xmtc.mig", "xmtc.evaluate"),
+    ("xmtc.mig", "xmtc.mining", "xmtc.evaluate"),
     ("xmtc.train", "xmtc.score"),
     ("xmtc.config.schema", "xmtc.config.reference"),
     ("xmtc.orchestrate",),

@@ -7,7 +7,7 @@ from pydantic import Field
 from xmtc.config.base import config
 from xmtc.data.prepare import DataConfig
 from xmtc.distributed.config import DistributedConfig
-from xmtc.distributed.strategies import DeepSpeedConfig
+from xmtc.distributed.strategies import DeepSpeedConfig, SingleConfig
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.mig.config import MigConfig
 from xmtc.models.classifier import ModelConfig
@@ -45,6 +45,16 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
         encoder, strategy = self.model.encoder, self.distributed.chosen_strategy()
+        if self.finetune.label_optimizer and not isinstance(strategy, SingleConfig):
+            raise ValueError(
+                f"finetune.label_optimizer: {self.finetune.label_optimizer.kind} updates rows in one process only; "
+                "train with distributed.workers 0 or 1 and strategy single, or leave it out"
+            )
+        if self.finetune.mining and isinstance(strategy, DeepSpeedConfig) and strategy.stage == 3:
+            raise ValueError(
+                "finetune.mining and distributed.strategy.stage: 3 exclude each other: no rank holds the label table "
+                "that the index is built from; use stage 2"
+            )
         if not isinstance(encoder, HuggingFaceConfig) or not isinstance(strategy, DeepSpeedConfig):
             return
         if strategy.stage == 3 and encoder.quantize:

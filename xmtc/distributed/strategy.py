@@ -20,6 +20,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from xmtc.distributed.rowwise_optim import RowwiseOptimizerConfig
+
 
 @dataclass(frozen=True, eq=False)
 class ParameterGroup:
@@ -30,12 +32,15 @@ class ParameterGroup:
         parameters: of the model, at least one.
         learning_rate: until `Strategy.set_learning_rates` sets another.
         weight_decay: decoupled, as in AdamW.
+        optimizer: of tables with one row a label, of which it updates only the rows that have a gradient; its learning
+            rate and decay are of no account. None: AdamW.
     """
 
     name: str
     parameters: Sequence[nn.Parameter]
     learning_rate: float
     weight_decay: float
+    optimizer: RowwiseOptimizerConfig | None = None
 
 
 class Strategy(Protocol):
@@ -56,7 +61,7 @@ class Strategy(Protocol):
     device: torch.device
 
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
-        """Move `model` to the device, train the parameters in `groups` with a new AdamW, freeze all others.
+        """Move `model` to the device, train the parameters in `groups` with a new optimizer, freeze all others.
 
         May be called again, for the same model, with another choice of parameters (a phase of gradual unfreezing);
         the module that an earlier call returned is then dead. Parameters keep their identity and their values.

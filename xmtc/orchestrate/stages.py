@@ -19,6 +19,7 @@ from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object, all_reduce_sum_floats, barrier
 from xmtc.distributed.strategy import ParameterGroup
+from xmtc.evaluate.calibration import calibrated, fit_calibration, note_uncalibrated
 from xmtc.evaluate.evaluation import evaluate as measure
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
@@ -35,7 +36,7 @@ from xmtc.train.finetune import AttentionDrift, FinetuneObjective
 from xmtc.train.loop import Phase
 from xmtc.train.plant import PlantObjective
 from xmtc.train.prototypes import plant_classifier
-from xmtc.train.unfreeze import PhaseConfig, parameter_groups
+from xmtc.train.unfreeze import PhaseConfig, parameter_groups, with_row_optimizer
 
 MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes a label: 0.8 GB of score counts
 
@@ -94,8 +95,12 @@ def finetune(worker: Worker) -> None:
         cached = settings.cache_hidden and config.encoder_layers == 0
         return Phase(
             config.epochs,
-            lambda: parameter_groups(
-                classifier.parameter_groups(), config, optimizer.learning_rate, optimizer.weight_decay
+            lambda: with_row_optimizer(
+                parameter_groups(
+                    classifier.parameter_groups(), config, optimizer.learning_rate, optimizer.weight_decay
+                ),
+                classifier.head.label_tables(),
+                settings.label_optimizer,
             ),
             worker.collator(worker.train, cached=cached),
         )
@@ -118,6 +123,8 @@ def evaluate(worker: Worker) -> None:
         _, predictions = score(worker, split, top_k=top_k, cached=cached, histogram=histogram)
         gold = split.label_matrix()
         if name == "dev":
+            _calibrate(worker, predictions, gold)
+            predictions = calibrated(predictions, worker.classifier.calibration)
             thresholds = _thresholds(worker, predictions, gold)
         evaluation = measure(
             predictions,
@@ -130,6 +137,7 @@ def evaluate(worker: Worker) -> None:
             lengths=split.lengths,
             histogram=histogram,
         )
+        note_uncalibrated(evaluation, predictions, gold, worker.classifier.calibration)
         metrics[name] = _numbers(evaluation.metrics)
         if worker.is_first:
             folder = worker.paths.evaluation(name)
@@ -205,6 +213,14 @@ def score(
     return rows, SparsePredictions(ids_NK[rows], scores_NK[rows])
 
 
+def _calibrate(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> None:
+    """From now on the classifier's logits are calibrated, where the configuration wants it."""
+    config = worker.config
+    if config.evaluate.calibration and config.data.task == "multi_label":
+        counts_L = worker.corpus.labels.train_counts
+        worker.classifier.calibration = fit_calibration(predictions, gold, counts_L, config.evaluate.bins)
+
+
 def _thresholds(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> Thresholds | None:
     config = worker.config.evaluate
     if worker.config.data.task == "single_label":
@@ -215,9 +231,9 @@ def _thresholds(worker: Worker, predictions: SparsePredictions, gold: sparse.csr
 
 
 def _histogram(worker: Worker) -> ScoreHistogram | None:
-    """Counts of all scores for the areas under the curve, where their tables stay small and one rank sees all."""
+    """Counts of all scores for the areas under the curve, where their tables stay small."""
     labels = len(worker.corpus.labels)
-    if labels > MOST_LABELS_WITH_AUC or worker.strategy.world_size > 1:
+    if labels > MOST_LABELS_WITH_AUC:
         return None
     return ScoreHistogram(labels, device=worker.strategy.device)
 

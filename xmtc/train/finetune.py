@@ -1,6 +1,7 @@
 """Stage 2: fine-tune classifier, attention and, phase by phase, the backbone.
 
-Suffixes: B documents, T tokens, L labels, S labels of a batch, H heads.
+Suffixes: B documents, T tokens, L labels, S labels of a batch, C certain ones of them, M mined ones, H heads,
+d width of label vectors.
 """
 
 from collections.abc import Callable
@@ -13,13 +14,15 @@ from torch import Tensor
 
 from xmtc.config.base import config
 from xmtc.data.collate import Batch
+from xmtc.distributed.rowwise_optim import RowwiseOptimizerConfig
 from xmtc.losses import LossConfig
 from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
 from xmtc.losses.base import LossOutput, Targets
 from xmtc.losses.cross_entropy import CrossEntropyConfig
 from xmtc.losses.supervised_contrastive import SupervisedContrastiveConfig
+from xmtc.mining import Miner, MiningConfig, label_vectors, query_vectors
 from xmtc.models.classifier import Classifier
-from xmtc.train.label_sampling import draw_labels
+from xmtc.train.label_sampling import DrawnLabels, draw_labels
 from xmtc.train.loop import Objective
 from xmtc.train.optim import OptimizerConfig
 from xmtc.train.unfreeze import PhaseConfig
@@ -42,6 +45,13 @@ class FinetuneConfig:
     sampled_labels: Annotated[int, Field(ge=1)] | None = None
     """Labels whose logits are computed in a micro-batch: its positives, filled up with uniformly drawn labels that
     stand for all others, so that the loss estimates the full one without bias. All labels when absent."""
+    mining: MiningConfig | None = None
+    """In place of `sampled_labels`: a micro-batch's positives, the labels nearest to its documents, and uniformly drawn
+    labels that stand for all others."""
+    label_optimizer: RowwiseOptimizerConfig | None = None
+    """Optimizer of the label tables (queries, classifier rows, biases) that reads and writes only the rows of which a
+    step computed logits; needs `sampled_labels` or `mining`, and distributed.strategy single. Where absent, AdamW
+    updates every row at every step."""
     contrastive: SupervisedContrastiveConfig | None = None
     """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
     metric: str = "ndcg@5"
@@ -60,8 +70,13 @@ class FinetuneConfig:
             raise ValueError("encoder_layers must not shrink from one phase to the next")
         if not depths:
             raise ValueError("at least one phase is needed")
-        if self.sampled_labels is not None and isinstance(self.loss, CrossEntropyConfig):
-            raise ValueError("sampled_labels: a softmax needs every label; use another loss, or leave it out")
+        some = "sampled_labels" if self.sampled_labels else "mining" if self.mining else None
+        if self.sampled_labels and self.mining:
+            raise ValueError("mining draws labels of its own (mining.uniform); leave sampled_labels out")
+        if some and isinstance(self.loss, CrossEntropyConfig):
+            raise ValueError(f"{some}: a softmax needs every label; use another loss, or leave it out")
+        if self.label_optimizer and not some:
+            raise ValueError("label_optimizer: every step touches every row; give sampled_labels or mining too")
 
 
 class FinetuneObjective(Objective):
@@ -77,12 +92,23 @@ class FinetuneObjective(Objective):
         self, classifier: Classifier, settings: FinetuneConfig, evaluate: Callable[[], dict[str, float]]
     ) -> None:
         super().__init__(classifier, evaluate)
-        self.loss = settings.loss.build()
-        self.sampled_labels = settings.sampled_labels
+        head = classifier.head
+        head.sparse_gradients = settings.label_optimizer is not None
+        self.settings, self.loss = settings, settings.loss.build()
         self.contrastive = settings.contrastive.build() if settings.contrastive else None
+        self.miner = Miner(settings.mining, lambda: label_vectors(head)) if settings.mining else None
+
+    def before_step(self, step: int) -> None:
+        """See `Objective.before_step`: keeps the index of labels young."""
+        if self.miner is not None:
+            self.miner.before_step(step)
+
+    def read_metrics(self) -> dict[str, float]:
+        """See `Objective.read_metrics`: how mining goes."""
+        return self.miner.read_metrics() if self.miner is not None else {}
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
-        """Loss of a micro-batch over all labels."""
+        """Loss of a micro-batch over all labels, or an unbiased estimate of it from some."""
         hidden_BTD = self.classifier.encode(batch)
         targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B)
         output = self._classification(hidden_BTD, batch, targets, seed)
@@ -93,12 +119,29 @@ class FinetuneObjective(Objective):
 
     def _classification(self, hidden_BTD: Tensor, batch: Batch, targets: Targets, seed: int) -> LossOutput:
         head, generator = self.classifier.head, torch.Generator(device=hidden_BTD.device).manual_seed(seed)
-        if self.sampled_labels is None or self.sampled_labels >= self.classifier.labels:
+        drawn = self._draw(hidden_BTD, batch, generator)
+        if drawn is None:
             return self.loss(head(hidden_BTD, batch.mask_BT), targets, generator=generator)
-        drawn = draw_labels(batch.labels_P, self.classifier.labels, self.sampled_labels, generator)
         logits_BS = head(hidden_BTD, batch.mask_BT, drawn.labels_S)
         targets = replace(targets, columns_P=drawn.columns_P)
         return self.loss(logits_BS, targets, importance_BC=drawn.importance_S.expand_as(logits_BS))
+
+    def _draw(self, hidden_BTD: Tensor, batch: Batch, generator: torch.Generator) -> DrawnLabels | None:
+        """The labels of a micro-batch, or None for all."""
+        labels, sampled, mining = self.classifier.labels, self.settings.sampled_labels, self.settings.mining
+        if mining is not None:
+            certain_C = torch.cat([batch.labels_P, self._mine(hidden_BTD, batch)]).unique()
+            return draw_labels(batch.labels_P, certain_C, labels, mining.uniform, generator)
+        if sampled is None or sampled >= labels:
+            return None
+        certain_C = batch.labels_P.unique()
+        return draw_labels(batch.labels_P, certain_C, labels, max(0, sampled - len(certain_C)), generator)
+
+    def _mine(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        assert self.miner is not None  # built where mining is set
+        queries_Bd = query_vectors(self.classifier.head, hidden_BTD, batch.mask_BT)
+        mined_M = self.miner.mine(queries_Bd, batch.rows_P.cpu().numpy(), batch.labels_P.cpu().numpy())
+        return torch.from_numpy(mined_M).to(batch.labels_P.device)
 
 
 class AttentionDrift:

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from xmtc.distributed.rounding import rounding_noise, stochastic_round_
 from xmtc.losses.base import Targets
-from xmtc.train.rounding import rounding_noise, stochastic_round_
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,6 +54,13 @@ class Objective(nn.Module):
         """Summed loss of a micro-batch; `seed` fixes every random choice in it."""
         raise NotImplementedError
 
+    def before_step(self, step: int) -> None:
+        """Called before each optimizer step of the stage, from 0, with the parameters as the last one left them."""
+
+    def read_metrics(self) -> dict[str, float]:
+        """What to log beside the loss, over the steps since the last call."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -210,6 +217,7 @@ class Loop:
         self, module: nn.Module, step: Step, batches: Iterator[Batch], position: Position, meter: Throughput
     ) -> tuple[float, float, bool]:
         """One optimizer step: its mean loss and gradient norm over all ranks, and whether to save after it."""
+        self.objective.before_step(position.step)
         factor = self._factor(position)
         self.strategy.set_learning_rates([rate * factor for rate in self.peak_rates])
         torch.manual_seed(self._seed(position.step))
@@ -283,7 +291,7 @@ class Loop:
             "train/lr": max(self.peak_rates) * self._factor(position, steps_ago=1),
             "train/phase": position.phase,
         }
-        self.tracker.log(self.settings.name, position.step, training | meter.read())
+        self.tracker.log(self.settings.name, position.step, training | meter.read() | self.objective.read_metrics())
 
     def _wants_save(self, step: int) -> bool:
         every = self.settings.track.checkpoint_every_steps

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 from torch import nn
 
 from xmtc.config.base import config
+from xmtc.distributed.rowwise_optim import RowwiseOptimizerConfig
 from xmtc.distributed.strategy import ParameterGroup
 
 
@@ -60,6 +62,27 @@ def parameter_groups(
             if parameters:
                 groups.append(ParameterGroup(name + suffix, parameters, rate, decay))
     return groups
+
+
+def with_row_optimizer(
+    groups: Sequence[ParameterGroup], tables: Sequence[nn.Parameter], optimizer: RowwiseOptimizerConfig | None
+) -> list[ParameterGroup]:
+    """The same groups, with the label tables in two of their own (matrices and biases) that `optimizer` updates.
+
+    Args:
+        groups: of a phase.
+        tables: parameters with one row a label.
+        optimizer: row-wise; None leaves the groups as they are.
+    """
+    if optimizer is None:
+        return list(groups)
+    taken = {id(table) for table in tables}
+    rest = [replace(group, parameters=[p for p in group.parameters if id(p) not in taken]) for group in groups]
+    found = [group for group in rest if group.parameters]
+    for name, decay, wanted in (("label_tables", optimizer.weight_decay, True), ("label_tables.vectors", 0.0, False)):
+        parameters = [table for table in tables if (table.ndim >= 2) is wanted]
+        found.append(ParameterGroup(name, parameters, optimizer.learning_rate, decay, optimizer))
+    return found
 
 
 def _layer_index(name: str) -> int:

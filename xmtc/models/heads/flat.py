@@ -27,8 +27,6 @@ class FlatConfig:
     row_dtype: Literal["float32", "bfloat16"] = "float32"
     """Storage of the classifier rows. bfloat16 halves their memory and wants a row-wise optimizer with stochastic
     rounding."""
-    sparse_gradients: bool = False
-    """With a shortlist, give the classifier sparse gradients, so that a step touches the shortlisted rows only."""
 
     def build(self, hidden_width: int, labels: int) -> "FlatHead":
         """The head for a backbone of width `hidden_width` and this many labels."""
@@ -41,7 +39,10 @@ class FlatHead(nn.Module):
     Attributes:
         weights: (L, P), one classifier row a label; P is the width that the pooling gives.
         bias: (L,) float32.
+        sparse_gradients: see `LabelAttentionHead`.
     """
+
+    sparse_gradients = False
 
     def __init__(self, config: FlatConfig, hidden_width: int, labels: int) -> None:
         super().__init__()
@@ -58,13 +59,17 @@ class FlatHead(nn.Module):
         pooled_BP = self.dropout(self.pooling(hidden_BTD, mask_BT))
         if shortlist is None:
             return F.linear(pooled_BP, self.weights.to(pooled_BP.dtype)).float() + self.bias
-        sparse = self.config.sparse_gradients
+        sparse = self.sparse_gradients
         rows = gather_rows(self.weights, shortlist, sparse=sparse).to(pooled_BP.dtype)
         bias = gather_rows(self.bias, shortlist, sparse=sparse)
         if shortlist.ndim == 1:
             return F.linear(pooled_BP, rows).float() + bias
         logits_BS = (rows @ pooled_BP[..., None])[..., 0].float() + bias
         return logits_BS.masked_fill(shortlist < 0, PADDED_LOGIT)
+
+    def label_tables(self) -> list[nn.Parameter]:
+        """The parameters that have one row a label."""
+        return [self.weights, self.bias]
 
     @torch.no_grad()
     def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:

@@ -52,8 +52,6 @@ class LabelAttentionConfig:
     row_dtype: Literal["float32", "bfloat16"] = "float32"
     """Storage of the label queries and classifier rows. bfloat16 halves their memory and wants a row-wise optimizer
     with stochastic rounding."""
-    sparse_gradients: bool = False
-    """With a shortlist, give the label tables sparse gradients, so that a step touches the shortlisted rows only."""
 
     def __post_init__(self) -> None:
         """Raises ValueError where the heads do not divide the width."""
@@ -86,7 +84,11 @@ class LabelAttentionHead(nn.Module):
         weights: (L, d), one classifier row a label.
         bias: (L,) float32.
         key_gain: (d,) gain of the normalised keys; None without `normalize`.
+        sparse_gradients: with a shortlist, give the label tables sparse gradients, so that a step touches the
+            shortlisted rows only; off, until an optimizer that takes them asks for it.
     """
+
+    sparse_gradients = False
 
     def __init__(self, config: LabelAttentionConfig, hidden_width: int, labels: int) -> None:
         super().__init__()
@@ -116,7 +118,7 @@ class LabelAttentionHead(nn.Module):
         tables = (self.queries, self.weights, self.bias)
         if shortlist is None:
             return label_attention(*tensors, *tables, self.options)
-        sparse = self.config.sparse_gradients
+        sparse = self.sparse_gradients
         if shortlist.ndim == 1:
             queries_Sd, weights_Sd, bias_S = (gather_rows(table, shortlist, sparse=sparse) for table in tables)
             return label_attention(*tensors, queries_Sd, weights_Sd, bias_S, self.options)
@@ -177,6 +179,10 @@ class LabelAttentionHead(nn.Module):
         if self.key_gain is not None:
             yield self.key_gain
 
+    def label_tables(self) -> list[nn.Parameter]:
+        """The parameters that have one row a label."""
+        return [self.queries, self.weights, self.bias]
+
     @torch.no_grad()
     def set_classifier(self, weights_Ld: Tensor | None = None, bias_L: Tensor | None = None) -> None:
         """Starts the classifier at given rows (L, d) or biases (L,), such as planted prototypes and label priors."""
@@ -198,5 +204,5 @@ class LabelAttentionHead(nn.Module):
         return (values_BTd * mask_BT[..., None]).sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)
 
     def _query_rows(self, labels: Tensor) -> Tensor:
-        rows = at_least_fp32(gather_rows(self.queries, labels, sparse=self.config.sparse_gradients))
+        rows = at_least_fp32(gather_rows(self.queries, labels, sparse=self.sparse_gradients))
         return normalise_rows(rows, self.config.heads) if self.config.normalize else rows

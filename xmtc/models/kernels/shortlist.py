@@ -61,8 +61,8 @@ def label_attention_shortlist(
     """Logits (B, S) of the labels in `shortlist_BS` (int64, -1 is padding and gets `PADDED_LOGIT`).
 
     As `label_attention`. With `sparse` the gradients of the three label tables are sparse tensors, for
-    `xmtc.train.rowwise_optim`. The option `implementation` is of no account: a shortlist is short enough for PyTorch's
-    attention as it is.
+    `xmtc.distributed.rowwise_optim`. The option `implementation` is of no account: a shortlist is short enough for
+    PyTorch's attention as it is.
     """
     queries_BSD = gather_rows(queries_LD, shortlist_BS, sparse=sparse)
     weights_BSD = gather_rows(weights_LD, shortlist_BS, sparse=sparse).to(keys_BTD.dtype)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from xmtc.config.base import config
-from xmtc.train.rounding import rounding_noise, stochastic_round_
+from xmtc.distributed.rounding import rounding_noise, stochastic_round_
 
 
 @config
@@ -118,12 +118,22 @@ class _Rowwise(Optimizer):
 
     def _update(self, table: Tensor, lr: float, weight_decay: float) -> None:
         rows_R, gradient_RD = touched_rows(table.grad)  # pyright: ignore[reportArgumentType]
-        direction_RD = self.direction(self.state[table], table, rows_R, gradient_RD)
+        self.make_state(table)
+        direction_RD = self.direction(self.state[table], rows_R, gradient_RD)
         values_RD = table.index_select(0, rows_R).float()
         values_RD.mul_(1 - lr * weight_decay).sub_(direction_RD, alpha=lr)
         store_rows(table, rows_R, values_RD)
 
-    def direction(self, state: dict[str, Any], table: Tensor, rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
+    def make_state(self, table: Tensor) -> None:
+        """Give the table the state of before its first step, where it has none yet."""
+        if not self.state[table]:
+            self.state[table].update(self.fresh_state(table))
+
+    def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
+        """The state of before the first step."""
+        raise NotImplementedError
+
+    def direction(self, state: dict[str, Any], rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
         """What to subtract from the rows, per unit of learning rate; updates the rows' state."""
         raise NotImplementedError
 
@@ -131,10 +141,12 @@ class _Rowwise(Optimizer):
 class RowwiseAdagrad(_Rowwise):
     """g / √(Σ mean(g²)), the mean over a row's elements and the sum over the steps that touched it."""
 
-    def direction(self, state: dict[str, Any], table: Tensor, rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
-        """See the base; state: `sum`, fp32 (L,)."""
-        if not state:
-            state["sum"] = torch.zeros(len(table), dtype=torch.float32, device=table.device)
+    def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
+        """`sum`, fp32 (L,)."""
+        return {"sum": torch.zeros(len(table), dtype=torch.float32, device=table.device)}
+
+    def direction(self, state: dict[str, Any], rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
+        """See the base."""
         squares_R = gradient_RD.square().flatten(1).mean(1) if gradient_RD.dim() > 1 else gradient_RD.square()
         total_R = state["sum"].index_select(0, rows_R) + squares_R
         state["sum"].index_copy_(0, rows_R, total_R)
@@ -145,11 +157,13 @@ class RowwiseAdagrad(_Rowwise):
 class LazyAdam(_Rowwise):
     """Adam (Kingma & Ba 2015) with β = (0.9, 0.999); moments, decay and bias correction count a row's own steps."""
 
-    def direction(self, state: dict[str, Any], table: Tensor, rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
-        """See the base; state: `mean` and `square` in fp32 like the table, `steps` int32 (L,)."""
-        if not state:
-            state["mean"], state["square"] = (torch.zeros_like(table, dtype=torch.float32) for _ in range(2))
-            state["steps"] = torch.zeros(len(table), dtype=torch.int32, device=table.device)
+    def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
+        """`mean` and `square` in fp32 of the table's shape, `steps` int32 (L,)."""
+        moments = {kind: torch.zeros(table.shape, device=table.device) for kind in ("mean", "square")}
+        return moments | {"steps": torch.zeros(len(table), dtype=torch.int32, device=table.device)}
+
+    def direction(self, state: dict[str, Any], rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
+        """See the base."""
         steps_R = state["steps"].index_select(0, rows_R) + 1
         state["steps"].index_copy_(0, rows_R, steps_R)
         steps = steps_R.view(-1, *[1] * (gradient_RD.dim() - 1)).float()

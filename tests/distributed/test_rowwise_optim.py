@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from xmtc.models.heads import LabelAttentionConfig
-from xmtc.train.rowwise_optim import (
+from xmtc.distributed.rowwise_optim import (
     LazyAdamConfig,
     RowwiseAdagradConfig,
     clip_gradients,
     touched_rows,
 )
+from xmtc.models.heads import LabelAttentionConfig
 
 CONFIGS = [RowwiseAdagradConfig(weight_decay=0.1), LazyAdamConfig(weight_decay=0.1)]
 
@@ -97,11 +97,12 @@ def test_clipping_agrees_with_torch_for_dense_and_sparse_gradients():
 @pytest.mark.parametrize("row_dtype", ["float32", "bfloat16"])
 def test_a_head_learns_from_shortlists(row_dtype):
     torch.manual_seed(0)
-    config = LabelAttentionConfig(width=16, heads=2, dropout=0, sparse_gradients=True, row_dtype=row_dtype)
+    config = LabelAttentionConfig(width=16, heads=2, dropout=0, row_dtype=row_dtype)
     head = config.build(12, 1000)
+    head.sparse_gradients = True
     hidden, mask = torch.randn(4, 5, 12), torch.ones(4, 5, dtype=torch.bool)
     shortlist, gold = torch.randint(0, 1000, (4, 8)), torch.rand(4, 8) < 0.5
-    tables = [head.queries, head.weights, head.bias]
+    tables = head.label_tables()
     optimizer = RowwiseAdagradConfig(learning_rate=0.1).build(tables)
     losses = []
     for _ in range(30):

@@ -2,7 +2,7 @@
 
 import torch
 
-from xmtc.train.rounding import rounding_noise, stochastic_round_
+from xmtc.distributed.rounding import rounding_noise, stochastic_round_
 
 
 def rounded(values):

@@ -1,0 +1,91 @@
+"""The label index: what its inner products are, its kinds against exact search, and queries that do not fit."""
+
+import numpy as np
+import pytest
+import torch
+
+from xmtc.errors import XmtcError
+from xmtc.mining import LabelIndex, label_vectors, query_vectors
+from xmtc.mining.config import IndexConfig
+from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+
+
+def clusters(count: int, width: int = 16) -> np.ndarray:
+    generator = np.random.default_rng(0)
+    centres = generator.normal(size=(30, width))
+    return (centres[generator.integers(30, size=count)] + 0.3 * generator.normal(size=(count, width))).astype("f4")
+
+
+def exact(vectors: np.ndarray, queries: np.ndarray, count: int) -> np.ndarray:
+    return np.argsort(-queries @ vectors.T, axis=1, kind="stable")[:, :count]
+
+
+def overlap(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found, wanted, strict=True)]))
+
+
+@pytest.mark.parametrize(("kind", "least"), [("flat", 1.0), ("ivf", 0.9), ("hnsw", 0.9)])
+def test_every_kind_finds_the_nearest_labels(kind, least):
+    vectors, queries = clusters(4000), clusters(4020)[4000:]
+    index = LabelIndex(vectors, IndexConfig(kind=kind))
+    found = index.search(queries, 10)
+    assert found.shape == (20, 10)
+    assert overlap(found, exact(vectors, queries, 10)) >= least
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf", "hnsw"])
+def test_two_builds_find_the_same(kind):
+    vectors, queries = clusters(2000), clusters(2050)[2000:]
+    one, other = (LabelIndex(vectors, IndexConfig(kind=kind)).search(queries, 10) for _ in range(2))
+    assert np.array_equal(one, other)
+
+
+def test_auto_is_exact_up_to_a_hundred_thousand_labels():
+    assert IndexConfig().chosen(100_000) == "flat"
+    assert IndexConfig().chosen(100_001) == "ivf"
+    assert IndexConfig(kind="hnsw").chosen(10) == "hnsw"
+
+
+def test_the_flat_heads_index_ranks_as_its_logits_do():
+    torch.manual_seed(0)
+    head = FlatConfig().build(8, 50).eval()
+    head.set_classifier(bias_L=torch.randn(50))
+    hidden, mask = torch.randn(3, 5, 8), torch.ones(3, 5, dtype=torch.bool)
+    products = query_vectors(head, hidden, mask) @ label_vectors(head).T
+    np.testing.assert_allclose(products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5)
+    found = LabelIndex(label_vectors(head), IndexConfig()).search(query_vectors(head, hidden, mask), 7)
+    assert torch.equal(torch.from_numpy(found), head(hidden, mask).topk(7).indices)
+
+
+def test_label_attention_is_indexed_as_if_it_looked_at_all_tokens_alike():
+    torch.manual_seed(0)
+    head = LabelAttentionConfig(width=8, heads=2, normalize=False).build(6, 20).eval()
+    head.set_classifier(bias_L=torch.randn(20))
+    with torch.no_grad():
+        head.queries.zero_()
+    hidden, mask = torch.randn(3, 5, 6), torch.ones(3, 5, dtype=torch.bool)
+    products = query_vectors(head, hidden, mask) @ label_vectors(head).T
+    np.testing.assert_allclose(products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_label_vectors_are_a_copy():
+    head = FlatConfig().build(4, 3)
+    before = label_vectors(head)
+    head.set_classifier(bias_L=torch.ones(3))
+    assert (before[:, -1] == 0).all()
+
+
+def test_queries_of_another_width_are_refused():
+    index = LabelIndex(clusters(10), IndexConfig())
+    with pytest.raises(XmtcError, match=r"\(2, 5\) for an index of width 16"):
+        index.search(np.zeros((2, 5), np.float32), 3)
+
+
+@pytest.mark.parametrize("vectors", [np.full((2, 3), np.nan, np.float32), np.zeros((0, 3), np.float32)])
+def test_vectors_that_cannot_be_indexed_are_refused(vectors):
+    with pytest.raises(XmtcError, match="no index"):
+        LabelIndex(vectors, IndexConfig())
+
+
+def test_fewer_labels_than_candidates():
+    assert LabelIndex(clusters(5), IndexConfig()).search(clusters(2), 9).shape == (2, 5)

@@ -1,0 +1,166 @@
+"""Stage 2 on some of the labels: mined negatives, row-wise updates of label tables, both in the real loop."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tiny_runs
+from xmtc.config.schema import RunConfig
+from xmtc.distributed.rowwise_optim import LazyAdamConfig, RowwiseAdagradConfig
+from xmtc.distributed.strategies.ddp import DDPConfig
+from xmtc.distributed.strategies.single import SingleStrategy
+from xmtc.distributed.strategy import ParameterGroup
+from xmtc.errors import CheckpointError, ConfigError
+from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.orchestrate.paths import RunPaths
+from xmtc.orchestrate.pipeline import prepare_stage
+from xmtc.orchestrate.stages import run_stage
+from xmtc.train.loop import Loop
+
+MINING = "finetune.mining={candidates: 2, uniform: 1, refresh_steps: 4}"
+LAZY_ADAM = "finetune.label_optimizer={kind: lazy_adam, learning_rate: 0.01}"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    torch.set_num_threads(1)
+    return tiny_runs.write_config(tmp_path_factory.mktemp("shortlist"))
+
+
+def load(path: Path, name: str, *overrides: str) -> RunConfig:
+    settings = ("plant.enabled=false", "track.checkpoint_every_steps=3", f"name={name}", *overrides)
+    return tiny_runs.load(path, *settings)
+
+
+def finetune(config: RunConfig) -> Path:
+    paths = RunPaths.of(config)
+    paths.root.mkdir(parents=True, exist_ok=True)
+    prepare_stage(config)
+    run_stage("finetune", config, paths)
+    return paths.root
+
+
+def test_mining_learns_and_logs_how_it_goes(path):
+    root = finetune(load(path, "mined", MINING, LAZY_ADAM))
+    logged = [m for m in tiny_runs.metrics(root) if "mine/recall" in m]
+    losses = [m["train/loss"] for m in logged]
+    assert losses[-1] < 0.7 * losses[0]
+    assert all(0 <= m["mine/recall"] <= 1 for m in logged)
+    assert [m["mine/age_steps"] for m in logged][:6] == [0, 1, 2, 3, 2, 3]  # refreshed every half of 4 steps
+    for name in ("labels", "dropped_positive", "dropped_duplicate", "dropped_missing", "build_s", "query_ms"):
+        assert all(m[f"mine/{name}"] >= 0 for m in logged)
+
+
+def test_a_flat_head_is_mined_too(path):
+    root = finetune(load(path, "flat", MINING, "model.head={kind: flat}"))
+    assert tiny_runs.losses(root, "finetune")
+
+
+@pytest.mark.parametrize("optimizer", [LAZY_ADAM, "finetune.label_optimizer={kind: rowwise_adagrad}"])
+def test_killed_and_resumed_with_label_tables_is_exact(path, monkeypatch, optimizer):
+    kind = optimizer.split("kind: ")[1].split(",")[0].strip("}")
+    settings = (optimizer, "finetune.sampled_labels=4")
+    undisturbed = finetune(load(path, f"undisturbed_{kind}", *settings))
+    config = load(path, f"killed_{kind}", *settings)
+    with monkeypatch.context() as patch:
+        step = Loop._step
+        patch.setattr(Loop, "_step", lambda self, *rest: boom() if rest[3].step == 7 else step(self, *rest))
+        with pytest.raises(KeyboardInterrupt):
+            finetune(config)
+    root = finetune(config)
+    assert tiny_runs.losses(root, "finetune") == tiny_runs.losses(undisturbed, "finetune")
+    best, expected = (load_file(run / "checkpoints" / "best.safetensors") for run in (root, undisturbed))
+    assert all(torch.equal(best[name], expected[name]) for name in expected)
+
+
+def boom():
+    raise KeyboardInterrupt
+
+
+def step_on(head, optimizer, hidden, shortlist) -> None:
+    """One step of the single-process strategy with label tables."""
+    strategy = SingleStrategy("fp32", torch.device("cpu"))
+    tables = head.label_tables()
+    rest = [p for p in head.parameters() if all(p is not table for table in tables)]
+    head.sparse_gradients = True
+    rows = ParameterGroup("label_tables", tables, optimizer.learning_rate, 0.0, optimizer)
+    module = strategy.prepare(head, [ParameterGroup("rest", rest, 1e-3, 0.01), rows])
+    strategy.set_learning_rates([1e-3, 0.1])
+    mask = torch.ones(hidden.shape[:2], dtype=torch.bool)
+    strategy.backward(module(hidden, mask, shortlist).square().sum())
+    assert strategy.step(1.0) > 0
+    assert all(p.grad is None for p in head.parameters())
+
+
+@pytest.mark.parametrize("row_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("optimizer", [RowwiseAdagradConfig(), LazyAdamConfig()])
+def test_a_step_changes_the_rows_of_its_labels_and_no_other(row_dtype, optimizer):
+    torch.manual_seed(0)
+    head = LabelAttentionConfig(width=8, heads=2, row_dtype=row_dtype).build(6, 40)
+    before = {name: p.detach().clone() for name, p in head.named_parameters()}
+    step_on(head, optimizer, torch.randn(3, 4, 6), torch.tensor([3, 17, 39]))
+    for name in ("queries", "weights", "bias"):
+        changed = (getattr(head, name) != before[name]).view(40, -1).any(1)
+        assert changed.nonzero().flatten().tolist() == [3, 17, 39]
+    assert not torch.equal(head.key_projection.weight, before["key_projection.weight"])
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing():
+    head = FlatConfig().build(6, 10)
+    strategy = SingleStrategy("fp32", torch.device("cpu"))
+    extra = torch.nn.Linear(6, 6)
+    model = torch.nn.ModuleList([head, extra])
+    rows = ParameterGroup("label_tables", head.label_tables(), 0.1, 0.0, LazyAdamConfig())
+    strategy.prepare(model, [ParameterGroup("rest", list(extra.parameters()), 0.1, 0.0), rows])
+    head.sparse_gradients = True
+    before = head.weights.detach().clone()
+    hidden = extra(torch.full((1, 2, 6), float("inf")))
+    strategy.backward(head(hidden, torch.ones(1, 2, dtype=torch.bool), torch.tensor([2])).sum())
+    assert not torch.tensor(strategy.step(1.0)).isfinite()
+    assert torch.equal(head.weights, before)
+    assert head.weights.grad is None
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
+    head = LabelAttentionConfig(width=8, heads=2).build(6, 10)
+
+    def strategy(optimizer) -> SingleStrategy:
+        made = SingleStrategy("fp32", torch.device("cpu"))
+        rows = ParameterGroup("label_tables", head.label_tables(), 0.1, 0.0, optimizer)
+        made.prepare(head, [ParameterGroup("rest", list(head.key_projection.parameters()), 0.1, 0.0), rows])
+        return made
+
+    strategy(LazyAdamConfig()).save(tmp_path)
+    with pytest.raises(CheckpointError, match="of another optimizer"):
+        strategy(RowwiseAdagradConfig()).load(tmp_path)
+    (tmp_path / "label_tables.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"label_tables\.safetensors"):
+        strategy(LazyAdamConfig()).load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ((LAZY_ADAM,), "give sampled_labels or mining too"),
+        ((MINING, "finetune.sampled_labels=4"), "leave sampled_labels out"),
+        ((MINING, "finetune.loss={kind: cross_entropy}"), "mining: a softmax needs every label"),
+        ((MINING, LAZY_ADAM, "distributed={workers: 2}"), "updates rows in one process only"),
+        (
+            (MINING, "distributed={workers: 2, strategy: {kind: deepspeed, stage: 3}}"),
+            "finetune.mining and distributed.strategy.stage: 3 exclude each other",
+        ),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(path, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        load(path, "refused", *overrides)
+
+
+def test_other_strategies_refuse_row_wise_groups():
+    head = FlatConfig().build(6, 10)
+    strategy = DDPConfig().build("fp32", torch.device("cpu"))
+    rows = ParameterGroup("label_tables", head.label_tables(), 0.1, 0.0, LazyAdamConfig())
+    with pytest.raises(ConfigError, match=r"distributed\.strategy\.kind=single"):
+        strategy.prepare(head, [rows])

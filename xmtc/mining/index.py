@@ -1,0 +1,110 @@
+"""A FAISS index over label vectors, searched by inner product.
+
+What is indexed is the classifier row of a label with its bias as one element more; a document asks with its pooled
+vector and a one. Their product is the logit: exactly for a flat head, and for label attention the one that the label
+would have if it looked at all tokens alike (`LabelAttentionHead.document_vectors`).
+
+Suffixes: L labels, B documents, d width of the vectors, K found labels.
+"""
+
+import math
+from typing import Any
+
+import faiss
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.errors import XmtcError
+from xmtc.mining.config import IndexConfig
+from xmtc.models.heads import FlatHead, LabelAttentionHead
+
+_TRAINING_VECTORS = 64  # of each cell of an ivf index; FAISS warns below 39
+_SEED = 1234
+
+
+@torch.no_grad()
+def label_vectors(head: LabelAttentionHead | FlatHead) -> NDArray[np.float32]:
+    """A copy (L, d) of what is indexed, on the CPU."""
+    vectors = head.label_vectors()
+    table = torch.empty(len(vectors), vectors.shape[1] + 1)
+    table[:, :-1] = vectors
+    table[:, -1] = head.bias
+    return table.numpy()
+
+
+@torch.no_grad()
+def query_vectors(head: LabelAttentionHead | FlatHead, hidden_BTD: Tensor, mask_BT: Tensor) -> NDArray[np.float32]:
+    """What documents ask with, (B, d)."""
+    pooled_BP = head.document_vectors(hidden_BTD, mask_BT).float().cpu()
+    return torch.cat([pooled_BP, torch.ones(len(pooled_BP), 1)], 1).numpy()
+
+
+class LabelIndex:
+    """Nearest labels of documents.
+
+    Args:
+        vectors_Ld: float32, finite.
+        config: kind and effort.
+
+    Raises:
+        XmtcError: the vectors are not finite, or there are none.
+    """
+
+    def __init__(self, vectors_Ld: NDArray[np.float32], config: IndexConfig) -> None:
+        self.labels, self.width = vectors_Ld.shape
+        if not self.labels or not np.isfinite(vectors_Ld).all():
+            raise XmtcError(f"{self.labels} label vectors, of which some are not finite or none are there: no index")
+        threads = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(config.build_threads)  # of this thread alone
+        try:
+            self._index = _build(vectors_Ld, config)
+        finally:
+            faiss.omp_set_num_threads(threads)
+
+    def search(self, queries_Bd: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+        """The nearest labels (B, K) of each document, best first, K = min(count, L); -1 where fewer were found.
+
+        Raises:
+            XmtcError: the queries have another width than the index.
+        """
+        if queries_Bd.ndim != 2 or queries_Bd.shape[1] != self.width:
+            raise XmtcError(
+                f"queries of shape {queries_Bd.shape} for an index of width {self.width}: it is of another head; "
+                "build it anew"
+            )
+        return self._index.search(np.ascontiguousarray(queries_Bd, np.float32), min(count, self.labels))[1]
+
+
+def _build(vectors_Ld: NDArray[np.float32], config: IndexConfig) -> Any:
+    labels, width = vectors_Ld.shape
+    kind = config.chosen(labels)
+    if kind == "hnsw":
+        index = faiss.IndexHNSWFlat(width, config.links, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efSearch = config.search_depth
+    else:
+        index = faiss.IndexFlatIP(width)
+    if kind == "ivf":
+        index = _cells(index, vectors_Ld, config)
+    index = _on_gpu(index) if kind != "hnsw" else index
+    index.add(vectors_Ld)
+    return index
+
+
+def _cells(quantizer: Any, vectors_Ld: NDArray[np.float32], config: IndexConfig) -> Any:
+    labels, width = vectors_Ld.shape
+    cells = max(1, min(round(2 * math.sqrt(labels)), labels // 39))
+    index = faiss.IndexIVFFlat(quantizer, width, cells, faiss.METRIC_INNER_PRODUCT)
+    index.nprobe = min(config.probes, cells)
+    index.cp.max_points_per_centroid = _TRAINING_VECTORS
+    index.cp.seed = _SEED
+    index.train(vectors_Ld)
+    return index
+
+
+def _on_gpu(index: Any) -> Any:
+    """The same index on the first GPU, where FAISS was built for one and there is one."""
+    if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
+        return index
+    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)

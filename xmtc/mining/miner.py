@@ -1,0 +1,130 @@
+"""Hard negatives during training: an index of label vectors, at most `refresh_steps` old, and what is found in it.
+
+Suffixes: B documents, d width of the vectors, K candidates, P (document, label) pairs, M mined labels.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.mining.config import IndexConfig, MiningConfig
+from xmtc.mining.index import LabelIndex
+from xmtc.track.console import print_line
+
+Snapshot = Callable[[], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class _Built:
+    """An index, the step whose label vectors it holds, and the seconds that it took."""
+
+    index: LabelIndex
+    step: int
+    seconds: float
+
+
+def _build(vectors_Ld: NDArray[np.float32], config: IndexConfig, step: int) -> _Built:
+    start = time.perf_counter()
+    index = LabelIndex(vectors_Ld, config)
+    return _Built(index, step, time.perf_counter() - start)
+
+
+class Miner:
+    """Finds the labels nearest to documents. Not for several threads at once.
+
+    An index is begun every half of `refresh_steps`, and takes over at a step that is known beforehand, so that two runs
+    mine the same as long as building keeps up. The first index, and the first after a resume, is built before the step
+    that needs it, from the weights of that step.
+
+    Args:
+        config: see `MiningConfig`.
+        snapshot: a copy of the label vectors as they are now, (L, d).
+    """
+
+    def __init__(self, config: MiningConfig, snapshot: Snapshot) -> None:
+        self._config, self._snapshot = config, snapshot
+        self._half = config.refresh_steps // 2
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mining")
+        self._serving: _Built | None = None
+        self._pending: tuple[int, Future[_Built]] | None = None
+        self._sums: dict[str, float] = defaultdict(float)
+        self._age = 0
+
+    def before_step(self, step: int) -> None:
+        """Put a finished index into service, and begin the next one, where it is time for that.
+
+        Raises:
+            XmtcError: the label vectors are not finite.
+        """
+        if self._serving is None:
+            self._serving = _build(self._snapshot(), self._config.index, step)
+        if self._pending is not None and step - self._pending[0] >= self._half and self._pending[1].done():
+            self._serving, self._pending = self._pending[1].result(), None
+        if self._pending is None and step % self._half == 0 and step > self._serving.step:
+            vectors_Ld = self._snapshot()
+            self._pending = step, self._thread.submit(_build, vectors_Ld, self._config.index, step)
+        self._age = step - self._serving.step
+        self._warn_if_stale(step)
+
+    def _warn_if_stale(self, step: int) -> None:
+        late = self._age - self._config.refresh_steps
+        if late > 0 and (late - 1) % self._config.refresh_steps == 0:
+            print_line(
+                f"mining: the index is {self._age} steps old at step {step}, and the next one is not built yet: "
+                f"raise finetune.mining.refresh_steps ({self._config.refresh_steps}) or mining.index.build_threads"
+            )
+
+    def mine(
+        self, queries_Bd: NDArray[np.float32], rows_P: NDArray[np.int64], labels_P: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The hard negatives of all documents, (M,), ascending, each once; a label may be another document's own.
+
+        Args:
+            queries_Bd: one a document (`query_vectors`).
+            rows_P: document of each positive pair.
+            labels_P: its label.
+
+        Raises:
+            XmtcError: queries of another width than the index.
+        """
+        assert self._serving is not None, "before_step comes first"
+        start = time.perf_counter()
+        found_BK = self._serving.index.search(queries_Bd, self._config.candidates)
+        seconds = time.perf_counter() - start
+        own_BK = _is_own(found_BK, rows_P, labels_P)
+        kept = found_BK[~own_BK & (found_BK >= 0)]
+        mined_M = np.unique(kept)
+        counts = {"documents": len(found_BK), "positives": len(labels_P), "own": own_BK.sum(), "batches": 1}
+        counts |= {"missing": (found_BK < 0).sum(), "duplicate": len(kept) - len(mined_M), "mined": len(mined_M)}
+        for name, value in (counts | {"query_s": seconds}).items():
+            self._sums[name] += float(value)
+        return mined_M
+
+    def read_metrics(self) -> dict[str, float]:
+        """`mine/…` since the last call; counts are means over documents, `labels` over micro-batches."""
+        sums, self._sums = self._sums, defaultdict(float)
+        if not sums["batches"] or self._serving is None:
+            return {}
+        documents, batches = sums["documents"], sums["batches"]
+        return {
+            "mine/recall": sums["own"] / max(1, sums["positives"]),
+            "mine/labels": sums["mined"] / batches,
+            "mine/dropped_positive": sums["own"] / documents,
+            "mine/dropped_duplicate": sums["duplicate"] / documents,
+            "mine/dropped_missing": sums["missing"] / documents,
+            "mine/age_steps": float(self._age),
+            "mine/build_s": self._serving.seconds,
+            "mine/query_ms": 1000 * sums["query_s"] / batches,
+        }
+
+
+def _is_own(found_BK: NDArray[np.int64], rows_P: NDArray[np.int64], labels_P: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which candidates are positives of the document that they were found for."""
+    width = max(int(labels_P.max(initial=0)), int(found_BK.max(initial=0))) + 1
+    keys_BK = np.arange(len(found_BK))[:, None] * width + found_BK
+    return np.isin(keys_BK, rows_P * width + labels_P) & (found_BK >= 0)
