@@ -135,8 +135,8 @@ def counts(split: Split, vocabulary: int) -> sparse.csr_matrix:
     return sparse.csr_matrix((np.ones(len(tokens), np.float32), (rows, tokens)), shape=(len(split), vocabulary))
 
 
-def parabel(corpus: Corpus, train: sparse.csr_matrix, dev: sparse.csr_matrix) -> dict[str, float]:
-    """Omikuji with its default settings (Parabel, three trees)."""
+def parabel(corpus: Corpus, train: sparse.csr_matrix, dev: sparse.csr_matrix, settings: Any = None) -> dict[str, float]:
+    """Omikuji with these settings, or its default ones (Parabel, three trees)."""
     labels = corpus.split("train").label_matrix()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(f"{train.shape[0]} {train.shape[1]} {labels.shape[1]}\n")
@@ -144,7 +144,7 @@ def parabel(corpus: Corpus, train: sparse.csr_matrix, dev: sparse.csr_matrix) ->
             own = ",".join(map(str, labels.indices[labels.indptr[i] : labels.indptr[i + 1]]))
             file.write(own + "".join(f" {j}:{v:.6f}" for j, v in pairs(train, i)) + "\n")
         file.flush()
-        model = omikuji.Model.train_on_data(file.name, omikuji.Model.default_hyper_param(), 2)
+        model = omikuji.Model.train_on_data(file.name, settings or omikuji.Model.default_hyper_param(), 2)
     found = [model.predict(pairs(dev, i), beam_size=30, top_k=100) for i in range(dev.shape[0])]
     predictions = SparsePredictions.from_rows([[(int(label), float(score)) for label, score in row] for row in found])
     return figures(measured(corpus, predictions, corpus.split("dev").label_matrix()))
