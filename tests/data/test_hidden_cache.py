@@ -45,6 +45,21 @@ def test_unfinished_is_never_read(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("left", [0, 7, None])
+def test_a_cache_cut_short_counts_as_absent(tmp_path, caplog, left):
+    with HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32") as writer:
+        for document in range(4):
+            writer.write(np.array([document]), *padded([document], 5))
+        writer.publish()
+    states = tmp_path / "train" / "hidden.bin"
+    if left is None:
+        states.unlink()
+    else:
+        os.truncate(states, left)
+    assert HiddenCache.open(tmp_path / "train", "f") is None
+    assert "hidden.bin: damaged, so the hidden states are computed again" in caplog.text
+
+
 def test_states_must_be_finite(tmp_path):
     with HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float16") as writer:
         hidden, mask = padded([1], 5)

@@ -4,6 +4,7 @@ Suffixes: B documents, T document tokens (special ones included, padded), D widt
 """
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.errors import DataError, TrainingError
+
+logger = logging.getLogger(__name__)
 
 CacheDtype = Literal["bfloat16", "float16", "float32"]
 _TORCH: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -51,7 +54,7 @@ class HiddenCache:
 
     @staticmethod
     def open(directory: str | Path, fingerprint: str) -> "HiddenCache | None":
-        """The cache in `directory`, or None where there is none with this fingerprint."""
+        """The cache in `directory`, or None where there is none with this fingerprint, or one that is cut short."""
         root = Path(directory)
         if not (root / _META).is_file():
             return None
@@ -59,6 +62,10 @@ class HiddenCache:
         if meta["fingerprint"] != fingerprint:
             return None
         offsets = _offsets(np.array(meta["lengths"], dtype=np.int64))
+        states = root / _STATES
+        if not states.is_file() or states.stat().st_size != cache_bytes(meta["lengths"], meta["width"], meta["dtype"]):
+            logger.warning("%s: damaged, so the hidden states are computed again", states)
+            return None
         states_XD = _map(root / _STATES, int(offsets[-1]), meta["width"], meta["dtype"], "r")
         return HiddenCache(states_XD, offsets, meta["dtype"])
 

@@ -44,6 +44,7 @@ class Spool:
         self._splits, self._hashes = array("b"), array("Q")
         self._label_offsets, self._label_ids = array("q", [0]), array("i")
         self._known: dict[str, int] = {}
+        self._ids_seen: set[int] = set()  # hashes: identifiers themselves would take several times the memory
         self.rejected = self.read = 0
 
     @property
@@ -74,7 +75,7 @@ class Spool:
         """
         for row in rows:
             self.read += 1
-            bad = _problem(row, info, one_label)
+            bad = _problem(row, info, one_label) or self._repeated(row)
             if bad is None and isinstance(row, Document):
                 self._add(row)
             elif on_bad_row == "error" and bad is not None:
@@ -83,6 +84,14 @@ class Spool:
                 self.rejected += 1
             task.advance()
         self._flush()
+
+    def _repeated(self, row: Document | Rejected) -> Rejected | None:
+        assert isinstance(row, Document)
+        before = len(self._ids_seen)
+        self._ids_seen.add(xxhash.xxh3_64_intdigest(f"{row.split}\0{row.doc_id}".encode()))
+        if len(self._ids_seen) > before:
+            return None
+        return Rejected(f"document {row.doc_id!r}", "an earlier document of the same split has this doc_id")
 
     def _add(self, document: Document) -> None:
         self._doc_ids.append(document.doc_id)
