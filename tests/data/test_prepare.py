@@ -160,13 +160,12 @@ def test_bad_rows_are_errors_or_are_counted(tmp_path):
     assert corpus.manifest.counts.read == 32
 
 
-def test_a_doc_id_stands_for_one_document_of_a_split(tmp_path):
+def test_repeated_doc_ids_are_counted(tmp_path):
     rows = documents(30)
     source = jsonl_source(tmp_path, [*rows, {**rows[3], "text": "another text"}])
-    with pytest.raises(DataError, match=r"document 'd3': an earlier document of the same split has this doc_id; mend"):
-        build(data_config(tmp_path / "corpus", source))
-    corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip"))
-    assert corpus.manifest.counts.rejected == 1
+    corpus = build(data_config(tmp_path / "corpus", source))
+    assert corpus.manifest.counts.repeated_ids == 1
+    assert sum(len(corpus.split(name)) for name in corpus.splits) == 31
 
 
 def test_label_that_is_not_in_the_label_file(tmp_path):

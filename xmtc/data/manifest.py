@@ -69,6 +69,8 @@ class Counts:
         truncated: documents longer than `max_length` tokens.
         without_labels: documents whose labels were all dropped; they stay, as negatives.
         dropped_labels: labels with fewer training documents than `min_label_documents`.
+        repeated_ids: documents whose doc_id an earlier document of the same split has; predictions tell them apart by
+            their order alone.
     """
 
     read: int = 0
@@ -78,6 +80,7 @@ class Counts:
     truncated: int = 0
     without_labels: int = 0
     dropped_labels: int = 0
+    repeated_ids: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

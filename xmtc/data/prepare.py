@@ -249,6 +249,7 @@ def _counts(
         truncated=sum(result.truncated for result in results),
         without_labels=sum(int((np.diff(task.label_offsets) == 0).sum()) for task in tasks),
         dropped_labels=chosen.dropped_labels,
+        repeated_ids=spool.repeated_ids,
     )
 
 

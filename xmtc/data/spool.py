@@ -30,6 +30,7 @@ class Spool:
     Attributes:
         rejected: bad rows left out.
         read: rows read.
+        repeated_ids: documents whose doc_id an earlier document of the same split has.
         labels: all labels, by provisional id.
     """
 
@@ -45,7 +46,7 @@ class Spool:
         self._label_offsets, self._label_ids = array("q", [0]), array("i")
         self._known: dict[str, int] = {}
         self._ids_seen: set[int] = set()  # hashes: identifiers themselves would take several times the memory
-        self.rejected = self.read = 0
+        self.rejected = self.read = self.repeated_ids = 0
 
     @property
     def labels(self) -> list[str]:
@@ -75,7 +76,7 @@ class Spool:
         """
         for row in rows:
             self.read += 1
-            bad = _problem(row, info, one_label) or self._repeated(row)
+            bad = _problem(row, info, one_label)
             if bad is None and isinstance(row, Document):
                 self._add(row)
             elif on_bad_row == "error" and bad is not None:
@@ -85,15 +86,10 @@ class Spool:
             task.advance()
         self._flush()
 
-    def _repeated(self, row: Document | Rejected) -> Rejected | None:
-        assert isinstance(row, Document)
-        before = len(self._ids_seen)
-        self._ids_seen.add(xxhash.xxh3_64_intdigest(f"{row.split}\0{row.doc_id}".encode()))
-        if len(self._ids_seen) > before:
-            return None
-        return Rejected(f"document {row.doc_id!r}", "an earlier document of the same split has this doc_id")
-
     def _add(self, document: Document) -> None:
+        seen = len(self._ids_seen)
+        self._ids_seen.add(xxhash.xxh3_64_intdigest(f"{document.split}\0{document.doc_id}".encode()))
+        self.repeated_ids += len(self._ids_seen) == seen
         self._doc_ids.append(document.doc_id)
         self._texts.append(document.text)
         self._bytes += len(document.text)
