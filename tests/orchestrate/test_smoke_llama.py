@@ -4,36 +4,26 @@
 """
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 from importlib.metadata import version
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import tiny_runs
+from smoke_jobs import CONFIG, ROOT, Job, overrides
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.pipeline import train_run
 from xmtc.orchestrate.stages import run_stage
 
-ROOT = Path(__file__).parents[2]
-CONFIG = ROOT / "configs" / "smoke_llama.yaml"
 GOLDEN = ROOT / "tests" / "golden" / "smoke_llama.json"
 SOURCES = ("rich", "numpy")  # whose docstrings are the corpus
 LAST = {"plant": 16, "finetune": 24}
-
-
-def overrides(folder: Path, *more: str) -> list[str]:
-    return [f"data.corpus={folder / 'corpus'}", f"track.directory={folder / 'runs'}", *more]
 
 
 def train_alone(folder: Path) -> Path:
@@ -57,51 +47,6 @@ def test_golden_losses(alone):
     found = golden_of(alone)
     for stage in LAST:
         assert found[stage] == pytest.approx(golden["losses"][stage], rel=1e-3)
-
-
-class Job:
-    """`xmtc train` of the smoke configuration on two workers, in a process of its own."""
-
-    def __init__(self, folder: Path, name: str, *more: str) -> None:
-        self.run, self.log = folder / "runs" / name, folder / f"{name}.log"
-        arguments = ["train", str(CONFIG), *overrides(folder, f"name={name}", *more)]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", "from xmtc.cli import main; main()", *arguments],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_COLOR_PREFIX": "0"},
-            )
-
-    def steps(self, stage: str) -> int:
-        """Training steps of a stage that have been logged."""
-        path = self.run / "metrics.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        entries = [json.loads(line) for line in lines if line.endswith("}")]
-        return max((e["step"] for e in entries if e["stage"] == stage), default=0)
-
-    def kill_a_worker_in(self, stage: str) -> None:
-        """kill -9 of one training worker once the stage has got beyond its first checkpoint."""
-        while self.process.poll() is None and self.steps(stage) < 6:
-            time.sleep(0.005)
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        workers = [child for child in children if "RayTrainWorker" in " ".join(child.cmdline())]
-        assert len(workers) == 2, [child.cmdline() for child in children]
-        workers[1].send_signal(signal.SIGKILL)
-
-    def finish(self, timeout_s: float = 540) -> tuple[int, str]:
-        try:
-            code = self.process.wait(timeout_s)
-        finally:
-            for process in (self.process, *self._family()):
-                if process.is_running() if isinstance(process, psutil.Process) else process.poll() is None:
-                    process.kill()
-        return code, self.log.read_text()
-
-    def _family(self) -> list[psutil.Process]:
-        if not psutil.pid_exists(self.process.pid) or self.process.poll() is not None:
-            return []
-        return psutil.Process(self.process.pid).children(recursive=True)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from ray.train.v2.api.exceptions import TrainingFailedError
 from xmtc.config.schema import RunConfig
 from xmtc.errors import TrainingError, XmtcError
 from xmtc.orchestrate.paths import RunPaths
-from xmtc.orchestrate.worker_errors import WorkerErrors
+from xmtc.orchestrate.worker_errors import WorkerErrors, explain_lost_exchange
+from xmtc.track.console import print_line
 
 
 def run_on_ray(stage: str, config: RunConfig, paths: RunPaths) -> None:
@@ -113,6 +114,11 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
         context = get_context()
         if not errors.leave(error, context.get_world_rank(), context.get_world_size()):
             raise
+    except RuntimeError as error:
+        words = explain_lost_exchange(error, settings["config"].distributed.timeout_s)
+        if words is not None:
+            print_line(f"{settings['stage']}: {words}")
+        raise  # Ray starts the workers again
 
 
 def _explain(failure: TrainingFailedError) -> TrainingError:

@@ -16,6 +16,22 @@ from xmtc.errors import XmtcError
 _PATIENCE_S, _POLL_S = 10.0, 0.1
 
 
+def explain_lost_exchange(error: RuntimeError, timeout_s: float) -> str | None:
+    """What a rank says whose exchange with the others failed; None for any other error.
+
+    PyTorch tells it by words alone: gloo raises a plain RuntimeError.
+    """
+    words = str(error).lower()
+    if "timed out" in words:
+        return (
+            f"an exchange between workers took more than distributed.timeout_s={timeout_s:g}: a worker hangs, or the "
+            "network is cut. The workers start again from the newest checkpoint"
+        )
+    if "connection closed by peer" in words or "connection reset by peer" in words:
+        return "the connection to another worker is lost. The workers start again from the newest checkpoint"
+    return None
+
+
 class WorkerErrors:
     """The errors of one attempt at a stage.
 
