@@ -16,6 +16,8 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from xmtc.evaluate.bins import bin_masks
+from xmtc.evaluate.details import ScoreCounts
+from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.predictions import Gold, SparsePredictions, match
 from xmtc.models.calibration import Calibration
 
@@ -52,8 +54,10 @@ def fit_calibration(
     return Calibration(torch.from_numpy(scale_L), torch.from_numpy(offset_L))
 
 
-def calibrated(predictions: SparsePredictions, calibration: Calibration) -> SparsePredictions:
-    """The same labels with calibrated scores, best first."""
+def calibrated(predictions: SparsePredictions, calibration: Calibration | None) -> SparsePredictions:
+    """The same labels with calibrated scores, best first; without a calibration, the predictions themselves."""
+    if calibration is None:
+        return predictions
     scale_NK, offset_NK = _of(calibration, predictions)
     scores_NK = expit(_logits(predictions.scores_NK) * scale_NK + offset_NK).astype(np.float32)
     return _sorted(predictions.label_ids_NK, scores_NK)
@@ -64,6 +68,18 @@ def uncalibrated(predictions: SparsePredictions, calibration: Calibration) -> Sp
     scale_NK, offset_NK = _of(calibration, predictions)
     scores_NK = expit((_logits(predictions.scores_NK) - offset_NK) / scale_NK).astype(np.float32)
     return _sorted(predictions.label_ids_NK, scores_NK)
+
+
+def note_uncalibrated(
+    evaluation: Evaluation, predictions: SparsePredictions, gold: Gold, calibration: Calibration | None
+) -> None:
+    """Add to an evaluation of calibrated predictions how far off their scores were before: ECE and reliability."""
+    if calibration is None:
+        return
+    before = uncalibrated(predictions, calibration)
+    counts = ScoreCounts(before, match(before.label_ids_NK, gold), len(calibration.scale_L))
+    evaluation.details["reliability_uncalibrated"] = found = counts.reliability()
+    evaluation.metrics["ece_uncalibrated"] = found["ece"]
 
 
 def _of(calibration: Calibration, predictions: SparsePredictions) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -26,6 +26,9 @@ class EvaluateConfig:
     """Bootstrap resamples (reweightings of the documents) behind every 95 % interval; 0 leaves intervals out."""
     seed: Annotated[int, Field(ge=0)] = 13
     """Seed of the bootstrap. Runs with the same seed and documents share resamples, so that they compare in pairs."""
+    calibration: bool = True
+    """Fit a scale and an offset of the logits to dev, for each bin of labels, so that scores are probabilities. They
+    are exported with the model, and thresholds are tuned after them. Not for single-label tasks."""
     per_label_thresholds: bool = False
     """Tune a threshold per label on dev beside the global one."""
     per_label_min_support: Annotated[int, Field(ge=1)] = 10

@@ -9,6 +9,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from xmtc.distributed.collectives import all_reduce_sum
+
 
 @dataclass(frozen=True)
 class Auc:
@@ -67,9 +69,9 @@ class ScoreHistogram:
         ones = torch.ones(1, dtype=table_LH.dtype, device=table_LH.device).expand(len(cells))
         table_LH.view(-1).index_add_(0, cells, ones)
 
-    def tables(self) -> tuple[Tensor, Tensor]:
-        """The two count tables (L, H), to be summed in place over ranks."""
-        return self.all_LH, self.gold_LH
+    def sum_over_ranks(self) -> None:
+        """Add what all ranks have counted, on every rank; each document must have been counted by one of them."""
+        self.all_LH, self.gold_LH = all_reduce_sum(self.all_LH), all_reduce_sum(self.gold_LH)
 
     def auc(self) -> Auc:
         """The areas of everything counted so far; 0.5 with an error of 0.5 where no label has both kinds."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from xmtc.config.base import config
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
+from xmtc.models.calibration import Calibration
 from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
 from xmtc.models.encoders.base import Encoder
 from xmtc.models.heads import FlatHead, HeadConfig, LabelAttentionConfig, LabelAttentionHead
@@ -57,6 +58,7 @@ class Classifier(nn.Module):
         labels: L.
         lexical: the fitted branch, or None. No parameter of it trains.
         lexical_share: its share of the logits.
+        calibration: of the logits, fitted after training; or None.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Classifier(nn.Module):
         self.labels = labels
         self.lexical: Lexical | None = None
         self.lexical_share = lexical_share
+        self.calibration: Calibration | None = None
         self._groups = _group_parameters(self)
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
@@ -75,11 +78,17 @@ class Classifier(nn.Module):
         return self.fuse(self.head(self.encode(batch), batch.mask_BT, shortlist), batch, shortlist)
 
     def fuse(self, logits: Tensor, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
-        """Logits of the head, moved by the lexical branch where there is one; padding of a shortlist stays as it is."""
-        if self.lexical is None:
-            return logits
-        self.lexical = self.lexical.to(logits.device)
-        lexical_BL = self.lexical.logits(batch.token_ids_BT, batch.mask_BT)
+        """The head's logits, moved by the lexical branch and then calibrated, where there are these.
+
+        Padding of a shortlist stays as it is.
+        """
+        if self.lexical is not None:
+            logits = self._with_lexical(self.lexical, logits, batch, shortlist)
+        return logits if self.calibration is None else self.calibration(logits, shortlist)
+
+    def _with_lexical(self, lexical: Lexical, logits: Tensor, batch: Batch, shortlist: Tensor | None) -> Tensor:
+        self.lexical = lexical = lexical.to(logits.device)
+        lexical_BL = lexical.logits(batch.token_ids_BT, batch.mask_BT)
         if shortlist is None:
             return logits.float().lerp(lexical_BL, self.lexical_share)
         ids_BS = shortlist.expand(len(logits), -1)
@@ -109,11 +118,15 @@ class Classifier(nn.Module):
         head = self.label_attention
         shares_BST = head.contributions(self.encode(batch), batch.mask_BT, labels_S.expand(len(batch.mask_BT), -1))
         bias_S = head.bias[labels_S].float()
-        if self.lexical is None:
+        if self.lexical is not None:
+            self.lexical = self.lexical.to(bias_S.device)
+            lexical_BST, constant_S = self.lexical.contributions(batch.token_ids_BT, batch.mask_BT, labels_S)
+            shares_BST = shares_BST.lerp(lexical_BST, self.lexical_share)
+            bias_S = bias_S.lerp(constant_S, self.lexical_share)
+        if self.calibration is None:
             return shares_BST, bias_S
-        self.lexical = self.lexical.to(bias_S.device)
-        lexical_BST, constant_S = self.lexical.contributions(batch.token_ids_BT, batch.mask_BT, labels_S)
-        return shares_BST.lerp(lexical_BST, self.lexical_share), bias_S.lerp(constant_S, self.lexical_share)
+        scale_S1 = self.calibration.scale_L.to(bias_S.device)[labels_S, None]
+        return shares_BST * scale_S1, self.calibration(bias_S[None], labels_S)[0]
 
     @property
     def label_attention(self) -> LabelAttentionHead:

@@ -4,11 +4,12 @@ Each reads what earlier ones wrote and writes its own result, so that each can d
 plant → the planted head; finetune → the best weights; evaluate → predictions, metrics, the exported model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from scipy import sparse
@@ -22,7 +23,7 @@ from xmtc.distributed.strategy import ParameterGroup
 from xmtc.evaluate.calibration import calibrated, fit_calibration, note_uncalibrated
 from xmtc.evaluate.evaluation import evaluate as measure
 from xmtc.evaluate.histogram import ScoreHistogram
-from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.mig.ranking import TokenRanking
@@ -192,9 +193,8 @@ def score(
     """Rows scored, ascending, and their predictions, on every rank; ranks share the work."""
     tokens = worker.config.finetune.tokens_per_micro_batch
     collate = worker.collator(split, cached=cached)
-    parts = [batch.documents for batch in worker.batches(split, tokens, documents)]
-    gold = split.label_matrix()
-    on_logits = None if histogram is None else (lambda rows, logits: histogram.update(logits, gold[rows]))
+    batches = worker.batches(split, tokens, documents)
+    parts = [batch.documents for batch in batches]
     with worker.progress.task(f"score {split.name}", total=sum(map(len, parts))) as task:
         ids_NK, scores_NK = score_split(
             worker.classifier,
@@ -204,13 +204,30 @@ def score(
             Scoring(top_k, tokens, worker.config.data.task, worker.config.distributed.precision == "bf16"),
             batches=parts,
             progress=task.advance,
-            on_logits=on_logits,
+            on_logits=None if histogram is None else counter(histogram, batches, split.label_matrix()),
         )
+    if histogram is not None:
+        histogram.sum_over_ranks()
     for other_ids, other_scores in all_gather_object((ids_NK, scores_NK)):
         found = other_ids[:, 0] >= 0
         ids_NK[found], scores_NK[found] = other_ids[found], other_scores[found]
     rows = np.flatnonzero(ids_NK[:, 0] >= 0)
     return rows, SparsePredictions(ids_NK[rows], scores_NK[rows])
+
+
+def counter(
+    histogram: ScoreHistogram, batches: Sequence[MicroBatch], gold: sparse.csr_array
+) -> Callable[[NDArray[np.int64], Tensor], None]:
+    """Counts the logits of this rank's documents; not those of fillers, which another rank counts."""
+    own_N = np.zeros(shape_of(gold)[0], np.bool_)
+    for batch in batches:
+        own_N[batch.documents[batch.weights > 0]] = True
+
+    def count(rows_B: NDArray[np.int64], logits_BL: Tensor) -> None:
+        own_B = own_N[rows_B]
+        histogram.update(logits_BL[torch.from_numpy(own_B).to(logits_BL.device)], gold[rows_B[own_B]])
+
+    return count
 
 
 def _calibrate(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> None:

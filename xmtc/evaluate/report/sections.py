@@ -147,6 +147,12 @@ def ranking_charts(runs: Sequence[RunResults]) -> list[Chart]:
     return charts
 
 
+def _calibration_error(run: RunResults) -> str:
+    before = run.metrics.get("ece_uncalibrated")
+    found = f"{run.name} {100 * run.details['reliability']['ece']:.2f} %"
+    return found if before is None else f"{found} ({100 * before:.2f} % before calibration)"
+
+
 def score_charts(runs: Sequence[RunResults]) -> list[Chart]:
     """Precision–recall, F1 by threshold, reliability."""
     with_scores = [(r, run) for r, run in enumerate(runs) if "threshold_curve" in run.details]
@@ -160,7 +166,7 @@ def score_charts(runs: Sequence[RunResults]) -> list[Chart]:
         Series(run.name, run.details["reliability"]["score"], run.details["reliability"]["right"], r, marked=True)
         for r, run in with_scores
     ]
-    errors = ", ".join(f"{run.name} {100 * run.details['reliability']['ece']:.2f} %" for _, run in with_scores)
+    errors = ", ".join(_calibration_error(run) for _, run in with_scores)
     diagonal = Series("calibrated", [0, 1], [0, 1], faint=True)
     percent_y = Axis("precision, %", percent=True, low=0, high=1)
     return [
