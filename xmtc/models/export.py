@@ -7,6 +7,7 @@ adapter/             PEFT layout, where there is LoRA
 encoder/             the whole encoder, where it is not simply a pretrained model that can be had again
 tokenizer/           Hugging Face layout
 labels.arrow         label, name, train_count, parents; row number = label id
+calibration.safetensors  scale and offset of each label's logit, where they were fitted
 thresholds.json      from which probability on a label counts as predicted
 README.md            model card
 """
@@ -33,6 +34,7 @@ from xmtc.config.base import config
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
+from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier, ModelConfig
 from xmtc.models.encoders import HuggingFaceConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone, quiet
@@ -117,6 +119,8 @@ def export_model(
         has_encoder = _write_weights(temporary, classifier, trained)
         if classifier.lexical is not None:
             classifier.lexical.save(temporary / "lexical.safetensors")
+        if classifier.calibration is not None:
+            classifier.calibration.save(temporary / "calibration.safetensors")
         tokenizer.save_pretrained(temporary / "tokenizer")
         labels.save(temporary / "labels.arrow")
         _write_thresholds(temporary / "thresholds.json", threshold, thresholds_L)
@@ -250,6 +254,9 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
     _load_weights(classifier.head, directory / "head.safetensors")
     if model.lexical is not None:
         classifier.lexical = Lexical.load(directory / "lexical.safetensors")
+    calibration = directory / "calibration.safetensors"
+    if calibration.is_file():
+        classifier.calibration = Calibration.load(calibration, labels)
     encoder = classifier.encoder
     if not isinstance(encoder, HuggingFaceBackbone):
         _load_weights(encoder, folder / "model.safetensors")

@@ -220,7 +220,7 @@ class _KeepsHidden(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         hidden_BTD = self.classifier.encode(batch)
         self._last = (hidden_BTD, batch.mask_BT)
-        return self.classifier.head(hidden_BTD, batch.mask_BT, None)
+        return self.classifier.fuse(self.classifier.head(hidden_BTD, batch.mask_BT, None), batch)
 
     def contributions(self, ids_BK: Tensor) -> NDArray[np.float32]:
         """What each token of the last batch adds to the logits of these labels: (B, K, T)."""
@@ -250,3 +250,5 @@ def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:
         table = getattr(classifier.head, name, None)
         if table is not None:
             setattr(classifier.head, name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))
+    if classifier.calibration is not None:
+        classifier.calibration = classifier.calibration.of(rows.cpu())
