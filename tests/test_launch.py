@@ -14,6 +14,16 @@ from xmtc.config.schema import RunConfig
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ["launch/local.sh", "launch/slurm/train.sbatch", "tools/submit_demo.sh"]
 MANIFESTS = ["launch/k8s/rayjob.yaml", "launch/k8s/raycluster.yaml"]
+# Of KubeRay's RayJobSpec (v1), what is used here: the operator drops a misspelt field without a word.
+JOB_FIELDS = {
+    "entrypoint": str,
+    "runtimeEnvYAML": str,
+    "submissionMode": str,
+    "backoffLimit": int,
+    "shutdownAfterJobFinishes": bool,
+    "ttlSecondsAfterFinished": int,
+    "rayClusterSpec": dict,
+}
 
 
 def manifest(name: str) -> dict[str, Any]:
@@ -67,6 +77,12 @@ def test_pods_mount_what_they_declare_and_ask_for_gpus_in_limits(name: str) -> N
         assert container["resources"]["requests"] == container["resources"]["limits"]
     for group in spec["workerGroupSpecs"]:
         assert int(group["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) == 4
+
+
+def test_the_jobs_fields_are_the_operators() -> None:
+    spec = manifest("launch/k8s/rayjob.yaml")["spec"]
+    assert {name: type(value) for name, value in spec.items()} == JOB_FIELDS
+    assert spec["submissionMode"] in ("K8sJobMode", "HTTPMode", "InteractiveMode")
 
 
 def test_the_job_has_the_gpus_and_the_version_that_its_configuration_wants() -> None:

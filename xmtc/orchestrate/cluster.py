@@ -82,9 +82,14 @@ def connect(config: RunConfig) -> None:
     ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
 
 
+def joins_cluster(config: RunConfig) -> bool:
+    """Whether `connect` joins a cluster that was there before."""
+    return config.distributed.address is not None or _inside_job()
+
+
 def disconnect(config: RunConfig) -> None:
     """End the Ray that `connect` started; leave a cluster that was there before alone."""
-    if config.distributed.address is None and not _inside_job():
+    if not joins_cluster(config):
         ray.shutdown()
 
 

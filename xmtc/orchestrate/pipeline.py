@@ -85,8 +85,13 @@ def check(config: RunConfig) -> None:
 
 
 def prepare_stage(config: RunConfig) -> Corpus:
-    """Read and tokenise the source, or open the corpus that is there."""
-    return prepare(config.data, pretrained_name(config.model.encoder), progress=Progress())
+    """Read and tokenise the source, on the cluster that training joins or on this machine; or open what is there."""
+    mapper = None
+    if config.distributed.workers > 0:
+        from xmtc.orchestrate.ray_tasks import cluster_mapper
+
+        mapper = cluster_mapper(config)
+    return prepare(config.data, pretrained_name(config.model.encoder), map_unordered=mapper, progress=Progress())
 
 
 def mig_stage(config: RunConfig) -> tuple[Corpus, TokenRanking]:

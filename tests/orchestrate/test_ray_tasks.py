@@ -1,0 +1,53 @@
+"""Preparation as Ray tasks makes the corpus that processes of this machine make."""
+
+from pathlib import Path
+
+import pytest
+import ray
+
+import tiny_runs
+from xmtc.data.prepare import prepare
+from xmtc.errors import DataError
+from xmtc.orchestrate.ray_tasks import cluster_mapper, map_tasks
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_ray():
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="warning")
+    yield
+    ray.shutdown()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_same_bytes_and_paths_from_the_working_directory(tmp_path, monkeypatch):
+    config = tiny_runs.load(tiny_runs.write_config(tmp_path), "data.corpus=corpus")
+    monkeypatch.chdir(tmp_path)
+    ours = contents(prepare(config.data, None, map_unordered=map_tasks).path)
+    assert any(name.startswith("train/") for name in ours)
+    (tmp_path / "corpus").rename(tmp_path / "on_ray")
+    assert ours == contents(prepare(config.data, None).path)
+
+
+def test_every_item_once_and_an_error_as_it_was_raised():
+    def refuse_three(number: int) -> int:
+        if number == 3:
+            raise DataError("row 3 is wrong")
+        return number
+
+    assert sorted(map_tasks(lambda number: 2 * number, range(50))) == [2 * i for i in range(50)]
+    with pytest.raises(DataError, match=r"^row 3 is wrong$"):
+        list(map_tasks(refuse_three, range(5)))
+
+
+def test_only_a_cluster_that_is_joined_prepares(tmp_path, monkeypatch):
+    path = tiny_runs.write_config(tmp_path)
+    assert cluster_mapper(tiny_runs.load(path, "distributed.workers=2")) is None
+    assert cluster_mapper(tiny_runs.load(path, "distributed.workers=2", "distributed.address=auto")) is not None

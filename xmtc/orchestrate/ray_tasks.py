@@ -1,0 +1,69 @@
+"""Preparation on all machines of a cluster: the parallel map that `prepare` takes, as Ray tasks."""
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayTaskError
+
+from xmtc.config.schema import RunConfig
+from xmtc.data.parallel import MapUnordered
+from xmtc.orchestrate.cluster import connect, joins_cluster
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_TASKS_A_CPU = 2  # at once, so that a machine has its next task when it ends one
+
+
+def cluster_mapper(config: RunConfig) -> MapUnordered | None:
+    """Works on the cluster that the run joins; None for a run with a Ray of its own, whose machine has no more cores.
+
+    Connects when the first item comes, which it does not for a corpus that is up to date.
+    """
+    return functools.partial(_map_on_cluster, config) if joins_cluster(config) else None
+
+
+def _map_on_cluster(config: RunConfig, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    connect(config)
+    yield from map_tasks(function, items)
+
+
+def map_tasks(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Results of `function(item)`, each a Ray task, in any order; Ray repeats the tasks of a machine that is lost.
+
+    Tasks run in this process's working directory, which, like all paths in `items`, every machine must have.
+    """
+    task: Any = ray.remote(num_cpus=1)(_run_in)
+    shared, directory = ray.put(function), os.getcwd()
+    most = _TASKS_A_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    running: list[Any] = []
+    for item in items:
+        running.append(task.remote(directory, shared, item))
+        if len(running) >= most:
+            yield _next(running)
+    while running:
+        yield _next(running)
+
+
+def _run_in(directory: str, function: Callable[[T], R], item: T) -> R:
+    os.chdir(directory)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # Ray already gives every core a task
+    return function(item)
+
+
+def _next(running: list[Any]) -> Any:
+    """The first result that is ready; its task leaves `running`.
+
+    Raises:
+        Exception: what the task raised, as it raised it; the others are cancelled.
+    """
+    (ready,), running[:] = ray.wait(running, num_returns=1)
+    try:
+        return ray.get(ready)
+    except RayTaskError as error:
+        for other in running:
+            ray.cancel(other)
+        raise error.cause from None
