@@ -8,7 +8,7 @@ Suffixes: N documents of a block, B of a batch, K kept labels, L labels, T token
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -215,19 +215,32 @@ class _KeepsHidden(nn.Module):
         super().__init__()
         self.classifier = classifier
         self.eval()
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._last: Batch | None = None
 
     def forward(self, batch: Batch) -> Tensor:
-        hidden_BTD = self.classifier.encode(batch)
-        self._last = (hidden_BTD, batch.mask_BT)
-        return self.classifier.fuse(self.classifier.head(hidden_BTD, batch.mask_BT, None), batch)
+        self._last = replace(batch, hidden_BTD=self.classifier.encode(batch))
+        return self.classifier(self._last)
 
     def contributions(self, ids_BK: Tensor) -> NDArray[np.float32]:
         """What each token of the last batch adds to the logits of these labels: (B, K, T)."""
         assert self._last is not None
         with torch.autocast(ids_BK.device.type, enabled=False):
-            hidden_BTD, mask_BT = self._last
-            return self.classifier.label_attention.contributions(hidden_BTD.float(), mask_BT, ids_BK).cpu().numpy()
+            shares = [
+                self.classifier.contributions(_document(self._last, row), ids_K)[0] for row, ids_K in enumerate(ids_BK)
+            ]
+        return torch.cat(shares).cpu().numpy()
+
+
+def _document(batch: Batch, row: int) -> Batch:
+    """One document of a batch whose hidden states are there; its windows, which made them, are left as they are."""
+    assert batch.hidden_BTD is not None
+    one = slice(row, row + 1)
+    return replace(
+        batch,
+        token_ids_BT=batch.token_ids_BT[one],
+        mask_BT=batch.mask_BT[one],
+        hidden_BTD=batch.hidden_BTD[one],
+    )
 
 
 def _chosen(labels: LabelTable, settings: Settings) -> NDArray[np.int64] | None:

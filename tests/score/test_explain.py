@@ -1,0 +1,83 @@
+"""`xmtc explain` on a label-attention model: the page, the terminal, and what is refused."""
+
+import re
+
+import pytest
+from rich.console import Console
+from test_batch import COLUMNS, write_rows
+from test_predictor import TEXTS, export
+
+import xmtc
+from xmtc.errors import DataError
+from xmtc.score.explain import explain_text, find_document, print_sections, write_page
+
+TEXT = "Kidney failure: the kidney of <b>a patient</b> failed."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return xmtc.Model.from_pretrained(export(tmp_path_factory.mktemp("run") / "model"), device="cpu")
+
+
+def test_chosen_labels_come_after_the_predicted_ones(model):
+    order = [p.label for p in model.predict([TEXT], top_k=23)[0]]
+    sections = explain_text(model, TEXT, [order[20], order[0]], 2)
+    assert [(s.explanation.label, s.predicted) for s in sections] == [
+        (order[0], True),
+        (order[1], True),
+        (order[20], False),
+    ]
+    assert [s.probability for s in sections] == sorted((s.probability for s in sections), reverse=True)
+    assert all(s.name == s.explanation.label.lower() for s in sections)
+
+
+def test_bars_and_pieces_are_the_words_of_the_text(model):
+    section = explain_text(model, TEXT, [], 1)[0]
+    assert "".join(piece.text for piece in section.contributions) == TEXT
+    assert "".join(piece.text for piece in section.looks["attention"]) == TEXT
+    assert section.words_sum == pytest.approx(sum(w.contribution for w in section.explanation.words))
+    kidneys = [w.contribution for w in section.explanation.words if w.text.lower() == "kidney"]
+    assert len(kidneys) == 2
+    bar = next(bar for bar in section.bars if bar.word == "kidney")
+    assert bar.value == pytest.approx(sum(kidneys))
+    assert max(bar.share for bar in section.bars) == 1.0
+    assert 0 < sum(section.explanation.attention) <= 1.0
+
+
+def test_the_page_shows_the_sum_and_loads_nothing(model, tmp_path):
+    sections = explain_text(model, TEXT, [], 2)
+    write_page(tmp_path / "page.html", sections, title="a note", model="runs/x/model")
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page
+    assert not re.search(r"(src|href)\s*=", page)
+    assert "&lt;b&gt;" in page
+    assert "<b>a patient" not in page
+    for section in sections:
+        assert f"{section.explanation.logit:+.3f}" in page
+        assert f"{section.explanation.bias:+.3f}" in page
+    with pytest.raises(DataError, match=r"cannot be written.*choose another --output"):
+        write_page(tmp_path / "absent" / "page.html", sections, title="a", model="m")
+
+
+def test_the_terminal_shows_label_sum_and_words(model):
+    console = Console(record=True, width=120)
+    sections = explain_text(model, TEXT, [], 1)
+    print_sections(sections, console)
+    said = console.export_text()
+    assert f"logit {sections[0].explanation.logit:+.3f} = bias" in said
+    assert sections[0].bars[0].word in said
+    assert "█" in said
+
+
+def test_a_document_is_found_by_its_id(tmp_path):
+    source = write_rows(tmp_path / "in.jsonl", 6)
+    assert find_document([str(source)], COLUMNS, "d5") == TEXTS[1]
+    with pytest.raises(DataError, match=r"no document 'd6' in .*in\.jsonl: check --doc-id and --id"):
+        find_document([str(source)], COLUMNS, "d6")
+
+
+def test_unknown_labels_and_empty_texts_are_named(model):
+    with pytest.raises(DataError, match="no label 'L99'"):
+        explain_text(model, TEXT, ["L99"], 1)
+    with pytest.raises(DataError, match="text 0 has no token"):
+        explain_text(model, " ", [], 1)
