@@ -10,10 +10,12 @@ from xmtc.data.readers.jsonl import JsonlConfig
 from xmtc.data.readers.mimic import MimicConfig
 from xmtc.data.readers.parquet import ParquetConfig
 from xmtc.data.readers.pydocs import PydocsConfig
+from xmtc.data.readers.synthetic import SyntheticConfig
 from xmtc.data.readers.xc_repository import XcRepositoryConfig
 
 ReaderConfig = Annotated[
-    JsonlConfig | CsvConfig | ParquetConfig | XcRepositoryConfig | MimicConfig | PydocsConfig, Discriminator("kind")
+    JsonlConfig | CsvConfig | ParquetConfig | XcRepositoryConfig | MimicConfig | PydocsConfig | SyntheticConfig,
+    Discriminator("kind"),
 ]
 
 __all__ = [
@@ -27,5 +29,6 @@ __all__ = [
     "Reader",
     "ReaderConfig",
     "Rejected",
+    "SyntheticConfig",
     "XcRepositoryConfig",
 ]

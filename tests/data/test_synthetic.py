@@ -1,0 +1,68 @@
+"""Made-up corpora: as many labels as asked for, Zipf's law, words that give labels away, the same on every run."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xmtc.data.parallel import map_processes
+from xmtc.data.prepare import DataConfig, prepare
+from xmtc.data.progress import Silent
+from xmtc.data.readers import Document, SyntheticConfig
+from xmtc.data.readers.synthetic import zipf
+from xmtc.data.tokenizer import TrainedTokenizerConfig
+
+
+def documents(**settings) -> list[Document]:
+    return [d for d in SyntheticConfig(**settings).read(map_processes, Silent()) if isinstance(d, Document)]
+
+
+@pytest.mark.parametrize(("count", "labels"), [(5000, 300), (50, 300)])
+def test_every_label_has_a_training_document(count, labels):
+    made = documents(documents=count, labels=labels, dev_documents=7, test_documents=3)
+    assert Counter(d.split for d in made) == {"train": count, "dev": 7, "test": 3}
+    assert len({label for d in made if d.split == "train" for label in d.labels}) == labels
+    assert len({d.doc_id for d in made}) == len(made)
+
+
+def test_the_same_on_every_run_and_another_with_another_seed():
+    one, again, other = (documents(documents=20, dev_documents=2, seed=seed) for seed in (0, 0, 1))
+    assert one == again
+    assert one != other
+    assert SyntheticConfig(seed=1).fingerprint() != SyntheticConfig().fingerprint()
+
+
+@pytest.mark.parametrize("exponent", [0.7, 1.0, 1.5])
+def test_zipf(exponent):
+    drawn = zipf(np.random.default_rng(0).random(200_000), 1000, exponent)
+    assert (drawn.min(), drawn.max() <= 999) == (0, True)
+    counts = np.bincount(drawn, minlength=1000)
+    wanted = np.log(np.arange(10, 500)) * -exponent
+    slope = np.polyfit(wanted, np.log(counts[9:499] + 0.5), 1)[0]
+    assert slope == pytest.approx(1.0, abs=0.1)
+
+
+def test_words_give_labels_away():
+    made = documents(documents=400, labels=20, dev_documents=1, vocabulary=1000, words_a_document=10)
+    words = {label: set(own) for label in {x for d in made for x in d.labels} if (own := shared(made, label))}
+    assert len(words) == 20
+    right = [label for d in made for label in d.labels if words[label] & set(d.text.split())]
+    assert len(right) == sum(len(d.labels) for d in made)
+
+
+def shared(made: list[Document], label: str) -> list[str]:
+    """The words that are far more frequent with the label than without."""
+    inside = [Counter(d.text.split()) for d in made if label in d.labels]
+    outside = [Counter(d.text.split()) for d in made if label not in d.labels]
+    often = Counter(word for c in inside for word in c)
+    return [w for w, n in often.items() if n / len(inside) > 0.25 + sum(w in c for c in outside) / len(outside)]
+
+
+def test_prepare_makes_a_corpus_of_it(tmp_path: Path):
+    source = SyntheticConfig(documents=60, labels=500, dev_documents=5, words_a_document=20)
+    tokenizer = TrainedTokenizerConfig(model="word", vocab_size=2000)
+    corpus = prepare(DataConfig(source=source, corpus=str(tmp_path / "corpus"), tokenizer=tokenizer), None)
+    assert len(corpus.labels) == 500
+    assert (len(corpus.split("train")), len(corpus.split("dev"))) == (60, 5)
+    assert corpus.labels.train_counts.min() >= 1
