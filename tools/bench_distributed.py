@@ -1,11 +1,12 @@
 """What DeepSpeed costs where nothing needs it: one ZeRO worker against the plain loop; and how long steps await data.
 
-    .venv/bin/python tools/bench_distributed.py [--rounds N] [--stage 2]
+    .venv/bin/python tools/bench_distributed.py [--rounds N] [--stage 2] [--clock cpu]
 
 A LLaMA of 12 million random weights with LoRA and label attention is fine-tuned as training workers do it, but without
 Ray, each time in its own process: in turn by the plain loop and by one DeepSpeed worker, round after round. Rates are
 medians over steps; the ratio is taken within a round, and its median over rounds. Prints JSON lines; the last is about
-the ratio. Exit 1 where a bar is not held.
+the ratio. Exit 1 where a bar is not held. On a machine that others use too, `--clock cpu` counts processor seconds of
+the process, which cannot tell how long it waits.
 """
 
 import argparse
@@ -14,9 +15,12 @@ import multiprocessing
 import statistics
 import sys
 import tempfile
+import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from xmtc.config.load import load_config
 from xmtc.config.schema import RunConfig
@@ -24,7 +28,9 @@ from xmtc.distributed.process_group import destroy_process_group, init_process_g
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.pipeline import prepare_stage
 from xmtc.orchestrate.stages import run_stage
+from xmtc.track.throughput import Throughput
 from xmtc.track.tracker import METRICS_FILE, read_metrics
+from xmtc.train import loop
 
 ROOT = Path(__file__).parents[1]
 LEAST_RATIO, MOST_WAITING = 0.90, 0.02
@@ -58,13 +64,14 @@ def configuration(folder: Path, name: str, strategy: str, workers: int) -> RunCo
     return load_config(RunConfig, ROOT / "configs" / "smoke_llama.yaml", [*SETTINGS, *own, *how])
 
 
-def train(config: RunConfig) -> dict[str, float]:
+def train(config: RunConfig, clock: str) -> dict[str, float]:
     """Fine-tune in this process; tokens per second and the share of time that steps waited for data."""
     paths = RunPaths.of(config)
     paths.root.mkdir(parents=True)
     if config.distributed.workers:
         init_process_group(rank=0, world_size=1, file_store=paths.root / "store")
-    with redirect_stdout(sys.stderr):
+    meter = partial(Throughput, clock={"wall": time.perf_counter, "cpu": time.process_time}[clock])
+    with redirect_stdout(sys.stderr), patch.object(loop, "Throughput", meter):
         run_stage("finetune", config, paths)
     destroy_process_group()
     steps = [m for m in read_metrics(paths.root / METRICS_FILE) if "perf/tokens_per_s" in m][WARM_UP:]
@@ -72,10 +79,10 @@ def train(config: RunConfig) -> dict[str, float]:
     return {short: statistics.median(step[key] for step in steps) for short, key in keys.items()}
 
 
-def apart(config: RunConfig) -> dict[str, float]:
+def apart(config: RunConfig, clock: str) -> dict[str, float]:
     """`train` in a process of its own: DeepSpeed changes the one that it is in."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(train, config).result()
+        return pool.submit(train, config, clock).result()
 
 
 def main() -> None:
@@ -83,6 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stage", type=int, default=2, choices=(0, 1, 2, 3))
+    parser.add_argument("--clock", default="wall", choices=("wall", "cpu"))
     arguments = parser.parse_args()
     kinds = {"plain loop": ("null", 0), "DeepSpeed": (f"{{kind: deepspeed, stage: {arguments.stage}}}", 1)}
     ratios, waiting = [], []
@@ -90,28 +98,18 @@ def main() -> None:
         folder = Path(scratch)
         prepare_stage(configuration(folder, "prepare", "null", 0))
         for index in range(arguments.rounds):
-            order = list(kinds.items())[:: 1 if index % 2 else -1]  # neither always runs on a machine that is warm
-            found = {
-                kind: apart(configuration(folder, f"{index}-{strategy[1]}", *strategy)) for kind, strategy in order
-            }
+            found = {}
+            for kind, how in list(kinds.items())[:: 1 if index % 2 else -1]:  # each is first as often as the other
+                found[kind] = apart(configuration(folder, f"{index}-{how[1]}", *how), arguments.clock)
             print(json.dumps({"round": index + 1, **found}), flush=True)
             ratios.append(found["DeepSpeed"]["tokens_per_s"] / found["plain loop"]["tokens_per_s"])
             waiting += [result["waiting"] for result in found.values()]
-    waits, ratio = statistics.median(waiting), statistics.median(ratios)
+    wait, ratio = statistics.median(waiting), statistics.median(ratios)
     lines = [
-        {
-            "name": "share of time that steps wait for data",
-            "ratio": waits,
-            "bar": MOST_WAITING,
-            "holds": waits < MOST_WAITING,
-        },
-        {
-            "name": "tokens per second, one DeepSpeed worker / plain loop",
-            "ratio": ratio,
-            "bar": LEAST_RATIO,
-            "holds": ratio >= LEAST_RATIO,
-        },
+        {"name": "DeepSpeed / plain loop, tokens/s", "ratio": ratio, "bar": LEAST_RATIO, "holds": ratio >= LEAST_RATIO}
     ]
+    if arguments.clock == "wall":
+        lines.insert(0, {"name": "data wait share", "ratio": wait, "bar": MOST_WAITING, "holds": wait < MOST_WAITING})
     for line in lines:
         print(json.dumps(line))
     sys.exit(0 if all(line["holds"] for line in lines) else 1)
