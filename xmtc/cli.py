@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,6 +162,7 @@ def score(
     threshold: Annotated[str | None, typer.Option(metavar="tuned|X", help="Only labels at least so probable.")] = None,
     min_score: Annotated[float, typer.Option(min=0, max=1, help="Likewise, besides the threshold.")] = 0.0,
     labels: Annotated[Path | None, typer.Option(help="Score these labels only: a file, one a line.")] = None,
+    shortlist: Annotated[int | None, typer.Option(min=1, help="Score this many labels, found by an index.")] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that speak for each label.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another job's output.")] = False,
     max_rejected: Annotated[int | None, typer.Option(min=0, help="Stop when more rows than this are bad.")] = None,
@@ -178,7 +180,7 @@ def score(
     settings = make_settings(
         **filters, text=text or ["text"], doc_id=doc_id, block_rows=block_rows, bfloat16=(precision, device)
     )
-    job = make_job(model, inputs, output, settings)
+    job = make_job(model, inputs, output, replace(settings, shortlist=shortlist))
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     if engine == "local":
         run_locally(job, device=device, **limits)

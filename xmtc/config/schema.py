@@ -45,6 +45,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
         encoder, strategy = self.model.encoder, self.distributed.chosen_strategy()
+        if self.evaluate.shortlist and self.data.task == "single_label":
+            raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
         if self.finetune.label_optimizer and not isinstance(strategy, SingleConfig):
             raise ValueError(
                 f"finetune.label_optimizer: {self.finetune.label_optimizer.kind} updates rows in one process only; "

@@ -15,6 +15,10 @@ class EvaluateConfig:
 
     top_k: Annotated[int, Field(ge=1)] = 100
     """Predictions kept per document, best first. Metrics see no more than these; 100 leaves P@k … nDCG@k exact."""
+    shortlist: Annotated[int, Field(ge=1)] | None = None
+    """Score this many labels a document, which an index of the labels finds, in place of all; what is lost is measured
+    on a sample and written as `shortlist_recall@5`. For label sets of hundreds of thousands. There are then no areas
+    under the curve, which need every score."""
     bins: tuple[BinName, ...] = ("0", "1-5", "6-10", "11-50", ">50")
     """Groups of labels by the number of their training documents: `n`, `a-b` or `>n`; they may overlap. EURLEX57K's
     zero, few and frequent are `["0", "1-50", ">50"]`."""

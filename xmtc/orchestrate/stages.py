@@ -33,12 +33,14 @@ from xmtc.orchestrate.overlap import write_overlap
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.worker import Worker
 from xmtc.score.scorer import Scoring, score_split
+from xmtc.score.shortlist import Shortlist
 from xmtc.train.finetune import AttentionDrift, FinetuneObjective
 from xmtc.train.loop import Phase
 from xmtc.train.plant import PlantObjective
 from xmtc.train.prototypes import plant_classifier
 from xmtc.train.unfreeze import PhaseConfig, parameter_groups, with_row_optimizer
 
+RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # few at a time: these get every logit
 MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes a label: 0.8 GB of score counts
 
 
@@ -139,6 +141,7 @@ def evaluate(worker: Worker) -> None:
             histogram=histogram,
         )
         note_uncalibrated(evaluation, predictions, gold, worker.classifier.calibration)
+        evaluation.metrics.update(_shortlist_recall(worker, split))
         metrics[name] = _numbers(evaluation.metrics)
         if worker.is_first:
             folder = worker.paths.evaluation(name)
@@ -192,6 +195,7 @@ def score(
 ) -> tuple[NDArray[np.int64], SparsePredictions]:
     """Rows scored, ascending, and their predictions, on every rank; ranks share the work."""
     tokens = worker.config.finetune.tokens_per_micro_batch
+    shortlist = _shortlist(worker)
     collate = worker.collator(split, cached=cached)
     batches = worker.batches(split, tokens, documents)
     parts = [batch.documents for batch in batches]
@@ -205,6 +209,7 @@ def score(
             batches=parts,
             progress=task.advance,
             on_logits=None if histogram is None else counter(histogram, batches, split.label_matrix()),
+            shortlist=shortlist,
         )
     if histogram is not None:
         histogram.sum_over_ranks()
@@ -248,11 +253,31 @@ def _thresholds(worker: Worker, predictions: SparsePredictions, gold: sparse.csr
 
 
 def _histogram(worker: Worker) -> ScoreHistogram | None:
-    """Counts of all scores for the areas under the curve, where their tables stay small."""
+    """Counts of all scores for the areas under the curve, where all are computed and their tables stay small."""
     labels = len(worker.corpus.labels)
-    if labels > MOST_LABELS_WITH_AUC:
+    if labels > MOST_LABELS_WITH_AUC or worker.config.evaluate.shortlist is not None:
         return None
     return ScoreHistogram(labels, device=worker.strategy.device)
+
+
+def _shortlist(worker: Worker) -> Shortlist | None:
+    """An index of the labels as they are now, where not all of them are to be scored."""
+    size = worker.config.evaluate.shortlist
+    return None if size is None else Shortlist(worker.classifier, size)
+
+
+def _shortlist_recall(worker: Worker, split: Split) -> dict[str, float]:
+    """What the shortlist keeps of the best five labels, on a sample of the split; empty where all labels are scored."""
+    shortlist = _shortlist(worker)
+    if shortlist is None:
+        return {}
+    collate, device = worker.collator(split), worker.strategy.device
+    sample = worker.batches(split, RECALL_TOKENS, RECALL_DOCUMENTS)
+    documents = sum(float(batch.weights.sum()) for batch in sample)
+    worker.classifier.eval()
+    recall = shortlist.recall((collate(batch).to(device) for batch in sample), 5)
+    total, count = all_reduce_sum_floats([recall * documents, documents])
+    return {"shortlist_recall@5": total / count}
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

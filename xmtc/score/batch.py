@@ -33,6 +33,7 @@ from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
 from xmtc.score.predictor import EVIDENCE_WORDS
 from xmtc.score.scorer import Scoring, score_split
+from xmtc.score.shortlist import Shortlist
 
 PREDICTIONS = pa.schema({"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())})
 _WORD = pa.struct({"text": pa.string(), "contribution": pa.float32()})
@@ -127,6 +128,9 @@ class BlockScorer:
                 raise ConfigError("--labels: this model chooses one of all its labels, so they cannot be left out")
             _restrict(self.classifier, label_ids)
             self.labels, self.thresholds_L = self.labels[label_ids], self.thresholds_L[label_ids]
+        if settings.shortlist and settings.evidence:
+            raise ConfigError("--shortlist and --evidence exclude each other: evidence is taken from all logits")
+        self.shortlist = Shortlist(self.classifier, settings.shortlist) if settings.shortlist else None
         self.workers = workers if device.type == "cpu" else 1
         self.scoring = Scoring(settings.top_k, settings.tokens_per_batch, parts.info.task, bfloat16=settings.bfloat16)
         self._first = len(special_tokens(self.tokenizer)[0])
@@ -175,6 +179,7 @@ class BlockScorer:
             self.scoring,
             batches=batches,
             on_logits=explain if self.settings.evidence else None,
+            shortlist=self.shortlist,
         )
         return ids_NK, scores_NK, words
 

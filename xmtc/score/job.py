@@ -42,6 +42,7 @@ class Settings:
             it has them; None: keep the `top_k`.
         min_score: leave out labels less probable than this, whatever the thresholds say.
         labels: the only labels to score, or None.
+        shortlist: labels of a document that an index finds and that get their logits; None: all do.
         evidence: add the words that speak most for each label.
         bfloat16: compute under bfloat16 autocast.
         block_rows: rows of a block.
@@ -53,6 +54,7 @@ class Settings:
     threshold: Threshold = None
     min_score: float = 0.0
     labels: tuple[str, ...] | None = None
+    shortlist: int | None = None
     evidence: bool = False
     bfloat16: bool = True
     block_rows: int = 2048

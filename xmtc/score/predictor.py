@@ -18,6 +18,7 @@ from xmtc.models.export import LoadedModel, load_model
 from xmtc.models.heads import LabelAttentionHead
 from xmtc.score.evidence import Evidence, Explanation, merge_words
 from xmtc.score.scorer import Scoring, score_split
+from xmtc.score.shortlist import Shortlist
 
 EVIDENCE_WORDS = 5
 
@@ -100,6 +101,7 @@ class Model:
         evidence: bool = False,
         threshold: float | None = None,
         tokens_per_batch: int = 16384,
+        shortlist: int | None = None,
     ) -> list[list[Prediction]]:
         """The best labels of each text, best first.
 
@@ -110,6 +112,8 @@ class Model:
             threshold: leave out labels less probable than this; None keeps the `top_k` whatever their probability.
                 The thresholds tuned on dev are `model.threshold` and `model.thresholds_L`.
             tokens_per_batch: lower it when memory runs out.
+            shortlist: score this many labels a text, which an index of the labels finds; None scores all. The index is
+                made anew by every call.
 
         Raises:
             DataError: a text is empty or no string.
@@ -118,7 +122,8 @@ class Model:
         documents = self._documents(texts)
         scoring = Scoring(top_k, tokens_per_batch, self.info.task, bfloat16=self.device.type == "cuda")
         collate = self._collator(documents)
-        ids_NK, scores_NK = score_split(self.classifier, documents, collate, len(self.labels), scoring)
+        found = Shortlist(self.classifier, shortlist) if shortlist else None
+        ids_NK, scores_NK = score_split(self.classifier, documents, collate, len(self.labels), scoring, shortlist=found)
         kept_NK = scores_NK >= (0.0 if threshold is None else threshold)
         predictions = []
         for row, text in enumerate(texts):

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from xmtc.data.collate import Batch
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import MicroBatch, evaluation_batches
-from xmtc.errors import XmtcError
+from xmtc.errors import ConfigError, XmtcError
+from xmtc.score.shortlist import Shortlist
 
 Task = Literal["multi_label", "single_label"]
 
@@ -61,6 +62,7 @@ def score_split(
     batches: Sequence[NDArray[np.int64]] | None = None,
     progress: Callable[[int], None] | None = None,
     on_logits: Callable[[NDArray[np.int64], Tensor], None] | None = None,
+    shortlist: Shortlist | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Each document's K best labels and their probabilities, best first.
 
@@ -73,26 +75,35 @@ def score_split(
         batches: rows to score, batch by batch; all, longest first, when absent. Ranks pass `batches[rank::world]`.
         progress: called with the number of documents of each batch.
         on_logits: called with the rows and their logits (B, L), float32, for statistics over all labels.
+        shortlist: of the model; the K best of each document's shortlisted labels are returned, `on_logits` is not
+            called, and nothing of size L is computed.
 
     Returns:
         Label ids int32 (N, K) and probabilities float32 (N, K); -1 and 0 for documents outside of `batches`.
 
     Raises:
         XmtcError: a score that is not finite.
+        ConfigError: a shortlist for labels that exclude each other.
     """
-    top_k = min(scoring.top_k, labels)
+    if shortlist is not None and scoring.task == "single_label":
+        raise ConfigError("a shortlist needs independent labels: a softmax is over all of them; leave it out")
+    top_k = min(scoring.top_k, labels if shortlist is None else shortlist.size)
     ids_NK = np.full((len(split.lengths), top_k), -1, np.int32)
     scores_NK = np.zeros((len(split.lengths), top_k), np.float32)
     if batches is None:
         batches = evaluation_batches(split.lengths, scoring.tokens_per_batch)
     device = next(model.parameters()).device
     with _evaluating(model), torch.inference_mode():
-        thunks = (partial(_collated, collate, rows_B) for rows_B in _limited(batches, labels))
+        thunks = (partial(_collated, collate, rows_B) for rows_B in _limited(batches, labels, shortlist))
         for rows_B, batch in prefetch(thunks, depth=2):
-            logits_BL = _logits(model, batch.to(device), bfloat16=scoring.bfloat16)
-            if on_logits is not None:
-                on_logits(rows_B, logits_BL)
-            ids_BK, scores_BK = best_labels(logits_BL, top_k, scoring.task)
+            batch = batch.to(device)
+            if shortlist is None:
+                logits_BL = _logits(model, batch, bfloat16=scoring.bfloat16)
+                if on_logits is not None:
+                    on_logits(rows_B, logits_BL)
+                ids_BK, scores_BK = best_labels(logits_BL, top_k, scoring.task)
+            else:
+                ids_BK, scores_BK = _best_shortlisted(shortlist, batch, top_k, scoring)
             ids_NK[rows_B], scores_NK[rows_B] = ids_BK.cpu().numpy(), scores_BK.cpu().numpy()
             if progress is not None:
                 progress(len(rows_B))
@@ -110,6 +121,13 @@ def best_labels(logits_BL: Tensor, top_k: int, task: Task) -> tuple[Tensor, Tens
     return top_BK.indices.int(), (top_BK.values - logits_BL.logsumexp(1, keepdim=True)).exp()
 
 
+def _best_shortlisted(shortlist: Shortlist, batch: Batch, top_k: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
+    with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=scoring.bfloat16):
+        ids_BN, logits_BN = shortlist(batch)
+    at_BK, scores_BK = best_labels(logits_BN, top_k, scoring.task)
+    return ids_BN.gather(1, at_BK.long()).int(), scores_BK
+
+
 def _collated(collate: Callable[[MicroBatch], Batch], rows_B: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
     return rows_B, collate(MicroBatch(rows_B, np.ones(len(rows_B), np.float32)))
 
@@ -119,9 +137,11 @@ def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:
         return model(batch).float()
 
 
-def _limited(batches: Sequence[NDArray[np.int64]], labels: int) -> Iterator[NDArray[np.int64]]:
-    """The same rows in batches whose logits stay within memory."""
-    most = max(1, _LOGIT_BYTES // (4 * labels))
+def _limited(
+    batches: Sequence[NDArray[np.int64]], labels: int, shortlist: Shortlist | None
+) -> Iterator[NDArray[np.int64]]:
+    """The same rows in batches whose logits, or shortlisted label rows, stay within memory."""
+    most = max(1, _LOGIT_BYTES // (4 * labels if shortlist is None else shortlist.bytes_a_document))
     for rows in batches:
         for start in range(0, len(rows), most):
             yield rows[start : start + most]

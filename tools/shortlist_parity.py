@@ -1,0 +1,187 @@
+"""Does shortlist training learn as much as training on all labels, and how much faster is it? On GND library records.
+
+Two runs with the same planted head, documents, epochs and cached hidden states of a frozen MiniLM: all labels with
+AdamW, and a mined shortlist with row-wise Adam. Figures are on dev documents; best epoch and threshold are chosen on
+dev, for both alike. Beside them omikuji's Bonsai on TF-IDF of the same tokens and of the whole texts. Speed is that of
+training steps, in the runs, and once more with as many labels as all of GND's training documents have. Bars: at least
+5 times the documents a second there; nDCG@5 and macro-F1 at most one point below all labels. Prints JSON lines.
+
+    .venv/bin/python tools/shortlist_parity.py [--train-docs 4000] [--epochs 6]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import omikuji
+from plant_study import figures, of_texts, of_tokens, parabel
+from pydantic import TypeAdapter
+
+from xmtc.config.schema import RunConfig
+from xmtc.data.collate import Batch
+from xmtc.orchestrate.paths import RunPaths
+from xmtc.orchestrate.pipeline import prepare_stage, train_run
+from xmtc.orchestrate.worker import Worker
+from xmtc.train.finetune import FinetuneConfig, FinetuneObjective
+from xmtc.train.unfreeze import parameter_groups, with_row_optimizer
+
+ALL_LABELS = 22_625  # of GND's 41,333 training documents
+SPEED_BAR, POINTS_BAR = 5.0, 1.0
+RATE = 2e-3
+ARMS: dict[str, dict[str, Any]] = {
+    "all labels": {},
+    "shortlist": {
+        "mining": {"candidates": 16, "uniform": 512, "refresh_steps": 100},
+        "label_optimizer": {"kind": "lazy_adam", "learning_rate": RATE, "weight_decay": 0.01},
+    },
+}
+
+
+def configuration(arm: str, args: argparse.Namespace) -> RunConfig:
+    """The run of an arm: only `ARMS` differs between them."""
+    data = {"train": str(args.data / "train.parquet"), "dev": str(args.data / "dev.parquet")}
+    content = {
+        "name": arm.replace(" ", "-"),
+        "data": {
+            "source": {
+                "kind": "parquet",
+                "files": data,
+                "columns": {"id": "doc_id", "text": ["title", "text"]},
+                "labels": {"path": str(args.data / "labels.parquet")},
+            },
+            "corpus": str(args.work / f"corpus-{args.train_docs}-{args.max_length}"),
+            "max_length": args.max_length,
+            "limit": {"train": args.train_docs, "dev": args.dev_docs},
+        },
+        "model": {"head": {"kind": "label_attention", "width": 64, "heads": 2}},
+        "plant": {"epochs": 1, "loss": {"kind": "listnet"}, "dev_documents": 100, "optimizer": {"learning_rate": 3e-3}},
+        "finetune": {
+            "phases": [{"epochs": args.epochs}],
+            "loss": {"kind": "binary_cross_entropy"},
+            "optimizer": {"learning_rate": RATE},
+            "dev_documents": 300,
+            "patience": 0,
+            **ARMS[arm],
+        },
+        "evaluate": {"resamples": 0},
+        "distributed": {"workers": 0, "precision": "bf16"},
+        "track": {"directory": str(args.work / "runs"), "log_every_steps": 10},
+    }
+    return TypeAdapter(RunConfig).validate_json(json.dumps(content))
+
+
+def trained(arm: str, args: argparse.Namespace) -> dict[str, float]:
+    """Dev figures in percent, and documents a second of the run's steps."""
+    config = configuration(arm, args)
+    run = train_run(config)
+    metrics = json.loads((run / "eval" / "dev" / "metrics.json").read_text())
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [s for s in steps if s["stage"] == "finetune" and "perf/docs_per_s" in s]
+    mining = {k: round(statistics.mean(s[k] for s in steps), 4) for k in steps[0] if k.startswith("mine/")}
+    speed = statistics.median(s["perf/docs_per_s"] for s in steps)
+    return figures(metrics) | {"docs_per_s": round(speed, 1)} | mining
+
+
+def step_seconds(settings: FinetuneConfig, worker: Worker, steps: int) -> Iterator[float]:
+    """Documents a second of each step of `settings`, at `ALL_LABELS` labels, on the corpus's documents."""
+    classifier = worker.config.model.build(len(worker.tokenizer), ALL_LABELS)
+    objective = FinetuneObjective(classifier, settings, dict)
+    groups = parameter_groups(classifier.parameter_groups(), settings.phases[0], RATE, 0.01)
+    groups = with_row_optimizer(groups, classifier.head.label_tables(), settings.label_optimizer)
+    module = worker.strategy.prepare(objective, groups)
+    for step, batch in zip(range(steps), documents(worker, settings.batch_size), strict=False):
+        start = time.perf_counter()
+        objective.before_step(step)
+        with worker.strategy.autocast():
+            output = module(batch, step)
+        worker.strategy.backward(output.sum / settings.batch_size)
+        worker.strategy.step(1.0)
+        if step > 1:  # the first index is built before step 0, and memory is touched for the first time
+            yield settings.batch_size / (time.perf_counter() - start)
+    worker.strategy.close()
+
+
+def documents(worker: Worker, size: int) -> Iterator[Batch]:
+    collate = worker.collator(worker.train, cached=True)
+    for micro_batch in worker.batches(worker.train, 10**9):
+        for start in range(0, len(micro_batch.documents) - size, size):
+            part = slice(start, start + size)
+            chosen = replace(micro_batch, documents=micro_batch.documents[part], weights=micro_batch.weights[part])
+            yield collate(chosen)
+
+
+def speeds(args: argparse.Namespace) -> dict[str, float]:
+    """Median documents a second of both arms, turn by turn, so that other load meets both."""
+    config = configuration("all labels", args)
+    worker = Worker(config, RunPaths.of(config))
+    found: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    for _ in range(args.rounds):
+        for arm in ARMS:
+            found[arm] += step_seconds(configuration(arm, args).finetune, worker, args.steps)
+    return {arm: statistics.median(rates) for arm, rates in found.items()}
+
+
+def bonsai(args: argparse.Namespace) -> None:
+    """Omikuji's Bonsai: one unbalanced clustering into a hundred, to depth 3; three trees."""
+    settings = omikuji.Model.default_hyper_param()
+    settings.cluster_k, settings.cluster_balanced, settings.max_depth = 100, False, 3
+    corpus = prepare_stage(configuration("all labels", args))
+    for name, features in (("same tokens", of_tokens), ("whole texts", of_texts)):
+        start = time.perf_counter()
+        found = parabel(corpus, *features(corpus, args.data), settings)
+        say({"system": f"Bonsai, {name}", **found, "seconds": round(time.perf_counter() - start, 1)})
+
+
+def say(record: dict[str, Any]) -> None:
+    print(json.dumps(record), flush=True)
+
+
+def verdict(rows: dict[str, dict[str, float]], rates: dict[str, float]) -> bool:
+    speed = rates["shortlist"] / rates["all labels"]
+    say({"name": f"documents a second at L={ALL_LABELS:,}", "ratio": round(speed, 2), "bar": SPEED_BAR})
+    lost = {key: rows["all labels"][key] - rows["shortlist"][key] for key in ("ndcg@5", "macro_f1")}
+    for key, points in lost.items():
+        say({"name": f"points of {key} lost", "ratio": round(points, 2), "bar": POINTS_BAR})
+    holds = speed >= SPEED_BAR and max(lost.values()) <= POINTS_BAR
+    say({"name": "shortlist_parity", "ratio": round(speed / SPEED_BAR, 3), "bar": 1.0, "holds": holds})
+    return holds
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    root = Path(os.environ.get("XMTC_DATA", "../shared/data"))
+    parser.add_argument("--data", type=Path, default=root / "gnd_tib", help="folder with train, dev, labels.parquet")
+    parser.add_argument("--work", type=Path, default=Path("build/shortlist_parity"))
+    parser.add_argument("--train-docs", type=int, default=4000)
+    parser.add_argument("--dev-docs", type=int, default=1000)
+    parser.add_argument("--max-length", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=8, help="of each arm and round, to time at all labels")
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    if not (args.data / "train.parquet").exists():
+        sys.exit(f"{args.data}: no train.parquet there; give --data, or set XMTC_DATA")
+    return args
+
+
+def main() -> None:
+    args = arguments()
+    rows = {}
+    for arm in reversed(ARMS):
+        rows[arm] = trained(arm, args)
+        say({"system": arm, **rows[arm]})
+    rates = speeds(args)
+    say({"labels": ALL_LABELS, "docs_per_s": {arm: round(rate, 1) for arm, rate in rates.items()}})
+    bonsai(args)
+    sys.exit(0 if verdict(rows, rates) else 1)
+
+
+if __name__ == "__main__":
+    main()

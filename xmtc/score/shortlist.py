@@ -1,0 +1,69 @@
+"""Two-stage scoring: an index looks labels up, and only these get their logits. Exact scoring is the reference.
+
+Suffixes: B documents, L labels, N shortlisted labels, K best labels, d width of label vectors.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from xmtc.data.collate import Batch
+from xmtc.errors import ConfigError, XmtcError
+from xmtc.mining import LabelIndex, label_vectors, query_vectors
+from xmtc.mining.config import IndexConfig
+from xmtc.models.classifier import Classifier
+
+
+class Shortlist:
+    """The labels nearest to a document, and their logits. The index holds the labels as they are now.
+
+    Args:
+        classifier: whose labels.
+        size: N; the more, the nearer to exact scoring.
+        config: the index.
+
+    Raises:
+        ConfigError: `size` is not less than the number of labels, or this is an ONNX model: score all labels.
+    """
+
+    def __init__(self, classifier: nn.Module, size: int, config: IndexConfig | None = None) -> None:
+        if not isinstance(classifier, Classifier):
+            raise ConfigError("a shortlist needs the tables of labels, which an ONNX model has not: score all labels")
+        labels = len(classifier.head.bias)
+        if not 0 < size < labels:
+            raise ConfigError(f"a shortlist of {size} of {labels} labels: give fewer, or none to score all")
+        self._classifier, self.size = classifier, size
+        self._index = LabelIndex(label_vectors(classifier.head), config or IndexConfig())
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Label ids int64 (B, N), each once a document, and their logits (B, N).
+
+        Raises:
+            XmtcError: the index found fewer than N.
+        """
+        classifier = self._classifier
+        hidden_BTD = classifier.encode(batch)
+        found_BN = self._index.search(query_vectors(classifier.head, hidden_BTD, batch.mask_BT), self.size)
+        if (found_BN < 0).any():
+            raise XmtcError(f"the index found fewer than {self.size} labels: raise its probes, or shorten the list")
+        ids_BN = torch.from_numpy(found_BN).to(hidden_BTD.device)
+        logits_BN = classifier.head(hidden_BTD, batch.mask_BT, ids_BN)
+        return ids_BN, classifier.fuse(logits_BN, batch, ids_BN).float()
+
+    @property
+    def bytes_a_document(self) -> int:
+        """What re-ranking a document takes, about: its queries, classifier rows, contexts and their product."""
+        return 4 * 4 * self.size * self._index.width
+
+    @torch.inference_mode()
+    def recall(self, batches: Iterable[Batch], top_k: int) -> float:
+        """Share of the K labels that exact scoring puts first that are in the shortlists; computes every logit."""
+        found = total = 0
+        for batch in batches:
+            ids_BN, _ = self(batch)
+            best_BK = self._classifier(batch).topk(min(top_k, self.size), dim=1).indices
+            counted_B1 = batch.weight_B[:, None] > 0
+            found += int(((best_BK[:, :, None] == ids_BN[:, None]).any(2) & counted_B1).sum())
+            total += int(counted_B1.sum()) * best_BK.shape[1]
+        return found / max(1, total)
