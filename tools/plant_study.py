@@ -13,26 +13,24 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import omikuji
 import pyarrow.parquet as pq
 from scipy import sparse
-from sklearn.feature_extraction.text import TfidfTransformer, TfidfVectorizer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from tree_baseline import figures, measured, of_tokens, predict, train_tree
 
 from xmtc.config.load import load_config
 from xmtc.config.schema import RunConfig
-from xmtc.data.corpus import Corpus, Split
+from xmtc.data.corpus import Corpus
+from xmtc.evaluate.calibration import calibrated, fit_calibration
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.report.run_results import RunResults
 from xmtc.evaluate.report.write import write_report
-from xmtc.evaluate.thresholds import tune_threshold
 from xmtc.models.lexical import Lexical
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.pipeline import prepare_stage, train_run
@@ -41,7 +39,6 @@ from xmtc.orchestrate.worker import Worker
 
 ARMS = {"planted": [], "planted attention only": ["plant.prototypes=false"], "random": ["plant.enabled=false"]}
 HEAD, LEXICAL, FUSED = "{}", "lexical branch alone", "{} + lexical branch"  # the first and last of an arm
-KEYS = ("p@1", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1")
 T_95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}  # Student's t, 97.5 %, n − 1 degrees
 
 
@@ -57,17 +54,18 @@ def main() -> None:
     ]
     corpus = prepare_stage(load_config(RunConfig, args.config, common))
     rows: dict[str, list[dict[str, float]]] = {}
-    for name, features in (("Parabel, same tokens", of_tokens), ("Parabel, whole texts", of_texts)):
-        rows[name] = [parabel(corpus, *features(corpus, args.data))]
-        say({"system": name, **rows[name][0]})
+    for name, features in (("same tokens", of_tokens(corpus)), ("whole texts", of_texts(corpus, args.data))):
+        for kind, found in parabel(corpus, *features).items():
+            rows[f"Parabel, {name}{kind}"] = [found]
+            say({"system": f"Parabel, {name}{kind}", **found})
     for seed in range(args.seeds):
         for arm in args.arms:
             name = f"{arm.replace(' ', '-')}-{args.train_docs}-{seed}"
             config = load_config(RunConfig, args.config, [*common, *ARMS[arm], f"name={name}", f"seed={seed}"])
             run = train_run(config)
-            found = alone(config) | {FUSED: json.loads((run / "eval" / "dev" / "metrics.json").read_text())}
-            for part, metrics in found.items():
-                rows.setdefault(system := part.format(arm), []).append(figures(metrics))
+            fused = figures(json.loads((run / "eval" / "dev" / "metrics.json").read_text()))
+            for part, found in (alone(config) | {FUSED: fused}).items():
+                rows.setdefault(system := part.format(arm), []).append(found)
                 say({"system": system, "seed": seed, **rows[system][-1]})
     runs = [Path(args.work) / "runs" / f"{arm.replace(' ', '-')}-{args.train_docs}-0" for arm in args.arms]
     write_report([RunResults.load(run, "dev") for run in runs], Path(args.work) / "report.html")
@@ -92,31 +90,24 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def alone(config: RunConfig) -> dict[str, dict[str, Any]]:
+def alone(config: RunConfig) -> dict[str, dict[str, float]]:
     """Metrics on dev of the head of a finished run without the lexical branch, and of the branch without the head."""
     worker = Worker(config, RunPaths.of(config))
     load_best(worker)
     return {HEAD: dev_metrics(worker), LEXICAL: dev_metrics(worker, Lexical.load(worker.paths.lexical))}
 
 
-def dev_metrics(worker: Worker, lexical: Lexical | None = None) -> dict[str, Any]:
+def dev_metrics(worker: Worker, lexical: Lexical | None = None) -> dict[str, float]:
     worker.classifier.lexical, worker.classifier.lexical_share = lexical, 1.0
     rows, predictions = score(worker, worker.dev, top_k=100, cached=not worker.encoder_trains())
-    return measured(worker.corpus, predictions, worker.dev.label_matrix()[rows])
+    gold = worker.dev.label_matrix()[rows]
+    return measured(worker.corpus, calibrate(worker.corpus, predictions, gold), gold)
 
 
-def measured(corpus: Corpus, predictions: SparsePredictions, gold: sparse.csr_array) -> dict[str, Any]:
-    config, thresholds = EvaluateConfig(resamples=0), tune_threshold(predictions, gold)
-    documents = corpus.train_documents
-    return dict(evaluate(predictions, gold, corpus.labels, documents, config=config, thresholds=thresholds).metrics)
-
-
-def of_tokens(corpus: Corpus, _data: Path) -> Iterator[sparse.csr_matrix]:
-    """TF-IDF of the token ids that the model reads, of train and dev."""
-    transform = TfidfTransformer(sublinear_tf=True)
-    vocabulary = corpus.manifest.tokenizer.vocab_size
-    yield sparse.csr_matrix(transform.fit_transform(counts(corpus.split("train"), vocabulary)))
-    yield sparse.csr_matrix(transform.transform(counts(corpus.split("dev"), vocabulary)))
+def calibrate(corpus: Corpus, predictions: SparsePredictions, gold: sparse.csr_array) -> SparsePredictions:
+    """Scores calibrated by label frequency on these documents, as `xmtc train` does on dev."""
+    calibration = fit_calibration(predictions, gold, corpus.labels.train_counts, EvaluateConfig().bins)
+    return calibrated(predictions, calibration)
 
 
 def of_texts(corpus: Corpus, data: Path) -> Iterator[sparse.csr_matrix]:
@@ -128,37 +119,14 @@ def of_texts(corpus: Corpus, data: Path) -> Iterator[sparse.csr_matrix]:
         yield sparse.csr_matrix(learn([texts[doc_id] for doc_id in corpus.split(split).doc_ids()]))
 
 
-def counts(split: Split, vocabulary: int) -> sparse.csr_matrix:
-    lengths = np.asarray(split.lengths)
-    tokens = np.concatenate([split.tokens(i) for i in range(len(split))])
-    rows = np.repeat(np.arange(len(split)), lengths)
-    return sparse.csr_matrix((np.ones(len(tokens), np.float32), (rows, tokens)), shape=(len(split), vocabulary))
-
-
-def parabel(corpus: Corpus, train: sparse.csr_matrix, dev: sparse.csr_matrix, settings: Any = None) -> dict[str, float]:
-    """Omikuji with these settings, or its default ones (Parabel, three trees)."""
-    labels = corpus.split("train").label_matrix()
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write(f"{train.shape[0]} {train.shape[1]} {labels.shape[1]}\n")
-        for i in range(train.shape[0]):
-            own = ",".join(map(str, labels.indices[labels.indptr[i] : labels.indptr[i + 1]]))
-            file.write(own + "".join(f" {j}:{v:.6f}" for j, v in pairs(train, i)) + "\n")
-        file.flush()
-        model = omikuji.Model.train_on_data(file.name, settings or omikuji.Model.default_hyper_param(), 2)
-    found = [model.predict(pairs(dev, i), beam_size=30, top_k=100) for i in range(dev.shape[0])]
-    predictions = SparsePredictions.from_rows([[(int(label), float(score)) for label, score in row] for row in found])
-    return figures(measured(corpus, predictions, corpus.split("dev").label_matrix()))
-
-
-def pairs(matrix: sparse.csr_matrix, row: int) -> list[tuple[int, float]]:
-    part = slice(matrix.indptr[row], matrix.indptr[row + 1])
-    return list(zip(matrix.indices[part].tolist(), matrix.data[part].tolist(), strict=True))
-
-
-def figures(metrics: dict[str, Any]) -> dict[str, float]:
-    """The figures compared, in percent."""
-    bins = {f"macro_f1 {name}": part["macro_f1"] for name, part in metrics["bins"].items() if name != "0"}
-    return {k: round(100 * v, 2) for k, v in ({key: metrics[key] for key in KEYS} | bins).items()}
+def parabel(corpus: Corpus, train: sparse.csr_matrix, dev: sparse.csr_matrix) -> dict[str, dict[str, float]]:
+    """Figures on dev of omikuji with its default settings, as it is and calibrated like the others."""
+    predictions = predict(train_tree(train, corpus.split("train").label_matrix()), dev)
+    gold = corpus.split("dev").label_matrix()
+    return {
+        "": measured(corpus, predictions, gold),
+        ", calibrated": measured(corpus, calibrate(corpus, predictions, gold), gold),
+    }
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:

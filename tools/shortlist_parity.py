@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import omikuji
-from plant_study import figures, of_texts, of_tokens, parabel
+from plant_study import of_texts
 from pydantic import TypeAdapter
+from tree_baseline import figures, measured, of_tokens, predict, train_tree
 
 from xmtc.config.schema import RunConfig
 from xmtc.data.collate import Batch
@@ -133,9 +134,11 @@ def bonsai(args: argparse.Namespace) -> None:
     settings = omikuji.Model.default_hyper_param()
     settings.cluster_k, settings.cluster_balanced, settings.max_depth = 100, False, 3
     corpus = prepare_stage(configuration("all labels", args))
-    for name, features in (("same tokens", of_tokens), ("whole texts", of_texts)):
+    for name, features in (("same tokens", of_tokens(corpus)), ("whole texts", of_texts(corpus, args.data))):
         start = time.perf_counter()
-        found = parabel(corpus, *features(corpus, args.data), settings)
+        train, dev = features
+        predictions = predict(train_tree(train, corpus.split("train").label_matrix(), settings), dev)
+        found = measured(corpus, predictions, corpus.split("dev").label_matrix())
         say({"system": f"Bonsai, {name}", **found, "seconds": round(time.perf_counter() - start, 1)})
 
 
