@@ -170,6 +170,13 @@ def test_random_and_light_backbones_need_no_files() -> None:
     assert found("model.encoder={kind: cnn}")["backbone"].status == "ok"
 
 
+def test_the_backbone_inside_another_encoder_is_checked_too() -> None:
+    for kind in ("maxpool", "layer_mix"):
+        base = "{kind: hugging_face, name: 'some-owner/some-model-that-nobody-has'}"
+        assert found(f"model.encoder={{kind: {kind}, base: {base}}}")["backbone"].status == "missing"
+        assert "packaged" in found(f"model.encoder={{kind: {kind}}}")["backbone"].detail
+
+
 def test_ray_really_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert found("distributed.workers=1")["ray"].detail == "starts and runs a task"

@@ -100,6 +100,19 @@ def train(
 
 
 @app.command()
+def sweep(
+    config: ConfigFile,
+    grid: Annotated[Path, typer.Argument(metavar="GRID", help="YAML file with `grid`, `seeds` and `metrics`.")],
+    overrides: Overrides = None,
+) -> None:
+    """Train a grid of configurations and seeds, one after the other, and compare them. Finished runs are skipped."""
+    from xmtc.orchestrate.pipeline import train_run
+    from xmtc.orchestrate.sweep import sweep as sweep_grid
+
+    raise typer.Exit(1 if sweep_grid(config, grid, overrides or [], train_run) else 0)
+
+
+@app.command()
 def evaluate(
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Run directory, such as runs/quickstart.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Any system's predictions.parquet.")] = None,
@@ -157,7 +170,7 @@ def score(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files, globs or folders; by ending.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the Parquet parts.")],
-    engine: Annotated[str, typer.Option(help="local (this process) or ray; both write the same bytes.")] = "local",
+    engine: Annotated[str, typer.Option(help="local, ray (both write the same bytes), or onnx.")] = "local",
     top_k: Annotated[int, typer.Option(min=1, help="Most labels of a document.")] = 10,
     threshold: Annotated[str | None, typer.Option(metavar="tuned|X", help="Only labels at least so probable.")] = None,
     min_score: Annotated[float, typer.Option(min=0, max=1, help="Likewise, besides the threshold.")] = 0.0,
@@ -174,7 +187,7 @@ def score(
     block_rows: Annotated[int, typer.Option(min=1, help="Rows that are read, scored and published at once.")] = 2048,
 ) -> None:
     """Label a corpus of any size. The same command again continues where it was killed, each document exactly once."""
-    from xmtc.score.command import make_job, make_settings, run_locally
+    from xmtc.score.command import make_job, make_settings, require_onnx, run_locally
 
     filters = {"top_k": top_k, "threshold": threshold, "min_score": min_score, "labels": labels, "evidence": evidence}
     settings = make_settings(
@@ -182,14 +195,28 @@ def score(
     )
     job = make_job(model, inputs, output, replace(settings, shortlist=shortlist))
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
-    if engine == "local":
+    if engine == "onnx":
+        require_onnx(model)
+    if engine in ("local", "onnx"):
         run_locally(job, device=device, **limits)
     elif engine == "ray":
         from xmtc.orchestrate.score import run_on_ray
 
         run_on_ray(job, device=device, **limits)
     else:
-        raise typer.BadParameter(f"--engine {engine}: give local or ray")
+        raise typer.BadParameter(f"--engine {engine}: give local, ray or onnx")
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
+    onnx: Annotated[Path, typer.Option("--onnx", metavar="OUT", help="Directory to write; replaced if there.")],
+    int8: Annotated[bool, typer.Option("--int8", help="Quantise the weights to 8 bits.")] = False,
+) -> None:
+    """Write the ONNX form of a model, for onnxruntime; `predict` and `score --engine onnx` take it as MODEL."""
+    from xmtc.score.command import export_graph
+
+    export_graph(model, onnx, int8=int8)
 
 
 @app.command()

@@ -26,7 +26,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.distributed.strategies import DeepSpeedConfig
 from xmtc.errors import ConfigError
-from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.models.encoders import HuggingFaceConfig, backbone_of
 from xmtc.orchestrate.estimate import estimate
 
 Status = Literal["ok", "note", "missing"]
@@ -183,8 +183,7 @@ def _deepspeed_tools(config: RunConfig | None) -> Iterator[Check]:
 
 
 def _optional_packages(config: RunConfig | None) -> Iterator[Check]:
-    encoder = config.model.encoder if config else None
-    hugging_face = encoder if isinstance(encoder, HuggingFaceConfig) else None
+    hugging_face = backbone_of(config.model.encoder) if config else None
     flash = hugging_face is not None and hugging_face.attention == "flash_attention_2"
     quantized = hugging_face is not None and hugging_face.quantize is not None
     yield _faiss()
@@ -266,8 +265,8 @@ def _train_tokens(config: RunConfig) -> int | None:
 
 
 def _encoder_width(config: RunConfig) -> int | None:
-    encoder = config.model.encoder
-    if not isinstance(encoder, HuggingFaceConfig):
+    encoder = backbone_of(config.model.encoder)
+    if encoder is None:
         return None
     settings = encoder.from_config
     if settings is None:
@@ -303,9 +302,10 @@ def _ray(config: RunConfig | None) -> Check:
 
 
 def _backbone(config: RunConfig | None) -> Check:
-    encoder = config.model.encoder if config else HuggingFaceConfig()
-    if not isinstance(encoder, HuggingFaceConfig):
-        return Check("backbone", "ok", f"{encoder.kind}: trained from scratch, nothing to load")
+    chosen = config.model.encoder if config else HuggingFaceConfig()
+    encoder = backbone_of(chosen)
+    if encoder is None:
+        return Check("backbone", "ok", f"{chosen.kind}: trained from scratch, nothing to load")
     if encoder.from_config is not None:
         return Check("backbone", "ok", f"random weights ({encoder.from_config.get('model_type')})")
     try:

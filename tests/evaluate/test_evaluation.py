@@ -12,6 +12,7 @@ from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.predictions import SparsePredictions, match
+from xmtc.evaluate.summary import markdown_summary, summary_rows
 from xmtc.evaluate.thresholds import Thresholds
 
 TRAIN = 1000
@@ -166,6 +167,8 @@ def test_single_label_decides_for_the_best_label():
     assert evaluation.metrics["accuracy"] == pytest.approx(np.mean(predicted == truth))
     assert evaluation.details["confusion"] == sklearn_metrics.confusion_matrix(truth, predicted).tolist()
     assert evaluation.metrics["macro_f1"] == pytest.approx(sklearn_metrics.f1_score(truth, predicted, average="macro"))
+    assert [row[0] for row in summary_rows(evaluation.metrics)][:2] == ["accuracy", "macro-F1"]
+    assert "P@5" not in markdown_summary(evaluation.metrics, "x")
 
 
 def test_padding_counts_as_no_prediction():

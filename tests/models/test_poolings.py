@@ -78,6 +78,16 @@ def test_pooled_is_the_weighted_sum(batch):
     torch.testing.assert_close(pooling(hidden, mask), torch.einsum("bt,btd->bd", pooling.weights(hidden, mask), hidden))
 
 
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_contributions_sum_to_the_product_with_the_pooled_vector(config, batch):
+    hidden, mask = batch
+    pooling, rows = build(config), torch.randn(4, 3, 8, generator=torch.Generator().manual_seed(2))
+    shares = pooling.contributions(hidden, mask, rows)
+    assert shares.shape == (4, 3, 5)
+    torch.testing.assert_close(shares.sum(2), torch.einsum("bsd,bd->bs", rows, pooling(hidden, mask)))
+    assert (shares.transpose(1, 2)[~mask] == 0).all()
+
+
 def test_half_precision_hidden_states(batch):
     hidden, mask = batch
     for config in CONFIGS:

@@ -15,11 +15,15 @@ from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import CheckpointError, ConfigError, DataError, XmtcError
 from xmtc.models.classifier import ModelConfig
+from xmtc.models.encoders.embedding import EmbeddingConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+from xmtc.models.encoders.multilevel import MultilevelConfig
 from xmtc.models.export import ModelInfo, export_model
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.models.poolings import AttentionPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
 from xmtc.score import scorer
 from xmtc.score.evidence import merge_words
+from xmtc.score.explain import explain_text, write_page
 from xmtc.score.scorer import Scoring, score_split
 
 VOCAB, LABELS = 30522, 23
@@ -40,9 +44,9 @@ TEXTS = [
 ]
 
 
-def export(directory, head=None, task="multi_label"):
+def export(directory, head=None, task="multi_label", encoder=None):
     torch.manual_seed(0)
-    encoder = HuggingFaceConfig(from_config=BERT, window=24)
+    encoder = encoder or HuggingFaceConfig(from_config=BERT, window=24)
     config = ModelConfig(encoder=encoder, head=head or LabelAttentionConfig(width=16, heads=2), overlap=6)
     classifier = config.build(VOCAB, LABELS)
     labels = [f"L{i:02d}" for i in range(LABELS)]
@@ -102,8 +106,28 @@ def test_single_label_scores_are_a_distribution(tmp_path):
     for predictions in model.predict(TEXTS, top_k=1000):
         assert len(predictions) == LABELS
         assert sum(p.score for p in predictions) == pytest.approx(1, abs=1e-5)
-    with pytest.raises(ConfigError, match="evidence needs a model with the label_attention head"):
-        model.predict(TEXTS, evidence=True)
+
+
+@pytest.mark.parametrize("pooling", [MeanPoolingConfig(), MaxPoolingConfig(), AttentionPoolingConfig(heads=2)])
+def test_a_pooled_model_takes_its_logits_apart_and_shows_where_its_layers_look(tmp_path, pooling):
+    encoder = MultilevelConfig(embedding=EmbeddingConfig(width=16), width=16, local_radius=3, window=24)
+    folder = export(tmp_path / "m", FlatConfig(pooling=pooling), encoder=encoder)
+    model = xmtc.Model.from_pretrained(folder, device="cpu")
+    text, probability = TEXTS[3], {p.label: p.score for p in model.predict(TEXTS[3:], top_k=LABELS)[0]}
+    for one in model.explain(text, ["L03", "L11"]):
+        words = sum(word.contribution for word in one.words)
+        assert one.logit == pytest.approx(words + one.special + one.bias, abs=1e-4)
+        assert 1 / (1 + np.exp(-one.logit)) == pytest.approx(probability[one.label], abs=1e-4)
+        assert sum(one.attention) == pytest.approx(1, abs=0.2)  # [CLS] and [SEP] have the rest
+        assert list(one.received) == ["global", "local"]
+        assert all(len(shares) == len(one.words) for shares in one.received.values())
+        assert one.received["global"] != one.received["local"]
+    section = explain_text(model, text, [], 1)[0]
+    assert list(section.looks) == ["attention", "global", "local"]
+    write_page(tmp_path / "page.html", [section], title="t", model="m")
+    page = (tmp_path / "page.html").read_text()
+    assert "top layer looks: global" in page
+    assert "top layer looks: local" in page
 
 
 @pytest.mark.parametrize("row", range(len(TEXTS)))

@@ -15,6 +15,8 @@ HEADLINE = {
     "macro_f1": "macro-F1",
 }
 """The metrics of the summary, by their key in metrics.json."""
+SINGLE_LABEL = {"accuracy": "accuracy", "macro_f1": "macro-F1"}
+"""Where a document has exactly one label: there P@1 and micro-F1 are the accuracy, and P@5 means nothing."""
 
 
 def percent(value: float | None, interval: list[float] | None = None) -> str:
@@ -29,7 +31,8 @@ def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(metric, value with interval, labels and documents behind it): the headline, then macro-F1 of every bin."""
     intervals = metrics.get("ci95", {})
     whole = f"{metrics['labels_present']:,} labels, {metrics['docs']:,} docs"
-    rows = [(title, percent(metrics[key], intervals.get(key)), whole) for key, title in HEADLINE.items()]
+    headline = SINGLE_LABEL if "accuracy" in metrics else HEADLINE
+    rows = [(title, percent(metrics[key], intervals.get(key)), whole) for key, title in headline.items()]
     for name, row in metrics["bins"].items():
         behind = f"{row['labels']:,} labels, {row['docs']:,} docs"
         value = percent(row["macro_f1"], row.get("ci95", {}).get("macro_f1"))

@@ -16,8 +16,10 @@ from xmtc.errors import ConfigError
 from xmtc.models.calibration import Calibration
 from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
 from xmtc.models.encoders.base import Encoder
+from xmtc.models.encoders.self_attention import TransformerEncoder
 from xmtc.models.heads import FlatHead, HeadConfig, LabelAttentionConfig, LabelAttentionHead
 from xmtc.models.lexical import Lexical, LexicalConfig
+from xmtc.models.shortlists import check_shortlist
 
 
 @config
@@ -74,7 +76,13 @@ class Classifier(nn.Module):
         self._groups = _group_parameters(self)
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
-        """Logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S); of head and lexical branch."""
+        """Logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S); of head and lexical branch.
+
+        Raises:
+            DataError: the shortlist has labels that are not there, labels twice, or a document without any.
+        """
+        if shortlist is not None:
+            check_shortlist(shortlist, len(batch.mask_BT), self.labels)
         return self.fuse(self.head(self.encode(batch), batch.mask_BT, shortlist), batch, shortlist)
 
     def fuse(self, logits: Tensor, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
@@ -110,12 +118,8 @@ class Classifier(nn.Module):
         return gather_documents(hidden_WUD, batch)
 
     def contributions(self, batch: Batch, labels_S: Tensor) -> tuple[Tensor, Tensor]:
-        """What each token adds to a logit (B, S, T), and what is there without any token (S,); they sum to the logit.
-
-        Raises:
-            ConfigError: the head cannot say.
-        """
-        head = self.label_attention
+        """What each token adds to a logit (B, S, T), and what is there without any token (S,): in sum, the logit."""
+        head = self.head
         shares_BST = head.contributions(self.encode(batch), batch.mask_BT, labels_S.expand(len(batch.mask_BT), -1))
         bias_S = head.bias[labels_S].float()
         if self.lexical is not None:
@@ -127,6 +131,18 @@ class Classifier(nn.Module):
             return shares_BST, bias_S
         scale_S1 = self.calibration.scale_L.to(bias_S.device)[labels_S, None]
         return shares_BST * scale_S1, self.calibration(bias_S[None], labels_S)[0]
+
+    def attention_received(self, batch: Batch) -> dict[str, Tensor]:
+        """Share (B, T) of the encoder's top-layer attention that each document token gets, by kind of attention.
+
+        Empty where the encoder does not say. A token that stands in two windows counts in the one that represents it.
+        """
+        encoder = self.encoder
+        if not isinstance(encoder, TransformerEncoder):
+            return {}
+        received = encoder.attention_received(batch.input_ids_WU, batch.attention_mask_WU)
+        shares = {kind: gather_documents(x_WU.unsqueeze(2), batch).squeeze(2) for kind, x_WU in received.items()}
+        return {kind: x_BT / x_BT.sum(1, keepdim=True) for kind, x_BT in shares.items()}
 
     @property
     def label_attention(self) -> LabelAttentionHead:

@@ -16,7 +16,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -111,11 +112,7 @@ def export_model(
     Raises:
         CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or the disk refuses.
     """
-    directory = Path(directory)
-    temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
+    with replacing(directory) as temporary:
         has_encoder = _write_weights(temporary, classifier, trained)
         if classifier.lexical is not None:
             classifier.lexical.save(temporary / "lexical.safetensors")
@@ -128,7 +125,23 @@ def export_model(
         base = getattr(classifier.encoder, "name", None)
         card = model_card(info, classifier, len(labels), base=base, contents=contents, metrics=metrics or {})
         (temporary / "README.md").write_text(card)
-        _write_config(temporary, info)
+        write_config(temporary, info)
+    return Path(directory)
+
+
+@contextmanager
+def replacing(directory: Path) -> Iterator[Path]:
+    """A temporary directory that is renamed to `directory` at the end, in place of what is there; or is removed.
+
+    Raises:
+        CheckpointError: the disk refuses.
+    """
+    directory = Path(directory)
+    temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
         _publish(temporary, directory)
     except OSError as error:
         raise CheckpointError(
@@ -136,7 +149,6 @@ def export_model(
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return directory
 
 
 def load_model(directory: Path) -> LoadedModel:
@@ -146,10 +158,15 @@ def load_model(directory: Path) -> LoadedModel:
         CheckpointError: a file is missing, damaged or of another kind; names it.
     """
     directory = Path(directory)
+    return load_parts(directory, lambda info, labels: _read_classifier(directory, info, labels))
+
+
+def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Classifier]) -> LoadedModel:
+    """Read a model whose classifier is made by `read_classifier`, given its configuration and number of labels."""
     info = _read_config(directory)
     labels = LabelTable.load(directory / "labels.arrow")
     threshold, thresholds_L = _read_thresholds(directory / "thresholds.json", len(labels))
-    classifier = _read_classifier(directory, info, len(labels))
+    classifier = read_classifier(info, len(labels))
     tokenizer = load_pretrained(str(directory / "tokenizer"))
     return LoadedModel(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L)
 
@@ -200,7 +217,8 @@ def _write_thresholds(path: Path, threshold: float, thresholds_L: NDArray[np.flo
     path.write_text(json.dumps({"global": threshold, "per_label": per_label}) + "\n")
 
 
-def _write_config(folder: Path, info: ModelInfo) -> None:
+def write_config(folder: Path, info: ModelInfo) -> None:
+    """Write `config.json`, with the checksums of the files that are in the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix(): path for path in files}
     content = {

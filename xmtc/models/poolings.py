@@ -36,6 +36,10 @@ class Pooling(nn.Module, ABC):
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Share (B, T) of each token in the pooled vector, float32; sums to 1 over a document's tokens."""
 
+    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+        """What each token adds to ⟨row, pooled vector⟩, (B, S, T); the sum over the tokens is exactly that product."""
+        return (rows_BSD @ hidden_BTD.transpose(1, 2)) * self.weights(hidden_BTD, mask_BT).unsqueeze(1)
+
 
 class _OneToken(Pooling):
     """The hidden state of the first or the last token."""
@@ -82,6 +86,14 @@ class _Max(Pooling):
         share_BD = torch.full(winner_BD.shape, 1 / self.width, device=mask_BT.device)
         return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_add_(1, winner_BD, share_BD) * mask_BT
 
+    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+        """Each dimension's product counts for the token that has its greatest value."""
+        lowest = torch.finfo(hidden_BTD.dtype).min
+        greatest = hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).max(1)
+        products_BSD = rows_BSD * (greatest.values * mask_BT.any(1, keepdim=True)).unsqueeze(1)
+        shares_BST = products_BSD.new_zeros(*rows_BSD.shape[:2], mask_BT.shape[1])
+        return shares_BST.scatter_add_(2, greatest.indices.unsqueeze(1).expand_as(products_BSD), products_BSD)
+
 
 class AttentionPooling(Pooling):
     """Attention of learned queries: each of H heads weighs the tokens in its own way for its part of the dimensions.
@@ -106,6 +118,12 @@ class AttentionPooling(Pooling):
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Mean attention (B, T) of the heads."""
         return self.head_weights(hidden_BTD, mask_BT).mean(1)
+
+    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+        """See the base: head by head, each for its part of the dimensions."""
+        values_BHdT = hidden_BTD.unflatten(2, (self.heads, -1)).permute(0, 2, 3, 1)
+        rows_BHSd = rows_BSD.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        return (rows_BHSd @ values_BHdT * self.head_weights(hidden_BTD, mask_BT).unsqueeze(2)).sum(1)
 
     def head_weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Attention (B, H, T), in fp32 at least."""

@@ -28,6 +28,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.export import LoadedModel
 from xmtc.models.heads import LabelAttentionHead
+from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.evidence import merge_words
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
@@ -126,6 +127,8 @@ class BlockScorer:
         if label_ids is not None:
             if parts.info.task == "single_label":
                 raise ConfigError("--labels: this model chooses one of all its labels, so they cannot be left out")
+            if isinstance(self.classifier, OnnxClassifier):
+                raise ConfigError("--labels: an ONNX model scores all its labels; give the model it was made from")
             _restrict(self.classifier, label_ids)
             self.labels, self.thresholds_L = self.labels[label_ids], self.thresholds_L[label_ids]
         if settings.shortlist and settings.evidence:
@@ -163,10 +166,11 @@ class BlockScorer:
             overlap=self.info.model.overlap,
         )
         words: dict[int, list[list[dict]]] = {}
-        model = _KeepsHidden(self.classifier)
+        model = _KeepsHidden(self.classifier) if self.settings.evidence else self.classifier
 
         def explain(rows_B: NDArray[np.int64], logits_BL: Tensor) -> None:
             ids_BK = logits_BL.topk(min(self.settings.top_k, len(self.labels)), dim=1).indices
+            assert isinstance(model, _KeepsHidden)
             shares_BKT = model.contributions(ids_BK)
             for row, shares_KT in zip(rows_B, shares_BKT, strict=True):
                 words[int(row)] = [self._words(block, int(row), shares_T) for shares_T in shares_KT]

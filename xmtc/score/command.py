@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from xmtc.data.readers.files import open_text
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import CheckpointError, ConfigError, DataError
+from xmtc.models.onnx_export import export_onnx, is_onnx
 from xmtc.score.inputs import find_files, text_columns
 from xmtc.score.job import Job, Settings, Threshold, model_digest
 from xmtc.score.local import score_local
@@ -30,6 +31,23 @@ def predict_texts(model: Path, texts: Sequence[str], *, top_k: int, evidence: bo
                 row["evidence"] = [[part.text, round(part.contribution, 3)] for part in prediction.evidence]
             rows.append(row)
         print(json.dumps({"text": number, "labels": rows}, ensure_ascii=False))
+
+
+def export_graph(model: Path, output: Path, *, int8: bool) -> None:
+    """Write the ONNX form of a model and say how far its logits are from PyTorch's; see `export_onnx`."""
+    difference = export_onnx(model, output, int8=int8)
+    size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
+    print_line(f"{output}: {size / 1e6:.1f} MB; logits of random documents within {difference:.1e} of PyTorch's")
+
+
+def require_onnx(model: Path) -> None:
+    """Refuse what is not the ONNX form of a model.
+
+    Raises:
+        CheckpointError: it is not.
+    """
+    if not is_onnx(model):
+        raise CheckpointError(f"{model}: no ONNX model there; write one with `xmtc export {model} --onnx OUT`")
 
 
 def make_job(model: Path, inputs: Sequence[str], output: Path, settings: Settings) -> Job:

@@ -4,8 +4,8 @@ A label-attention head's logit is a sum over tokens plus a bias, so the shares a
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,9 @@ class Explanation:
         bias: the label's bias.
         special: what the tokens that no word has (`[CLS]`, `[SEP]`) add.
         words: in the order of the text.
-        attention: share of the attention (mean over heads) on each word; with the special tokens' it sums to 1.
+        attention: share of the attention (mean over heads; of a flat head, of the pooling) on each word; with the
+            special tokens' it sums to 1.
+        received: the same of the encoder's top layer, by kind (`global`, `local`), where the encoder says.
     """
 
     label: str
@@ -49,11 +51,17 @@ class Explanation:
     special: float
     words: tuple[Evidence, ...]
     attention: tuple[float, ...]
+    received: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def top(self, words: int) -> tuple[Evidence, ...]:
         """The words that add most, most first."""
         positive = [word for word in self.words if word.contribution > 0]
         return tuple(sorted(positive, key=lambda word: -word.contribution)[:words])
+
+
+def word_sums(text: str, offsets: Sequence[tuple[int, int]], values_T: NDArray[np.float32]) -> tuple[float, ...]:
+    """The values of each word's tokens, added up; see `merge_words`."""
+    return tuple(word.contribution for word in merge_words(text, offsets, values_T)[0])
 
 
 def merge_words(

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 from jinja2 import Environment
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -48,6 +50,7 @@ class Bar:
     value: float
     attention: float
     share: float
+    received: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Section:
     words_sum: float
     bars: list[Bar]
     contributions: list[Piece]
-    attention: list[Piece]
+    looks: dict[str, list[Piece]]
 
 
 def find_document(inputs: Sequence[str], columns: TextColumns, doc_id: str) -> str:
@@ -110,20 +113,26 @@ def make_section(text: str, explanation: Explanation, name: str, probability: fl
         words_sum=sum(values),
         bars=_bars(explanation),
         contributions=_pieces(text, explanation, values, "{:+.3f}"),
-        attention=_pieces(text, explanation, list(explanation.attention), "{:.1%} of the attention"),
+        looks={
+            name: _pieces(text, explanation, values, "{:.1%} of the attention")
+            for name, values in {"attention": explanation.attention, **explanation.received}.items()
+        },
     )
 
 
 def _bars(explanation: Explanation) -> list[Bar]:
     """The words that matter most, for or against, occurrences added up."""
-    sums: dict[str, list[float]] = {}
-    for word, attention in zip(explanation.words, explanation.attention, strict=True):
-        both = sums.setdefault(word.text.lower(), [0.0, 0.0])
-        both[0] += word.contribution
-        both[1] += attention
+    kinds = list(explanation.received)
+    values = ([word.contribution for word in explanation.words], explanation.attention, *explanation.received.values())
+    sums: dict[str, NDArray[np.float64]] = {}
+    for word, *numbers in zip(explanation.words, *values, strict=True):
+        sums[word.text.lower()] = sums.get(word.text.lower(), 0.0) + np.array(numbers)
     best = sorted(sums.items(), key=lambda item: -abs(item[1][0]))[:BAR_WORDS]
-    largest = max((abs(value) for _, (value, _) in best), default=0.0) or 1.0
-    return [Bar(word, value, attention, abs(value) / largest) for word, (value, attention) in best]
+    largest = max((abs(numbers[0]) for _, numbers in best), default=0.0) or 1.0
+    return [
+        Bar(word, value, attention, abs(value) / largest, dict(zip(kinds, received, strict=True)))
+        for word, (value, attention, *received) in ((word, numbers.tolist()) for word, numbers in best)
+    ]
 
 
 def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: str) -> list[Piece]:
@@ -148,11 +157,12 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         parts = f"bias {e.bias:+.3f}, special tokens {e.special:+.3f}, words {section.words_sum:+.3f}"
         console.print(Text(f"{e.label}{name}: probability {section.probability:.3f}", style="bold"))
         console.print(Text(f"logit {e.logit:+.3f} = {parts}"))
-        table = Table("word", "adds", "attention", "", box=None, pad_edge=False)
+        table = Table("word", "adds", "attention", *e.received, "", box=None, pad_edge=False)
         for bar in section.bars:
             colour = "blue" if bar.value > 0 else "dark_orange"
             length = max(1, round(bar.share * _BAR_WIDTH))
-            table.add_row(Text(bar.word), f"{bar.value:+.3f}", f"{bar.attention:.1%}", Text("█" * length, style=colour))
+            shares = [f"{share:.1%}" for share in (bar.attention, *bar.received.values())]
+            table.add_row(Text(bar.word), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))
         console.print(table)
         console.print()
 

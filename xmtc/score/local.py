@@ -8,7 +8,7 @@ from typing import Any
 from xmtc.data.loader import prefetch
 from xmtc.data.progress import Progress
 from xmtc.errors import DataError
-from xmtc.models.export import load_model
+from xmtc.models.onnx_export import load_any
 from xmtc.score.batch import BlockScorer, TokenBlock
 from xmtc.score.inputs import read_blocks
 from xmtc.score.job import Job, Record, finish, open_job, publish
@@ -45,7 +45,8 @@ def score_local(
     records = open_job(job, overwrite=overwrite)
     check_rejected(records, max_rejected)
     done = frozenset(record.block for record in records)
-    scorer = BlockScorer(load_model(job.model), job.settings, choose_device(device), workers or available_cores())
+    parts = load_any(job.model, threads=1)  # of each of the workers
+    scorer = BlockScorer(parts, job.settings, choose_device(device), workers or available_cores())
     with progress.task("score", rows_left(job, records)) as task:
         for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):
             records.append(publish(job.output, block.name, scorer.score(block), block.rejected))

@@ -14,9 +14,10 @@ from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError, DataError
-from xmtc.models.export import LoadedModel, load_model
-from xmtc.models.heads import LabelAttentionHead
-from xmtc.score.evidence import Evidence, Explanation, merge_words
+from xmtc.models.export import LoadedModel
+from xmtc.models.onnx_export import load_any
+from xmtc.models.onnx_graph import OnnxClassifier
+from xmtc.score.evidence import Evidence, Explanation, merge_words, word_sums
 from xmtc.score.scorer import Scoring, score_split
 from xmtc.score.shortlist import Shortlist
 
@@ -81,17 +82,17 @@ class Model:
 
     @classmethod
     def from_pretrained(cls, directory: str | Path, *, device: str = "auto") -> "Model":
-        """Load a model that `xmtc train` exported.
+        """Load a model that `xmtc train` exported, or its ONNX form.
 
         Args:
-            directory: the `model` folder of a run.
+            directory: the `model` folder of a run, or what `xmtc export` wrote.
             device: `auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1` …
 
         Raises:
             CheckpointError: a file is missing or damaged.
             ConfigError: there is no such device.
         """
-        return cls(load_model(Path(directory)), choose_device(device))
+        return cls(load_any(Path(directory)), choose_device(device))
 
     def predict(
         self,
@@ -108,7 +109,7 @@ class Model:
         Args:
             texts: documents; each is read up to the length the model was trained on.
             top_k: most labels a text.
-            evidence: also the words that speak most for each label (label-attention heads only).
+            evidence: also the words that speak most for each label.
             threshold: leave out labels less probable than this; None keeps the `top_k` whatever their probability.
                 The thresholds tuned on dev are `model.threshold` and `model.thresholds_L`.
             tokens_per_batch: lower it when memory runs out.
@@ -117,7 +118,7 @@ class Model:
 
         Raises:
             DataError: a text is empty or no string.
-            ConfigError: evidence from a head that cannot give it.
+            ConfigError: evidence from an ONNX model, which cannot give it.
         """
         documents = self._documents(texts)
         scoring = Scoring(top_k, tokens_per_batch, self.info.task, bfloat16=self.device.type == "cuda")
@@ -164,25 +165,27 @@ class Model:
 
     def _explain(self, text: str, row: int, documents: Texts, label_ids: NDArray[np.int32]) -> list[Explanation]:
         head = self.classifier.head
-        if not isinstance(head, LabelAttentionHead):
-            raise ConfigError("evidence needs a model with the label_attention head; this one has another")
+        if isinstance(self.classifier, OnnxClassifier):
+            raise ConfigError("an ONNX model gives no evidence; take the model it was made from")
         batch = self._collator(documents)(MicroBatch(np.array([row]), np.ones(1, np.float32))).to(self.device)
         labels_S = torch.from_numpy(label_ids).long().to(self.device)
         with torch.inference_mode():
             shares_BST, constant_S = self.classifier.contributions(batch, labels_S)
             attention_SHT = head.attention(self.classifier.encode(batch), batch.mask_BT, labels_S)[0]
+            received = {kind: x_BT[0].cpu().numpy() for kind, x_BT in self.classifier.attention_received(batch).items()}
         shares_ST, bias_S = shares_BST[0].cpu().numpy(), constant_S.cpu().numpy()
         attention_ST = attention_SHT.mean(1).cpu().numpy()
         first = len(special_tokens(self.tokenizer)[0])
         inner = slice(first, first + int(documents.lengths[row]))
         explanations = []
         offsets = documents.offsets[row]
+        words_received = {kind: word_sums(text, offsets, x_T[inner]) for kind, x_T in received.items()}
         for label_id, shares_T, attention_T, bias in zip(label_ids, shares_ST, attention_ST, bias_S, strict=True):
             words, outside = merge_words(text, offsets, shares_T[inner])
-            attention = tuple(word.contribution for word in merge_words(text, offsets, attention_T[inner])[0])
+            attention = word_sums(text, offsets, attention_T[inner])
             special = outside + float(shares_T.sum() - shares_T[inner].sum())
             logit, label = float(shares_T.sum() + bias), self.labels.labels[label_id]
-            explanations.append(Explanation(label, logit, float(bias), special, words, attention))
+            explanations.append(Explanation(label, logit, float(bias), special, words, attention, words_received))
         return explanations
 
 

@@ -33,7 +33,9 @@ from xmtc.train.best import BestWeights
 from xmtc.train.checkpoint import Checkpoint, CheckpointStore
 from xmtc.train.optim import OptimizerConfig
 
-SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1", "attention_kl")  # of dev, on the console; all are in metrics.jsonl
+# Of dev, on the console; all are in metrics.jsonl. With one label a document, P@1 and micro-F1 are the accuracy.
+SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1", "attention_kl")
+SHOWN_SINGLE_LABEL = ("accuracy", "macro_f1", "attention_kl")
 MOST_SKIPPED_STEPS = 10  # in a row, before training gives up on a loss that is not finite
 
 
@@ -274,7 +276,8 @@ class Loop:
             position.best, position.best_epoch = value, position.epochs_done
             self.best.save(self.strategy)
         self.tracker.log(self.settings.name, position.step, {f"dev/{k}": v for k, v in metrics.items()}, line=False)
-        shown = [key for key in dict.fromkeys((self.settings.metric, *SHOWN_METRICS)) if key in metrics]
+        usual = SHOWN_SINGLE_LABEL if "accuracy" in metrics else SHOWN_METRICS
+        shown = [key for key in dict.fromkeys((self.settings.metric, *usual)) if key in metrics]
         mark = " (best)" if position.best_epoch == position.epochs_done else ""
         self._say(
             f"epoch {position.epochs_done}, dev: " + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown) + mark

@@ -14,7 +14,7 @@ from xmtc.models.encoders.multilevel import MultilevelConfig
 from xmtc.models.encoders.ngrams import NGramsConfig
 from xmtc.models.encoders.self_attention import SelfAttentionConfig
 
-__all__ = ["EncoderConfig", "HuggingFaceConfig", "pretrained_name"]
+__all__ = ["EncoderConfig", "HuggingFaceConfig", "backbone_of", "pretrained_name"]
 
 EncoderConfig = Annotated[
     HuggingFaceConfig
@@ -31,8 +31,14 @@ EncoderConfig = Annotated[
 ]
 
 
+def backbone_of(encoder: EncoderConfig) -> HuggingFaceConfig | None:
+    """The Hugging Face model that the encoder is or stands on; None where it starts from scratch."""
+    if isinstance(encoder, MaxPoolConfig | LayerMixConfig):
+        return encoder.base
+    return encoder if isinstance(encoder, HuggingFaceConfig) else None
+
+
 def pretrained_name(encoder: EncoderConfig) -> str | None:
     """The pretrained model whose tokenizer the encoder takes; None where it has none of its own."""
-    if isinstance(encoder, MaxPoolConfig | LayerMixConfig):
-        return encoder.base.name
-    return encoder.name if isinstance(encoder, HuggingFaceConfig) else None
+    backbone = backbone_of(encoder)
+    return None if backbone is None else backbone.name

@@ -27,7 +27,7 @@ def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, ma
     lies outside of the band. Padding queries see themselves, so that no softmax is empty.
     """
     length = mask_WU.shape[1]
-    blocks = -(-length // radius)
+    blocks = (length + radius - 1) // radius
     extra = blocks * radius - length
     query_WNHRd = _blocks(query_WHUd, blocks, radius, before=0, after=extra)
     keys, values = (_neighbours(x, blocks, radius, extra) for x in (key_WHUd, value_WHUd))

@@ -194,10 +194,11 @@ class HuggingFaceBackbone(nn.Module):
         """Hidden states (W, U, D); windows run in micro-groups of `window_group`."""
         # Some models number positions by comparing ids with their own padding id, whatever the collator padded with.
         input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
-        group = self.window_group or len(input_ids_WU)
+        group = self.window_group
+        if group is None:
+            return self._group(input_ids_WU, attention_mask_WU)
         pairs = zip(input_ids_WU.split(group), attention_mask_WU.split(group), strict=True)
-        hidden = [self._group(ids_GU, mask_GU) for ids_GU, mask_GU in pairs]
-        return torch.cat(hidden) if len(hidden) > 1 else hidden[0]
+        return torch.cat([self._group(ids_GU, mask_GU) for ids_GU, mask_GU in pairs])
 
     def _group(self, input_ids_GU: Tensor, attention_mask_GU: Tensor) -> Tensor:
         if self.checkpoint_groups and torch.is_grad_enabled():

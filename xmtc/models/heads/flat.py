@@ -67,6 +67,15 @@ class FlatHead(nn.Module):
         logits_BS = (rows @ pooled_BP[..., None])[..., 0].float() + bias
         return logits_BS.masked_fill(shortlist < 0, PADDED_LOGIT)
 
+    def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
+        """How much each token counts in the pooled vector, (B, S, 1, T) in float32: the same for every label."""
+        weights_BT = self.pooling.weights(hidden_BTD, mask_BT)
+        return weights_BT[:, None, None].expand(-1, len(label_ids_S), -1, -1)
+
+    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
+        """What each token adds to a logit, (B, S, T) in float32; with the bias they sum to the logit, exactly."""
+        return self.pooling.contributions(hidden_BTD.float(), mask_BT, self.weights[shortlist_BS].float())
+
     def label_tables(self) -> list[nn.Parameter]:
         """The parameters that have one row a label."""
         return [self.weights, self.bias]

@@ -1,0 +1,144 @@
+"""ONNX exports: the logits of PyTorch for every encoder and head, windows included; folders, engines, bad input."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tiny import tiny
+from transformers import AutoTokenizer
+
+import xmtc
+from xmtc.data.labels import LabelTable
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.progress import Silent
+from xmtc.errors import CheckpointError, ConfigError
+from xmtc.models.classifier import ModelConfig
+from xmtc.models.encoders.bag import BagConfig
+from xmtc.models.encoders.bigru import BiGRUConfig
+from xmtc.models.encoders.cnn import CNNConfig
+from xmtc.models.encoders.embedding import EmbeddingConfig
+from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+from xmtc.models.encoders.lstm import LSTMConfig
+from xmtc.models.encoders.maxpool import MaxPoolConfig
+from xmtc.models.encoders.multilevel import MultilevelConfig
+from xmtc.models.encoders.ngrams import NGramsConfig
+from xmtc.models.encoders.self_attention import SelfAttentionConfig
+from xmtc.models.export import ModelInfo, export_model, load_model
+from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.models.onnx_export import TOLERANCE, export_onnx, is_onnx, load_any, random_batch
+from xmtc.models.poolings import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig
+from xmtc.score.command import make_job, require_onnx
+from xmtc.score.inputs import text_columns
+from xmtc.score.job import Settings
+from xmtc.score.local import score_local
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+VOCAB, LABELS = 30522, 7
+SMALL = EmbeddingConfig(width=16)
+BERT = HuggingFaceConfig(from_config=tiny("bert"), window=24)
+ATTENTION = LabelAttentionConfig(width=16, heads=2)
+POOLED = FlatConfig(pooling=AttentionPoolingConfig())
+CASES = {
+    "self_attention": (SelfAttentionConfig(embedding=SMALL, width=16, window=24), POOLED),
+    "self_attention, labels": (SelfAttentionConfig(embedding=SMALL, width=16, window=24), ATTENTION),
+    "multilevel": (MultilevelConfig(embedding=SMALL, width=16, local_radius=3, window=24), POOLED),
+    "depthwise": (MultilevelConfig(embedding=SMALL, width=16, transform="depthwise", window=24), FlatConfig()),
+    "bigru, labels": (BiGRUConfig(embedding=SMALL, hidden=8, window=24), ATTENTION),
+    "lstm": (LSTMConfig(embedding=SMALL, hidden=8, window=24), FlatConfig(pooling=MaxPoolingConfig())),
+    "cnn": (CNNConfig(embedding=SMALL, filters=5, window=24), FlatConfig(pooling=MaxPoolingConfig())),
+    "ngrams": (NGramsConfig(base=BagConfig(embedding=SMALL, window=24), labels=LABELS, buckets=1024), FlatConfig()),
+    "bert, labels": (BERT, ATTENTION),
+    "maxpool": (MaxPoolConfig(base=BERT, last_layers=2), FlatConfig(pooling=FirstPoolingConfig())),
+}
+TEXTS = ["Acute kidney failure.", "A regulation on spirits " * 12, "kidney"]
+
+
+def export(directory, encoder, head):
+    torch.manual_seed(0)
+    config = ModelConfig(encoder=encoder, head=head, overlap=4)
+    classifier = config.build(VOCAB, LABELS)
+    with torch.no_grad():
+        for parameter in classifier.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    names = [f"L{i}" for i in range(LABELS)]
+    info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=90)
+    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
+    table = LabelTable(names, names, np.arange(LABELS))
+    return export_model(
+        directory, classifier, dict(classifier.named_parameters()), info, labels=table, tokenizer=tokenizer
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A model and its graph."""
+    folder = tmp_path_factory.mktemp("multilevel")
+    model = export(folder / "model", *CASES["multilevel"])
+    export_onnx(model, folder / "onnx", int8=False)
+    return model, folder / "onnx"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_graph_gives_the_logits_of_pytorch_for_windows_too(tmp_path, name):
+    model = export(tmp_path / "model", *CASES[name])
+    assert export_onnx(model, tmp_path / "onnx", int8=False) < TOLERANCE
+    parts, graph = load_model(model), load_any(tmp_path / "onnx")
+    batch = random_batch(parts, [50, 3, 24, 77])
+    assert batch.position_BT is not None
+    with torch.no_grad():
+        expected = parts.classifier(batch)
+    assert expected.std() > 0.01
+    torch.testing.assert_close(graph.classifier(batch), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_predictions_are_those_of_the_model(exported):
+    model, onnx = (xmtc.Model.from_pretrained(path, device="cpu") for path in exported)
+    for ours, theirs in zip(model.predict(TEXTS), onnx.predict(TEXTS), strict=True):
+        assert [one.label for one in ours] == [one.label for one in theirs]
+        np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-4)
+
+
+def test_a_corpus_is_scored_alike(exported, tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"id": f"d{i}", "text": TEXTS[i % 3]}) + "\n" for i in range(7)))
+    settings = Settings(top_k=3, bfloat16=False, columns=text_columns(["text"], "id"))
+    tables = []
+    for name, model in zip(("torch", "onnx"), exported, strict=True):
+        score_local(make_job(model, [str(source)], tmp_path / name, settings), Silent(), device="cpu", workers=2)
+        tables.append(pq.read_table(tmp_path / name / "part-00000-00000.parquet").to_pydict())
+    assert tables[0]["labels"] == tables[1]["labels"]
+    np.testing.assert_allclose(np.array(tables[0]["scores"]), np.array(tables[1]["scores"]), atol=1e-4)
+
+
+def test_int8_is_smaller_and_near(exported, tmp_path):
+    model, onnx = exported
+    assert 0 < export_onnx(model, tmp_path / "int8", int8=True) < 0.1
+    assert (tmp_path / "int8" / "model.onnx").stat().st_size < (onnx / "model.onnx").stat().st_size / 2
+    assert sorted(p.name for p in (tmp_path / "int8").iterdir()) == sorted(p.name for p in onnx.iterdir())
+
+
+def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
+    model, onnx = exported
+    with pytest.raises(ConfigError, match="is an ONNX model already"):
+        export_onnx(onnx, tmp_path / "again", int8=False)
+    with pytest.raises(CheckpointError, match=r"no ONNX model there; write one with `xmtc export"):
+        require_onnx(model)
+    with pytest.raises(ConfigError, match="evidence"):
+        xmtc.Model.from_pretrained(onnx).predict(TEXTS, evidence=True)
+    (tmp_path / "in.jsonl").write_text('{"text": "kidney"}\n')
+    settings = Settings(labels=("L1",), bfloat16=False)
+    with pytest.raises(ConfigError, match="an ONNX model scores all its labels"):
+        score_local(make_job(onnx, [str(tmp_path / "in.jsonl")], tmp_path / "out", settings), Silent(), device="cpu")
+
+
+def test_a_damaged_graph_is_named(exported, tmp_path):
+    shutil.copytree(exported[1], tmp_path / "onnx")
+    (tmp_path / "onnx" / "model.onnx").write_bytes(b"no graph")
+    assert is_onnx(tmp_path / "onnx")
+    with pytest.raises(CheckpointError, match=r"model.onnx: damaged \(checksum differs\)"):
+        load_any(tmp_path / "onnx")

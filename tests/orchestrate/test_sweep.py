@@ -1,0 +1,125 @@
+"""Sweeps: which runs a grid becomes, resuming, failures that are named, the comparison."""
+
+import csv
+import json
+
+import pytest
+import yaml
+
+from tiny_runs import write_config
+from xmtc.errors import ConfigError, DataError
+from xmtc.orchestrate import sweep as sweeping
+from xmtc.orchestrate.pipeline import train_run
+from xmtc.orchestrate.sweep import combinations, student_interval, sweep
+
+HEAD = {"kind": "flat"}
+MODEL = {"encoder": {"kind": "bag", "embedding": {"width": 8}}, "head": HEAD, "overlap": 4}
+PHASE = {"epochs": 1, "encoder_layers": -1}
+
+
+@pytest.fixture
+def config(tmp_path):
+    return write_config(
+        tmp_path,
+        model=MODEL,
+        plant={"enabled": False},
+        finetune={"batch_size": 12, "phases": [PHASE], "loss": {"kind": "binary_cross_entropy"}},
+    )
+
+
+def write_grid(folder, **content):
+    path = folder / "grid.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def no_training(config):
+    raise AssertionError(f"{config.name} must not be trained")
+
+
+def test_combinations_are_the_product():
+    assert list(combinations({"a": [1, 2], "b": ["x", "y"]})) == [
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": "y"},
+        {"a": 2, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
+
+
+def test_intervals_are_students():
+    low, high = student_interval([0.8, 0.9, 1.0])
+    assert (low + high) / 2 == pytest.approx(0.9)
+    assert high - low == pytest.approx(2 * 4.3027 * 0.1 / 3**0.5, rel=1e-4)
+    assert student_interval([0.8]) is None
+
+
+def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
+    grid = {"model.head.pooling.kind": ["mean", "max"]}
+    path = write_grid(tmp_path, grid=grid, seeds=[1, 2], metrics=["micro_f1", "p@1"])
+    broken = []
+
+    def train(run):
+        if run.model.head.pooling.kind == "max" and run.seed == 2 and not broken:
+            broken.append(run.name)
+            raise DataError("the disk is on fire")
+        return train_run(run)
+
+    assert sweep(config, path, [], train) == 1
+    output = tmp_path / "runs" / "tiny-sweep"
+    assert (
+        'Failed: model.head.pooling.kind="max", seed 2: DataError: the disk is on fire'
+        in (output / "sweep.md").read_text()
+    )
+
+    done = {run: (run / "model" / "config.json").stat().st_mtime_ns for run in (tmp_path / "runs").glob("tiny-*-s?")}
+    assert len(done) == 3
+    assert sweep(config, path, [], train) == 0
+    assert all((run / "model" / "config.json").stat().st_mtime_ns == time for run, time in done.items())
+
+    cells = json.loads((output / "sweep.json").read_text())["cells"]
+    assert [len(cell["runs"]) for cell in cells] == [2, 2]
+    for cell in cells:
+        found = [json.loads((sweeping.Path(run) / "eval/dev/metrics.json").read_text()) for run in cell["runs"]]
+        assert cell["metrics"]["p@1"] == pytest.approx((found[0]["p@1"] + found[1]["p@1"]) / 2)
+        assert cell["parameters"] > 8 * 100
+        assert cell["train_s"] > 0
+        assert cell["docs_per_s"] > 0
+    assert cells[0]["metrics"]["micro_f1"] >= cells[1]["metrics"]["micro_f1"]
+    with (output / "sweep.csv").open() as lines:
+        assert {row["model.head.pooling.kind"] for row in csv.DictReader(lines)} == {'"mean"', '"max"'}
+    assert (output / "report.html").stat().st_size > 10_000
+
+
+def test_nothing_is_trained_when_a_cell_is_wrong(config, tmp_path):
+    path = write_grid(tmp_path, grid={"finetune.batch_size": [16, "many"]})
+    with pytest.raises(ConfigError, match=r"finetune.batch_size.*many"):
+        sweep(config, path, [], no_training)
+
+
+def test_a_grid_that_is_wrong_is_refused(config, tmp_path):
+    for content, words in (
+        ({"grid": {"seed": [1, 2]}}, "seed is set by the sweep"),
+        ({"grid": {"finetune.batch_size": []}}, "has no values"),
+        ({"grid": {}}, "grid"),
+        ({"grid": {"finetune.batch_size": [8]}, "seed": 1}, "seed"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            sweep(config, write_grid(tmp_path, **content), [], no_training)
+
+
+def test_an_unknown_metric_is_named(config, tmp_path):
+    path = write_grid(tmp_path, grid={"finetune.batch_size": [12]}, metrics=["beauty"])
+    with pytest.raises(ConfigError, match=r"'beauty' is not measured in these runs; there are .*micro_f1"):
+        sweep(config, path, [], train_run)
+
+
+def test_cells_that_prepare_differently_have_corpora_of_their_own(config, tmp_path):
+    corpora = []
+
+    def train(run):
+        corpora.append(run.data.corpus)
+        raise DataError("enough")
+
+    grid = write_grid(tmp_path, grid={"data.max_length": [8, 16]})
+    assert sweep(config, grid, [], train) == 2
+    assert len(set(corpora)) == 2

@@ -1,0 +1,202 @@
+"""A classifier as an ONNX graph, and the graph as a classifier.
+
+The graph takes windows and where each document token stands in them, as `Batch` does, so that long documents give what
+they give in PyTorch; and returns logits. Tables are whole and shapes free: any number of windows, documents and tokens.
+
+Suffixes: W windows, U window tokens, B documents, T document tokens, L labels.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.onnx import symbolic_helper
+
+from xmtc.data.collate import Batch
+from xmtc.errors import CheckpointError, ConfigError
+from xmtc.models.classifier import Classifier
+from xmtc.models.encoders.base import Encoder
+from xmtc.models.heads import FlatHead, LabelAttentionHead
+
+GRAPH = "model.onnx"
+INPUTS = ("input_ids", "attention_mask", "position", "mask")
+_OPSET = 18
+_WINDOW = "xmtc.window"
+_SHAPES = {
+    "input_ids": {0: "windows", 1: "window_tokens"},
+    "attention_mask": {0: "windows", 1: "window_tokens"},
+    "position": {0: "documents", 1: "tokens"},
+    "mask": {0: "documents", 1: "tokens"},
+    "logits": {0: "documents"},
+}
+
+
+class OnnxClassifier(Classifier):
+    """A graph that `write_graph` wrote, run on the CPU: a classifier that scores all labels and can do nothing else.
+
+    Args:
+        path: of the graph.
+        labels: L.
+        threads: of one call; onnxruntime's choice (one a core) when None.
+
+    Raises:
+        ConfigError: onnxruntime is not installed.
+        CheckpointError: the graph cannot be read, or is none of ours.
+    """
+
+    def __init__(self, path: Path, labels: int, threads: int | None = None) -> None:
+        nn.Module.__init__(self)  # there are no parts that `Classifier` could group
+        self._session = _open_session(path, threads)
+        found = self._session.get_modelmeta().custom_metadata_map.get(_WINDOW)
+        if found is None:
+            raise CheckpointError(f"{path}: not written by `xmtc export`; export the model again")
+        self.encoder = cast(Encoder, _Outside(int(found)))
+        self.head = cast(FlatHead, None)  # no label attention to take logits apart by
+        self.labels, self.lexical, self.calibration = labels, None, None
+
+    def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
+        """Logits (B, L), float32.
+
+        Raises:
+            ConfigError: a shortlist: a graph scores all labels.
+        """
+        if shortlist is not None:
+            raise ConfigError("an ONNX model scores all its labels: leave out the choice of labels, or use PyTorch")
+        tensors = (x.cpu().numpy() for x in graph_inputs(batch))
+        return torch.from_numpy(self._session.run(None, dict(zip(INPUTS, tensors, strict=True)))[0])
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """What is to be known of an encoder that is inside the graph."""
+
+    window: int
+
+
+def graph_inputs(batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Ids and mask of the windows, position and mask of the documents' tokens: what a graph is called with."""
+    position_BT = batch.position_BT
+    if position_BT is None:  # windows and documents are the same thing
+        position_BT = torch.arange(batch.mask_BT.numel()).view(batch.mask_BT.shape)
+    return batch.input_ids_WU, batch.attention_mask_WU, position_BT, batch.mask_BT
+
+
+def write_graph(classifier: Classifier, example: Batch, path: Path, *, int8: bool) -> None:
+    """Write the classifier's graph.
+
+    Args:
+        classifier: in evaluation mode, on the CPU.
+        example: any batch with windows; traced, so that its shapes must not be special (no single token or document).
+        path: of the file.
+        int8: weights in 8 bits and activations quantised as they come (dynamic quantisation).
+
+    Raises:
+        ConfigError: the packages are missing, or the model has parts that ONNX has no operators for.
+    """
+    _require("onnx")
+    if classifier.lexical is not None:
+        raise ConfigError("the model has a lexical branch, which has no ONNX graph: train it with model.lexical absent")
+    target = path.with_suffix(".float.onnx") if int8 else path
+    with _exportable(classifier) as graph, warnings.catch_warnings():
+        # The tracer warns of every Python number it meets; that none of them was frozen is what the check is for.
+        warnings.simplefilter("ignore")
+        try:
+            torch.onnx.export(
+                graph,
+                graph_inputs(example),
+                target,
+                dynamo=False,
+                input_names=list(INPUTS),
+                output_names=["logits"],
+                dynamic_axes=_SHAPES,
+                opset_version=_OPSET,
+            )
+        except (torch.onnx.errors.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(f"this model has no ONNX graph: {str(error).splitlines()[0]}") from error
+    if int8:
+        _quantize(target, path)
+    _label(path, classifier.encoder.window)
+
+
+def _quantize(source: Path, target: Path) -> None:
+    _require("onnxruntime")
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(source, target, weight_type=QuantType.QInt8, per_channel=True)
+    source.unlink()
+
+
+def _label(path: Path, window: int) -> None:
+    """Write into the graph what must be known of the encoder to cut windows for it."""
+    import onnx
+
+    graph = onnx.load(path)
+    onnx.helper.set_model_props(graph, {_WINDOW: str(window)})
+    onnx.save(graph, path)
+
+
+class _Graph(nn.Module):
+    """The classifier as a function of tensors."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor, position_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        hidden = self.classifier.encoder(input_ids_WU, attention_mask_WU).flatten(0, 1)
+        hidden_BTD = hidden.index_select(0, position_BT.flatten()).view(*position_BT.shape, -1)
+        logits_BL = self.classifier.head(hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), 0), mask_BT)
+        return logits_BL if self.classifier.calibration is None else self.classifier.calibration(logits_BL, None)
+
+
+@contextmanager
+def _exportable(classifier: Classifier) -> Iterator[_Graph]:
+    """The classifier with kernels that are plain formulas, and a formula for RMS norms, which the exporter lacks."""
+    head = classifier.head
+    torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, _OPSET)
+    before = head.options if isinstance(head, LabelAttentionHead) else None
+    try:
+        if isinstance(head, LabelAttentionHead):
+            head.options = replace(head.options, implementation="reference")
+        with torch.no_grad():
+            yield _Graph(classifier).eval()
+    finally:
+        if isinstance(head, LabelAttentionHead) and before is not None:
+            head.options = before
+        torch.onnx.unregister_custom_op_symbolic("aten::rms_norm", _OPSET)
+
+
+@symbolic_helper.parse_args("v", "v", "v", "f")
+def _rms_norm(graph: Any, x: Any, _shape: Any, gain: Any, epsilon: float) -> Any:
+    """RMS norm over the last dimension: x / √(mean(x²) + ε)."""
+    axis = graph.op("Constant", value_t=torch.tensor([-1]))
+    mean = graph.op("ReduceMean", graph.op("Mul", x, x), axis, keepdims_i=1)
+    root = graph.op("Sqrt", graph.op("Add", mean, graph.op("Constant", value_t=torch.tensor(epsilon))))
+    normalised = graph.op("Div", x, root)
+    return normalised if gain.node().mustBeNone() else graph.op("Mul", normalised, gain)
+
+
+def _open_session(path: Path, threads: int | None) -> Any:
+    _require("onnxruntime")
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph, InvalidProtobuf, NoSuchFile
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except (Fail, InvalidGraph, InvalidProtobuf, NoSuchFile) as error:
+        raise CheckpointError(f"{path}: cannot be read ({str(error).splitlines()[0]}): export it again") from error
+
+
+def _require(package: str) -> None:
+    try:
+        __import__(package)
+    except ImportError as error:
+        raise ConfigError(f"ONNX needs the package {package}: pip install 'xmtc[onnx]'") from error

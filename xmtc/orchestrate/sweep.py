@@ -1,0 +1,259 @@
+"""`xmtc sweep`: a grid of configurations and seeds, trained one after the other, and one comparison of them.
+
+A thin layer over `train_run`: every cell and seed is a run directory of its own, so that finished ones are skipped,
+interrupted ones go on, and everything that reads runs reads these.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+from scipy import stats
+
+from xmtc.config.base import config
+from xmtc.config.load import load_config
+from xmtc.config.run_state import read_run
+from xmtc.config.schema import RunConfig
+from xmtc.config.snapshot import config_hash, write_atomically
+from xmtc.errors import ConfigError, XmtcError
+from xmtc.evaluate.report.write import MOST_RUNS
+from xmtc.models.export import load_model
+from xmtc.orchestrate.paths import RunPaths
+from xmtc.orchestrate.reporting import report_runs
+from xmtc.track.console import print_line
+from xmtc.track.tracker import METRICS_FILE, read_metrics
+
+Train = Callable[[RunConfig], Path]
+
+
+@config
+class SweepConfig:
+    """What a grid file says."""
+
+    grid: Annotated[dict[str, list[Any]], Field(min_length=1)]
+    """Configuration keys, such as `finetune.optimizer.learning_rate`, each with the values to try: every combination is
+    a cell."""
+    seeds: Annotated[list[int], Field(min_length=1)] = field(default_factory=lambda: [1])
+    """Each cell is trained once with each."""
+    metrics: Annotated[list[str], Field(min_length=1)] = field(default_factory=lambda: ["micro_f1", "macro_f1"])
+    """Of dev's `metrics.json`, compared; the first one orders the table."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the sweep itself sets, and keys without values."""
+        for key, values in self.grid.items():
+            if key in ("name", "seed", "track.directory"):
+                raise ValueError(f"grid: {key} is set by the sweep; seeds go under `seeds`")
+            if not values:
+                raise ValueError(f"grid: {key} has no values")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of values, with a run for each seed."""
+
+    values: Mapping[str, Any]
+    runs: Sequence[RunConfig]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a cell.
+
+    Attributes:
+        values: by key.
+        runs: directories of the runs that finished.
+        metrics: metric → mean over the runs.
+        ci95: metric → interval of the mean: by Student's t over the seeds; of one seed, over documents.
+        parameters: of the model.
+        train_s: seconds of fine-tuning, mean over the runs.
+        docs_per_s: documents trained on a second, median of what was logged.
+        failed: seed → why.
+    """
+
+    values: Mapping[str, Any]
+    runs: list[str]
+    metrics: dict[str, float]
+    ci95: dict[str, list[float]]
+    parameters: int | None
+    train_s: float | None
+    docs_per_s: float | None
+    failed: dict[int, str]
+
+
+def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: Train) -> int:
+    """Train every cell and seed, one after the other, and write `sweep.json`, `.csv`, `.md` and `report.html`.
+
+    A run that fails is named, and the others go on; the same command again tries it again.
+
+    Args:
+        config_file: what the cells have in common.
+        grid_file: see `SweepConfig`.
+        overrides: of the configuration, for all cells.
+        train: `train_run`.
+
+    Returns:
+        How many runs failed.
+
+    Raises:
+        ConfigError: grid or configuration, of any cell, is wrong; nothing is trained then.
+    """
+    settings = load_config(SweepConfig, grid_file)
+    base = load_config(RunConfig, config_file, overrides)
+    cells = [make_cell(config_file, overrides, base, values, settings.seeds) for values in combinations(settings.grid)]
+    rows = [_run(cell, settings.metrics, train) for cell in cells]
+    output = Path(base.track.directory) / f"{base.name}-sweep"
+    write_comparison(output, rows, settings)
+    print(f"comparison: {output / 'sweep.md'}")
+    return sum(len(row.failed) for row in rows)
+
+
+def combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every choice of one value a key; the last key changes fastest."""
+    for chosen in product(*grid.values()):
+        yield dict(zip(grid, chosen, strict=True))
+
+
+def make_cell(
+    config_file: Path, overrides: Sequence[str], base: RunConfig, values: Mapping[str, Any], seeds: Sequence[int]
+) -> Cell:
+    """The runs of a cell, named by a hash of its values, so that a grid can grow without renaming what is trained.
+
+    A cell that changes how documents are prepared gets a corpus of its own.
+    """
+    mark = config_hash(dict(values))[:8]
+    own = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+    if any(key.startswith("data.") for key in values):
+        own.append(f"data.corpus={json.dumps(f'{base.data.corpus}-{mark}')}")
+    runs = [
+        load_config(RunConfig, config_file, [*overrides, *own, f"seed={seed}", f"name={base.name}-{mark}-s{seed}"])
+        for seed in seeds
+    ]
+    return Cell(values, runs)
+
+
+def _run(cell: Cell, metrics: Sequence[str], train: Train) -> Row:
+    done, failed = [], {}
+    for run in cell.runs:
+        print_line(f"sweep: {describe(cell.values)}, seed {run.seed}")
+        try:
+            train(run)
+            done.append(run)
+        except XmtcError as error:
+            failed[run.seed] = f"{type(error).__name__}: {error}"
+            print_line(f"sweep: {run.name} failed: {failed[run.seed]}")
+    return summarise(cell.values, [RunPaths.of(run) for run in done], metrics, failed)
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """The values of a cell in words."""
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+
+
+def summarise(
+    values: Mapping[str, Any], runs: Sequence[RunPaths], wanted: Sequence[str], failed: dict[int, str]
+) -> Row:
+    """Means and costs of the finished runs of a cell.
+
+    Raises:
+        ConfigError: a metric that the runs do not have.
+    """
+    found = [_metrics(paths) for paths in runs]
+    means, intervals = {}, {}
+    for key in wanted if found else ():
+        if any(metrics.get(key) is None for metrics in found):
+            have = ", ".join(sorted(k for k, v in found[0].items() if isinstance(v, float)))
+            raise ConfigError(f"metrics: {key!r} is not measured in these runs; there are {have}")
+        numbers = [metrics[key] for metrics in found]
+        means[key] = statistics.mean(numbers)
+        intervals[key] = student_interval(numbers) or list(found[0].get("ci95", {}).get(key) or [])
+    seconds = [s for s in map(_train_seconds, runs) if s is not None]
+    speeds = [entry["perf/docs_per_s"] for paths in runs for entry in _training(paths)]
+    return Row(
+        values=values,
+        runs=[str(paths.root) for paths in runs],
+        metrics=means,
+        ci95=intervals,
+        parameters=_parameters(runs[0]) if runs else None,
+        train_s=statistics.mean(seconds) if seconds else None,
+        docs_per_s=statistics.median(speeds) if speeds else None,
+        failed=failed,
+    )
+
+
+def student_interval(numbers: Sequence[float]) -> list[float] | None:
+    """95 % interval of the mean by Student's t; None of fewer than two numbers."""
+    if len(numbers) < 2:
+        return None
+    half = float(stats.t.ppf(0.975, len(numbers) - 1)) * statistics.stdev(numbers) / len(numbers) ** 0.5
+    mean = statistics.mean(numbers)
+    return [mean - half, mean + half]
+
+
+def write_comparison(output: Path, rows: Sequence[Row], settings: SweepConfig) -> None:
+    """Write the table in three formats, best cell first, and a report of the best cells' first runs."""
+    first = settings.metrics[0]
+    rows = sorted(rows, key=lambda row: -row.metrics.get(first, -1.0))
+    output.mkdir(parents=True, exist_ok=True)
+    content = {"seeds": settings.seeds, "metrics": settings.metrics, "cells": [asdict(row) for row in rows]}
+    write_atomically(output / "sweep.json", json.dumps(content, indent=2) + "\n")
+    flat = [_flat(row) for row in rows]
+    write_atomically(output / "sweep.csv", pd.DataFrame(flat).to_csv(index=False))
+    write_atomically(output / "sweep.md", _markdown(rows, settings))
+    best = [Path(row.runs[0]) for row in rows if row.runs][:MOST_RUNS]
+    if best:
+        report_runs(best, output / "report.html", "dev")
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    cells: dict[str, Any] = {key: json.dumps(value) for key, value in row.values.items()}
+    for key, mean in row.metrics.items():
+        low, high = row.ci95[key] or (None, None)
+        cells |= {key: mean, f"{key} low": low, f"{key} high": high}
+    costs = {"parameters": row.parameters, "train_s": row.train_s, "docs_per_s": row.docs_per_s}
+    return cells | costs | {"runs": len(row.runs), "failed": len(row.failed)}
+
+
+def _markdown(rows: Sequence[Row], settings: SweepConfig) -> str:
+    heads = [*settings.grid, *settings.metrics, "parameters", "training, s", "docs/s", "runs"]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(_cells(row, settings.metrics)) + " |" for row in rows]
+    seeds = "over seeds (Student's t)" if len(settings.seeds) > 1 else "over documents (bootstrap), of one seed"
+    lines += ["", f"Metrics of dev in percent, means with 95 % intervals {seeds}."]
+    for row in rows:
+        lines += [f"Failed: {describe(row.values)}, seed {seed}: {why}" for seed, why in row.failed.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
+    shown = [json.dumps(value) for value in row.values.values()]
+    for key in metrics:
+        interval = f" [{100 * row.ci95[key][0]:.1f}, {100 * row.ci95[key][1]:.1f}]" if row.ci95.get(key) else ""
+        shown.append(f"{100 * row.metrics[key]:.1f}{interval}" if key in row.metrics else "–")
+    costs = [(row.parameters, ",.0f"), (row.train_s, ",.0f"), (row.docs_per_s, ",.1f")]
+    shown += ["–" if number is None else format(number, form) for number, form in costs]
+    return [*shown, f"{len(row.runs)} of {len(row.runs) + len(row.failed)}"]
+
+
+def _metrics(paths: RunPaths) -> dict[str, Any]:
+    """Of dev: who picks a cell by what is measured on test has nothing left to measure it with."""
+    return json.loads((paths.evaluation("dev") / "metrics.json").read_text(encoding="utf-8"))
+
+
+def _train_seconds(paths: RunPaths) -> float | None:
+    record = read_run(paths.root)
+    return record.stages["finetune"].seconds if record else None
+
+
+def _training(paths: RunPaths) -> list[dict[str, Any]]:
+    entries = read_metrics(paths.root / METRICS_FILE)
+    return [one for one in entries if one["stage"] == "finetune" and "perf/docs_per_s" in one]
+
+
+def _parameters(paths: RunPaths) -> int:
+    return sum(parameter.numel() for parameter in load_model(paths.model).classifier.parameters())
