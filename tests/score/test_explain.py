@@ -11,7 +11,7 @@ import xmtc
 from xmtc.errors import DataError
 from xmtc.score.explain import explain_text, find_document, print_sections, write_page
 
-TEXT = "Kidney failure: the kidney of <b>a patient</b> failed."
+TEXT = "Kidney failure: the kidney of <i>a patient</i> failed."
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def test_the_page_shows_the_sum_and_loads_nothing(model, tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert "<script" not in page
     assert not re.search(r"(src|href)\s*=", page)
-    assert "&lt;b&gt;" in page
-    assert "<b>a patient" not in page
+    assert "&lt;" in page
+    assert "<i>" not in page
     for section in sections:
         assert f"{section.explanation.logit:+.3f}" in page
         assert f"{section.explanation.bias:+.3f}" in page
