@@ -73,7 +73,7 @@ def plant_classifier(
     batches: Iterable[Batch],
     prior_L: Tensor,
     *,
-    shrinkage: float = 2.0,
+    shrinkage: float = 0.2,
     gap: float = 5.0,
     progress: Callable[[], None] = lambda: None,
 ) -> None:
