@@ -3,7 +3,11 @@
 import logging
 import os
 import shutil
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -32,6 +36,7 @@ def run_on_ray(stage: str, config: RunConfig, paths: RunPaths) -> None:
     Raises:
         TrainingError: training failed more often than `distributed.max_failures` allows.
         XmtcError: what a worker raised.
+        KeyboardInterrupt: on Ctrl-C, when the workers are gone.
     """
     settings = config.distributed
     connect(config)
@@ -58,7 +63,8 @@ def run_on_ray(stage: str, config: RunConfig, paths: RunPaths) -> None:
         ),
     )
     try:
-        trainer.fit()
+        with _interruptible(stage):
+            trainer.fit()
     except TrainingFailedError as failure:
         raise errors.first() or _explain(failure) from failure
     else:
@@ -67,6 +73,19 @@ def run_on_ray(stage: str, config: RunConfig, paths: RunPaths) -> None:
             raise found
     finally:
         shutil.rmtree(storage, ignore_errors=True)  # Ray's own notes, of no use to another attempt
+
+
+@contextmanager
+def _interruptible(stage: str) -> Iterator[None]:
+    """Ctrl-C ends what is within as an interrupt; Ray's handler would end this process as if all had gone well."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as end:
+        raise KeyboardInterrupt(f"{stage} stopped; the same command goes on from the newest checkpoint") from end
+    finally:
+        if threading.current_thread() is threading.main_thread():  # only there does Ray set its own
+            signal.signal(signal.SIGINT, handler)
 
 
 def connect(config: RunConfig) -> None:

@@ -20,7 +20,14 @@ from torch import Tensor, nn
 from xmtc.config.base import config
 from xmtc.distributed.state import MOMENTS, ParameterState
 from xmtc.distributed.strategies.base import Precision, StrategyBase, adamw, set_learning_rates
-from xmtc.distributed.strategies.deepspeed_support import Attributes, FieldsIn, FieldsOut, gathered, import_deepspeed
+from xmtc.distributed.strategies.deepspeed_support import (
+    Attributes,
+    FieldsIn,
+    FieldsOut,
+    gathered,
+    import_deepspeed,
+    share_timeout,
+)
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy
 from xmtc.distributed.strategy import ParameterGroup, Strategy
 from xmtc.errors import ConfigError
@@ -149,6 +156,7 @@ class _EngineStrategy(StrategyBase):
         inside = FieldsOut(model)
         engine_config = self._config.engine_config(self._precision)
         self._engine, *_ = deepspeed.initialize(model=inside, optimizer=optimizer, config=engine_config)
+        share_timeout(self.device)
         return FieldsIn(self._engine, inside)
 
     def _stop(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import distributed_c10d
 
 
 def import_deepspeed(device: torch.device) -> None:
@@ -32,6 +33,18 @@ def import_deepspeed(device: torch.device) -> None:
         # Thousands of lines: DeepSpeed calls two collectives by names that PyTorch 2.13 deprecates.
         warnings.filterwarnings("ignore", message=f"`torch.distributed.{name}` is deprecated", category=FutureWarning)
     deepspeed.init_distributed(dist_backend="nccl" if device.type == "cuda" else "gloo", verbose=False)
+
+
+def share_timeout(device: torch.device) -> None:
+    """Give every process group the timeout of the first.
+
+    DeepSpeed exchanges gradients in groups of its own, which would wait half an hour for a rank that hangs, whatever
+    the first group's timeout. PyTorch has no public way to set it.
+    """
+    first = distributed_c10d._get_default_group()
+    timeout = first._get_backend(device).options._timeout
+    for group in list(distributed_c10d._world.pg_map):
+        distributed_c10d._set_pg_timeout(timeout, group)
 
 
 @contextmanager
