@@ -243,6 +243,22 @@ def test_mlflow_goes_on_with_the_same_run(tmp_path: Path, console: Console, monk
     assert ("log_metric", ("r1", "plant/dev/p_at_5", 0.5), {"step": 3}) in calls
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_mlflow_for_real_where_it_is_installed(tmp_path: Path, console: Console) -> None:
+    mlflow = pytest.importorskip("mlflow", exc_type=ImportError)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    config = TrackConfig(sinks=(MlflowConfig(tracking_uri=uri),))
+    for step in (1, 2):
+        with Tracker(tmp_path / "name", config, console=console, settings={"seed": 1}) as tracker:
+            tracker.start_stage("plant", 2, resumed_step=step - 1)
+            tracker.log("plant", step, {"train/loss": 1 / step})
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("xmtc").experiment_id])
+    assert (run.info.run_name, run.info.status, run.data.params) == ("name", "FINISHED", {"seed": "1"})
+    history = client.get_metric_history(run.info.run_id, "plant/train/loss")
+    assert [(m.step, m.value) for m in history] == [(1, 1.0), (2, 0.5)]
+
+
 def test_the_section_loads_with_its_sinks(tmp_path: Path) -> None:
     path = tmp_path / "track.yaml"
     path.write_text("sinks: [{kind: tensorboard}, {kind: wandb, project: p}]\nresume: must\n")
