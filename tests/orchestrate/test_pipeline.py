@@ -40,6 +40,7 @@ def test_the_run_directory_is_the_contracts(whole):
         "config.json",
         "head.safetensors",
         "lexical.safetensors",
+        "calibration.safetensors",
         "encoder",  # its weights are random: no name could stand for them
         "tokenizer",
         "labels.arrow",
