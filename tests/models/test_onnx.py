@@ -53,7 +53,7 @@ CASES = {
     "cnn": (CNNConfig(embedding=SMALL, filters=5, window=24), FlatConfig(pooling=MaxPoolingConfig())),
     "ngrams": (NGramsConfig(base=BagConfig(embedding=SMALL, window=24), labels=LABELS, buckets=1024), FlatConfig()),
     "bert, labels": (BERT, ATTENTION),
-    "maxpool": (MaxPoolConfig(base=BERT, last_layers=2), FlatConfig(pooling=FirstPoolingConfig())),
+    "maxpool": (MaxPoolConfig(base=BERT, variant="cls_max", last_layers=2), FlatConfig(pooling=FirstPoolingConfig())),
 }
 TEXTS = ["Acute kidney failure.", "A regulation on spirits " * 12, "kidney"]
 
@@ -130,6 +130,10 @@ def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
         require_onnx(model)
     with pytest.raises(ConfigError, match="evidence"):
         xmtc.Model.from_pretrained(onnx).predict(TEXTS, evidence=True)
+    attending = export(tmp_path / "maxpool", MaxPoolConfig(base=BERT, last_layers=2), FlatConfig())
+    with pytest.raises(ConfigError, match="maxpool's additional attention has no ONNX graph"):
+        export_onnx(attending, tmp_path / "never", int8=False)
+    assert not (tmp_path / "never").exists()
     (tmp_path / "in.jsonl").write_text('{"text": "kidney"}\n')
     settings = Settings(labels=("L1",), bfloat16=False)
     with pytest.raises(ConfigError, match="an ONNX model scores all its labels"):

@@ -21,6 +21,7 @@ from xmtc.data.collate import Batch
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import Encoder
+from xmtc.models.encoders.maxpool import MaxPoolEncoder
 from xmtc.models.heads import FlatHead, LabelAttentionHead
 
 GRAPH = "model.onnx"
@@ -101,6 +102,9 @@ def write_graph(classifier: Classifier, example: Batch, path: Path, *, int8: boo
     _require("onnx")
     if classifier.lexical is not None:
         raise ConfigError("the model has a lexical branch, which has no ONNX graph: train it with model.lexical absent")
+    if isinstance(classifier.encoder, MaxPoolEncoder) and classifier.encoder.attention is not None:
+        # the tracer freezes shapes inside of torch.nn.MultiheadAttention
+        raise ConfigError("maxpool's additional attention has no ONNX graph; of its variants only cls_max has one")
     target = path.with_suffix(".float.onnx") if int8 else path
     with _exportable(classifier) as graph, warnings.catch_warnings():
         # The tracer warns of every Python number it meets; that none of them was frozen is what the check is for.

@@ -49,7 +49,7 @@ class _OneToken(Pooling):
         self.last = last
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        rows_B = torch.arange(len(mask_BT), device=mask_BT.device)
+        rows_B = torch.arange(mask_BT.shape[0], device=mask_BT.device)
         return hidden_BTD[rows_B, self._position(mask_BT)] * mask_BT.any(1, keepdim=True)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
