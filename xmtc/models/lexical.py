@@ -64,6 +64,16 @@ class Lexical:
             return self
         return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
+    def of(self, label_ids_S: Tensor) -> "Lexical":
+        """The branch of a model that is cut down to these labels, int64 (S,), in their order."""
+        starts_S, counts_S = self.starts[label_ids_S], self.starts.diff()[label_ids_S]
+        ends_S = counts_S.cumsum(0)
+        within = torch.arange(int(counts_S.sum())) - (ends_S - counts_S).repeat_interleave(counts_S)
+        taken = starts_S.repeat_interleave(counts_S) + within
+        starts = torch.cat([ends_S.new_zeros(1), ends_S]).to(self.starts.dtype)
+        rows = {"tokens": self.tokens[taken], "values": self.values[taken], "bias_L": self.bias_L[label_ids_S]}
+        return replace(self, starts=starts, **rows)
+
     def features(self, token_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """TF-IDF (B, V), float32: (1 + ln count) · idf, rows of unit length."""
         return tfidf(token_ids_BT, mask_BT, self.idf_V)
@@ -81,7 +91,7 @@ class Lexical:
     def margins(self, features_BV: Tensor) -> Tensor:
         """⟨w[l], x⟩ + b[l], shape (B, L)."""
         with torch.autocast(features_BV.device.type, enabled=False):
-            return (self._weights_LV() @ features_BV.T).T + self.bias_L
+            return (self._weights() @ features_BV.T).T + self.bias_L
 
     def contributions(self, token_ids_BT: Tensor, mask_BT: Tensor, labels_S: Tensor) -> tuple[Tensor, Tensor]:
         """What each token adds to a logit (B, S, T), and what is there without any token (S,); they sum to the logit.
@@ -120,7 +130,7 @@ class Lexical:
         inside = slice(int(self.starts[label]), int(self.starts[label + 1]))
         return row_V.index_copy(0, self.tokens[inside].long(), self.values[inside])
 
-    def _weights_LV(self) -> Tensor:
+    def _weights(self) -> Tensor:
         with warnings.catch_warnings():  # PyTorch calls its CSR tensors a beta; their products are the fast ones
             warnings.simplefilter("ignore", UserWarning)
             return torch.sparse_csr_tensor(

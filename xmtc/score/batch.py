@@ -266,11 +266,14 @@ def _thresholds(parts: LoadedModel, settings: Settings) -> NDArray[np.float32]:
 
 
 def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:
-    """Cut the head's tables down to these labels."""
+    """Cut everything that has a row a label down to these labels."""
     rows = torch.from_numpy(label_ids).to(classifier.head.bias.device)
     for name in ("queries", "weights", "bias"):
         table = getattr(classifier.head, name, None)
         if table is not None:
             setattr(classifier.head, name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))
+    classifier.labels = len(rows)
+    if classifier.lexical is not None:
+        classifier.lexical = classifier.lexical.to(torch.device("cpu")).of(rows.cpu())
     if classifier.calibration is not None:
         classifier.calibration = classifier.calibration.of(rows.cpu())
