@@ -162,7 +162,7 @@ class _Graph(nn.Module):
 def _exportable(classifier: Classifier) -> Iterator[_Graph]:
     """The classifier with kernels that are plain formulas, and a formula for RMS norms, which the exporter lacks."""
     head = classifier.head
-    torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, _OPSET)
+    torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, _OPSET)  # pyright: ignore[reportPrivateImportUsage]
     before = head.options if isinstance(head, LabelAttentionHead) else None
     try:
         if isinstance(head, LabelAttentionHead):
@@ -172,7 +172,7 @@ def _exportable(classifier: Classifier) -> Iterator[_Graph]:
     finally:
         if isinstance(head, LabelAttentionHead) and before is not None:
             head.options = before
-        torch.onnx.unregister_custom_op_symbolic("aten::rms_norm", _OPSET)
+        torch.onnx.unregister_custom_op_symbolic("aten::rms_norm", _OPSET)  # pyright: ignore[reportPrivateImportUsage]
 
 
 @symbolic_helper.parse_args("v", "v", "v", "f")

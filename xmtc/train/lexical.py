@@ -4,6 +4,7 @@ Suffixes: N documents of a split, B of a block, T tokens, V token vocabulary, L 
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ _BLOCK = 128  # documents whose features are dense at once
 _CHUNK = 64  # labels of one task
 _CALIBRATION_DOCUMENTS = 5_000
 _CALIBRATION_LABELS = 100  # of a document: its highest margins
-Weights = tuple[sparse.csr_array, NDArray[np.float32]]
+Matrix = Any  # a scipy.sparse.csr_array; the stubs know neither its shape nor its rows
 
 
 def fit_lexical(
@@ -51,9 +52,9 @@ def fit_lexical(
         DataError: dev holds no label that the branch could be calibrated on.
     """
     idf_V = inverse_document_frequency(train, vocabulary, special_token_ids)
-    features = sparse.vstack([_csr(block_BV) for block_BV in _features(train, idf_V)], format="csr")
-    rows, biases = _fit_labels(features, train.label_matrix().tocsc(), config, seed, progress)
-    weights = sparse.vstack(rows, format="csr")
+    features = _stacked([_csr(block_BV) for block_BV in _features(train, idf_V)])
+    rows, biases = _fit_labels(features, _documents_of_labels(train), config, seed, progress)
+    weights = _stacked(rows)
     lexical = Lexical(
         idf_V,
         torch.from_numpy(weights.indptr.astype(np.int32)),
@@ -88,24 +89,38 @@ def _features(split: Split, idf_V: Tensor, documents: int | None = None) -> Iter
         yield tfidf(ids_BT, mask_BT, idf_V)
 
 
-def _csr(block_BV: Tensor) -> sparse.csr_array:
+def _csr(block_BV: Tensor) -> Matrix:
     return sparse.csr_array(block_BV.numpy())
 
 
+def _stacked(parts: list[Matrix]) -> Matrix:
+    return sparse.csr_array(sparse.vstack(parts, format="csr"))
+
+
+def _documents_of_labels(split: Split) -> list[NDArray[np.int32]]:
+    """Rows of the documents of each label."""
+    gold: Matrix = sparse.csc_array(split.label_matrix())
+    return np.split(gold.indices, gold.indptr[1:-1])
+
+
 def _fit_labels(
-    features: sparse.csr_array, gold: sparse.csc_array, config: LexicalConfig, seed: int, progress: Progress | None
-) -> tuple[list[sparse.csr_array], list[NDArray[np.float32]]]:
+    features: Matrix,
+    positives: list[NDArray[np.int32]],
+    config: LexicalConfig,
+    seed: int,
+    progress: Progress | None,
+) -> tuple[list[Matrix], list[NDArray[np.float32]]]:
     """Weights and biases, chunk by chunk of labels, on all cores."""
-    labels = gold.shape[1]
-    positives = [gold.indices[gold.indptr[label] : gold.indptr[label + 1]] for label in range(labels)]
+    labels = len(positives)
     tasks = (
         delayed(_fit_chunk)(features, positives[start : start + _CHUNK], config, seed)
         for start in range(0, labels, _CHUNK)
     )
     rows, biases = [], []
     workers = min(cpu_count(), -(-labels // _CHUNK))
+    fitted: Any = Parallel(n_jobs=workers, return_as="generator", max_nbytes="1M")(tasks)
     with (progress or Silent()).task("lexical", total=labels, unit="labels") as task:
-        for weights, bias in Parallel(n_jobs=workers, return_as="generator", max_nbytes="1M")(tasks):
+        for weights, bias in fitted:
             rows.append(weights)
             biases.append(bias)
             task.advance(len(bias))
@@ -113,27 +128,27 @@ def _fit_labels(
 
 
 def _fit_chunk(
-    features: sparse.csr_array, positives: list[NDArray[np.int32]], config: LexicalConfig, seed: int
-) -> Weights:
+    features: Matrix, positives: list[NDArray[np.int32]], config: LexicalConfig, seed: int
+) -> tuple[Matrix, NDArray[np.float32]]:
     fitted = [_fit_label(features, rows, config, seed) for rows in positives]
     pruned = [np.where(np.abs(weights_V) >= config.prune, weights_V, 0) for weights_V, _ in fitted]
     return sparse.csr_array(np.stack(pruned)), np.array([bias for _, bias in fitted], np.float32)
 
 
 def _fit_label(
-    features: sparse.csr_array, positives: NDArray[np.int32], config: LexicalConfig, seed: int
+    features: Matrix, positives: NDArray[np.int32], config: LexicalConfig, seed: int
 ) -> tuple[NDArray[np.float32], float]:
     """Weights (V,) and bias of one label; a margin of -1 for all where there is nothing to learn from, +1 if on all."""
     documents, vocabulary = features.shape
     if len(positives) in (0, documents):
         return np.zeros(vocabulary, np.float32), 1.0 if len(positives) else -1.0
     rows = _learned_from(features, positives, config.negatives)
-    machine = LinearSVC(C=config.c, tol=1e-2, random_state=seed)
+    machine: Any = LinearSVC(C=config.c, tol=1e-2, random_state=seed)
     machine.fit(features[rows], np.isin(rows, positives))
     return machine.coef_[0].astype(np.float32), float(machine.intercept_[0])
 
 
-def _learned_from(features: sparse.csr_array, positives: NDArray[np.int32], negatives: int) -> NDArray[np.int64]:
+def _learned_from(features: Matrix, positives: NDArray[np.int32], negatives: int) -> NDArray[np.int64]:
     """Rows of a label's documents and of the `negatives` others most like their mean."""
     documents = features.shape[0]
     if documents - len(positives) <= negatives:

@@ -96,7 +96,7 @@ class NGramEncoder(nn.Module):
         """Hidden states (W, U, D + K), 0 on padding."""
         hidden_WUD = self.base(input_ids_WU, attention_mask_WU)
         pairs = ngram_buckets(input_ids_WU, attention_mask_WU, self.config.longest, self.config.buckets)
-        evidence_WUK = sum(self._evidence(bucket_WU, whole_WU) for bucket_WU, whole_WU in pairs)
+        evidence_WUK = torch.stack([self._evidence(bucket_WU, whole_WU) for bucket_WU, whole_WU in pairs]).sum(0)
         return torch.cat([hidden_WUD, evidence_WUK], 2)
 
     def _evidence(self, bucket_WU: Tensor, whole_WU: Tensor) -> Tensor:
