@@ -4,8 +4,9 @@
 
 The plain loop: Hugging Face tokenizer, batches of 32 in the order of the file, padded to the longest, fp32, all cores.
 Rounds alternate. `ratio` is of wall clock, the median over rounds; `cpu_ratio` is of processor seconds. On a machine
-that others use too, look at the latter with --threads 1: the plain loop's threads wait for each other, and spin. Without --model an untrained one with a packaged MiniLM is built. The last line is
-{"name", "ratio", "bar", "holds"}; exit status 1 where the bar is not held.
+that others use too, look at the latter with --threads 1: the plain loop's threads wait for each other, and spin.
+Without --model an untrained one with a packaged MiniLM is built. The last line is {"name", "ratio", "bar", "holds"};
+exit status 1 where the bar is not held.
 """
 
 import argparse
