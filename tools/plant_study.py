@@ -79,7 +79,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=root / "eurlex57k", help="folder with train, dev, labels.parquet")
     parser.add_argument("--train-docs", type=int, default=1000)
     parser.add_argument("--dev-docs", type=int, default=1000)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=["planted", "random"])
     parser.add_argument("--work", default="build/plant_study")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further overrides, for all arms")
