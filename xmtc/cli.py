@@ -43,6 +43,9 @@ app = typer.Typer(
     help="Extreme multi-label text classification on language-model backbones: train, evaluate, score.",
 )
 
+labels_app = typer.Typer(no_args_is_help=True, help="The labels of an exported model.")
+app.add_typer(labels_app, name="labels")
+
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
 Overrides = Annotated[
     list[str] | None,
@@ -217,6 +220,20 @@ def export(
     from xmtc.score.command import export_graph
 
     export_graph(model, onnx, int8=int8)
+
+
+@labels_app.command("add")
+def labels_add(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
+    file: Annotated[Path, typer.Argument(metavar="LABELS", help="JSON lines: label, name and perhaps description.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the new model; replaced if there.")],
+) -> None:
+    """Add labels to a model without training: what their names say is all that it will know of them."""
+    from xmtc.models.extend import add_labels
+
+    added = add_labels(model, file, output)
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
+    print_line(f"{output}: {added.labels:,} labels added; of the trained labels' rows, names explain: {shares}")
 
 
 @app.command()

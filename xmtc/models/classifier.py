@@ -35,6 +35,17 @@ class ModelConfig:
     lexical: LexicalConfig | None = None
     """A sparse linear model over the tokens, fused with the head when documents are scored; none when absent."""
 
+    label_text: bool = False
+    """Start the label queries and classifier rows from the labels' names, embedded by the encoder, and after training
+    give labels without training documents rows made of their names (docs/models.md)."""
+
+    def __post_init__(self) -> None:
+        """Refuse a lexical branch that leaves nothing to names."""
+        if self.label_text and self.lexical is not None and self.lexical.share == 1:
+            raise ValueError(
+                "label_text: a lexical.share of 1 leaves nothing to the head; lower one or leave out the other"
+            )
+
     def build(self, vocab_size: int, labels: int) -> "Classifier":
         """The model, on the CPU, with the weights it starts from.
 

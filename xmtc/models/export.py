@@ -120,7 +120,7 @@ def export_model(
             classifier.calibration.save(temporary / "calibration.safetensors")
         tokenizer.save_pretrained(temporary / "tokenizer")
         labels.save(temporary / "labels.arrow")
-        _write_thresholds(temporary / "thresholds.json", threshold, thresholds_L)
+        write_thresholds(temporary / "thresholds.json", threshold, thresholds_L)
         contents = "the whole model" if has_encoder else "what was trained; the backbone is loaded by its name"
         base = getattr(classifier.encoder, "name", None)
         card = model_card(info, classifier, len(labels), base=base, contents=contents, metrics=metrics or {})
@@ -212,7 +212,8 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in part.items()}
 
 
-def _write_thresholds(path: Path, threshold: float, thresholds_L: NDArray[np.float32] | None) -> None:
+def write_thresholds(path: Path, threshold: float, thresholds_L: NDArray[np.float32] | None) -> None:
+    """Write `thresholds.json`."""
     per_label = None if thresholds_L is None else [round(float(t), 7) for t in thresholds_L]
     path.write_text(json.dumps({"global": threshold, "per_label": per_label}) + "\n")
 

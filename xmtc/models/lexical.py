@@ -74,6 +74,13 @@ class Lexical:
         rows = {"tokens": self.tokens[taken], "values": self.values[taken], "bias_L": self.bias_L[label_ids_S]}
         return replace(self, starts=starts, **rows)
 
+    def silent(self, label_ids_S: Tensor) -> "Lexical":
+        """The branch with a logit of 0, whatever the document, for these labels, which have no weights."""
+        scale, offset = self.calibration
+        return replace(
+            self, bias_L=self.bias_L.index_fill(0, label_ids_S.to(self.bias_L.device), float(-offset / scale))
+        )
+
     def features(self, token_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """TF-IDF (B, V), float32: (1 + ln count) · idf, rows of unit length."""
         return tfidf(token_ids_BT, mask_BT, self.idf_V)

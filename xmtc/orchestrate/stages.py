@@ -28,6 +28,7 @@ from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.export import ModelInfo, export_model
+from xmtc.models.label_text import label_tables, name_unseen_labels
 from xmtc.models.lexical import Lexical
 from xmtc.orchestrate.overlap import write_overlap
 from xmtc.orchestrate.paths import RunPaths
@@ -117,6 +118,9 @@ def evaluate(worker: Worker) -> None:
     trained = load_best(worker)
     if worker.config.model.lexical is not None:
         worker.classifier.lexical = Lexical.load(worker.paths.lexical)
+    if worker.config.model.label_text:
+        name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
+        trained |= {f"head.{name}": table.detach() for name, table in label_tables(worker.classifier).items()}
     thresholds, metrics = None, {}
     for name in (s for s in ("dev", "test") if s in worker.corpus.splits):
         split = worker.corpus.split(name)

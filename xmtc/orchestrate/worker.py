@@ -15,6 +15,7 @@ from xmtc.distributed.memory import keep_freed_memory
 from xmtc.models.encoders.embedding import LightEncoder
 from xmtc.models.encoders.ngrams import NGramEncoder
 from xmtc.models.heads import LabelAttentionHead
+from xmtc.models.label_text import embed_texts, start_from_names
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.track.progress import Progress
 from xmtc.track.tracker import Tracker
@@ -53,6 +54,8 @@ class Worker:
         self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
         self._start_encoder()
         self.classifier.to(self.strategy.device)
+        if config.model.label_text:
+            start_from_names(self.classifier, self.corpus.labels, self.embed)
         self.classifier.head.set_classifier(bias_L=self.log_odds())
         self.has_attention = isinstance(self.classifier.head, LabelAttentionHead)
 
@@ -63,6 +66,11 @@ class Worker:
             encoder.load_vectors(self.tokenizer.get_vocab())
         if isinstance(encoder, NGramEncoder):
             encoder.start(self.train, len(self.corpus.labels))
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Vectors of texts by the encoder as it is, see `embed_texts`; the same on every rank."""
+        longest, overlap = self.config.data.max_length, self.config.model.overlap
+        return embed_texts(self.classifier, self.tokenizer, texts, max_length=longest, overlap=overlap)
 
     def encoder_trains(self) -> bool:
         """Whether fine-tuning changes the encoder, so that hidden states on disk would not be the model's."""

@@ -1,0 +1,288 @@
+"""Labels added to an exported model: nothing changes for the others, and names are what the new ones are scored by."""
+
+import json
+import re
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+import tiny_runs
+import xmtc
+from xmtc.cli import main
+from xmtc.data.labels import LabelTable
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.errors import ConfigError, DataError
+from xmtc.models.calibration import Calibration
+from xmtc.models.classifier import ModelConfig
+from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+from xmtc.models.export import ModelInfo, export_model, load_model
+from xmtc.models.extend import add_labels
+from xmtc.models.heads import FlatConfig, LabelAttentionConfig, LabelAttentionHead
+from xmtc.models.label_text import embed_texts, learn_rows, name_unseen_labels, rows_of_names, start_from_names
+from xmtc.models.lexical import Lexical, LexicalConfig
+from xmtc.orchestrate.pipeline import train_run
+
+VOCAB, NAMES = 30522, [f"{a} {b}" for a in ("fish", "steel", "school", "trade", "heart") for b in "abcdef"]
+LABELS = len(NAMES)
+TEXTS = ["A regulation on the labelling of fish.", "steel works", "the heart of the school is trade"]
+BERT = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+BERT |= {"intermediate_size": 64, "max_position_embeddings": 64, "initializer_range": 0.5}
+
+
+def export(directory: Path, head=None, *, task="multi_label", fused=True, counts=None) -> Path:
+    torch.manual_seed(0)
+    encoder = HuggingFaceConfig(from_config=BERT, window=24)
+    lexical = LexicalConfig() if fused else None
+    model = ModelConfig(
+        encoder=encoder, head=head or LabelAttentionConfig(width=16, heads=2), overlap=6, lexical=lexical
+    )
+    classifier = model.build(VOCAB, LABELS)
+    if fused:
+        classifier.lexical = Lexical(
+            torch.rand(VOCAB),
+            torch.arange(LABELS + 1, dtype=torch.int32) * 5,
+            torch.randint(VOCAB, (LABELS * 5,), dtype=torch.int32),
+            torch.randn(LABELS * 5),
+            torch.randn(LABELS),
+            torch.tensor([1.5, -0.3]),
+        )
+        classifier.calibration = Calibration(torch.rand(LABELS) + 0.5, torch.randn(LABELS))
+    counts = np.arange(LABELS) if counts is None else counts
+    table = LabelTable([f"L{i:02d}" for i in range(LABELS)], NAMES, counts, [("top",)] * LABELS)
+    info = ModelInfo(name="trial", model=model, vocab_size=VOCAB, max_length=100, task=task)
+    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
+    thresholds_L = np.linspace(0.1, 0.9, LABELS, dtype=np.float32) if fused else None
+    return export_model(
+        directory,
+        classifier,
+        dict(classifier.named_parameters()),
+        info,
+        labels=table,
+        tokenizer=tokenizer,
+        threshold=0.4,
+        thresholds_L=thresholds_L,
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return export(tmp_path_factory.mktemp("run") / "model")
+
+
+def write(path: Path, *rows: object) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+NEW = ({"label": "N1", "name": "fish of steel"}, {"label": "A0", "name": "school", "description": "where one learns"})
+
+
+@pytest.mark.parametrize("head", [None, FlatConfig(), LabelAttentionConfig(width=16, heads=2, row_dtype="bfloat16")])
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "head alone"])
+def test_the_other_labels_keep_their_rows_bit_for_bit_and_their_scores(head, fused, tmp_path):
+    model = export(tmp_path / "model", head, fused=fused)
+    before_files = {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
+    added = add_labels(model, write(tmp_path / "new.jsonl", *NEW), tmp_path / "longer")
+    assert added.labels == 2
+    assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == before_files
+    old, new = load_file(model / "head.safetensors"), load_file(tmp_path / "longer" / "head.safetensors")
+    for name, table in old.items():
+        assert torch.equal(new[name][: len(table)], table)
+        assert new[name].dtype == table.dtype
+    before = xmtc.Model.from_pretrained(model, device="cpu").predict(TEXTS, top_k=LABELS)
+    after = xmtc.Model.from_pretrained(tmp_path / "longer", device="cpu").predict(TEXTS, top_k=LABELS + 2)
+    for one, other in zip(before, after, strict=True):
+        scores = {p.label: p.score for p in other}
+        assert scores.keys() == {p.label for p in one} | {"N1", "A0"}
+        np.testing.assert_allclose([scores[p.label] for p in one], [p.score for p in one], rtol=1e-6)
+
+
+def test_a_new_label_is_scored_by_the_head_alone_and_is_one_of_the_rarest(model, tmp_path):
+    add_labels(model, write(tmp_path / "new.jsonl", *NEW), tmp_path / "longer")
+    parts = load_model(tmp_path / "longer")
+    assert parts.labels.labels[-2:] == ["N1", "A0"]
+    assert parts.labels.names[-1] == "school"
+    assert parts.labels.train_counts[-2:].tolist() == [0, 0]
+    assert parts.labels.parents is not None
+    assert parts.labels.parents[-1] == ()
+    assert parts.thresholds_L is not None
+    assert parts.thresholds_L[-1] == np.float32(0.4)
+    lexical, calibration = parts.classifier.lexical, parts.classifier.calibration
+    assert lexical is not None
+    assert calibration is not None
+    ids_BT = torch.randint(VOCAB, (3, 9))
+    logits_BL = lexical.logits(ids_BT, torch.ones_like(ids_BT, dtype=torch.bool))
+    torch.testing.assert_close(logits_BL[:, -2:], torch.zeros(3, 2), atol=1e-6, rtol=0)
+    assert calibration.scale_L[-1] == calibration.scale_L[1]  # label 1 has one document, label 0 none
+
+
+def test_rows_of_new_labels_are_those_that_their_names_give_the_trained_ones(tmp_path):
+    """Rows made a linear function of the names: labels left out of the model get theirs back."""
+    model = export(tmp_path / "model", fused=False, counts=np.arange(LABELS) + 1)
+    parts = load_model(model)
+    head, texts = parts.classifier.head, [*NAMES, "fish heart"]
+    options = {"max_length": 100, "overlap": 6}
+    vectors_LD = embed_texts(parts.classifier, parts.tokenizer, texts, **options)
+    direction_D = torch.randn(32, generator=torch.Generator().manual_seed(1))
+    wanted_L = vectors_LD @ direction_D
+    head.bias.data.copy_(wanted_L[:LABELS])
+    trained = dict(parts.classifier.named_parameters())
+    export_model(model, parts.classifier, trained, parts.info, labels=parts.labels, tokenizer=parts.tokenizer)
+    added = add_labels(model, write(tmp_path / "n.jsonl", {"label": "x", "name": "fish heart"}), tmp_path / "longer")
+    found = load_file(tmp_path / "longer" / "head.safetensors")["bias"][-1]
+    spread = wanted_L[:LABELS].std()
+    assert abs(found - wanted_L[-1]) < 0.5 * spread
+    assert added.explained["bias"] > 0.5
+    query_d = load_file(tmp_path / "longer" / "head.safetensors")["queries"][-1]
+    assert isinstance(head, LabelAttentionHead)
+    torch.testing.assert_close(query_d, head.keys(vectors_LD[-1:])[0].detach(), atol=1e-4, rtol=1e-4)
+    assert added.explained["weights"] < 0.2  # random: names say nothing of them
+
+
+def test_texts_are_embedded_alike_whatever_is_beside_them(model):
+    parts = load_model(model)
+    long = " ".join(["fisheries"] * 60)  # several windows
+    together = embed_texts(parts.classifier, parts.tokenizer, ["a", long, "b c"], max_length=100, overlap=6)
+    alone = embed_texts(parts.classifier, parts.tokenizer, [long], max_length=100, overlap=6)
+    torch.testing.assert_close(together[1:2], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_the_ridge_is_the_best_on_labels_left_out():
+    random = torch.Generator().manual_seed(0)
+    x_LD = torch.randn(60, 10, generator=random)
+    y_LR = x_LD @ torch.randn(10, 3, generator=random) + 0.1 * torch.randn(60, 3, generator=random)
+    learned = learn_rows(x_LD, y_LR)
+    torch.testing.assert_close(learned(x_LD), y_LR, atol=0.5, rtol=0)
+    assert learned.explained > 0.98
+    noise = learn_rows(x_LD, torch.randn(60, 3, generator=random))
+    assert noise.explained < 0.1
+    assert (noise(x_LD) - noise.mean_R).abs().max() < 0.5  # the mean row, nearly, for all
+
+
+def test_the_command_adds_labels_and_says_what_names_explain(model, tmp_path, monkeypatch, capsys):
+    file = write(tmp_path / "new.jsonl", *NEW)
+    monkeypatch.setattr(sys, "argv", ["xmtc", "labels", "add", str(model), str(file), "-o", str(tmp_path / "longer")])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert re.search(r"longer: 2 labels added; .* names explain: weights 0%, bias 0%", capsys.readouterr().err)
+    assert len(load_model(tmp_path / "longer").labels) == LABELS + 2
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"label": "L03", "name": "x"}, r"new.jsonl:2: label 'L03' is in the model already"),
+        ({"label": "N1", "name": "x"}, r"new.jsonl:2: label 'N1' is in line 1 already"),
+        ({"label": "N2"}, r"new.jsonl:2: name: Field required"),
+        ({"label": "N2", "name": " "}, r"new.jsonl:2: name is empty"),
+        ({"label": 7, "name": "x"}, r"new.jsonl:2: label: Input should be a valid string"),
+        ({"label": "N2", "name": "x", "text": "y"}, r"new.jsonl:2: text: Unexpected keyword argument"),
+        ("{", r"new.jsonl:2: Invalid JSON"),
+    ],
+)
+def test_bad_lines_are_named(model, tmp_path, row, words):
+    with pytest.raises(DataError, match=words):
+        add_labels(model, write(tmp_path / "new.jsonl", NEW[0], row), tmp_path / "longer")
+    assert not (tmp_path / "longer").exists()
+
+
+def test_files_and_models_that_will_not_do(model, tmp_path):
+    file = write(tmp_path / "new.jsonl", NEW[0])
+    with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
+        add_labels(model, tmp_path / "none.jsonl", tmp_path / "longer")
+    with pytest.raises(DataError, match="no labels; give one a line"):
+        add_labels(model, write(tmp_path / "empty.jsonl", ""), tmp_path / "longer")
+    with pytest.raises(ConfigError, match="is the model itself"):
+        add_labels(model, file, model)
+    one = export(tmp_path / "single", task="single_label", fused=False)
+    with pytest.raises(ConfigError, match="a new one changes the others"):
+        add_labels(one, file, tmp_path / "longer")
+    few = export(tmp_path / "few", fused=False, counts=np.arange(LABELS) // 15)
+    with pytest.raises(ConfigError, match="15 trained labels are too few"):
+        add_labels(few, file, tmp_path / "longer")
+    parts = load_model(model)
+    info = replace(parts.info, model=replace(parts.info.model, lexical=LexicalConfig(share=1.0)))
+    trained = dict(parts.classifier.named_parameters())
+    words = export_model(
+        tmp_path / "words", parts.classifier, trained, info, labels=parts.labels, tokenizer=parts.tokenizer
+    )
+    with pytest.raises(ConfigError, match=r"lexical\.share: 1 leaves nothing"):
+        add_labels(words, file, tmp_path / "longer")
+
+
+def whole_model(path: Path, *, fused: bool, counts=None):
+    parts = load_model(export(path, fused=fused, counts=counts))
+    embed = partial(embed_texts, parts.classifier, parts.tokenizer, max_length=100, overlap=6)
+    return parts, embed
+
+
+@pytest.mark.parametrize("head", [LabelAttentionConfig(width=16, heads=2), FlatConfig()])
+def test_a_head_started_from_names_finds_the_label_that_a_text_names(head, tmp_path):
+    parts = load_model(export(tmp_path / "model", head, fused=False))
+    embed = partial(embed_texts, parts.classifier, parts.tokenizer, max_length=100, overlap=6)
+    start_from_names(parts.classifier, parts.labels, embed)
+    parts.classifier.head.bias.data.zero_()
+    predicted = xmtc.Model(parts, torch.device("cpu")).predict(NAMES, top_k=5)
+    found = [name in [p.name for p in five] for five, name in zip(predicted, NAMES, strict=True)]
+    assert np.mean(found) > 0.4  # 1/6 by chance, and the encoder is random
+
+
+def test_labels_without_documents_are_scored_as_added_ones_would_be(tmp_path):
+    """In a model that has seen the others only: the same rows, and a lexical branch that is silent of them."""
+    counts = np.where(np.arange(LABELS) % 6 == 5, 0, 3)
+    parts, embed = whole_model(tmp_path / "model", fused=True, counts=counts)
+    unseen = torch.from_numpy(np.flatnonzero(counts == 0))
+    lexical, before = parts.classifier.lexical, parts.classifier.head.weights.detach().clone()
+    assert lexical is not None
+    expected = rows_of_names(parts.classifier, parts.labels, [NAMES[i] for i in unseen], embed).rows
+    name_unseen_labels(parts.classifier, parts.labels, embed)
+    weights, seen = parts.classifier.head.weights.detach(), torch.from_numpy(np.flatnonzero(counts))
+    torch.testing.assert_close(weights[unseen] * (1 - parts.classifier.lexical_share), expected["weights"])
+    torch.testing.assert_close(parts.classifier.head.label_tables()[0][unseen].detach(), expected["queries"])
+    assert torch.equal(weights[seen], before[seen])
+    assert parts.classifier.lexical is not None
+    scale, offset = lexical.calibration
+    torch.testing.assert_close(parts.classifier.lexical.bias_L[unseen] * scale + offset, torch.zeros(len(unseen)))
+    assert torch.equal(parts.classifier.lexical.bias_L[seen], lexical.bias_L[seen])
+
+
+def test_too_few_trained_labels_are_found_before_training(tmp_path):
+    parts, embed = whole_model(tmp_path / "model", fused=False, counts=np.arange(LABELS) // 15)
+    with pytest.raises(ConfigError, match="15 trained labels are too few"):
+        start_from_names(parts.classifier, parts.labels, embed)
+    with pytest.raises(ValueError, match=r"lexical\.share of 1"):
+        ModelConfig(label_text=True, lexical=LexicalConfig(share=1.0))
+
+
+def test_a_run_starts_from_names_and_exports_rows_for_labels_without_documents(tmp_path):
+    """24 labels of train and one of dev alone, which the exported model scores by its name."""
+    labels = [f"{word}{letter}" for word in ("law", "fish", "heart") for letter in "abcdefgh"]
+    documents = [
+        {"id": f"d{i}", "text": f"{labels[i % 24]} {labels[i % 24]} {i}", "labels": [labels[i % 24]]} for i in range(72)
+    ]
+    documents[70]["labels"] = ["unseen"]
+    files = {
+        "train": str(tiny_runs.write_jsonl(tmp_path / "a.jsonl", documents[:48])),
+        "dev": str(tiny_runs.write_jsonl(tmp_path / "b.jsonl", documents[48:])),
+    }
+    path = tiny_runs.write_config(tmp_path)
+    source = json.dumps({"kind": "jsonl", "columns": {"id": "id"}, "files": files})
+    run = train_run(tiny_runs.load(path, "model.label_text=true", f"data.source={source}"))
+    parts = load_model(run / "model")
+    at = parts.labels.index("unseen")
+    assert parts.info.model.label_text
+    assert parts.labels.train_counts[at] == 0
+    head, lexical = parts.classifier.head, parts.classifier.lexical
+    embed = partial(embed_texts, parts.classifier, parts.tokenizer, max_length=48, overlap=4)
+    assert isinstance(head, LabelAttentionHead)
+    torch.testing.assert_close(head.queries[at], head.keys(embed(["unseen"]))[0], atol=1e-4, rtol=1e-4)
+    assert lexical is not None
+    assert float(lexical.bias_L[at] * lexical.calibration[0] + lexical.calibration[1]) == pytest.approx(0, abs=1e-6)

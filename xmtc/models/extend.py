@@ -1,0 +1,184 @@
+"""New labels for an exported model, without training: their rows are what their names make likely.
+
+Suffixes: L labels of the model, N new labels, D encoder width, R numbers of a label's row.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import TypeAdapter, ValidationError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from xmtc.config.base import config
+from xmtc.data.labels import LabelTable
+from xmtc.errors import ConfigError, DataError
+from xmtc.models.calibration import Calibration
+from xmtc.models.export import LoadedModel, load_model, replacing, write_config, write_thresholds
+from xmtc.models.label_text import embed_texts, for_fused_head, rows_of_names
+from xmtc.models.lexical import Lexical
+
+
+@config
+class NewLabel:
+    """A line of the file of new labels."""
+
+    label: str
+    """As predictions are to call it."""
+    name: str
+    """For people, and what the encoder reads."""
+    description: str = ""
+    """Read after the name."""
+
+    @property
+    def text(self) -> str:
+        """What the encoder reads."""
+        return f"{self.name}. {self.description}" if self.description else self.name
+
+
+@dataclass(frozen=True)
+class Added:
+    """What was done.
+
+    Attributes:
+        labels: N.
+        explained: table → share of its trained rows' variance that names explain, of labels left out of the fit.
+    """
+
+    labels: int
+    explained: Mapping[str, float]
+
+
+def add_labels(model: Path, file: Path, output: Path) -> Added:
+    """Write a model that knows the labels of `file` too.
+
+    The rows of the other labels stay the same, bit for bit, and their scores but for rounding: products of another
+    size add in another order.
+
+    Args:
+        model: exported model, which is left as it is.
+        file: JSON lines with `label`, `name` and, where there is one, `description`.
+        output: directory of the new model; replaced if there.
+
+    Raises:
+        DataError: the file cannot be read, or a line of it is no new label.
+        CheckpointError: the model is missing or damaged, or the disk refuses.
+        ConfigError: the model cannot take new labels.
+    """
+    parts = load_model(model)
+    _check_model(parts, model, output)
+    new = read_new_labels(file, parts.labels)
+    embed = partial(
+        embed_texts,
+        parts.classifier,
+        parts.tokenizer,
+        max_length=parts.info.max_length,
+        overlap=parts.info.model.overlap,
+    )
+    found = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
+    with replacing(output) as folder:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+        (folder / "config.json").unlink()  # written anew, with other checksums
+        _write(folder, parts, new, found.rows)
+    return Added(len(new), found.explained)
+
+
+def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
+    """The labels of a file, each with a name, none of which is among those `known` or there twice.
+
+    Raises:
+        DataError: names file, line and what to do.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as a file of labels ({error})") from error
+    first: dict[str, int] = {}
+    labels = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        label, where = _parse(line, f"{path}:{number}"), f"{path}:{number}"
+        if label.label in known:
+            raise DataError(f"{where}: label {label.label!r} is in the model already: leave the line out")
+        if label.label in first:
+            raise DataError(f"{where}: label {label.label!r} is in line {first[label.label]} already: leave one out")
+        first[label.label] = number
+        labels.append(label)
+    if not labels:
+        raise DataError(f'{path}: no labels; give one a line, such as {{"label": "x1", "name": "its name"}}')
+    return labels
+
+
+def _parse(line: str, where: str) -> NewLabel:
+    try:
+        label = TypeAdapter(NewLabel).validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(
+            f"{where}: {f'{place}: ' if place else ''}{first['msg']}; "
+            'a line is such as {"label": "x1", "name": "its name", "description": "may be left out"}'
+        ) from error
+    for key in ("label", "name"):
+        if not getattr(label, key).strip():
+            raise DataError(f"{where}: {key} is empty; without a training document the name is all there is")
+    return label
+
+
+def _check_model(parts: LoadedModel, model: Path, output: Path) -> None:
+    if output.resolve() == model.resolve():
+        raise ConfigError(f"--output {output}: is the model itself; give another directory")
+    if parts.info.task == "single_label":
+        raise ConfigError(
+            f"{model}: chooses one of all its labels, so that a new one changes the others' probabilities"
+        )
+
+
+def _write(folder: Path, parts: LoadedModel, new: list[NewLabel], rows: Mapping[str, Tensor]) -> None:
+    """Put the longer tables, and all else that has a row a label, in the place of the copied ones."""
+    classifier = parts.classifier
+    tables = load_file(folder / "head.safetensors")
+    for name, rows_NR in for_fused_head(classifier, rows).items():
+        tables[name] = torch.cat([tables[name], rows_NR.view(-1, *tables[name].shape[1:]).to(tables[name].dtype)])
+    save_file(tables, folder / "head.safetensors")
+    if classifier.lexical is not None:
+        _with_silent_rows(classifier.lexical, len(new)).save(folder / "lexical.safetensors")
+    if classifier.calibration is not None:
+        _calibrate_new(classifier.calibration, parts.labels, len(new)).save(folder / "calibration.safetensors")
+    if parts.thresholds_L is not None:
+        own_N = np.full(len(new), parts.threshold, np.float32)
+        write_thresholds(folder / "thresholds.json", parts.threshold, np.concatenate([parts.thresholds_L, own_N]))
+    _longer(parts.labels, new).save(folder / "labels.arrow")
+    write_config(folder, parts.info)
+
+
+def _with_silent_rows(lexical: Lexical, new: int) -> Lexical:
+    """The branch with labels at its end whose logit is 0 whatever the document."""
+    longer = replace(
+        lexical,
+        starts=torch.cat([lexical.starts, lexical.starts[-1:].expand(new)]),
+        bias_L=torch.cat([lexical.bias_L, lexical.bias_L.new_zeros(new)]),
+    )
+    return longer.silent(torch.arange(lexical.labels, longer.labels))
+
+
+def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:
+    """New labels are calibrated as the rarest that were trained, to whose rows theirs are most alike."""
+    counts_L = np.where(labels.train_counts > 0, labels.train_counts, np.iinfo(np.int64).max)
+    rarest_N = torch.full((new,), int(counts_L.argmin()))
+    return calibration.of(torch.cat([torch.arange(len(labels)), rarest_N]))
+
+
+def _longer(labels: LabelTable, new: list[NewLabel]) -> LabelTable:
+    return LabelTable(
+        [*labels.labels, *(label.label for label in new)],
+        [*labels.names, *(label.name for label in new)],
+        np.concatenate([labels.train_counts, np.zeros(len(new), np.int64)]),
+        None if labels.parents is None else [*labels.parents, *(() for _ in new)],
+    )

@@ -1,0 +1,240 @@
+"""Labels without training documents: rows of the head's tables from the labels' names, embedded by the encoder.
+
+A query is the key that the name itself has, so that the label looks at tokens like those of its name. A classifier row
+and a bias are what ridge regression on the names of trained labels expects (figures in docs/benchmarks/label_text.md).
+
+Suffixes: N texts, L labels, D encoder width, R numbers of a label's row.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.data.collate import Collator
+from xmtc.data.corpus import Split
+from xmtc.data.labels import LabelTable
+from xmtc.data.sampler import MicroBatch, evaluation_batches
+from xmtc.data.tokenizer import special_tokens
+from xmtc.errors import ConfigError
+from xmtc.models.classifier import Classifier
+from xmtc.models.heads import LabelAttentionHead
+
+TOKENS_PER_BATCH = 4096
+MOST_LABELS = 50_000  # that rows are learned from; a map of some hundred dimensions is settled long before
+LEAST_LABELS = 20  # trained ones, that say how names and rows hang together
+_RIDGES = torch.logspace(-3, 3, 25)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """Texts without labels; stands in for a corpus split, of which a collator reads tokens and label ids only."""
+
+    ids_N: tuple[NDArray[np.int32], ...]
+
+    def tokens(self, document: int) -> NDArray[np.int32]:
+        return self.ids_N[document]
+
+    def label_ids(self, document: int) -> NDArray[np.int32]:
+        del document
+        return np.empty(0, np.int32)
+
+
+@torch.no_grad()
+def embed_texts(
+    classifier: Classifier, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], *, max_length: int, overlap: int
+) -> Tensor:
+    """Mean hidden states (N, D) of the tokens of each text, special ones left out; float32 on the CPU.
+
+    Args:
+        classifier: its encoder is used, in evaluation mode, as it is and where it is.
+        tokenizer: the model's.
+        texts: of any length above 0.
+        max_length: content tokens that a text is cut to.
+        overlap: tokens that two windows of a long text share.
+    """
+    encodings = tokenizer.backend_tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    split = _Texts(tuple(np.array(one.ids[:max_length], np.int32) for one in encodings))
+    collate = Collator(cast(Split, split), tokenizer, window=classifier.encoder.window, overlap=overlap)
+    device, first = classifier.head.bias.device, len(special_tokens(tokenizer)[0])
+    lengths_N = torch.tensor([len(ids) for ids in split.ids_N])
+    vectors_ND = torch.empty(len(texts), classifier.encoder.width)
+    classifier.eval()
+    for rows in evaluation_batches(lengths_N.numpy(), TOKENS_PER_BATCH):
+        batch = collate(MicroBatch(rows, np.ones(len(rows), np.float32))).to(device)
+        hidden_BTD = classifier.encode(batch)[:, first:].float().cpu()
+        length_B1 = lengths_N[rows][:, None]
+        inner_BT = torch.arange(hidden_BTD.shape[1]) < length_B1
+        vectors_ND[rows] = (hidden_BTD * inner_BT[..., None]).sum(1) / length_B1.clamp(min=1)
+    return vectors_ND
+
+
+@dataclass(frozen=True)
+class RowsFromText:
+    """A linear map from a text's vector to a label's row.
+
+    Attributes:
+        centre_D, mean_R: of the labels that it was learned from.
+        slope_DR: how rows change with vectors.
+        explained: share of the variance of rows left out of the fit that the map explains; 0 at least.
+    """
+
+    centre_D: Tensor
+    mean_R: Tensor
+    slope_DR: Tensor
+    explained: float
+
+    def __call__(self, vectors_ND: Tensor) -> Tensor:
+        """Rows (N, R)."""
+        return self.mean_R + (vectors_ND - self.centre_D) @ self.slope_DR
+
+
+def learn_rows(vectors_LD: Tensor, rows_LR: Tensor) -> RowsFromText:
+    """Ridge regression of trained rows on their labels' texts.
+
+    The strength of the ridge is the one with the least error on labels left out one by one, which has a closed form
+    (Allen 1974, PRESS): where texts say nothing, every new label gets the mean row.
+
+    Args:
+        vectors_LD: float32, of texts.
+        rows_LR: float32, of the same labels; at least two.
+    """
+    centre_D, mean_R = vectors_LD.mean(0), rows_LR.mean(0)
+    x_LD, y_LR = vectors_LD - centre_D, rows_LR - mean_R
+    values_D, basis_DD = torch.linalg.eigh(x_LD.T @ x_LD)
+    values_D = values_D.clamp(min=0)
+    z_LD, projected_DR = x_LD @ basis_DD, basis_DD.T @ (x_LD.T @ y_LR)
+    errors = []
+    ridges = _RIDGES * values_D.mean()
+    for ridge in ridges:
+        fitted_LR = z_LD @ (projected_DR / (values_D + ridge)[:, None])
+        leverage_L = (z_LD.square() / (values_D + ridge)).sum(1) + 1 / len(x_LD)
+        left_out_LR = (y_LR - fitted_LR) / (1 - leverage_L).clamp(min=1e-3)[:, None]
+        errors.append(float(left_out_LR.square().mean()))
+    best = int(np.argmin(errors))
+    slope_DR = basis_DD @ (projected_DR / (values_D + ridges[best])[:, None])
+    variance = float(y_LR.square().mean())
+    explained = max(0.0, 1 - errors[best] / variance) if variance > 0 else 0.0
+    return RowsFromText(centre_D, mean_R, slope_DR, explained)
+
+
+@dataclass(frozen=True)
+class RowsOfNames:
+    """Rows for labels that were not trained.
+
+    Attributes:
+        rows: table → (N, R), float32.
+        explained: table → `RowsFromText.explained`, of the tables that are regressed.
+    """
+
+    rows: Mapping[str, Tensor]
+    explained: Mapping[str, float]
+
+
+@torch.no_grad()
+def rows_of_names(
+    classifier: Classifier, labels: LabelTable, texts: Sequence[str], embed: Callable[[Sequence[str]], Tensor]
+) -> RowsOfNames:
+    """Rows of the head's label tables for labels called by `texts`.
+
+    Args:
+        classifier: trained.
+        labels: of the classifier; those with training documents are learned from, the most frequent where these are
+            very many.
+        texts: names of N other labels.
+        embed: see `embed_texts`.
+
+    Raises:
+        ConfigError: too few labels were trained to learn from.
+    """
+    check_enough_trained(labels)
+    counts_L = labels.train_counts
+    learned = np.sort(np.argsort(-counts_L, kind="stable")[: min(MOST_LABELS, int((counts_L > 0).sum()))])
+    head, vectors_ND = classifier.head, embed(texts)
+    vectors_LD, rows_L = embed([labels.names[i] or labels.labels[i] for i in learned]), torch.from_numpy(learned)
+    maps = {
+        name: learn_rows(vectors_LD, table[rows_L].detach().float().cpu().view(len(learned), -1))
+        for name, table in label_tables(classifier).items()
+        if name != "queries"
+    }
+    rows = {name: to_rows(vectors_ND) for name, to_rows in maps.items()}
+    if isinstance(head, LabelAttentionHead):
+        rows["queries"] = head.keys(vectors_ND.to(head.bias.device)).float().cpu()
+    return RowsOfNames(rows, {name: to_rows.explained for name, to_rows in maps.items()})
+
+
+def check_enough_trained(labels: LabelTable) -> None:
+    """Refuse label sets that say too little about what names make of rows.
+
+    Raises:
+        ConfigError: fewer than `LEAST_LABELS` have a training document.
+    """
+    trained = int((labels.train_counts > 0).sum())
+    if trained < LEAST_LABELS:
+        raise ConfigError(
+            f"{trained} trained labels are too few to say what names make of rows: it takes {LEAST_LABELS}"
+        )
+
+
+def label_tables(classifier: Classifier) -> dict[str, Tensor]:
+    """The head's parameters with one row a label, by name."""
+    tables = {id(table) for table in classifier.head.label_tables()}
+    return {name: parameter for name, parameter in classifier.head.named_parameters() if id(parameter) in tables}
+
+
+@torch.no_grad()
+def start_from_names(classifier: Classifier, labels: LabelTable, embed: Callable[[Sequence[str]], Tensor]) -> None:
+    """Start an untrained head at its labels' names, in place.
+
+    A query is the key of the name; a classifier row is the document vector that the name itself has, less the mean of
+    all names', in the length that random rows have: documents score labels by how alike their names are to them.
+
+    Raises:
+        ConfigError: there are labels without training documents, and too few with some for `name_unseen_labels`.
+    """
+    if (labels.train_counts == 0).any():
+        check_enough_trained(labels)  # now, and not after training
+    head = classifier.head
+    vectors_LD = embed([name or label for name, label in zip(labels.names, labels.labels, strict=True)])
+    vectors_LD = vectors_LD.to(head.bias.device)
+    one_L1 = torch.ones(len(labels), 1, dtype=torch.bool, device=vectors_LD.device)
+    rows_Ld = head.document_vectors(vectors_LD[:, None], one_L1)
+    rows_Ld = torch.nn.functional.normalize(rows_Ld - rows_Ld.mean(0), dim=1) * head.weights.float().norm(dim=1).mean()
+    head.set_classifier(rows_Ld)
+    if isinstance(head, LabelAttentionHead):
+        head.queries.copy_(head.keys(vectors_LD))
+
+
+@torch.no_grad()
+def name_unseen_labels(classifier: Classifier, labels: LabelTable, embed: Callable[[Sequence[str]], Tensor]) -> None:
+    """Give labels without training documents the rows that their names make likely, in place; see `rows_of_names`.
+
+    Training has taught the head and the lexical branch no more of them than that they never occur.
+    """
+    unseen = np.flatnonzero(labels.train_counts == 0)
+    if not len(unseen):
+        return
+    found = rows_of_names(classifier, labels, [labels.names[i] or labels.labels[i] for i in unseen], embed)
+    rows_U, tables = torch.from_numpy(unseen), label_tables(classifier)
+    for name, rows_UR in for_fused_head(classifier, found.rows).items():
+        table = tables[name]
+        table[rows_U.to(table.device)] = rows_UR.view(-1, *table.shape[1:]).to(table)
+    if classifier.lexical is not None:
+        classifier.lexical = classifier.lexical.silent(rows_U)
+
+
+def for_fused_head(classifier: Classifier, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rows of labels of which the lexical branch is silent: the head gives back the share that it takes of the logit.
+
+    Raises:
+        ConfigError: it takes all.
+    """
+    share = 0.0 if classifier.lexical is None else classifier.lexical_share
+    if share == 1:
+        raise ConfigError("model.lexical.share: 1 leaves nothing to labels that have a name and no documents; lower it")
+    return {name: table if name == "queries" else table / (1 - share) for name, table in rows.items()}
