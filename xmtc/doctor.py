@@ -27,7 +27,7 @@ from xmtc.data.pretrained import resolve_pretrained
 from xmtc.distributed.strategies import DeepSpeedConfig
 from xmtc.errors import ConfigError
 from xmtc.models.encoders import HuggingFaceConfig, backbone_of
-from xmtc.orchestrate.estimate import estimate
+from xmtc.orchestrate.estimate import estimate, label_lines
 
 Status = Literal["ok", "note", "missing"]
 
@@ -237,6 +237,8 @@ def _worker_memory(config: RunConfig) -> Iterator[Check]:
     origin = "" if found.workload.prepared else ", for an assumed corpus: it is not prepared"
     detail = f"about {found.peak / _GIB:,.1f} GiB a worker, {found.trained:,} of {found.parameters:,} parameters train"
     yield Check("worker memory", "ok", detail + origin, "xmtc train CONFIG --dry-run says what takes it")
+    first, *cures = label_lines(config, found.workload)
+    yield Check("label memory", "note" if cures else "ok", first, "\n".join(cures))
 
 
 def _hidden_cache(config: RunConfig) -> Iterator[Check]:

@@ -23,9 +23,10 @@ from xmtc.data.windows import cut
 from xmtc.distributed.strategies import DeepSpeedConfig
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
-from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.models.encoders import HuggingFaceConfig, backbone_of
 from xmtc.models.heads import LabelAttentionConfig
-from xmtc.orchestrate.pipeline import check
+from xmtc.orchestrate.check import check
+from xmtc.orchestrate.label_memory import describe, label_memory, scored_labels
 from xmtc.orchestrate.simulate import Shapes, meta_classifier, simulate_finetune
 from xmtc.train.unfreeze import PhaseConfig, trained_groups
 
@@ -126,11 +127,17 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
     ]
     numbers = sum(p.numel() for p in trained)
     total = sum(p.numel() for p in classifier.parameters())
-    memory = _weights(config, classifier, trained, world) | _training(config, numbers, world)
     shapes = micro_batch(config, workload, classifier.encoder.window)
+    memory = _weights(config, classifier, trained, world) | _training(config, numbers, world)
+    if config.finetune.label_optimizer is not None:
+        tables = sum(table.numel() for table in classifier.head.label_tables())
+        rows = label_memory(config, classifier.encoder.width, workload.labels, shapes.documents)
+        memory |= _training(config, numbers - tables, world) | {"label rows: gradients, moments": rows.training}
     linear = _linear_parameters(classifier)
     groups = len(classifier.parameter_groups())
-    activations = simulate_finetune(classifier, phase, shapes, bf16=config.distributed.precision == "bf16")
+    scored = scored_labels(config, workload.labels, shapes.documents)
+    simulated = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, scored)
+    activations = simulate_finetune(simulated, phase, shapes, bf16=config.distributed.precision == "bf16")
     memory["activations, head, logits"] = activations
     return Estimate(
         memory=memory,
@@ -176,8 +183,8 @@ def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
     Raises:
         ConfigError: it is in neither.
     """
-    encoder = config.model.encoder
-    if not isinstance(encoder, HuggingFaceConfig):
+    encoder = backbone_of(config.model.encoder)
+    if encoder is None:
         return None
     if encoder.from_config is not None:
         return dict(encoder.from_config)
@@ -202,6 +209,23 @@ def micro_batch(config: RunConfig, workload: Workload, window: int) -> Shapes:
     return Shapes(documents, tokens, documents * windows, min(window, tokens), workload.labels, padded=documents > 1)
 
 
+def label_lines(config: RunConfig, workload: Workload | None = None) -> list[str]:
+    """What the label set takes of a worker's memory and, where that is too much, which settings take less.
+
+    Args:
+        config: of the run.
+        workload: as of `workload_of` when absent.
+    """
+    workload = workload or workload_of(config)
+    try:
+        shape = backbone_shape(config)
+    except ConfigError as error:
+        return [f"what the labels take of the memory is not known: {error}"]
+    encoder = meta_classifier(config.model, shape, workload.vocab_size, 1).encoder
+    documents = micro_batch(config, workload, encoder.window).documents
+    return list(describe(config, encoder.width, workload.labels, documents))
+
+
 def dry_run(config: RunConfig) -> None:
     """Check the configuration and print the estimate: everything of a run but its weights.
 
@@ -211,6 +235,7 @@ def dry_run(config: RunConfig) -> None:
     check(config)
     gpu = config.distributed.gpus_per_worker > 0
     print_estimate(config, estimate(config), *(GPU_PEAK if gpu else CPU_PEAK))
+    print(*label_lines(config), sep="\n")
 
 
 def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share: float) -> None:

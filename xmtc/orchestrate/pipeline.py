@@ -12,11 +12,11 @@ from xmtc.config.schema import RunConfig
 from xmtc.config.snapshot import config_hash
 from xmtc.data.corpus import Corpus
 from xmtc.data.prepare import prepare
-from xmtc.errors import ConfigError
 from xmtc.evaluate.summary import summary_table
 from xmtc.mig import TokenRanking, rank_corpus, ranking_fingerprint, show
 from xmtc.models.encoders import pretrained_name
-from xmtc.models.heads import LabelAttentionConfig
+from xmtc.orchestrate.check import check
+from xmtc.orchestrate.estimate import label_lines
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.reporting import report_runs
 from xmtc.track.console import print_line
@@ -44,6 +44,8 @@ def train_run(config: RunConfig) -> Path:
             corpus = prepare_stage(config)
             corpus.verify()  # a flipped bit would be learned from without an error
         state.set_fingerprint("corpus", corpus.fingerprint)
+        for line in label_lines(config):
+            print_line(line)
         with state.stage("mig", ranking_fingerprint(corpus.fingerprint, config.mig)):
             ranking = rank_stage(config, corpus)
         state.set_fingerprint("mig", ranking.fingerprint)
@@ -69,19 +71,6 @@ def stages(config: RunConfig) -> list[str]:
     optional = {"lexical": config.model.lexical is not None, "plant": config.plant.enabled}
     names = ("prepare", "mig", "lexical", "plant", "finetune", "evaluate", "report")
     return [name for name in names if optional.get(name, True)]
-
-
-def check(config: RunConfig) -> None:
-    """Refuse what cannot work before hours are spent on it.
-
-    Raises:
-        ConfigError: planting without a label-attention head.
-    """
-    if config.plant.enabled and not isinstance(config.model.head, LabelAttentionConfig):
-        raise ConfigError(
-            f"plant.enabled: true needs a head with label attention, but model.head.kind is {config.model.head.kind}; "
-            "set plant.enabled=false"
-        )
 
 
 def prepare_stage(config: RunConfig) -> Corpus:

@@ -22,8 +22,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier, ModelConfig
-from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.models.encoders import backbone_of
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
+from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
 from xmtc.models.heads import LabelAttentionHead
 from xmtc.train.unfreeze import PhaseConfig, trained_groups
 
@@ -99,10 +100,11 @@ def meta_classifier(
         vocab_size: of the corpus's tokenizer.
         labels: L.
     """
-    encoder = model.encoder
-    if isinstance(encoder, HuggingFaceConfig) and from_config is not None:
+    encoder, backbone = model.encoder, backbone_of(model.encoder)
+    if backbone is not None and from_config is not None:
         # Whether a decoder sees what comes after changes no shape, and proving it takes weights.
-        encoder = replace(encoder, from_config=dict(from_config), quantize=None, bidirectional=False, attention="sdpa")
+        shaped = replace(backbone, from_config=dict(from_config), quantize=None, bidirectional=False, attention="sdpa")
+        encoder = replace(encoder, base=shaped) if isinstance(encoder, MaxPoolConfig | LayerMixConfig) else shaped
     with torch.device("meta"):
         return replace(model, encoder=encoder).build(vocab_size, labels)
 
