@@ -27,9 +27,8 @@ def test_what_only_training_can_measure_is_kept(run):
     assert {"micro_auc", "macro_auc"} <= {key for key in FROM_TRAINING if before.get(key) is not None}
     evaluate_run(run)
     after = metrics(run)
-    assert after.pop("seconds") != before.pop("seconds")
     assert after.pop("threshold_tuned_here") is False
-    assert after == before
+    assert after | {"seconds": 0} == before | {"seconds": 0}
 
 
 def test_examples_are_shown_only_when_asked_for(run, tmp_path):
