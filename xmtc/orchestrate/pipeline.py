@@ -1,7 +1,6 @@
 """The whole job: prepare → MIG → plant → fine-tune → evaluate → report, each stage skipped when it is done."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +100,8 @@ def rank_stage(config: RunConfig, corpus: Corpus) -> TokenRanking:
 
 def lexical_stage(config: RunConfig, corpus: Corpus, paths: RunPaths, state: RunState) -> None:
     """Fit the lexical branch, where the configuration asks for one: on this machine's cores, without the backbone."""
-    settings, fingerprint = config.model.lexical, lexical_fingerprint(config, corpus.fingerprint)
+    settings = config.model.lexical
+    fingerprint = config_hash(corpus.fingerprint, config.seed, settings)
     if settings is None:
         return
     if state.is_done("lexical", fingerprint):
@@ -121,12 +121,6 @@ def lexical_stage(config: RunConfig, corpus: Corpus, paths: RunPaths, state: Run
         lexical.save(paths.lexical)
 
 
-def lexical_fingerprint(config: RunConfig, corpus: str) -> str:
-    """Of all that the fitted branch depends on; its share of the logits is not among that."""
-    fitted = replace(config.model.lexical, share=0.0) if config.model.lexical else None
-    return config_hash(corpus, config.seed, fitted)
-
-
 def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: int) -> None:
     """Print the top tokens of labels; of the median and the most frequent label when none is named."""
     if not labels:
@@ -140,10 +134,9 @@ def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: i
 
 def model_stages(config: RunConfig, ranking: str) -> list[tuple[str, str]]:
     """The stages that need the model, each with a fingerprint of all that its result depends on."""
-    trained = replace(config.model, lexical=None)
-    plant = config_hash(ranking, config.seed, trained, config.plant)
+    plant = config_hash(ranking, config.seed, config.model, config.plant)
     finetune = config_hash(plant, config.finetune)
-    stages = [("finetune", finetune), ("evaluate", config_hash(finetune, config.model, config.evaluate))]
+    stages = [("finetune", finetune), ("evaluate", config_hash(finetune, config.evaluate))]
     return [("plant", plant), *stages] if config.plant.enabled else stages
 
 
