@@ -145,3 +145,11 @@ def test_hidden_states_on_disk_and_unknown_backbones() -> None:
     assert estimate(none, LOAD).flops > estimate(settings, LOAD).flops
     with pytest.raises(ConfigError, match="nobody/knows is not on this machine and its shape not known here"):
         estimate(config("mimic4_llama3", "model.encoder.name=nobody/knows"), LOAD)
+
+
+@pytest.mark.parametrize("kind", ["bag", "bigru", "cnn", "lstm", "multilevel", "self_attention"])
+def test_encoders_from_scratch_have_an_estimate(kind: str) -> None:
+    found = estimate(config("eurlex57k_bigru", f"model.encoder={{kind: {kind}}}"), LOAD)
+    assert found.trained == found.parameters
+    assert found.memory["activations, head, logits"] > 0
+    assert (found.flops > 0) == (kind != "bag")  # a mean of embeddings multiplies nothing

@@ -133,7 +133,7 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
         tables = sum(table.numel() for table in classifier.head.label_tables())
         rows = label_memory(config, classifier.encoder.width, workload.labels, shapes.documents)
         memory |= _training(config, numbers - tables, world) | {"label rows: gradients, moments": rows.training}
-    linear = _linear_parameters(classifier)
+    linear = _product_weights(classifier)
     groups = len(classifier.parameter_groups())
     scored = scored_labels(config, workload.labels, shapes.documents)
     simulated = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, scored)
@@ -271,7 +271,7 @@ def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Paramet
     """Bytes of frozen and of trained weights."""
     ours = {id(p) for p in trained}
     quantize = getattr(config.model.encoder, "quantize", None)
-    inside = {id(m.weight) for m in _block_linears(classifier)} if quantize else set()
+    inside = {id(m.weight) for m in _block_products(classifier)} if quantize else set()
     frozen = 0.0
     for parameter in classifier.parameters():
         if id(parameter) not in ours:
@@ -299,14 +299,16 @@ def _training(config: RunConfig, numbers: int, world: int) -> dict[str, float]:
     return {"gradients": gradients, "optimizer state": optimizer, "exchange buffers": buffers}
 
 
-def _block_linears(classifier: Classifier) -> list[nn.Linear]:
-    """Linear layers of the backbone, adapters left out."""
+def _block_products(classifier: Classifier) -> list[nn.Module]:
+    """Layers of the backbone that multiply every token by their weights, adapters left out."""
     named = classifier.encoder.named_modules() if isinstance(classifier.encoder, nn.Module) else ()
-    return [module for name, module in named if isinstance(module, nn.Linear) and "lora_" not in name]
+    kinds = nn.Linear | nn.Conv1d | nn.RNNBase
+    return [module for name, module in named if isinstance(module, kinds) and "lora_" not in name]
 
 
-def _linear_parameters(classifier: Classifier) -> int:
-    return sum(module.weight.numel() for module in _block_linears(classifier))
+def _product_weights(classifier: Classifier) -> int:
+    modules = _block_products(classifier)
+    return sum(p.numel() for module in modules for p in module.parameters(recurse=False) if p.dim() > 1)
 
 
 def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> dict[str, float]:
