@@ -167,7 +167,13 @@ def test_single_label_decides_for_the_best_label():
     assert evaluation.metrics["accuracy"] == pytest.approx(np.mean(predicted == truth))
     assert evaluation.details["confusion"] == sklearn_metrics.confusion_matrix(truth, predicted).tolist()
     assert evaluation.metrics["macro_f1"] == pytest.approx(sklearn_metrics.f1_score(truth, predicted, average="macro"))
-    assert [row[0] for row in summary_rows(evaluation.metrics)][:2] == ["accuracy", "macro-F1"]
+    low, high = evaluation.metrics["ci95"]["accuracy"]
+    assert low < evaluation.metrics["accuracy"] < high
+    of_bins = {f"macro-F1 of labels with {name} train docs" for name in evaluation.metrics["bins"]}
+    names = [row[0] for row in summary_rows(evaluation.metrics)]
+    assert names[:2] == ["accuracy", "macro-F1"]
+    assert len(names[2:]) != 1
+    assert of_bins.issuperset(names[2:])
     assert "P@5" not in markdown_summary(evaluation.metrics, "x")
 
 

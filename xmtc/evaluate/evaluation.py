@@ -126,6 +126,8 @@ def evaluate(
     metrics["ece"] = material["reliability"]["ece"]
     if thresholds is None:
         metrics["accuracy"] = metrics["p@1"]
+        if replicates:
+            metrics["ci95"]["accuracy"] = metrics["ci95"]["p@1"]
         material["confusion"] = details.confusion_matrix(outcome)
     documents = _documents_table(hits_NK, gold, outcome, doc_ids, lengths)
     metrics["seconds"] = round(time.perf_counter() - start, 3)

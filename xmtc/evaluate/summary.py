@@ -28,12 +28,16 @@ def percent(value: float | None, interval: list[float] | None = None) -> str:
 
 
 def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(metric, value with interval, labels and documents behind it): the headline, then macro-F1 of every bin."""
+    """(metric, value with interval, labels and documents behind it): the headline, then macro-F1 of the bins.
+
+    Bins without labels are left out, and a bin that holds them all.
+    """
     intervals = metrics.get("ci95", {})
     whole = f"{metrics['labels_present']:,} labels, {metrics['docs']:,} docs"
     headline = SINGLE_LABEL if "accuracy" in metrics else HEADLINE
     rows = [(title, percent(metrics[key], intervals.get(key)), whole) for key, title in headline.items()]
-    for name, row in metrics["bins"].items():
+    bins = {name: row for name, row in metrics["bins"].items() if 0 < row["labels"] < metrics["labels_present"]}
+    for name, row in bins.items():
         behind = f"{row['labels']:,} labels, {row['docs']:,} docs"
         value = percent(row["macro_f1"], row.get("ci95", {}).get("macro_f1"))
         rows.append((f"macro-F1 of labels with {name} train docs", value, behind))
