@@ -70,8 +70,8 @@ def start_again(folder: Path, name: str, undisturbed: Path, *more: str) -> None:
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
-    """None of them outlives the job for long; a zombie has ended."""
-    deadline = time.monotonic() + 60
+    """None of them outlives the job for long; a zombie has ended. Ray's own agents take over a minute to notice."""
+    deadline = time.monotonic() + 180
     while left := [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
         assert time.monotonic() < deadline, [p.cmdline() for p in left]
         time.sleep(0.2)
