@@ -21,6 +21,7 @@ def random_branch(labels: int = LABELS) -> Lexical:
     rows = sparse.csr_array(torch.randn(labels, VOCAB, generator=random).where(kept_LV, 0).numpy())
     return Lexical(
         torch.rand(VOCAB, generator=random),
+        torch.empty(0, dtype=torch.int64),
         torch.from_numpy(rows.indptr).int(),
         torch.from_numpy(rows.indices).int(),
         torch.from_numpy(rows.data),

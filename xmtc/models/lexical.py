@@ -1,32 +1,42 @@
-"""The lexical branch: a sparse linear model over the tokens themselves, fused late with the head.
+"""The lexical branch: a sparse linear model over tokens and n-grams of tokens, fused late with the head.
 
 A head on a pretrained backbone knows what words mean, a linear model knows exactly which words a label's few documents
 share: they err in different places, so the mean of their logits beats either (docs/benchmarks/planting.md).
 
-Suffixes: B documents, T tokens, V token vocabulary, L labels, S labels asked for.
+Suffixes: B documents, T tokens, F terms, U terms that occur in a batch, N lengths of n-grams, L labels, S labels asked
+for.
 """
 
 import warnings
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import functional
 
 from xmtc.config.base import config
 from xmtc.errors import CheckpointError
+from xmtc.models.terms import Terms
 
 
 @config
 class LexicalConfig:
-    """One linear support vector machine a label over TF-IDF of the token ids (Babbar & Schölkopf 2017, DiSMEC)."""
+    """One linear support vector machine a label over TF-IDF of the tokens (Babbar & Schölkopf 2017, DiSMEC)."""
 
     share: Annotated[float, Field(ge=0, le=1)] = 0.6
     """Share of the lexical logit in the fused one: `(1 − share) · head + share · lexical`."""
+    ngrams: Annotated[int, Field(ge=1, le=5)] = 1
+    """Terms are the n-grams of 1 to this many tokens."""
+    min_documents: Annotated[int, Field(ge=1)] = 3
+    """An n-gram of two or more tokens in fewer training documents than this is left out."""
+    weighting: Literal["uniform", "log_odds"] = "uniform"
+    """How far the weight of a term may move: all alike, or in proportion to the log-odds of the label that the term has
+    in the training documents (NB-SVM, Wang & Manning 2012): for few labels with many documents each."""
     c: Annotated[float, Field(gt=0)] = 3.0
     """Inverse strength of the L2 regularisation."""
     negatives: Annotated[int, Field(ge=1)] = 20_000
@@ -40,15 +50,17 @@ class Lexical:
     """A fitted lexical branch.
 
     Attributes:
-        idf_V: float32, inverse document frequency; 0 for special tokens and tokens that train lacks.
-        starts: int32 (L + 1,), tokens: int32, values: float32: the weights of the labels, one row after the other.
+        idf_F: float32, inverse document frequency; 0 for special tokens and tokens that train lacks.
+        ngrams: int64, the n-grams of two or more tokens, see `Terms`.
+        starts: int32 (L + 1,), columns: int32, values: float32: the labels' weights of terms, one row after the other.
         bias_L: float32.
         calibration: float32 (2,), scale and offset that make log-odds of margins, fitted on dev.
     """
 
-    idf_V: Tensor
+    idf_F: Tensor
+    ngrams: Tensor
     starts: Tensor
-    tokens: Tensor
+    columns: Tensor
     values: Tensor
     bias_L: Tensor
     calibration: Tensor
@@ -60,7 +72,7 @@ class Lexical:
 
     def to(self, device: torch.device) -> "Lexical":
         """The same on `device`; itself where it is there already."""
-        if self.idf_V.device == device:
+        if self.idf_F.device == device:
             return self
         return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
@@ -68,10 +80,12 @@ class Lexical:
         """The branch of a model that is cut down to these labels, int64 (S,), in their order."""
         starts_S, counts_S = self.starts[label_ids_S], self.starts.diff()[label_ids_S]
         ends_S = counts_S.cumsum(0)
-        within = torch.arange(int(counts_S.sum())) - (ends_S - counts_S).repeat_interleave(counts_S)
+        within = torch.arange(int(counts_S.sum()), device=ends_S.device) - (ends_S - counts_S).repeat_interleave(
+            counts_S
+        )
         taken = starts_S.repeat_interleave(counts_S) + within
         starts = torch.cat([ends_S.new_zeros(1), ends_S]).to(self.starts.dtype)
-        rows = {"tokens": self.tokens[taken], "values": self.values[taken], "bias_L": self.bias_L[label_ids_S]}
+        rows = {"columns": self.columns[taken], "values": self.values[taken], "bias_L": self.bias_L[label_ids_S]}
         return replace(self, starts=starts, **rows)
 
     def silent(self, label_ids_S: Tensor) -> "Lexical":
@@ -81,9 +95,10 @@ class Lexical:
             self, bias_L=self.bias_L.index_fill(0, label_ids_S.to(self.bias_L.device), float(-offset / scale))
         )
 
-    def features(self, token_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """TF-IDF (B, V), float32: (1 + ln count) · idf, rows of unit length."""
-        return tfidf(token_ids_BT, mask_BT, self.idf_V)
+    @property
+    def terms(self) -> Terms:
+        """The terms that count."""
+        return Terms(self.idf_F, self.ngrams)
 
     def logits(self, token_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Log-odds of the labels, (B, L), float32.
@@ -93,15 +108,19 @@ class Lexical:
             mask_BT: bool, False on padding.
         """
         scale, offset = self.calibration
-        return (self.margins(self.features(token_ids_BT, mask_BT)) * scale) + offset
+        return self.margins(token_ids_BT, mask_BT) * scale + offset
 
-    def margins(self, features_BV: Tensor) -> Tensor:
-        """⟨w[l], x⟩ + b[l], shape (B, L)."""
-        with torch.autocast(features_BV.device.type, enabled=False):
-            return (self._weights() @ features_BV.T).T + self.bias_L
+    def margins(self, token_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """⟨w[l], x⟩ + b[l], shape (B, L), float32, where x is the document's TF-IDF."""
+        terms = self.terms
+        with torch.autocast(token_ids_BT.device.type, enabled=False):
+            terms_U, tfidf_BU, _ = terms.tfidf(terms.found(token_ids_BT, mask_BT))
+            return (self._weights(terms_U) @ tfidf_BU.T).T + self.bias_L
 
     def contributions(self, token_ids_BT: Tensor, mask_BT: Tensor, labels_S: Tensor) -> tuple[Tensor, Tensor]:
         """What each token adds to a logit (B, S, T), and what is there without any token (S,); they sum to the logit.
+
+        A term's share is divided evenly between its occurrences, and an occurrence's between its tokens.
 
         Args:
             token_ids_BT: int64.
@@ -109,12 +128,15 @@ class Lexical:
             labels_S: int64 label ids.
         """
         scale, offset = self.calibration
-        counts_BV = counts(token_ids_BT, mask_BT, len(self.idf_V))
-        each_BV = self.features(token_ids_BT, mask_BT) / counts_BV.clamp(min=1)
-        each_BT = each_BV.gather(1, token_ids_BT) * mask_BT
-        weights_SV = torch.stack([self._row(int(label)) for label in labels_S])
-        weights_BST = weights_SV[:, token_ids_BT].transpose(0, 1)
-        return scale * each_BT.unsqueeze(1) * weights_BST, scale * self.bias_L[labels_S] + offset
+        found_BNT = self.terms.found(token_ids_BT, mask_BT)
+        terms_U, tfidf_BU, column_BNT = self.terms.tfidf(found_BNT)
+        column_BX = column_BNT.flatten(1)
+        counts_BU = torch.zeros_like(tfidf_BU).scatter_add_(1, column_BX, torch.ones_like(column_BX).float())
+        weights_SU = self.of(labels_S)._weights(terms_U).to_dense()
+        each_BSU = weights_SU * (tfidf_BU / counts_BU.clamp(min=1)).unsqueeze(1)
+        index_BSX = column_BX.unsqueeze(1).expand(-1, len(labels_S), -1)
+        each_BSNT = each_BSU.gather(2, index_BSX).unflatten(2, column_BNT.shape[1:])
+        return scale * _by_token(each_BSNT), scale * self.bias_L[labels_S] + offset
 
     def save(self, path: Path) -> None:
         """Write a safetensors file."""
@@ -132,27 +154,26 @@ class Lexical:
         except (OSError, SafetensorError, TypeError) as error:
             raise CheckpointError(f"{path}: not a lexical branch ({error}): copy it, or train it, again") from error
 
-    def _row(self, label: int) -> Tensor:
-        row_V = torch.zeros_like(self.idf_V)
-        inside = slice(int(self.starts[label]), int(self.starts[label + 1]))
-        return row_V.index_copy(0, self.tokens[inside].long(), self.values[inside])
-
-    def _weights(self) -> Tensor:
+    def _weights(self, terms_U: Tensor) -> Tensor:
+        """The weights of some terms, ascending, as a sparse matrix (L, U)."""
+        column_F = torch.full((len(self.idf_F) + 1,), -1, dtype=torch.int32, device=terms_U.device)
+        column_F[terms_U] = torch.arange(len(terms_U), dtype=torch.int32, device=terms_U.device)
+        columns = column_F[self.columns]
+        kept = columns >= 0
+        starts = functional.pad(kept.cumsum(0, dtype=torch.int32), (1, 0))[self.starts]
         with warnings.catch_warnings():  # PyTorch calls its CSR tensors a beta; their products are the fast ones
             warnings.simplefilter("ignore", UserWarning)
             return torch.sparse_csr_tensor(
-                self.starts, self.tokens, self.values, (self.labels, len(self.idf_V)), check_invariants=False
+                starts, columns[kept], self.values[kept], (self.labels, len(terms_U)), check_invariants=False
             )
 
 
-def counts(token_ids_BT: Tensor, mask_BT: Tensor, vocabulary: int) -> Tensor:
-    """How often each token occurs, (B, V), float32."""
-    counts_BV = torch.zeros(len(token_ids_BT), vocabulary, device=token_ids_BT.device)
-    return counts_BV.scatter_add_(1, token_ids_BT, mask_BT.float())
-
-
-def tfidf(token_ids_BT: Tensor, mask_BT: Tensor, idf_V: Tensor) -> Tensor:
-    """TF-IDF (B, V) with sublinear term frequency, rows of unit length, float32."""
-    counts_BV = counts(token_ids_BT, mask_BT, len(idf_V))
-    weighted_BV = torch.where(counts_BV > 0, 1 + counts_BV.clamp(min=1).log(), 0) * idf_V
-    return torch.nn.functional.normalize(weighted_BV, dim=1)
+def _by_token(each_BSNT: Tensor) -> Tensor:
+    """Shares of n-grams, (B, S, N, T) by length and last token, divided evenly between their tokens: (B, S, T)."""
+    length = each_BSNT.shape[3]
+    spread = [
+        functional.pad(each_BSNT[:, :, n], (0, back))[..., back : back + length] / (n + 1)
+        for n in range(each_BSNT.shape[2])
+        for back in range(n + 1)
+    ]
+    return torch.stack(spread).sum(0)

@@ -115,6 +115,7 @@ def lexical_stage(config: RunConfig, corpus: Corpus, paths: RunPaths, state: Run
             settings,
             vocabulary=len(tokenizer),
             special_token_ids=tokenizer.all_special_ids,
+            task=corpus.manifest.task,
             seed=config.seed,
             progress=Progress(),
         )

@@ -1,9 +1,9 @@
 """Fitting the lexical branch: one linear SVM a label, on the CPU, before the backbone is needed.
 
-Suffixes: N documents of a split, B of a block, T tokens, V token vocabulary, L labels.
+Suffixes: N documents of a split, T tokens, V token vocabulary, F terms, L labels.
 """
 
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,20 @@ import torch
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
-from torch import Tensor
 
 from xmtc.data.corpus import Split
 from xmtc.data.progress import Progress, Silent
 from xmtc.errors import DataError
-from xmtc.models.lexical import Lexical, LexicalConfig, tfidf
+from xmtc.models.lexical import Lexical, LexicalConfig
+from xmtc.train.terms import Matrix, blocks, feature_matrix, find_terms
 
-_BLOCK = 128  # documents whose features are dense at once
 _CHUNK = 64  # labels of one task
 _CALIBRATION_DOCUMENTS = 5_000
 _CALIBRATION_LABELS = 100  # of a document: its highest margins
-Matrix = Any  # a scipy.sparse.csr_array; the stubs know neither its shape nor its rows
 
 
 def fit_lexical(
@@ -34,6 +34,7 @@ def fit_lexical(
     *,
     vocabulary: int,
     special_token_ids: list[int],
+    task: str,
     seed: int,
     progress: Progress | None = None,
 ) -> Lexical:
@@ -41,60 +42,37 @@ def fit_lexical(
 
     Args:
         train: documents to learn from.
-        dev: documents that tell how a margin turns into log-odds (Platt 1999), two numbers in all.
+        dev: documents that tell how a margin turns into a logit, two numbers in all.
         config: see `LexicalConfig`.
         vocabulary: V.
         special_token_ids: tokens that never count.
+        task: `single_label` where a document has exactly one label.
         seed: of the solver's order.
         progress: told how many labels are fitted.
 
     Raises:
         DataError: dev holds no label that the branch could be calibrated on.
     """
-    idf_V = inverse_document_frequency(train, vocabulary, special_token_ids)
-    features = _stacked([_csr(block_BV) for block_BV in _features(train, idf_V)])
+    terms = find_terms(
+        train,
+        vocabulary=vocabulary,
+        special_token_ids=special_token_ids,
+        longest=config.ngrams,
+        min_documents=config.min_documents,
+    )
+    features = feature_matrix(train, terms)
     rows, biases = _fit_labels(features, _documents_of_labels(train), config, seed, progress)
-    weights = _stacked(rows)
+    weights = sparse.csr_array(sparse.vstack(rows, format="csr"))
     lexical = Lexical(
-        idf_V,
+        terms.idf_F,
+        terms.ngrams,
         torch.from_numpy(weights.indptr.astype(np.int32)),
         torch.from_numpy(weights.indices.astype(np.int32)),
         torch.from_numpy(weights.data.astype(np.float32)),
         torch.from_numpy(np.concatenate(biases)),
         torch.tensor([1.0, 0.0]),
     )
-    return _calibrated(lexical, dev)
-
-
-def inverse_document_frequency(split: Split, vocabulary: int, special_token_ids: list[int]) -> Tensor:
-    """ln((1 + N) / (1 + n_t)) + 1, float32 (V,), as scikit-learn smooths it; 0 where n_t is 0 or the token special."""
-    documents_V = np.zeros(vocabulary, np.int64)
-    for row in range(len(split)):
-        documents_V[np.unique(split.tokens(row))] += 1
-    idf_V = np.log((1 + len(split)) / (1 + documents_V)) + 1
-    idf_V[documents_V == 0] = 0
-    idf_V[special_token_ids] = 0
-    return torch.from_numpy(idf_V.astype(np.float32))
-
-
-def _features(split: Split, idf_V: Tensor, documents: int | None = None) -> Iterator[Tensor]:
-    """TF-IDF (B, V) of one block of documents after the other."""
-    total = len(split) if documents is None else min(documents, len(split))
-    for start in range(0, total, _BLOCK):
-        tokens = [
-            torch.from_numpy(split.tokens(row).astype(np.int64)) for row in range(start, min(start + _BLOCK, total))
-        ]
-        ids_BT = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
-        mask_BT = torch.arange(ids_BT.shape[1])[None] < torch.tensor([len(one) for one in tokens])[:, None]
-        yield tfidf(ids_BT, mask_BT, idf_V)
-
-
-def _csr(block_BV: Tensor) -> Matrix:
-    return sparse.csr_array(block_BV.numpy())
-
-
-def _stacked(parts: list[Matrix]) -> Matrix:
-    return sparse.csr_array(sparse.vstack(parts, format="csr"))
+    return _calibrated(lexical, dev, task)
 
 
 def _documents_of_labels(split: Split) -> list[NDArray[np.int32]]:
@@ -112,12 +90,13 @@ def _fit_labels(
 ) -> tuple[list[Matrix], list[NDArray[np.float32]]]:
     """Weights and biases, chunk by chunk of labels, on all cores."""
     labels = len(positives)
+    workers = min(cpu_count(), labels)
+    chunk = min(_CHUNK, -(-labels // workers))
     tasks = (
-        delayed(_fit_chunk)(features, positives[start : start + _CHUNK], config, seed)
-        for start in range(0, labels, _CHUNK)
+        delayed(_fit_chunk)(features, positives[start : start + chunk], config, seed)
+        for start in range(0, labels, chunk)
     )
     rows, biases = [], []
-    workers = min(cpu_count(), -(-labels // _CHUNK))
     fitted: Any = Parallel(n_jobs=workers, return_as="generator", max_nbytes="1M")(tasks)
     with (progress or Silent()).task("lexical", total=labels, unit="labels") as task:
         for weights, bias in fitted:
@@ -130,22 +109,57 @@ def _fit_labels(
 def _fit_chunk(
     features: Matrix, positives: list[NDArray[np.int32]], config: LexicalConfig, seed: int
 ) -> tuple[Matrix, NDArray[np.float32]]:
-    fitted = [_fit_label(features, rows, config, seed) for rows in positives]
-    pruned = [np.where(np.abs(weights_V) >= config.prune, weights_V, 0) for weights_V, _ in fitted]
-    return sparse.csr_array(np.stack(pruned)), np.array([bias for _, bias in fitted], np.float32)
+    documents_F = np.bincount(features.indices, minlength=features.shape[1])
+    scaled = config.weighting == "log_odds"
+    scales = (_log_odds(features, rows, documents_F) if scaled else None for rows in positives)
+    pairs = zip(positives, scales, strict=True)
+    fitted = [_fit_label(features, rows, scale_F, config, seed) for rows, scale_F in pairs]
+    weights = sparse.vstack([weights_1F for weights_1F, _ in fitted], format="csr")
+    return weights, np.array([bias for _, bias in fitted], np.float32)
+
+
+def _log_odds(features: Matrix, positives: NDArray[np.int32], documents_F: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Log of how much likelier a term is in a label's documents than in others (F,), smoothed by one of each.
+
+    Args:
+        features: (N, F).
+        positives: rows of the label's documents.
+        documents_F: in how many documents each term is.
+    """
+    with_F = np.bincount(features[positives].indices, minlength=features.shape[1])
+    others = features.shape[0] - len(positives)
+    likelier_F = (with_F + 1) / (len(positives) + 1) / ((documents_F - with_F + 1) / (others + 1))
+    return np.log(likelier_F).astype(np.float32)
 
 
 def _fit_label(
-    features: Matrix, positives: NDArray[np.int32], config: LexicalConfig, seed: int
-) -> tuple[NDArray[np.float32], float]:
-    """Weights (V,) and bias of one label; a margin of -1 for all where there is nothing to learn from, +1 if on all."""
-    documents, vocabulary = features.shape
+    features: Matrix,
+    positives: NDArray[np.int32],
+    scale_F: NDArray[np.float32] | None,
+    config: LexicalConfig,
+    seed: int,
+) -> tuple[Matrix, float]:
+    """Weights (1, F) and bias of one label; a margin of -1 for all where there is nothing to learn from, +1 if on all.
+
+    Args:
+        features: (N, F).
+        positives: rows of the label's documents.
+        scale_F: of the features in the fit, and so how far the weights may move; all alike when None.
+        config: see `LexicalConfig`.
+        seed: of the solver's order.
+    """
+    documents, terms = features.shape
     if len(positives) in (0, documents):
-        return np.zeros(vocabulary, np.float32), 1.0 if len(positives) else -1.0
+        return sparse.csr_array((1, terms), dtype=np.float32), 1.0 if len(positives) else -1.0
     rows = _learned_from(features, positives, config.negatives)
+    learned = features[rows]
+    if scale_F is not None:
+        learned.data *= scale_F[learned.indices]
     machine: Any = LinearSVC(C=config.c, tol=1e-2, random_state=seed)
-    machine.fit(features[rows], np.isin(rows, positives))
-    return machine.coef_[0].astype(np.float32), float(machine.intercept_[0])
+    machine.fit(learned, np.isin(rows, positives))
+    weights_F = machine.coef_[0] if scale_F is None else machine.coef_[0] * scale_F
+    pruned_F = np.where(np.abs(weights_F) >= config.prune, weights_F, 0).astype(np.float32)
+    return sparse.csr_array(pruned_F[None]), float(machine.intercept_[0])
 
 
 def _learned_from(features: Matrix, positives: NDArray[np.int32], negatives: int) -> NDArray[np.int64]:
@@ -159,22 +173,40 @@ def _learned_from(features: Matrix, positives: NDArray[np.int32], negatives: int
     return np.sort(np.argpartition(-similarity_N, kept - 1)[:kept])
 
 
-def _calibrated(lexical: Lexical, dev: Split) -> Lexical:
+def _calibrated(lexical: Lexical, dev: Split, task: str) -> Lexical:
     """The branch with the log-odds that its margins stand for on dev, among each document's best labels."""
     gold = dev.label_matrix()
     kept = min(_CALIBRATION_LABELS, lexical.labels)
     margins, hits, first = [], [], 0
-    for block_BV in _features(dev, lexical.idf_V, _CALIBRATION_DOCUMENTS):
-        top = lexical.margins(block_BV).topk(kept, dim=1)
-        rows = np.arange(first, first + len(block_BV))
-        hits.append(np.take_along_axis(gold[rows].toarray(), top.indices.numpy(), axis=1).ravel())
-        margins.append(top.values.numpy().ravel())
-        first += len(block_BV)
-    margin_P, hit_P = np.concatenate(margins), np.concatenate(hits)
-    if hit_P.all() or not hit_P.any():
+    for tokens_BT, mask_BT in blocks(dev, _CALIBRATION_DOCUMENTS):
+        top = lexical.margins(tokens_BT, mask_BT).topk(kept, dim=1)
+        rows = np.arange(first, first + len(tokens_BT))
+        hits.append(np.take_along_axis(gold[rows].toarray(), top.indices.numpy(), axis=1))
+        margins.append(top.values.numpy())
+        first += len(tokens_BT)
+    margin_NK, hit_NK = np.concatenate(margins), np.concatenate(hits)
+    if hit_NK.all() or not hit_NK.any():
         raise DataError(
             f"{dev.name}: none, or all, of the labels that the lexical branch finds are right, so its scores cannot be "
             "calibrated: give a dev split that shares labels with train, or leave model.lexical out"
         )
-    platt = LogisticRegression(C=1e6).fit(margin_P[:, None], hit_P)
-    return Lexical(**(vars(lexical) | {"calibration": torch.tensor([platt.coef_[0, 0], platt.intercept_[0]]).float()}))
+    fit = _temperature if task == "single_label" else _platt
+    return replace(lexical, calibration=torch.tensor(fit(margin_NK, hit_NK)).float())
+
+
+def _platt(margin_NK: NDArray[np.float32], hit_NK: NDArray[np.bool_]) -> tuple[float, float]:
+    """Scale and offset of independent labels' log-odds (Platt 1999)."""
+    fitted = LogisticRegression(C=1e6).fit(margin_NK.reshape(-1, 1), hit_NK.ravel())
+    return float(fitted.coef_[0, 0]), float(fitted.intercept_[0])
+
+
+def _temperature(margin_NK: NDArray[np.float32], hit_NK: NDArray[np.bool_]) -> tuple[float, float]:
+    """Scale of the logits of labels that exclude each other; an offset changes no softmax."""
+    found_N = hit_NK.any(1)
+    margin_NK, hit_NK = margin_NK[found_N], hit_NK[found_N]
+
+    def loss(log_scale: float) -> float:
+        logits_NK = margin_NK * np.exp(log_scale)
+        return float((logsumexp(logits_NK, axis=1) - logits_NK[hit_NK]).mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-5, 5), method="bounded").x)), 0.0
