@@ -43,7 +43,7 @@ WIDTH = 128
 EMBEDDING = {"dropout": 0.3, "token_dropout": 0.1}
 MULTILEVEL = {"kind": "multilevel", "embedding": EMBEDDING, "dropout": 0.2}
 MINILM = {"kind": "hugging_face", "name": "packaged:all-MiniLM-L6-v2"}
-NGRAMS = {"kind": "ngrams", "labels": 2}
+NB_SVM = {"ngrams": 3, "weighting": "log_odds"}
 CONTRASTIVE = {"weight": 0.1, "temperature": 0.1, "queue_size": 1024}
 Json = dict[str, Any]
 
@@ -83,15 +83,18 @@ SYSTEMS: dict[str, Json] = {
         "head": flat("attention"),
         "contrastive": CONTRASTIVE,
     },
-    "bag+ngrams": {"encoder": {**NGRAMS, "base": {"kind": "bag", "embedding": EMBEDDING}}, "head": flat("mean")},
-    "multilevel+ngrams": {
-        "encoder": {**NGRAMS, "base": {**MULTILEVEL, "feed_forward": 192}},
-        "head": flat("attention"),
+    # the lexical branch alone: the encoder beside it has no share
+    "lexical": {
+        "encoder": {"kind": "bag", "embedding": {"width": 8}},
+        "head": flat("mean"),
+        "lexical": {**NB_SVM, "share": 1.0},
     },
-    "multilevel+contrastive+ngrams": {
-        "encoder": {**NGRAMS, "base": {**MULTILEVEL, "feed_forward": 192}},
+    "bag+lexical": {"encoder": {"kind": "bag", "embedding": EMBEDDING}, "head": flat("mean"), "lexical": NB_SVM},
+    "cnn+lexical": {"encoder": {"kind": "cnn", "embedding": EMBEDDING}, "head": flat("max"), "lexical": NB_SVM},
+    "bigru+lexical": {
+        "encoder": {"kind": "bigru", "embedding": EMBEDDING},
         "head": flat("attention"),
-        "contrastive": CONTRASTIVE,
+        "lexical": NB_SVM,
     },
     "minilm_cls": {"encoder": MINILM, "head": flat("first")},
     "minilm_mean": {"encoder": MINILM, "head": flat("mean")},
@@ -105,8 +108,6 @@ PRETRAINED = [name for name in SYSTEMS if name.startswith(("minilm", "maxpool"))
 
 def sized(encoder: Json, width: int) -> Json:
     """The encoder with its own transformer and embedding at this width; pretrained ones have theirs."""
-    if "base" in encoder and encoder["kind"] == "ngrams":
-        return encoder | {"base": sized(encoder["base"], width)}
     if width == WIDTH or "embedding" not in encoder:
         return encoder
     found = encoder | {"embedding": encoder["embedding"] | {"width": width}}
@@ -142,7 +143,11 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
             "limit": {"train": size, "dev": size, "test": arguments.test_documents},
             "task": "single_label",
         },
-        "model": {"encoder": sized(system["encoder"], arguments.width), "head": system["head"]},
+        "model": {
+            "encoder": sized(system["encoder"], arguments.width),
+            "head": system["head"],
+            "lexical": system.get("lexical"),
+        },
         "plant": {"enabled": False},
         "finetune": {
             "phases": [{"epochs": epochs, "encoder_layers": -1, "layer_decay": 1.0, **rate}],

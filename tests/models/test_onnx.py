@@ -15,6 +15,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.progress import Silent
 from xmtc.errors import CheckpointError, ConfigError
+from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders.bag import BagConfig
 from xmtc.models.encoders.bigru import BiGRUConfig
@@ -24,10 +25,10 @@ from xmtc.models.encoders.hugging_face import HuggingFaceConfig
 from xmtc.models.encoders.lstm import LSTMConfig
 from xmtc.models.encoders.maxpool import MaxPoolConfig
 from xmtc.models.encoders.multilevel import MultilevelConfig
-from xmtc.models.encoders.ngrams import NGramsConfig
 from xmtc.models.encoders.self_attention import SelfAttentionConfig
 from xmtc.models.export import ModelInfo, export_model, load_model
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.models.lexical import Lexical, LexicalConfig
 from xmtc.models.onnx_export import TOLERANCE, export_onnx, is_onnx, load_any, random_batch
 from xmtc.models.poolings import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig
 from xmtc.score.command import make_job, require_onnx
@@ -51,20 +52,22 @@ CASES = {
     "bigru, labels": (BiGRUConfig(embedding=SMALL, hidden=8, window=24), ATTENTION),
     "lstm": (LSTMConfig(embedding=SMALL, hidden=8, window=24), FlatConfig(pooling=MaxPoolingConfig())),
     "cnn": (CNNConfig(embedding=SMALL, filters=5, window=24), FlatConfig(pooling=MaxPoolingConfig())),
-    "ngrams": (NGramsConfig(base=BagConfig(embedding=SMALL, window=24), labels=LABELS, buckets=1024), FlatConfig()),
+    "bag": (BagConfig(embedding=SMALL, window=24), FlatConfig()),
     "bert, labels": (BERT, ATTENTION),
     "maxpool": (MaxPoolConfig(base=BERT, variant="cls_max", last_layers=2), FlatConfig(pooling=FirstPoolingConfig())),
 }
 TEXTS = ["Acute kidney failure.", "A regulation on spirits " * 12, "kidney"]
 
 
-def export(directory, encoder, head):
+def export(directory, encoder, head, *, lexical=None, calibration=None):
     torch.manual_seed(0)
-    config = ModelConfig(encoder=encoder, head=head, overlap=4)
+    settings = None if lexical is None else LexicalConfig(share=0.7)
+    config = ModelConfig(encoder=encoder, head=head, overlap=4, lexical=settings)
     classifier = config.build(VOCAB, LABELS)
     with torch.no_grad():
         for parameter in classifier.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
+    classifier.lexical, classifier.calibration = lexical, calibration
     names = [f"L{i}" for i in range(LABELS)]
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=90)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
@@ -103,6 +106,29 @@ def test_predictions_are_those_of_the_model(exported):
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-4)
 
 
+def test_lexical_branch_and_calibration_join_the_graph_as_they_join_the_head(tmp_path):
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
+    first, second = tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"][:2]
+    branch = Lexical(
+        torch.rand(VOCAB + 1) + 1,
+        torch.tensor([first * VOCAB + second]),
+        torch.arange(0, 3 * LABELS + 1, 3, dtype=torch.int32),
+        torch.tensor([first, second, VOCAB] * LABELS, dtype=torch.int32),
+        torch.randn(3 * LABELS),
+        torch.randn(LABELS),
+        torch.tensor([1.5, -0.3]),
+    )
+    calibration = Calibration(torch.rand(LABELS) + 0.5, torch.randn(LABELS))
+    plain = export(tmp_path / "plain", *CASES["cnn"])
+    path = export(tmp_path / "model", *CASES["cnn"], lexical=branch, calibration=calibration)
+    assert export_onnx(path, tmp_path / "onnx", int8=False) < TOLERANCE
+    models = [xmtc.Model.from_pretrained(one, device="cpu") for one in (plain, path, tmp_path / "onnx")]
+    scores = [{p.label: p.score for p in model.predict(TEXTS[:1], top_k=LABELS)[0]} for model in models]
+    assert scores[2] == pytest.approx(scores[1], abs=1e-4)
+    assert max(abs(scores[0][label] - scores[1][label]) for label in scores[0]) > 0.05
+
+
 def test_a_corpus_is_scored_alike(exported, tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"id": f"d{i}", "text": TEXTS[i % 3]}) + "\n" for i in range(7)))
@@ -135,9 +161,14 @@ def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
         export_onnx(attending, tmp_path / "never", int8=False)
     assert not (tmp_path / "never").exists()
     (tmp_path / "in.jsonl").write_text('{"text": "kidney"}\n')
-    settings = Settings(labels=("L1",), bfloat16=False)
-    with pytest.raises(ConfigError, match="an ONNX model scores all its labels"):
-        score_local(make_job(onnx, [str(tmp_path / "in.jsonl")], tmp_path / "out", settings), Silent(), device="cpu")
+    for option, value in {"labels": ("L1",), "shortlist": 2, "evidence": True}.items():
+        job = make_job(
+            onnx, [str(tmp_path / "in.jsonl")], tmp_path / option, Settings(**{option: value}, bfloat16=False)
+        )
+        with pytest.raises(ConfigError, match=f"--{option}: an ONNX model gives every label's score and no more"):
+            score_local(job, Silent(), device="cpu")
+    with pytest.raises(ConfigError, match="a shortlist needs the tables of labels, which an ONNX model has not"):
+        xmtc.Model.from_pretrained(onnx).predict(TEXTS, shortlist=2)
 
 
 def test_a_damaged_graph_is_named(exported, tmp_path):

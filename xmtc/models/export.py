@@ -44,6 +44,7 @@ from xmtc.models.model_card import model_card
 
 FORMAT = "xmtc-model"
 FORMAT_VERSION = 1
+LEXICAL, CALIBRATION = "lexical.safetensors", "calibration.safetensors"
 # People may edit these two by hand.
 _NOT_CHECKED = {"README.md", "thresholds.json"}
 
@@ -115,9 +116,9 @@ def export_model(
     with replacing(directory) as temporary:
         has_encoder = _write_weights(temporary, classifier, trained)
         if classifier.lexical is not None:
-            classifier.lexical.save(temporary / "lexical.safetensors")
+            classifier.lexical.save(temporary / LEXICAL)
         if classifier.calibration is not None:
-            classifier.calibration.save(temporary / "calibration.safetensors")
+            classifier.calibration.save(temporary / CALIBRATION)
         tokenizer.save_pretrained(temporary / "tokenizer")
         labels.save(temporary / "labels.arrow")
         write_thresholds(temporary / "thresholds.json", threshold, thresholds_L)
@@ -271,17 +272,22 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
     except ConfigError as error:
         raise CheckpointError(f"{directory}/config.json: {error}") from error
     _load_weights(classifier.head, directory / "head.safetensors")
-    if model.lexical is not None:
-        classifier.lexical = Lexical.load(directory / "lexical.safetensors")
-    calibration = directory / "calibration.safetensors"
-    if calibration.is_file():
-        classifier.calibration = Calibration.load(calibration, labels)
+    read_fused(classifier, directory, info)
     encoder = classifier.encoder
     if not isinstance(encoder, HuggingFaceBackbone):
         _load_weights(encoder, folder / "model.safetensors")
     elif isinstance(encoder.model, PeftModel):
         _load_adapter(encoder.model, directory / "adapter" / "adapter_model.safetensors")
     return classifier
+
+
+def read_fused(classifier: Classifier, directory: Path, info: ModelInfo) -> None:
+    """Load what joins the head's logits, where the model has it: lexical branch and calibration."""
+    if info.model.lexical is not None:
+        classifier.lexical_share = info.model.lexical.share
+        classifier.lexical = Lexical.load(directory / LEXICAL)
+    if (directory / CALIBRATION).is_file():
+        classifier.calibration = Calibration.load(directory / CALIBRATION, classifier.labels)
 
 
 def _load_weights(module: Any, path: Path) -> None:

@@ -19,7 +19,15 @@ from xmtc.config.base import config
 from xmtc.data.labels import LabelTable
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
-from xmtc.models.export import LoadedModel, load_model, replacing, write_config, write_thresholds
+from xmtc.models.export import (
+    CALIBRATION,
+    LEXICAL,
+    LoadedModel,
+    load_model,
+    replacing,
+    write_config,
+    write_thresholds,
+)
 from xmtc.models.label_text import embed_texts, for_fused_head, rows_of_names
 from xmtc.models.lexical import Lexical
 
@@ -148,9 +156,9 @@ def _write(folder: Path, parts: LoadedModel, new: list[NewLabel], rows: Mapping[
         tables[name] = torch.cat([tables[name], rows_NR.view(-1, *tables[name].shape[1:]).to(tables[name].dtype)])
     save_file(tables, folder / "head.safetensors")
     if classifier.lexical is not None:
-        _with_silent_rows(classifier.lexical, len(new)).save(folder / "lexical.safetensors")
+        _with_silent_rows(classifier.lexical, len(new)).save(folder / LEXICAL)
     if classifier.calibration is not None:
-        _calibrate_new(classifier.calibration, parts.labels, len(new)).save(folder / "calibration.safetensors")
+        _calibrate_new(classifier.calibration, parts.labels, len(new)).save(folder / CALIBRATION)
     if parts.thresholds_L is not None:
         own_N = np.full(len(new), parts.threshold, np.float32)
         write_thresholds(folder / "thresholds.json", parts.threshold, np.concatenate([parts.thresholds_L, own_N]))

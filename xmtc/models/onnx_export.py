@@ -3,6 +3,7 @@
 config.json       as of the model it was made from, with the checksums of these files
 model.onnx        the graph
 tokenizer/  labels.arrow  thresholds.json    as of that model
+lexical.safetensors  calibration.safetensors  as of that model, where it has them: they join the graph's logits
 """
 
 import shutil
@@ -20,12 +21,22 @@ from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.classifier import Classifier
-from xmtc.models.export import LoadedModel, load_model, load_parts, replacing, write_config
+from xmtc.models.export import (
+    CALIBRATION,
+    LEXICAL,
+    LoadedModel,
+    ModelInfo,
+    load_model,
+    load_parts,
+    read_fused,
+    replacing,
+    write_config,
+)
 from xmtc.models.onnx_graph import GRAPH, OnnxClassifier, write_graph
 
 TOLERANCE = 1e-4
 """Largest difference between a logit of the float graph and PyTorch's, relative to the largest logit or 1."""
-_COPIED = ("tokenizer", "labels.arrow", "thresholds.json")
+_COPIED = ("tokenizer", "labels.arrow", "thresholds.json", LEXICAL, CALIBRATION)
 
 
 def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
@@ -49,13 +60,13 @@ def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
         raise ConfigError(f"{model}: is an ONNX model already; give the `model` folder of a run")
     parts = load_model(model)
     with replacing(output) as temporary:
-        for name in _COPIED:
+        for name in (name for name in _COPIED if (model / name).exists()):
             copy = shutil.copytree if (model / name).is_dir() else shutil.copy2
             copy(model / name, temporary / name)
         window = parts.classifier.encoder.window
         examples = [random_batch(parts, lengths) for lengths in ([19, 31, 7], [5], [window + 30, 3 * window, 11])]
         write_graph(parts.classifier, examples[0], temporary / GRAPH, int8=int8)
-        graph = OnnxClassifier(temporary / GRAPH, len(parts.labels))
+        graph = _read_graph(temporary, parts.info, len(parts.labels))
         difference = max(_difference(parts.classifier, graph, batch) for batch in examples)
         if not int8 and difference > TOLERANCE:
             raise CheckpointError(
@@ -76,7 +87,7 @@ def load_onnx(directory: Path, *, threads: int | None = None) -> LoadedModel:
         CheckpointError: a file is missing, damaged or of another kind.
         ConfigError: onnxruntime is not installed.
     """
-    return load_parts(directory, lambda _, labels: OnnxClassifier(directory / GRAPH, labels, threads))
+    return load_parts(directory, lambda info, labels: _read_graph(directory, info, labels, threads))
 
 
 def load_any(directory: Path, *, threads: int | None = None) -> LoadedModel:
@@ -87,6 +98,12 @@ def load_any(directory: Path, *, threads: int | None = None) -> LoadedModel:
 def is_onnx(directory: Path) -> bool:
     """Whether there is the ONNX form of a model."""
     return (directory / GRAPH).is_file()
+
+
+def _read_graph(directory: Path, info: ModelInfo, labels: int, threads: int | None = None) -> OnnxClassifier:
+    graph = OnnxClassifier(directory / GRAPH, labels, threads)
+    read_fused(graph, directory, info)
+    return graph
 
 
 class _RandomDocuments:

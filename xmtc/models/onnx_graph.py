@@ -1,7 +1,8 @@
-"""A classifier as an ONNX graph, and the graph as a classifier.
+"""A classifier's encoder and head as an ONNX graph, and the graph as a classifier.
 
 The graph takes windows and where each document token stands in them, as `Batch` does, so that long documents give what
-they give in PyTorch; and returns logits. Tables are whole and shapes free: any number of windows, documents and tokens.
+they give in PyTorch; and returns the head's logits, which lexical branch and calibration join outside. Tables are whole
+and shapes free: any number of windows, documents and tokens.
 
 Suffixes: W windows, U window tokens, B documents, T document tokens, L labels.
 """
@@ -58,7 +59,7 @@ class OnnxClassifier(Classifier):
             raise CheckpointError(f"{path}: not written by `xmtc export`; export the model again")
         self.encoder = cast(Encoder, _Outside(int(found)))
         self.head = cast(FlatHead, None)  # no label attention to take logits apart by
-        self.labels, self.lexical, self.calibration = labels, None, None
+        self.labels, self.lexical, self.lexical_share, self.calibration = labels, None, 0.0, None
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
         """Logits (B, L), float32.
@@ -69,7 +70,8 @@ class OnnxClassifier(Classifier):
         if shortlist is not None:
             raise ConfigError("an ONNX model scores all its labels: leave out the choice of labels, or use PyTorch")
         tensors = (x.cpu().numpy() for x in graph_inputs(batch))
-        return torch.from_numpy(self._session.run(None, dict(zip(INPUTS, tensors, strict=True)))[0])
+        logits_BL = torch.from_numpy(self._session.run(None, dict(zip(INPUTS, tensors, strict=True)))[0])
+        return self.fuse(logits_BL, batch)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def graph_inputs(batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def write_graph(classifier: Classifier, example: Batch, path: Path, *, int8: bool) -> None:
-    """Write the classifier's graph.
+    """Write the graph of the classifier's encoder and head.
 
     Args:
         classifier: in evaluation mode, on the CPU.
@@ -100,8 +102,6 @@ def write_graph(classifier: Classifier, example: Batch, path: Path, *, int8: boo
         ConfigError: the packages are missing, or the model has parts that ONNX has no operators for.
     """
     _require("onnx")
-    if classifier.lexical is not None:
-        raise ConfigError("the model has a lexical branch, which has no ONNX graph: train it with model.lexical absent")
     if isinstance(classifier.encoder, MaxPoolEncoder) and classifier.encoder.attention is not None:
         # the tracer freezes shapes inside of torch.nn.MultiheadAttention
         raise ConfigError("maxpool's additional attention has no ONNX graph; of its variants only cls_max has one")
@@ -145,7 +145,7 @@ def _label(path: Path, window: int) -> None:
 
 
 class _Graph(nn.Module):
-    """The classifier as a function of tensors."""
+    """Encoder and head as a function of tensors."""
 
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
@@ -154,8 +154,7 @@ class _Graph(nn.Module):
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor, position_BT: Tensor, mask_BT: Tensor) -> Tensor:
         hidden = self.classifier.encoder(input_ids_WU, attention_mask_WU).flatten(0, 1)
         hidden_BTD = hidden.index_select(0, position_BT.flatten()).view(*position_BT.shape, -1)
-        logits_BL = self.classifier.head(hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), 0), mask_BT)
-        return logits_BL if self.classifier.calibration is None else self.classifier.calibration(logits_BL, None)
+        return self.classifier.head(hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), 0), mask_BT)
 
 
 @contextmanager

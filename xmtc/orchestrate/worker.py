@@ -13,7 +13,6 @@ from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.models.encoders.embedding import LightEncoder
-from xmtc.models.encoders.ngrams import NGramEncoder
 from xmtc.models.heads import LabelAttentionHead
 from xmtc.models.label_text import embed_texts, start_from_names
 from xmtc.orchestrate.paths import RunPaths
@@ -52,20 +51,13 @@ class Worker:
         self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
         torch.manual_seed(config.seed)
         self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
-        self._start_encoder()
+        if isinstance(self.classifier.encoder, LightEncoder):
+            self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
         self.classifier.to(self.strategy.device)
         if config.model.label_text:
             start_from_names(self.classifier, self.corpus.labels, self.embed)
         self.classifier.head.set_classifier(bias_L=self.log_odds())
         self.has_attention = isinstance(self.classifier.head, LabelAttentionHead)
-
-    def _start_encoder(self) -> None:
-        """What a lightweight encoder starts from besides random numbers: word vectors, counts of n-grams."""
-        encoder = self.classifier.encoder
-        if isinstance(encoder, LightEncoder | NGramEncoder):
-            encoder.load_vectors(self.tokenizer.get_vocab())
-        if isinstance(encoder, NGramEncoder):
-            encoder.start(self.train, len(self.corpus.labels))
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Vectors of texts by the encoder as it is, see `embed_texts`; the same on every rank."""

@@ -122,13 +122,13 @@ class BlockScorer:
         self.labels, label_ids = np.array(parts.labels.labels, object), _chosen(parts.labels, settings)
         self.thresholds_L = _thresholds(parts, settings)
         self.classifier = parts.classifier.to(device).eval()
+        if isinstance(self.classifier, OnnxClassifier):
+            _check_graph_can(settings)
         if settings.evidence and not isinstance(self.classifier.head, LabelAttentionHead):
             raise ConfigError("--evidence needs a model with the label_attention head; this one has another")
         if label_ids is not None:
             if parts.info.task == "single_label":
                 raise ConfigError("--labels: this model chooses one of all its labels, so they cannot be left out")
-            if isinstance(self.classifier, OnnxClassifier):
-                raise ConfigError("--labels: an ONNX model scores all its labels; give the model it was made from")
             _restrict(self.classifier, label_ids)
             self.labels, self.thresholds_L = self.labels[label_ids], self.thresholds_L[label_ids]
         if settings.shortlist and settings.evidence:
@@ -263,6 +263,14 @@ def _thresholds(parts: LoadedModel, settings: Settings) -> NDArray[np.float32]:
             return parts.thresholds_L
         return np.full(len(parts.labels), parts.threshold, np.float32)
     return np.full(len(parts.labels), settings.threshold or 0.0, np.float32)
+
+
+def _check_graph_can(settings: Settings) -> None:
+    asked = {"--labels": settings.labels, "--shortlist": settings.shortlist, "--evidence": settings.evidence}
+    for option in (option for option, value in asked.items() if value):
+        raise ConfigError(
+            f"{option}: an ONNX model gives every label's score and no more; take the model it is made of"
+        )
 
 
 def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:

@@ -93,13 +93,23 @@ def explain_text(model: Model, text: str, labels: Sequence[str], top_k: int) -> 
         ConfigError: the model's head cannot say what speaks for a label.
     """
     scores = {one.label: one.score for one in model.predict([text], top_k=len(model.labels))[0]}
-    predicted = list(scores)[:top_k]
+    best = list(scores)[:top_k]
     names = model.labels.names
-    wanted = [*predicted, *(label for label in labels if label not in predicted)]
+    wanted = [*best, *(label for label in labels if label not in best)]
+    predicted = _predicted(model, scores)
     return [
         make_section(text, one, names[model.labels.index(one.label)], scores[one.label], one.label in predicted)
         for one in model.explain(text, wanted)
     ]
+
+
+def _predicted(model: Model, scores: dict[str, float]) -> set[str]:
+    """The labels that count as predicted: the first of those that exclude each other, else by the thresholds."""
+    if model.info.task == "single_label":
+        return set(list(scores)[:1])
+    own = model.thresholds_L
+    thresholds = np.full(len(model.labels), model.threshold) if own is None else own
+    return {label for label, score in scores.items() if score >= thresholds[model.labels.index(label)]}
 
 
 def make_section(text: str, explanation: Explanation, name: str, probability: float, predicted: bool) -> Section:
@@ -155,7 +165,8 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         e = section.explanation
         name = f" {section.name}" if section.name != e.label else ""
         parts = f"bias {e.bias:+.3f}, special tokens {e.special:+.3f}, words {section.words_sum:+.3f}"
-        console.print(Text(f"{e.label}{name}: probability {section.probability:.3f}", style="bold"))
+        verdict = "predicted" if section.predicted else "not predicted"
+        console.print(Text(f"{e.label}{name}: probability {section.probability:.3f}, {verdict}", style="bold"))
         console.print(Text(f"logit {e.logit:+.3f} = {parts}"))
         table = Table("word", "adds", "attention", *e.received, "", box=None, pad_edge=False)
         for bar in section.bars:

@@ -13,6 +13,7 @@ from xmtc.errors import ConfigError, XmtcError
 from xmtc.mining import LabelIndex, label_vectors, query_vectors
 from xmtc.mining.config import IndexConfig
 from xmtc.models.classifier import Classifier
+from xmtc.models.onnx_graph import OnnxClassifier
 
 
 class Shortlist:
@@ -28,7 +29,7 @@ class Shortlist:
     """
 
     def __init__(self, classifier: nn.Module, size: int, config: IndexConfig | None = None) -> None:
-        if not isinstance(classifier, Classifier):
+        if not isinstance(classifier, Classifier) or isinstance(classifier, OnnxClassifier):
             raise ConfigError("a shortlist needs the tables of labels, which an ONNX model has not: score all labels")
         labels = len(classifier.head.bias)
         if not 0 < size < labels:

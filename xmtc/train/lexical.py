@@ -209,4 +209,5 @@ def _temperature(margin_NK: NDArray[np.float32], hit_NK: NDArray[np.bool_]) -> t
         logits_NK = margin_NK * np.exp(log_scale)
         return float((logsumexp(logits_NK, axis=1) - logits_NK[hit_NK]).mean())
 
-    return float(np.exp(minimize_scalar(loss, bounds=(-5, 5), method="bounded").x)), 0.0
+    best: Any = minimize_scalar(loss, bounds=(-5, 5), method="bounded")
+    return float(np.exp(best.x)), 0.0

@@ -11,7 +11,6 @@ from xmtc.models.encoders.hugging_face import HuggingFaceConfig
 from xmtc.models.encoders.lstm import LSTMConfig
 from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
 from xmtc.models.encoders.multilevel import MultilevelConfig
-from xmtc.models.encoders.ngrams import NGramsConfig
 from xmtc.models.encoders.self_attention import SelfAttentionConfig
 
 __all__ = ["EncoderConfig", "HuggingFaceConfig", "backbone_of", "pretrained_name"]
@@ -24,7 +23,6 @@ EncoderConfig = Annotated[
     | LSTMConfig
     | CNNConfig
     | BagConfig
-    | NGramsConfig
     | MaxPoolConfig
     | LayerMixConfig,
     Discriminator("kind"),
