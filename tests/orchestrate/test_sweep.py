@@ -2,16 +2,21 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tiny_runs import write_config
+from xmtc.config.load import load_config
+from xmtc.config.schema import RunConfig
 from xmtc.errors import ConfigError, DataError
 from xmtc.orchestrate import sweep as sweeping
 from xmtc.orchestrate.pipeline import train_run
-from xmtc.orchestrate.sweep import combinations, student_interval, sweep
+from xmtc.orchestrate.sweep import SweepConfig, combinations, make_cell, student_interval, sweep
 
+CONFIGS = Path(__file__).parents[2] / "configs"
+GRIDS = sorted((CONFIGS / "sweeps").glob("*.yaml"))
 HEAD = {"kind": "flat"}
 MODEL = {"encoder": {"kind": "bag", "embedding": {"width": 8}}, "head": HEAD, "overlap": 4}
 PHASE = {"epochs": 1, "encoder_layers": -1}
@@ -123,3 +128,13 @@ def test_cells_that_prepare_differently_have_corpora_of_their_own(config, tmp_pa
     grid = write_grid(tmp_path, grid={"data.max_length": [8, 16]})
     assert sweep(config, grid, [], train) == 2
     assert len(set(corpora)) == 2
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
+def test_every_shipped_grid_fits_the_configuration_of_its_name(path):
+    base, grid = CONFIGS / path.name, load_config(SweepConfig, path)
+    cells = [
+        make_cell(base, [], load_config(RunConfig, base), values, grid.seeds) for values in combinations(grid.grid)
+    ]
+    assert len(cells) > 1
+    assert len({run.name for cell in cells for run in cell.runs}) == len(cells) * len(grid.seeds)

@@ -7,6 +7,7 @@ and shapes free: any number of windows, documents and tokens.
 Suffixes: W windows, U window tokens, B documents, T document tokens, L labels.
 """
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,7 +132,12 @@ def _quantize(source: Path, target: Path) -> None:
     _require("onnxruntime")
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    quantize_dynamic(source, target, weight_type=QuantType.QInt8, per_channel=True)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # advice on graphs that a user of xmtc cannot follow
+    try:
+        quantize_dynamic(source, target, weight_type=QuantType.QInt8, per_channel=True)
+    finally:
+        logging.disable(before)
     source.unlink()
 
 
