@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -131,10 +132,11 @@ def test_cells_that_prepare_differently_have_corpora_of_their_own(config, tmp_pa
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
-def test_every_shipped_grid_fits_the_configuration_of_its_name(path):
-    base, grid = CONFIGS / path.name, load_config(SweepConfig, path)
-    cells = [
-        make_cell(base, [], load_config(RunConfig, base), values, grid.seeds) for values in combinations(grid.grid)
-    ]
+def test_every_shipped_grid_fits_the_configuration_that_its_command_names(path):
+    found = re.search(rf"xmtc sweep (configs/\w+\.yaml) configs/sweeps/{path.name}\n", path.read_text())
+    assert found, "no command in its first lines"
+    file, grid = CONFIGS.parent / found[1], load_config(SweepConfig, path)
+    base = load_config(RunConfig, file)
+    cells = [make_cell(file, [], base, values, grid.seeds) for values in combinations(grid.grid)]
     assert len(cells) > 1
     assert len({run.name for cell in cells for run in cell.runs}) == len(cells) * len(grid.seeds)
