@@ -47,6 +47,7 @@ def export(directory: Path, head=None, *, task="multi_label", fused=True, counts
     if fused:
         classifier.lexical = Lexical(
             torch.rand(VOCAB),
+            torch.empty(0, dtype=torch.int64),
             torch.arange(LABELS + 1, dtype=torch.int32) * 5,
             torch.randint(VOCAB, (LABELS * 5,), dtype=torch.int32),
             torch.randn(LABELS * 5),
