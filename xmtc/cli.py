@@ -199,7 +199,7 @@ def score(
     job = make_job(model, inputs, output, replace(settings, shortlist=shortlist))
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     if engine == "onnx":
-        require_onnx(model)
+        require_onnx(model, job.settings)
     if engine in ("local", "onnx"):
         run_locally(job, device=device, **limits)
     elif engine == "ray":

@@ -11,7 +11,11 @@ from xmtc.distributed.rowwise_optim import (
 )
 from xmtc.models.heads import LabelAttentionConfig
 
-CONFIGS = [RowwiseAdagradConfig(weight_decay=0.1), LazyAdamConfig(weight_decay=0.1)]
+CONFIGS = [
+    RowwiseAdagradConfig(weight_decay=0.1),
+    LazyAdamConfig(weight_decay=0.1),
+    LazyAdamConfig(learning_rate=0.01, weight_decay=0.1, rounding="kahan"),
+]
 
 
 def sparse(rows, values, labels):
@@ -80,6 +84,33 @@ def test_small_updates_reach_bfloat16_rows_on_average():
         table.grad = torch.ones_like(table)
         optimizer.step()
     assert abs(table.float().mean().item() - (1 - 20e-4)) < 3e-4
+
+
+@pytest.mark.parametrize("kind", [LazyAdamConfig, RowwiseAdagradConfig])
+def test_both_roundings_track_fp32_where_plain_bf16_stands_still(kind, monkeypatch):
+    """1,000 steps of a noisy descent towards a target, each far below half a unit in the last place of bf16."""
+    torch.manual_seed(0)
+    start, target = torch.randn(200, 8) + 2, torch.randn(200, 8) + 2
+
+    def train(dtype, rounding="stochastic"):
+        generator = torch.Generator().manual_seed(1)
+        table = torch.nn.Parameter(start.to(dtype, copy=True))
+        optimizer = kind(learning_rate=5e-4 if kind is LazyAdamConfig else 0.02, rounding=rounding).build([table])
+        for _ in range(1000):
+            noise = 0.1 * torch.randn(start.shape, generator=generator)
+            table.grad = (table.detach().float() - target + noise).to(dtype)
+            optimizer.step()
+        return table.detach().float()
+
+    exact = train(torch.float32)
+    moved = (exact - start).norm()
+    behind = {name: float((train(torch.bfloat16, name) - exact).norm() / moved) for name in ("stochastic", "kahan")}
+    monkeypatch.setattr("xmtc.distributed.rowwise_optim.stochastic_round_", lambda values, noise: values)
+    behind["plain"] = float((train(torch.bfloat16) - exact).norm() / moved)
+    print(kind.__name__, behind)
+    assert behind["kahan"] < 0.03  # the last place of bf16 itself
+    assert behind["stochastic"] < 0.15
+    assert behind["plain"] > 0.3
 
 
 def test_clipping_agrees_with_torch_for_dense_and_sparse_gradients():

@@ -153,7 +153,10 @@ def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
     with pytest.raises(ConfigError, match="is an ONNX model already"):
         export_onnx(onnx, tmp_path / "again", int8=False)
     with pytest.raises(CheckpointError, match=r"no ONNX model there; write one with `xmtc export"):
-        require_onnx(model)
+        require_onnx(model, Settings())
+    for option, settings in {"shortlist": Settings(shortlist=2), "labels": Settings(labels=("L1",))}.items():
+        with pytest.raises(ConfigError, match=f"--engine onnx and --{option} exclude each other"):
+            require_onnx(onnx, settings)
     with pytest.raises(ConfigError, match="evidence"):
         xmtc.Model.from_pretrained(onnx).predict(TEXTS, evidence=True)
     attending = export(tmp_path / "maxpool", MaxPoolConfig(base=BERT, last_layers=2), FlatConfig())

@@ -73,3 +73,15 @@ def test_rows_of_a_branch_cut_down_are_those_of_the_whole():
     token_ids_BT, mask_BT = torch.arange(40).view(2, 20), torch.ones(2, 20, dtype=torch.bool)
     expected_BS = whole.logits(token_ids_BT, mask_BT)[:, ids]
     torch.testing.assert_close(whole.of(ids).logits(token_ids_BT, mask_BT), expected_BS)
+
+
+@pytest.mark.parametrize("ids", [[4, 0, 21], [[4, 0, 21], [21, 9, -1]]])
+def test_a_shortlist_gets_its_columns_and_no_others(ids, monkeypatch):
+    whole, shortlist = random_branch(), torch.tensor(ids)
+    token_ids_BT, mask_BT = torch.arange(40).view(2, 20), torch.ones(2, 20, dtype=torch.bool)
+    expected_BS = whole.logits(token_ids_BT, mask_BT).gather(1, shortlist.expand(2, -1).clamp(min=0))
+    margins = Lexical.margins
+    monkeypatch.setattr(Lexical, "margins", lambda self, *x: margins(self, *x) if self.labels == 3 else 1 / 0)
+    found_BS = whole.logits(token_ids_BT, mask_BT, shortlist)
+    kept_BS = shortlist.expand(2, -1) >= 0
+    torch.testing.assert_close(found_BS[kept_BS], expected_BS[kept_BS])

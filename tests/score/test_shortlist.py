@@ -15,6 +15,7 @@ import tiny_runs
 import xmtc
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError
+from xmtc.mining import LabelIndex
 from xmtc.models.heads import FlatConfig
 from xmtc.orchestrate.pipeline import train_run
 from xmtc.score.command import make_job, run_locally
@@ -50,6 +51,15 @@ def test_a_flat_head_loses_nothing(flat):
         assert list(found) == list(exact)
         assert found == pytest.approx(exact, abs=1e-5)
     assert Shortlist(model.classifier, 5).recall([batch_of(model)], 5) == 1.0
+
+
+def test_the_index_is_made_once(flat, monkeypatch):
+    made = []
+    monkeypatch.setattr("xmtc.score.shortlist.LabelIndex", lambda *args: made.append(1) or LabelIndex(*args))
+    model = xmtc.Model.from_pretrained(flat, device="cpu")
+    for size in (5, 5, 7):
+        assert len(scores(model, size, 20)[0]) == size
+    assert len(made) == 1
 
 
 def test_shortlisted_labels_get_their_exact_scores_best_first(directory):

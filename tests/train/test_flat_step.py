@@ -62,3 +62,15 @@ def test_small_updates_reach_bfloat16_rows_on_average():
     for _ in range(20):
         flat_step(torch.ones(1, 1), weights, bias, targets, RowUpdate(learning_rate=1e-4, chunk=1000))
     assert abs(weights.float().mean().item() - (1 - 20e-4)) < 5e-4
+
+
+def test_compensated_bfloat16_rows_follow_fp32():
+    """200 steps, most of them below half a unit in the last place."""
+    exact, found = problem(), problem(torch.bfloat16)
+    exact[1].copy_(found[1])
+    start, lacking = exact[1].clone(), torch.zeros_like(found[1])
+    for _ in range(200):
+        flat_step(*exact, RowUpdate(learning_rate=1e-3, chunk=7))
+        flat_step(*found, RowUpdate(learning_rate=1e-3, chunk=7, lacking_LP=lacking))
+    moved = (exact[1] - start).norm()
+    assert (found[1].float() + lacking.float() - exact[1]).norm() < 0.02 * moved

@@ -9,6 +9,8 @@ from xmtc.data.prepare import DataConfig
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.strategies import DeepSpeedConfig, SingleConfig
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
+from xmtc.losses.cross_entropy import CrossEntropyConfig
 from xmtc.mig.config import MigConfig
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders import HuggingFaceConfig
@@ -57,6 +59,8 @@ class RunConfig:
                 "finetune.mining and distributed.strategy.stage: 3 exclude each other: no rank holds the label table "
                 "that the index is built from; use stage 2"
             )
+        if self.distributed.shard_labels:
+            self._check_sharded()
         if not isinstance(encoder, HuggingFaceConfig) or not isinstance(strategy, DeepSpeedConfig):
             return
         if strategy.stage == 3 and encoder.quantize:
@@ -69,3 +73,22 @@ class RunConfig:
                 "model.encoder.window_group and distributed.strategy.stage: 3 exclude each other: ranks would differ "
                 "in their number of passes, and wait for each other forever; use stage 2, or leave window_group out"
             )
+
+    def _check_sharded(self) -> None:
+        """Refuse what needs rows of labels that another worker has."""
+        finetune, unfit = self.finetune, "distributed.shard_labels"
+        for name in ("mining", "sampled_labels", "label_optimizer"):
+            if getattr(finetune, name):
+                raise ValueError(
+                    f"finetune.{name} and {unfit} exclude each other: every worker scores all of its own labels; "
+                    "leave one of them out"
+                )
+        if self.data.task == "single_label" or isinstance(finetune.loss, CrossEntropyConfig):
+            raise ValueError(f"{unfit}: a softmax needs every label, and each worker has only its own; leave it out")
+        if isinstance(finetune.loss, AsymmetricFocalConfig) and finetune.loss.hard_negatives:
+            raise ValueError(
+                f"finetune.loss.hard_negatives and {unfit} exclude each other: no worker knows which of all labels are "
+                "the hardest; leave one of them out"
+            )
+        if self.model.head.row_dtype != "float32":
+            raise ValueError(f"model.head.row_dtype: {self.model.head.row_dtype} and {unfit} exclude each other")

@@ -1,5 +1,6 @@
 """The few exchanges between ranks that the rest of the code needs; without a process group each is the identity."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -50,6 +51,23 @@ def all_gather_object(value: T) -> list[T]:
     gathered: list[T | None] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, value)
     return gathered  # pyright: ignore[reportReturnType]  # every entry has been filled
+
+
+def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
+    """The rows of all ranks below each other, on the CPU of every rank.
+
+    Args:
+        rows: of this rank; alike on all ranks but in their number.
+        counts: of each rank.
+    """
+    if not is_distributed():
+        return rows.to("cpu", copy=True)
+    result = torch.empty(sum(counts), *rows.shape[1:], dtype=rows.dtype)
+    for source, part in enumerate(result.split(list(counts))):
+        exchanged = (rows if source == dist.get_rank() else torch.empty_like(part)).to(_device()).contiguous()
+        dist.broadcast(exchanged, src=source)
+        part.copy_(exchanged)
+    return result
 
 
 def barrier() -> None:

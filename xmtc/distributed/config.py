@@ -11,6 +11,7 @@ from xmtc.distributed.process_group import default_device
 from xmtc.distributed.strategies import StrategyConfig
 from xmtc.distributed.strategies.base import Precision
 from xmtc.distributed.strategies.ddp import DDPConfig
+from xmtc.distributed.strategies.sharded import ShardedRowsStrategy
 from xmtc.distributed.strategies.single import SingleConfig
 from xmtc.distributed.strategy import Strategy
 
@@ -24,6 +25,9 @@ class DistributedConfig:
     the losses are the same."""
     strategy: StrategyConfig | None = None
     """How workers share model, gradients and optimizer state. Absent: `ddp` for more than one worker."""
+    shard_labels: bool = False
+    """Split the label tables (queries, classifier rows, biases) over the workers in stage 2: each holds, scores and
+    updates its own labels for all workers' documents (docs/mining.md). With any strategy for the rest."""
     precision: Precision = "fp32"
     """`bf16` computes in bfloat16 (autocast) where it is safe; trained weights, gradients and optimizer state stay
     float32 with every strategy, so that no setting depends on another."""
@@ -64,4 +68,5 @@ class DistributedConfig:
         Args:
             device: of this worker; `default_device()` when absent.
         """
-        return self.chosen_strategy().build(self.precision, device or default_device())
+        strategy = self.chosen_strategy().build(self.precision, device or default_device())
+        return ShardedRowsStrategy(strategy) if self.shard_labels else strategy

@@ -1,7 +1,15 @@
-"""Stochastic rounding: bf16 tables that still take updates smaller than half a unit in the last place, on average."""
+"""bf16 tables that still take updates smaller than half a unit in the last place.
+
+Stochastic rounding takes them on average, and needs no memory. Compensated (Kahan) sums take them to 16 bits of
+mantissa, and keep what was rounded away in a second bf16 table (Zamirai et al. 2020, Revisiting BFloat16 Training).
+"""
+
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+Rounding = Literal["stochastic", "kahan"]
 
 
 def rounding_noise(shape: torch.Size, device: torch.device, generator: torch.Generator | None = None) -> Tensor:
@@ -17,3 +25,9 @@ def stochastic_round_(values: Tensor, noise: Tensor) -> Tensor:
     """
     values.view(torch.int32).add_(noise).bitwise_and_(-(1 << 16))
     return values
+
+
+def split_sum(values: Tensor) -> tuple[Tensor, Tensor]:
+    """fp32 values as the sum of two in bf16: the nearest, and what it lacks (the compensation of a Kahan sum)."""
+    rounded = values.to(torch.bfloat16)
+    return rounded, (values - rounded.float()).to(torch.bfloat16)

@@ -1,8 +1,8 @@
 """Optimizers for label tables of which a step touches few rows: an untouched row is neither read nor written.
 
 They take the sparse gradients that a head with `sparse_gradients` gives for a shortlist (dense ones too: then every
-row is touched), and tables in bfloat16, which they round stochastically, so that updates smaller than half a unit in
-the last place still arrive on average.
+row is touched), and tables in bfloat16, in which updates smaller than half a unit in the last place still arrive, by
+stochastic rounding or by compensated sums.
 
 Suffixes: L rows of a table, R touched rows, D width.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from xmtc.config.base import config
-from xmtc.distributed.rounding import rounding_noise, stochastic_round_
+from xmtc.distributed.rounding import Rounding, rounding_noise, split_sum, stochastic_round_
 
 
 @config
@@ -28,10 +28,13 @@ class RowwiseAdagradConfig:
     """Learning rate of the label tables; a row's first step moves each element by about this."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled decay, applied to touched rows only."""
+    rounding: Rounding = "stochastic"
+    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
+    rows lack takes 2 bytes an element more; no randomness."""
 
     def build(self, parameters: Iterable[Tensor]) -> "RowwiseAdagrad":
         """The optimizer for these tables."""
-        return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
 
 
 @config
@@ -43,18 +46,31 @@ class LazyAdamConfig:
     """Learning rate of the label tables."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled decay, applied to touched rows only."""
+    rounding: Rounding = "stochastic"
+    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
+    rows lack takes 2 bytes an element more; no randomness."""
 
     def build(self, parameters: Iterable[Tensor]) -> "LazyAdam":
         """The optimizer for these tables."""
-        return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
 
 
 RowwiseOptimizerConfig = Annotated[RowwiseAdagradConfig | LazyAdamConfig, Field(discriminator="kind")]
 
 
-def store_rows(table_LD: Tensor, rows_R: Tensor, values_RD: Tensor) -> None:
-    """Writes fp32 `values_RD` to the rows; rounds them, in place, stochastically where the table is bf16."""
-    if table_LD.dtype == torch.bfloat16:
+def store_rows(table_LD: Tensor, rows_R: Tensor, values_RD: Tensor, lacking_LD: Tensor | None = None) -> None:
+    """Writes fp32 `values_RD` to the rows, where the table is bf16 rounded.
+
+    Args:
+        table_LD: float32 or bfloat16.
+        rows_R: which rows.
+        values_RD: overwritten.
+        lacking_LD: bf16, takes what the rounded rows lack; without it, bf16 rows are rounded stochastically.
+    """
+    if lacking_LD is not None:
+        values_RD, lacking_RD = split_sum(values_RD)
+        lacking_LD.index_copy_(0, rows_R, lacking_RD)
+    elif table_LD.dtype == torch.bfloat16:
         noise = rounding_noise(values_RD.shape, values_RD.device)
         values_RD = stochastic_round_(values_RD, noise).to(torch.bfloat16)
     table_LD.index_copy_(0, rows_R, values_RD)
@@ -103,8 +119,11 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
 class _Rowwise(Optimizer):
     """Reads and writes touched rows; subclasses say how far a row moves."""
 
-    def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
+    def __init__(
+        self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float, rounding: Rounding = "stochastic"
+    ) -> None:
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
+        self.rounding = rounding
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -120,14 +139,18 @@ class _Rowwise(Optimizer):
         rows_R, gradient_RD = touched_rows(table.grad)  # pyright: ignore[reportArgumentType]
         self.make_state(table)
         direction_RD = self.direction(self.state[table], rows_R, gradient_RD)
-        values_RD = table.index_select(0, rows_R).float()
+        values_RD, lacking_LD = table.index_select(0, rows_R).float(), self.state[table].get("lacking")
+        if lacking_LD is not None:
+            values_RD += lacking_LD.index_select(0, rows_R)
         values_RD.mul_(1 - lr * weight_decay).sub_(direction_RD, alpha=lr)
-        store_rows(table, rows_R, values_RD)
+        store_rows(table, rows_R, values_RD, lacking_LD)
 
     def make_state(self, table: Tensor) -> None:
         """Give the table the state of before its first step, where it has none yet."""
         if not self.state[table]:
             self.state[table].update(self.fresh_state(table))
+            if self.rounding == "kahan" and table.dtype == torch.bfloat16:
+                self.state[table]["lacking"] = torch.zeros_like(table, requires_grad=False)
 
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """The state of before the first step."""

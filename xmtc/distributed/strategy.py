@@ -54,11 +54,13 @@ class Strategy(Protocol):
         rank: of this process, from 0.
         world_size: processes.
         device: where the model and the batches belong.
+        loss_scale: by what `backward` multiplies a loss, and so the gradients of what the strategy does not train.
     """
 
     rank: int
     world_size: int
     device: torch.device
+    loss_scale: float
 
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
         """Move `model` to the device, train the parameters in `groups` with a new optimizer, freeze all others.
@@ -90,8 +92,12 @@ class Strategy(Protocol):
         """For the next step: one learning rate for each group, in the order of `prepare`."""
         ...
 
-    def step(self, max_grad_norm: float) -> float:
+    def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
         """Scale the gradients down to `max_grad_norm`, update the parameters, forget the gradients.
+
+        Args:
+            max_grad_norm: most that the global norm may be.
+            beside: norm of gradients that are applied elsewhere, the same on all ranks; the global norm counts it in.
 
         Returns:
             The global L2 norm before clipping. If it is not finite, no rank has changed anything but forgotten its

@@ -107,12 +107,8 @@ class Classifier(nn.Module):
 
     def _with_lexical(self, lexical: Lexical, logits: Tensor, batch: Batch, shortlist: Tensor | None) -> Tensor:
         self.lexical = lexical = lexical.to(logits.device)
-        lexical_BL = lexical.logits(batch.token_ids_BT, batch.mask_BT)
-        if shortlist is None:
-            return logits.float().lerp(lexical_BL, self.lexical_share)
-        ids_BS = shortlist.expand(len(logits), -1)
-        fused_BS = logits.float().lerp(lexical_BL.gather(1, ids_BS.clamp(min=0)), self.lexical_share)
-        return torch.where(ids_BS < 0, logits, fused_BS)
+        fused = logits.float().lerp(lexical.logits(batch.token_ids_BT, batch.mask_BT, shortlist), self.lexical_share)
+        return fused if shortlist is None else torch.where(shortlist < 0, logits, fused)
 
     def encode(self, batch: Batch) -> Tensor:
         """Hidden states (B, T, D) of the documents' tokens, zero on padding; from the batch's cache where it has one.
@@ -179,6 +175,10 @@ class Classifier(nn.Module):
         `encoder.layers()`. With LoRA these hold the adapters only. Groups without parameters are left out.
         """
         return self._groups
+
+    def regroup(self) -> None:
+        """Find the groups again, after parameters of the head were replaced by others."""
+        self._groups = _group_parameters(self)
 
     def train_only(self, groups: Collection[str]) -> None:
         """Let the parameters of `groups` train, and freeze all others.

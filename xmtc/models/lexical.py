@@ -78,12 +78,11 @@ class Lexical:
 
     def of(self, label_ids_S: Tensor) -> "Lexical":
         """The branch of a model that is cut down to these labels, int64 (S,), in their order."""
-        starts_S, counts_S = self.starts[label_ids_S], self.starts.diff()[label_ids_S]
+        starts_S = self.starts[label_ids_S]
+        counts_S = self.starts[label_ids_S + 1] - starts_S
         ends_S = counts_S.cumsum(0)
-        within = torch.arange(int(counts_S.sum()), device=ends_S.device) - (ends_S - counts_S).repeat_interleave(
-            counts_S
-        )
-        taken = starts_S.repeat_interleave(counts_S) + within
+        before = (ends_S - counts_S).repeat_interleave(counts_S)
+        taken = starts_S.repeat_interleave(counts_S) + torch.arange(len(before), device=before.device) - before
         starts = torch.cat([ends_S.new_zeros(1), ends_S]).to(self.starts.dtype)
         rows = {"columns": self.columns[taken], "values": self.values[taken], "bias_L": self.bias_L[label_ids_S]}
         return replace(self, starts=starts, **rows)
@@ -100,15 +99,23 @@ class Lexical:
         """The terms that count."""
         return Terms(self.idf_F, self.ngrams)
 
-    def logits(self, token_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Log-odds of the labels, (B, L), float32.
+    def logits(self, token_ids_BT: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        """Log-odds of the labels, (B, L), float32, or (B, S) of the shortlisted; nothing else of size L is computed.
 
         Args:
             token_ids_BT: int64.
             mask_BT: bool, False on padding.
+            shortlist: label ids int64, (S,) or (B, S); what stands in place of -1 is of no meaning.
         """
         scale, offset = self.calibration
-        return self.margins(token_ids_BT, mask_BT) * scale + offset
+        if shortlist is None:
+            margins = self.margins(token_ids_BT, mask_BT)
+        elif shortlist.ndim == 1:
+            margins = self.of(shortlist).margins(token_ids_BT, mask_BT)
+        else:  # a document at a time: its rows are gathered
+            each = zip(shortlist.clamp(min=0), token_ids_BT.split(1), mask_BT.split(1), strict=True)
+            margins = torch.cat([self.of(ids_S).margins(tokens_1T, mask_1T) for ids_S, tokens_1T, mask_1T in each])
+        return margins * scale + offset
 
     def margins(self, token_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """⟨w[l], x⟩ + b[l], shape (B, L), float32, where x is the document's TF-IDF."""

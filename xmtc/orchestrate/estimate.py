@@ -129,10 +129,12 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
     total = sum(p.numel() for p in classifier.parameters())
     shapes = micro_batch(config, workload, classifier.encoder.window)
     memory = _weights(config, classifier, trained, world) | _training(config, numbers, world)
-    if config.finetune.label_optimizer is not None:
+    if config.finetune.label_optimizer is not None or config.distributed.shard_labels:
         tables = sum(table.numel() for table in classifier.head.label_tables())
         rows = label_memory(config, classifier.encoder.width, workload.labels, shapes.documents)
         memory |= _training(config, numbers - tables, world) | {"label rows: gradients, moments": rows.training}
+        if config.distributed.shard_labels and _stage(config) != 3:  # stage 3 has divided them already
+            memory["trained weights"] -= 4 * tables - rows.tables
     linear = _product_weights(classifier)
     groups = len(classifier.parameter_groups())
     scored = scored_labels(config, workload.labels, shapes.documents)

@@ -60,14 +60,19 @@ def label_memory(config: RunConfig, width: int, labels: int, documents: int) -> 
     numbers = sum(table.numel() for table in one)
     scored = scored_labels(config, labels, documents)
     strategy, optimizer = config.distributed.chosen_strategy(), config.finetune.label_optimizer
+    world = max(1, config.distributed.workers)
+    if config.distributed.shard_labels:  # a share of the labels, for the documents of all workers
+        own = -(-labels // world)
+        return LabelMemory(4 * numbers * own, 12 * numbers * own, _LOGIT_BYTES * own * documents * world)
     if optimizer is None:
-        world = max(1, config.distributed.workers)
         stage = strategy.stage if isinstance(strategy, DeepSpeedConfig) else 0
         gradients = 4 * numbers * labels / (world if stage >= 2 else 1)
         state = 8 * numbers * labels / (world if stage >= 1 else 1)
     else:
         gradients = 4 * numbers * scored
         state = 4 * len(one) * labels if isinstance(optimizer, RowwiseAdagradConfig) else 8 * numbers * labels
+        if optimizer.rounding == "kahan" and config.model.head.row_dtype == "bfloat16":
+            state += 2 * labels * sum(table.numel() for table in one if table.dtype == torch.bfloat16)
     tables = labels * sum(table.numel() * table.element_size() for table in one)
     return LabelMemory(tables, gradients + state, _LOGIT_BYTES * scored * documents)
 
@@ -92,10 +97,13 @@ def cheaper(config: RunConfig, width: int, labels: int, documents: int) -> Itera
 
 
 def _steps(config: RunConfig, *, sampled: bool) -> Iterator[tuple[str, RunConfig]]:
+    if config.distributed.shard_labels:  # which goes with none of them but the last
+        sampled = False
     if sampled:
         config = replace(config, finetune=replace(config.finetune, sampled_labels=_SAMPLED))
         yield f"finetune.sampled_labels={_SAMPLED} (or finetune.mining)", config
-    if config.distributed.workers <= 1 and not isinstance(config.finetune.label_optimizer, RowwiseAdagradConfig):
+    one_process = config.distributed.workers <= 1 and not config.distributed.shard_labels
+    if one_process and not isinstance(config.finetune.label_optimizer, RowwiseAdagradConfig):
         config = replace(config, finetune=replace(config.finetune, label_optimizer=RowwiseAdagradConfig()))
         yield "finetune.label_optimizer={kind: rowwise_adagrad}", config
     if config.finetune.label_optimizer is not None and config.model.head.row_dtype == "float32":

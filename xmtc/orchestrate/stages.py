@@ -39,6 +39,7 @@ from xmtc.train.finetune import AttentionDrift, FinetuneObjective
 from xmtc.train.loop import Phase
 from xmtc.train.plant import PlantObjective
 from xmtc.train.prototypes import plant_classifier
+from xmtc.train.sharded_head import ShardedScores
 from xmtc.train.unfreeze import PhaseConfig, parameter_groups, with_row_optimizer
 
 RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # few at a time: these get every logit
@@ -87,6 +88,7 @@ def finetune(worker: Worker) -> None:
     settings, classifier = worker.config.finetune, worker.classifier
     if worker.config.plant.enabled:
         classifier.head.load_state_dict(load_file(worker.paths.planted))
+    worker.shard_labels()
     drift = _drift(worker)
 
     def evaluate() -> dict[str, float]:
@@ -109,7 +111,7 @@ def finetune(worker: Worker) -> None:
             worker.collator(worker.train, cached=cached),
         )
 
-    objective = FinetuneObjective(classifier, settings, evaluate)
+    objective = FinetuneObjective(classifier, settings, evaluate, worker.sharded)
     worker.train_stage("finetune", objective, [phase(p) for p in settings.phases], settings, settings.metric)
 
 
@@ -170,7 +172,7 @@ def _drift(worker: Worker) -> AttentionDrift | None:
     collate = worker.collator(worker.dev)
     rows = np.random.default_rng(worker.config.seed).permutation(len(worker.dev))[:16]
     batch = collate(MicroBatch(np.sort(rows), np.ones(len(rows), np.float32)))
-    return AttentionDrift(worker.classifier, batch.to(worker.strategy.device))
+    return AttentionDrift(worker.classifier, batch.to(worker.strategy.device), worker.sharded)
 
 
 def _measure(worker: Worker, split: Split, *, cached: bool, documents: int | None) -> dict[str, float]:
@@ -199,7 +201,8 @@ def score(
 ) -> tuple[NDArray[np.int64], SparsePredictions]:
     """Rows scored, ascending, and their predictions, on every rank; ranks share the work."""
     tokens = worker.config.finetune.tokens_per_micro_batch
-    shortlist = _shortlist(worker)
+    sharded = worker.sharded
+    chosen = _shortlist(worker) if sharded is None else ShardedScores(worker.classifier, sharded, top_k)
     collate = worker.collator(split, cached=cached)
     batches = worker.batches(split, tokens, documents)
     parts = [batch.documents for batch in batches]
@@ -213,7 +216,7 @@ def score(
             batches=parts,
             progress=task.advance,
             on_logits=None if histogram is None else counter(histogram, batches, split.label_matrix()),
-            shortlist=shortlist,
+            shortlist=chosen,
         )
     if histogram is not None:
         histogram.sum_over_ranks()

@@ -24,6 +24,7 @@ from xmtc.train.finetune import FinetuneConfig
 from xmtc.train.hidden import open_hidden
 from xmtc.train.loop import Loop, Objective, Phase, StageSettings
 from xmtc.train.plant import PlantConfig
+from xmtc.train.sharded_head import ShardedHead
 
 ENCODE_TOKENS = 8192  # of a batch when hidden states are computed for the cache, where no gradients take memory
 
@@ -58,6 +59,12 @@ class Worker:
             start_from_names(self.classifier, self.corpus.labels, self.embed)
         self.classifier.head.set_classifier(bias_L=self.log_odds())
         self.has_attention = isinstance(self.classifier.head, LabelAttentionHead)
+        self.sharded: ShardedHead | None = None
+
+    def shard_labels(self) -> None:
+        """From now on the head holds this rank's labels only, where the configuration wants it."""
+        if self.config.distributed.shard_labels:
+            self.sharded = ShardedHead(self.classifier)
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Vectors of texts by the encoder as it is, see `embed_texts`; the same on every rank."""

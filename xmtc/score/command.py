@@ -40,14 +40,21 @@ def export_graph(model: Path, output: Path, *, int8: bool) -> None:
     print_line(f"{output}: {size / 1e6:.1f} MB; logits of random documents within {difference:.1e} of PyTorch's")
 
 
-def require_onnx(model: Path) -> None:
-    """Refuse what is not the ONNX form of a model.
+def require_onnx(model: Path, settings: Settings) -> None:
+    """Refuse what is not the ONNX form of a model, and what that cannot do, before there is any output.
 
     Raises:
         CheckpointError: it is not.
+        ConfigError: it cannot.
     """
     if not is_onnx(model):
         raise CheckpointError(f"{model}: no ONNX model there; write one with `xmtc export {model} --onnx OUT`")
+    wanted = {"--shortlist": settings.shortlist, "--labels": settings.labels, "--evidence": settings.evidence}
+    if unfit := [option for option, value in wanted.items() if value]:
+        raise ConfigError(
+            f"--engine onnx and {unfit[0]} exclude each other: an ONNX model gives the logits of all its "
+            "labels and nothing else; score with the model it was made from"
+        )
 
 
 def make_job(model: Path, inputs: Sequence[str], output: Path, settings: Settings) -> Job:

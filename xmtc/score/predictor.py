@@ -79,6 +79,7 @@ class Model:
         self.threshold, self.thresholds_L = parts.threshold, parts.thresholds_L
         self.classifier = parts.classifier.to(device)
         self.device = device
+        self._found: Shortlist | None = None
 
     @classmethod
     def from_pretrained(cls, directory: str | Path, *, device: str = "auto") -> "Model":
@@ -113,8 +114,8 @@ class Model:
             threshold: leave out labels less probable than this; None keeps the `top_k` whatever their probability.
                 The thresholds tuned on dev are `model.threshold` and `model.thresholds_L`.
             tokens_per_batch: lower it when memory runs out.
-            shortlist: score this many labels a text, which an index of the labels finds; None scores all. The index is
-                made anew by every call.
+            shortlist: score this many labels a text, which an index of the labels finds; None scores all. The first
+                such call makes the index.
 
         Raises:
             DataError: a text is empty or no string.
@@ -123,7 +124,7 @@ class Model:
         documents = self._documents(texts)
         scoring = Scoring(top_k, tokens_per_batch, self.info.task, bfloat16=self.device.type == "cuda")
         collate = self._collator(documents)
-        found = Shortlist(self.classifier, shortlist) if shortlist else None
+        found = self._shortlist(shortlist) if shortlist else None
         ids_NK, scores_NK = score_split(self.classifier, documents, collate, len(self.labels), scoring, shortlist=found)
         kept_NK = scores_NK >= (0.0 if threshold is None else threshold)
         predictions = []
@@ -145,6 +146,11 @@ class Model:
             ConfigError: the head cannot say.
         """
         return self._explain(text, 0, self._documents([text]), self.labels.indices(labels))
+
+    def _shortlist(self, size: int) -> Shortlist:
+        if self._found is None or self._found.size != size:
+            self._found = Shortlist(self.classifier, size, index=self._found.index if self._found else None)
+        return self._found
 
     def _documents(self, texts: Sequence[str]) -> Texts:
         if isinstance(texts, str):

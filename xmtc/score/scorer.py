@@ -18,7 +18,6 @@ from xmtc.data.collate import Batch
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import ConfigError, XmtcError
-from xmtc.score.shortlist import Shortlist
 
 Task = Literal["multi_label", "single_label"]
 
@@ -32,6 +31,24 @@ class Documents(Protocol):
     @property
     def lengths(self) -> NDArray[np.int32]:
         """Content tokens (N,)."""
+        ...
+
+
+class BestLabels(Protocol):
+    """Finds some labels of a document and their logits without computing those of all: a shortlist, a split head."""
+
+    @property
+    def size(self) -> int:
+        """N, labels a document."""
+        ...
+
+    @property
+    def most_documents(self) -> int:
+        """Of a batch, for memory."""
+        ...
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Label ids int64 (B, N), each once a document, and their logits (B, N)."""
         ...
 
 
@@ -62,7 +79,7 @@ def score_split(
     batches: Sequence[NDArray[np.int64]] | None = None,
     progress: Callable[[int], None] | None = None,
     on_logits: Callable[[NDArray[np.int64], Tensor], None] | None = None,
-    shortlist: Shortlist | None = None,
+    shortlist: BestLabels | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Each document's K best labels and their probabilities, best first.
 
@@ -121,7 +138,7 @@ def best_labels(logits_BL: Tensor, top_k: int, task: Task) -> tuple[Tensor, Tens
     return top_BK.indices.int(), (top_BK.values - logits_BL.logsumexp(1, keepdim=True)).exp()
 
 
-def _best_shortlisted(shortlist: Shortlist, batch: Batch, top_k: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
+def _best_shortlisted(shortlist: BestLabels, batch: Batch, top_k: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
     with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=scoring.bfloat16):
         ids_BN, logits_BN = shortlist(batch)
     at_BK, scores_BK = best_labels(logits_BN, top_k, scoring.task)
@@ -138,10 +155,10 @@ def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:
 
 
 def _limited(
-    batches: Sequence[NDArray[np.int64]], labels: int, shortlist: Shortlist | None
+    batches: Sequence[NDArray[np.int64]], labels: int, shortlist: BestLabels | None
 ) -> Iterator[NDArray[np.int64]]:
     """The same rows in batches whose logits, or shortlisted label rows, stay within memory."""
-    most = max(1, _LOGIT_BYTES // (4 * labels if shortlist is None else shortlist.bytes_a_document))
+    most = max(1, _LOGIT_BYTES // (4 * labels)) if shortlist is None else shortlist.most_documents
     for rows in batches:
         for start in range(0, len(rows), most):
             yield rows[start : start + most]

@@ -15,6 +15,8 @@ from xmtc.mining.config import IndexConfig
 from xmtc.models.classifier import Classifier
 from xmtc.models.onnx_graph import OnnxClassifier
 
+_ROW_BYTES = 1 << 28  # float32, of the label rows that are gathered for a batch
+
 
 class Shortlist:
     """The labels nearest to a document, and their logits. The index holds the labels as they are now.
@@ -23,19 +25,22 @@ class Shortlist:
         classifier: whose labels.
         size: N; the more, the nearer to exact scoring.
         config: the index.
+        index: of the same labels, made before; in place of a new one.
 
     Raises:
         ConfigError: `size` is not less than the number of labels, or this is an ONNX model: score all labels.
     """
 
-    def __init__(self, classifier: nn.Module, size: int, config: IndexConfig | None = None) -> None:
+    def __init__(
+        self, classifier: nn.Module, size: int, config: IndexConfig | None = None, index: LabelIndex | None = None
+    ) -> None:
         if not isinstance(classifier, Classifier) or isinstance(classifier, OnnxClassifier):
             raise ConfigError("a shortlist needs the tables of labels, which an ONNX model has not: score all labels")
         labels = len(classifier.head.bias)
         if not 0 < size < labels:
             raise ConfigError(f"a shortlist of {size} of {labels} labels: give fewer, or none to score all")
         self._classifier, self.size = classifier, size
-        self._index = LabelIndex(label_vectors(classifier.head), config or IndexConfig())
+        self.index = index or LabelIndex(label_vectors(classifier.head), config or IndexConfig())
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label ids int64 (B, N), each once a document, and their logits (B, N).
@@ -45,7 +50,7 @@ class Shortlist:
         """
         classifier = self._classifier
         hidden_BTD = classifier.encode(batch)
-        found_BN = self._index.search(query_vectors(classifier.head, hidden_BTD, batch.mask_BT), self.size)
+        found_BN = self.index.search(query_vectors(classifier.head, hidden_BTD, batch.mask_BT), self.size)
         if (found_BN < 0).any():
             raise XmtcError(f"the index found fewer than {self.size} labels: raise its probes, or shorten the list")
         ids_BN = torch.from_numpy(found_BN).to(hidden_BTD.device)
@@ -53,9 +58,9 @@ class Shortlist:
         return ids_BN, classifier.fuse(logits_BN, batch, ids_BN).float()
 
     @property
-    def bytes_a_document(self) -> int:
-        """What re-ranking a document takes, about: its queries, classifier rows, contexts and their product."""
-        return 4 * 4 * self.size * self._index.width
+    def most_documents(self) -> int:
+        """Of a batch: re-ranking one takes its queries, classifier rows, contexts and their product."""
+        return max(1, _ROW_BYTES // (4 * 4 * self.size * self.index.width))
 
     @torch.inference_mode()
     def recall(self, batches: Iterable[Batch], top_k: int) -> float:

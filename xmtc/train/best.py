@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from xmtc.distributed.collectives import barrier
+from xmtc.distributed.row_shards import own_rows
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
 
@@ -51,4 +52,4 @@ class BestWeights:
             raise CheckpointError(f"{self.path} holds other parameters than this run trains; delete the run directory")
         with torch.no_grad():
             for name, tensor in tensors.items():
-                parameters[name].copy_(tensor)
+                parameters[name].copy_(own_rows(parameters[name], tensor))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from xmtc.config.base import config
 from xmtc.data.collate import Batch
+from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.rowwise_optim import RowwiseOptimizerConfig
 from xmtc.losses import LossConfig
 from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
@@ -25,6 +26,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.train.label_sampling import DrawnLabels, draw_labels
 from xmtc.train.loop import Objective
 from xmtc.train.optim import OptimizerConfig
+from xmtc.train.sharded_head import ShardedHead
 from xmtc.train.unfreeze import PhaseConfig
 
 
@@ -86,12 +88,18 @@ class FinetuneObjective(Objective):
         classifier: backbone and head.
         settings: see `FinetuneConfig`.
         evaluate: measures the classifier on dev; all ranks call it together.
+        sharded: the classifier's head, where its label rows are split over the ranks.
     """
 
     def __init__(
-        self, classifier: Classifier, settings: FinetuneConfig, evaluate: Callable[[], dict[str, float]]
+        self,
+        classifier: Classifier,
+        settings: FinetuneConfig,
+        evaluate: Callable[[], dict[str, float]],
+        sharded: ShardedHead | None = None,
     ) -> None:
         super().__init__(classifier, evaluate)
+        self.sharded = sharded
         head = classifier.head
         head.sparse_gradients = settings.label_optimizer is not None
         self.settings, self.loss = settings, settings.loss.build()
@@ -118,6 +126,8 @@ class FinetuneObjective(Objective):
         return LossOutput(output.sum + beside.sum, output.count)
 
     def _classification(self, hidden_BTD: Tensor, batch: Batch, targets: Targets, seed: int) -> LossOutput:
+        if self.sharded is not None:
+            return self.sharded.loss(self.loss, hidden_BTD, batch.mask_BT, targets)
         head, generator = self.classifier.head, torch.Generator(device=hidden_BTD.device).manual_seed(seed)
         drawn = self._draw(hidden_BTD, batch, generator)
         if drawn is None:
@@ -148,17 +158,27 @@ class AttentionDrift:
     """How far fine-tuning moves the attention: mean KL(start ‖ now) in nats, over a fixed batch and its labels.
 
     Reviewers ask whether stage 2 overwrites the plant: 0 says it stayed, log T that nothing is left of it.
+
+    Args:
+        classifier: as it is at the start.
+        batch: the same on all ranks.
+        sharded: as of `FinetuneObjective`; then every rank looks at its own labels, and calls are collective.
     """
 
-    def __init__(self, classifier: Classifier, batch: Batch) -> None:
-        self.classifier, self.batch = classifier, batch
-        self.labels_S = batch.labels_P.unique()
+    def __init__(self, classifier: Classifier, batch: Batch, sharded: ShardedHead | None = None) -> None:
+        self.classifier, self.batch, self.sharded = classifier, batch, sharded
+        labels_S = batch.labels_P.unique() - (sharded.first if sharded else 0)
+        self.labels_S = labels_S[(labels_S >= 0) & (labels_S < len(classifier.head.bias))]
         self.start_BSHT = self._attention()
 
     def __call__(self) -> float:
         """The mean divergence over documents, labels and heads."""
         start, now = self.start_BSHT.clamp(min=1e-12), self._attention().clamp(min=1e-12)
-        return float((start * (start.log() - now.log())).sum(3).mean())
+        divergence_BSH = (start * (start.log() - now.log())).sum(3)
+        total, count = float(divergence_BSH.sum()), float(divergence_BSH.numel())
+        if self.sharded is not None:
+            total, count = all_reduce_sum_floats([total, count])
+        return total / max(1.0, count)
 
     @torch.no_grad()
     def _attention(self) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from xmtc.distributed.rounding import rounding_noise, stochastic_round_
+from xmtc.distributed.rounding import rounding_noise, split_sum, stochastic_round_
 from xmtc.losses.base import Targets
 
 
@@ -29,6 +29,8 @@ class RowUpdate:
         weight_decay: decoupled, of the rows.
         momentum_LP: the rows' momentum in their dtype, updated in place, or None; as many bytes again as the rows.
         momentum: its decay.
+        lacking_LP: bf16, what rows in bf16 lack: updated in place by compensated (Kahan) sums. None: such rows are
+            rounded stochastically.
         chunk: labels at a time.
     """
 
@@ -37,6 +39,7 @@ class RowUpdate:
     weight_decay: float = 0.0
     momentum_LP: Tensor | None = None
     momentum: float = 0.9
+    lacking_LP: Tensor | None = None
     chunk: int = 2048
 
 
@@ -123,6 +126,9 @@ def _update_rows(
 ) -> None:
     decay, rate = 1 - update.learning_rate * update.weight_decay, update.learning_rate
     rows_CP = weights_LP[part] if workspace is None else _read(weights_LP[part], workspace.rows_CP)
+    lacking_CP = None if update.lacking_LP is None else update.lacking_LP[part]
+    if lacking_CP is not None:
+        rows_CP += lacking_CP
     if update.momentum_LP is None:
         rows_CP.addmm_(error_BC.T, pooled_BP, beta=decay, alpha=-rate)
     else:
@@ -131,7 +137,12 @@ def _update_rows(
         step_CP.addmm_(error_BC.T, pooled_BP, beta=update.momentum)
         rows_CP.mul_(decay).sub_(step_CP, alpha=rate)
         _write(table_CP, step_CP, workspace)
-    _write(weights_LP[part], rows_CP, workspace)
+    if lacking_CP is None:
+        _write(weights_LP[part], rows_CP, workspace)
+    else:
+        rounded_CP, rest_CP = split_sum(rows_CP)
+        weights_LP[part].copy_(rounded_CP)
+        lacking_CP.copy_(rest_CP)
 
 
 def _read(table_CP: Tensor, buffer_CP: Tensor) -> Tensor:

@@ -1,15 +1,17 @@
 """A head whose label rows are split over the ranks: each computes the logits of all documents for its own labels.
 
-Hidden states go round once a step, logits never: memory and arithmetic of the label set are divided by the ranks. Not
-wired into the training loop; `xmtc train` keeps whole tables on every rank (docs/mining.md).
+Hidden states go round once a micro-batch, logits never: memory and arithmetic of the label set are divided by the
+ranks. `ShardedRowsStrategy` updates the rows; `distributed.shard_labels` turns both on for stage 2.
 
-The gradient convention is a sum: what is replicated (encoder, projections) has on each rank the part of its gradient
-that comes from this rank's labels (projections) or documents (encoder), and `sum_gradients` adds them up.
+The gradient convention is a sum: what every rank has whole (encoder, projections) gets on each rank the part of its
+gradient that comes from this rank's labels (projections) or documents (encoder), and strategies add these up. A rank's
+rows get all of theirs.
 
 Suffixes: B documents of this rank, G of all ranks, T tokens, D encoder width, L labels, R labels of this rank, K kept.
 """
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,43 +19,46 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size
+from xmtc.distributed.row_shards import RowShard
 from xmtc.losses.base import LossOutput, Targets
-from xmtc.models.heads import FlatHead, LabelAttentionHead
+from xmtc.models.classifier import Classifier
+
+_LOGIT_BYTES = 1 << 28  # float32 logits of all ranks' documents that are there at once when documents are scored
 
 
-class ShardedHead(nn.Module):
-    """Cuts a head's label tables down to this rank's rows, in place, and runs it on the documents of all ranks.
+class ShardedHead:
+    """Cuts a classifier's label tables down to this rank's rows, in place, and runs its head on all ranks' documents.
+
+    Not a module: the head stays where it is in the classifier, the only place where strategies look for parameters.
 
     Args:
-        head: with whole tables, the same on all ranks. Its dropout draws of each rank's own generator.
+        classifier: with whole tables, the same on all ranks. Dropout of the head draws of each rank's own generator.
 
     Attributes:
         labels: L.
         first: the first label of this rank; it has the next len(head.bias).
     """
 
-    def __init__(self, head: LabelAttentionHead | FlatHead) -> None:
-        super().__init__()
-        rank, world = rank_and_world_size()
-        self.head, self.labels = head, len(head.bias)
-        self.first, end = (self.labels * part // world for part in (rank, rank + 1))
-        for name in self._tables():
-            own = getattr(head, name).detach()[self.first : end].clone()
-            setattr(head, name, nn.Parameter(own))
+    def __init__(self, classifier: Classifier) -> None:
+        self.head, self.labels = classifier.head, classifier.labels
+        tables = {id(table) for table in self.head.label_tables()}
+        for name, table in list(self.head.named_parameters()):
+            if id(table) in tables:
+                setattr(self.head, name, RowShard.of(table))
+        bias = self.head.bias
+        assert isinstance(bias, RowShard)  # every head has one
+        self.first = bias.first
+        classifier.regroup()
 
-    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, targets: Targets) -> tuple[Tensor, Targets]:
+    def __call__(self, hidden_BTD: Tensor, mask_BT: Tensor, targets: Targets) -> tuple[Tensor, Targets]:
         """Logits (G, R) of all ranks' documents for this rank's labels, and these documents' positives among them.
 
         Collective, as is its backward pass. Documents that fill up shorter batches have weight 0 and no positives.
         """
-        documents, tokens = (max(sizes) for sizes in zip(*all_gather_object(tuple(mask_BT.shape)), strict=True))
-        hidden_BTD = nn.functional.pad(
-            hidden_BTD, (0, 0, 0, tokens - hidden_BTD.shape[1], 0, documents - len(hidden_BTD))
-        )
-        mask_BT = _padded_mask(mask_BT, documents, tokens)
-        hidden_GTD, mask_GT = _AllGather.apply(hidden_BTD), _all_gather(mask_BT)
-        return self.head(hidden_GTD, mask_GT), self._own_targets(targets, documents)
+        hidden_GTD, mask_GT = gather_documents(hidden_BTD, mask_BT)
+        return self.head(hidden_GTD, mask_GT), self._own_targets(targets, len(mask_GT) // rank_and_world_size()[1])
 
     def loss(
         self, loss: Callable[..., LossOutput], hidden_BTD: Tensor, mask_BT: Tensor, targets: Targets
@@ -67,42 +72,29 @@ class ShardedHead(nn.Module):
             targets: of this rank's documents.
 
         Returns:
-            The part, and the weight of all ranks' documents.
+            The part, and the weight of this rank's documents.
         """
         logits_GR, own = self(hidden_BTD, mask_BT, targets)
-        return loss(logits_GR, own)
+        return LossOutput(loss(logits_GR, own).sum, targets.weight_B.sum())
 
     @torch.no_grad()
     def top_k(self, hidden_BTD: Tensor, mask_BT: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Label ids and logits (B, K) of this rank's documents, best first, merged from all ranks' best. Collective."""
-        nothing = torch.empty(0, dtype=torch.int64)
-        logits_GR, _ = self(hidden_BTD, mask_BT, Targets(nothing, nothing, torch.ones(len(hidden_BTD))))
-        best_GK, columns_GK = logits_GR.topk(min(k, logits_GR.shape[1]))
-        rank, world = rank_and_world_size()
-        start = len(logits_GR) // world * rank
-        found = [
-            (best[start : start + len(hidden_BTD)], ids[start : start + len(hidden_BTD)])
-            for best, ids in all_gather_object((best_GK.cpu(), columns_GK.cpu() + self.first))
+        hidden_GTD, mask_GT = gather_documents(hidden_BTD, mask_BT)
+        rows = len(self.head.bias)
+        at_once = max(1, _LOGIT_BYTES // (4 * rows))  # its number may differ between ranks: nothing is exchanged within
+        parts = [
+            self.head(hidden_GTD[start : start + at_once], mask_GT[start : start + at_once]).topk(min(k, rows))
+            for start in range(0, len(mask_GT), at_once)
         ]
-        best_BX, ids_BX = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+        best_GK, ids_GK = torch.cat([p.values for p in parts]), torch.cat([p.indices for p in parts]) + self.first
+        rank, world = rank_and_world_size()
+        start = len(mask_GT) // world * rank
+        own = slice(start, start + len(hidden_BTD))
+        found = [(best[own], ids[own]) for best, ids in all_gather_object((best_GK.cpu(), ids_GK.cpu()))]
+        best_BX, ids_BX = (torch.cat(columns, 1).to(hidden_BTD.device) for columns in zip(*found, strict=True))
         best_BK, columns_BK = best_BX.topk(min(k, self.labels))
         return ids_BX.gather(1, columns_BK), best_BK
-
-    @torch.no_grad()
-    def whole_tables(self) -> dict[str, Tensor]:
-        """The tables of all labels by name, on the CPU of every rank, for the export. Collective."""
-        own = {name: getattr(self.head, name).detach().cpu() for name in self._tables()}
-        parts = all_gather_object(own)
-        return {name: torch.cat([part[name] for part in parts]) for name in own}
-
-    def replicated(self) -> list[nn.Parameter]:
-        """The head's parameters that every rank has whole."""
-        own = {id(table) for table in self.head.label_tables()}
-        return [parameter for parameter in self.head.parameters() if id(parameter) not in own]
-
-    def _tables(self) -> list[str]:
-        tables = {id(table) for table in self.head.label_tables()}
-        return [name for name, parameter in self.head.named_parameters() if id(parameter) in tables]
 
     def _own_targets(self, targets: Targets, documents: int) -> Targets:
         """All ranks' positives among this rank's labels; rows count through the gathered documents."""
@@ -117,11 +109,32 @@ class ShardedHead(nn.Module):
         return Targets(rows_P[kept_P].to(device), columns_P[kept_P].to(device), weight_G.to(device))
 
 
-def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Add up the gradients of replicated parameters over the ranks, in place. Collective."""
-    for parameter in parameters:
-        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        parameter.grad = all_reduce_sum(gradient)
+class ShardedScores:
+    """A document's best labels by a split head, for `score_split` in place of all logits. Every call is collective.
+
+    Args:
+        classifier: whose head is split.
+        sharded: the same head.
+        size: K.
+    """
+
+    most_documents = sys.maxsize  # ranks must make equally many batches; a large one is cut inside
+
+    def __init__(self, classifier: Classifier, sharded: ShardedHead, size: int) -> None:
+        self._classifier, self._sharded, self.size = classifier, sharded, min(size, sharded.labels)
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Label ids and logits (B, K), best first."""
+        ids_BK, logits_BK = self._sharded.top_k(self._classifier.encode(batch), batch.mask_BT, self.size)
+        return ids_BK, logits_BK.float()
+
+
+def gather_documents(hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Hidden states (G, T, D) and mask (G, T) of all ranks' documents, padded to the same shape. Collective."""
+    documents, tokens = (max(sizes) for sizes in zip(*all_gather_object(tuple(mask_BT.shape)), strict=True))
+    padding = (0, 0, 0, tokens - hidden_BTD.shape[1], 0, documents - len(hidden_BTD))
+    hidden_GTD = _AllGather.apply(nn.functional.pad(hidden_BTD, padding))
+    return hidden_GTD, _all_gather(_padded_mask(mask_BT, documents, tokens))
 
 
 class _AllGather(torch.autograd.Function):

@@ -27,6 +27,7 @@ class StrategyBase(ABC):
     """
 
     part_bytes = 2 * 1024**3
+    loss_scale: float = 1.0
 
     def __init__(self, precision: Precision, device: torch.device) -> None:
         self.rank, self.world_size = rank_and_world_size()

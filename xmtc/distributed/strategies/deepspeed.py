@@ -24,6 +24,7 @@ from xmtc.distributed.strategies.deepspeed_support import (
     Attributes,
     FieldsIn,
     FieldsOut,
+    counted_in,
     gathered,
     import_deepspeed,
     share_timeout,
@@ -128,6 +129,7 @@ class _EngineStrategy(StrategyBase):
         self._config = config
         self._engine: Any = None
         self._attributes = Attributes()
+        self.loss_scale = float(self.world_size)  # undoes the average over ranks
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
@@ -137,7 +139,7 @@ class _EngineStrategy(StrategyBase):
 
     def backward(self, loss: Tensor) -> None:
         """See `Strategy.backward`."""
-        self._engine.backward(loss * self.world_size, scale_wrt_gas=False)  # undoes the average over ranks
+        self._engine.backward(loss * self.loss_scale, scale_wrt_gas=False)
 
     def close(self) -> None:
         """See `Strategy.close`."""
@@ -204,10 +206,11 @@ class ZeroStrategy(_EngineStrategy):
         """See `Strategy.set_learning_rates`."""
         set_learning_rates(self._optimizer, rates)
 
-    def step(self, max_grad_norm: float) -> float:
+    def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
         """See `Strategy.step`. A norm that is not finite comes back as infinity."""
         self._engine.optimizer.clip_grad = max_grad_norm
-        self._engine.step()
+        with counted_in(self._engine.optimizer, beside):
+            self._engine.step()
         return float(self._engine.get_global_grad_norm())
 
     @contextmanager

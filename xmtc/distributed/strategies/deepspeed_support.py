@@ -56,6 +56,28 @@ def gathered(parameter: nn.Parameter, modifier_rank: int | None = None) -> Itera
         yield
 
 
+@contextmanager
+def counted_in(zero: Any, beside: float) -> Iterator[None]:
+    """Within, ZeRO's optimizer takes the global gradient norm together with that of gradients it does not hold.
+
+    There is no setting for it. Stages 1 and 2 ask one method for the norm, stage 3 another for those of its groups.
+    """
+    name = "_get_norm_groups" if hasattr(zero, "_get_norm_groups") else "scaled_global_norm"
+    norms = getattr(zero, name)
+
+    def together(*args: Any, **kwargs: Any) -> Any:
+        found = norms(*args, **kwargs)
+        if isinstance(found, list):
+            return [*found, torch.full_like(torch.as_tensor(found[0]), beside)]
+        return torch.hypot(torch.as_tensor(found), torch.full_like(torch.as_tensor(found), beside))
+
+    setattr(zero, name, together)
+    try:
+        yield
+    finally:
+        delattr(zero, name)
+
+
 class FieldsOut(nn.Module):
     """Gives a dataclass's fields as a dictionary: DeepSpeed finds tensors in tuples, lists and dictionaries only.
 

@@ -37,7 +37,7 @@ class ReplicatedStrategy(StrategyBase):
         """See `Strategy.set_learning_rates`."""
         set_learning_rates(self._optimizer, rates)
 
-    def step(self, max_grad_norm: float) -> float:
+    def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
         """See `Strategy.step`."""
         parameters = list(self._trained.values())
         for parameter in parameters:
@@ -45,6 +45,7 @@ class ReplicatedStrategy(StrategyBase):
                 # AdamW would skip it, and its step count fall behind; ZeRO does not skip either.
                 parameter.grad = torch.zeros_like(parameter)
         norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+        norm = norm.hypot(torch.full_like(norm, beside))
         if math.isfinite(norm.item()):
             clip_grads_with_norm_(parameters, max_grad_norm, norm)
             self._optimizer.step()
@@ -55,14 +56,14 @@ class ReplicatedStrategy(StrategyBase):
         return parameter
 
     def _full_state(self, parameter: nn.Parameter) -> ParameterState:
-        moments = self._optimizer.state[parameter] or _fresh(parameter)
+        moments = self._optimizer.state[parameter] or fresh_moments(parameter)
         value, exp_avg, exp_avg_sq = (
             t.detach().to("cpu", copy=True) for t in (parameter, moments["exp_avg"], moments["exp_avg_sq"])
         )
         return ParameterState(value, exp_avg, exp_avg_sq)
 
     def _set_full_state(self, parameter: nn.Parameter, state: ParameterState) -> None:
-        moments = _fresh(parameter)
+        moments = fresh_moments(parameter)
         with torch.no_grad():
             parameter.copy_(state.value)
             moments["exp_avg"].copy_(state.exp_avg)
@@ -80,7 +81,7 @@ class ReplicatedStrategy(StrategyBase):
             self._optimizer.state[parameter]["step"].fill_(steps)
 
 
-def _fresh(parameter: nn.Parameter) -> dict[str, Any]:
+def fresh_moments(parameter: nn.Parameter) -> dict[str, Any]:
     """AdamW's state before the first step; the step count lies beside the parameter, where the fused AdamW reads it."""
     return {
         "step": torch.tensor(0.0, device=parameter.device),

@@ -52,10 +52,10 @@ class SingleStrategy(ReplicatedStrategy):
         super().set_learning_rates([rate for rate, row_wise in zip(rates, self._row_wise, strict=True) if not row_wise])
         self._rows.set_learning_rates(of_rows)
 
-    def step(self, max_grad_norm: float) -> float:
+    def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
         """See `Strategy.step`."""
         if not self._rows.tables:
-            return super().step(max_grad_norm)
+            return super().step(max_grad_norm, beside)
         for parameter in self._trained.values():
             if parameter.grad is None:  # as without tables
                 parameter.grad = torch.zeros_like(parameter)
