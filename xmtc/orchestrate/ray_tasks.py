@@ -1,8 +1,9 @@
-"""Preparation on all machines of a cluster: the parallel map that `prepare` takes, as Ray tasks."""
+"""Work on all machines of a cluster: the parallel map that `prepare` takes, and that of sweeps, as Ray tasks."""
 
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import ray
@@ -15,7 +16,27 @@ from xmtc.orchestrate.cluster import connect, joins_cluster
 T = TypeVar("T")
 R = TypeVar("R")
 
-_TASKS_A_CPU = 2  # at once, so that a machine has its next task when it ends one
+_WAITING = 2  # tasks submitted for each that can run, so that a machine has its next one when it ends one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a task takes of a cluster.
+
+    Attributes:
+        cpus: cores.
+        gpus: GPUs, or a share of one.
+        held: by the task itself; otherwise by what it starts, and only as many tasks run as the cluster has room for.
+    """
+
+    cpus: float = 1
+    gpus: float = 0
+    held: bool = True
+
+    def room(self) -> int:
+        """Tasks that the cluster can run at once, at least one."""
+        have, wanted = ray.cluster_resources(), {"CPU": self.cpus, "GPU": self.gpus}
+        return max(1, min(int(have.get(name, 0) // amount) for name, amount in wanted.items() if amount))
 
 
 def cluster_mapper(config: RunConfig) -> MapUnordered | None:
@@ -31,14 +52,14 @@ def _map_on_cluster(config: RunConfig, function: Callable[[T], R], items: Iterab
     yield from map_tasks(function, items)
 
 
-def map_tasks(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+def map_tasks(function: Callable[[T], R], items: Iterable[T], needs: Needs = Needs()) -> Iterator[R]:
     """Results of `function(item)`, each a Ray task, in any order; Ray repeats the tasks of a machine that is lost.
 
     Tasks run in this process's working directory, which, like all paths in `items`, every machine must have.
     """
-    task: Any = ray.remote(num_cpus=1)(_run_in)
+    task: Any = ray.remote(num_cpus=needs.cpus * needs.held, num_gpus=needs.gpus * needs.held)(_run_in)
     shared, directory = ray.put(function), os.getcwd()
-    most = _TASKS_A_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    most = needs.room() * (_WAITING if needs.held else 1)
     running: list[Any] = []
     for item in items:
         running.append(task.remote(directory, shared, item))

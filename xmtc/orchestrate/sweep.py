@@ -1,12 +1,14 @@
 """`xmtc sweep`: a grid of configurations and seeds, trained one after the other, and one comparison of them.
 
 A thin layer over `train_run`: every cell and seed is a run directory of its own, so that finished ones are skipped,
-interrupted ones go on, and everything that reads runs reads these.
+interrupted ones go on, and everything that reads runs reads these. On a Ray cluster the runs go side by side.
 """
 
+import functools
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
@@ -24,7 +26,10 @@ from xmtc.config.snapshot import config_hash, write_atomically
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.evaluate.report.write import MOST_RUNS
 from xmtc.models.export import load_model
+from xmtc.orchestrate.cluster import connect, joins_cluster
 from xmtc.orchestrate.paths import RunPaths
+from xmtc.orchestrate.pipeline import prepare_stage
+from xmtc.orchestrate.ray_tasks import Needs, map_tasks
 from xmtc.orchestrate.reporting import report_runs
 from xmtc.track.console import print_line
 from xmtc.track.tracker import METRICS_FILE, read_metrics
@@ -87,7 +92,7 @@ class Row:
 
 
 def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: Train) -> int:
-    """Train every cell and seed, one after the other, and write `sweep.json`, `.csv`, `.md` and `report.html`.
+    """Train every cell and seed and write `sweep.json`, `.csv`, `.md` and `report.html`.
 
     A run that fails is named, and the others go on; the same command again tries it again.
 
@@ -106,7 +111,8 @@ def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: T
     settings = load_config(SweepConfig, grid_file)
     base = load_config(RunConfig, config_file, overrides)
     cells = [make_cell(config_file, overrides, base, values, settings.seeds) for values in combinations(settings.grid)]
-    rows = [_run(cell, settings.metrics, train) for cell in cells]
+    failures = train_all([run for cell in cells for run in cell.runs], base, train)
+    rows = [summarise(cell, settings.metrics, failures) for cell in cells]
     output = Path(base.track.directory) / f"{base.name}-sweep"
     write_comparison(output, rows, settings)
     print(f"comparison: {output / 'sweep.md'}")
@@ -137,17 +143,45 @@ def make_cell(
     return Cell(values, runs)
 
 
-def _run(cell: Cell, metrics: Sequence[str], train: Train) -> Row:
-    done, failed = [], {}
-    for run in cell.runs:
-        print_line(f"sweep: {describe(cell.values)}, seed {run.seed}")
-        try:
-            train(run)
-            done.append(run)
-        except XmtcError as error:
-            failed[run.seed] = f"{type(error).__name__}: {error}"
-            print_line(f"sweep: {run.name} failed: {failed[run.seed]}")
-    return summarise(cell.values, [RunPaths.of(run) for run in done], metrics, failed)
+def train_all(runs: Sequence[RunConfig], base: RunConfig, train: Train) -> dict[str, str]:
+    """Train runs: side by side on the cluster that `base` joins, as many as it holds; otherwise one after the other.
+
+    Returns:
+        Name of each run that failed → why.
+    """
+    attempt = functools.partial(_attempt, train)
+    outcomes = _side_by_side(attempt, runs, base) if joins_cluster(base) else map(attempt, runs)
+    failures = {}
+    for name, why in outcomes:
+        print_line(f"sweep: {name} {f'failed: {why}' if why else 'done'}")
+        if why:
+            failures[name] = why
+    return failures
+
+
+def _attempt(train: Train, run: RunConfig) -> tuple[str, str | None]:
+    """The run's name, and why it failed."""
+    print_line(f"sweep: {run.name} begins")
+    try:
+        train(run)
+    except XmtcError as error:
+        return run.name, f"{type(error).__name__}: {error}"
+    return run.name, None
+
+
+def _side_by_side(
+    attempt: Callable[[RunConfig], tuple[str, str | None]], runs: Sequence[RunConfig], base: RunConfig
+) -> Iterator[tuple[str, str | None]]:
+    """Each run as a Ray task; Ray repeats the task of a lost machine, and the run goes on from its checkpoint."""
+    connect(base)
+    for run in {run.data.corpus: run for run in runs}.values():
+        with suppress(XmtcError):  # its runs meet it again, and are named
+            prepare_stage(run)
+    settings, workers = base.distributed, max(1, base.distributed.workers)
+    needs = Needs(
+        cpus=settings.cpus_per_worker * workers, gpus=settings.gpus_per_worker * workers, held=settings.workers == 0
+    )
+    return map_tasks(attempt, runs, needs)
 
 
 def describe(values: Mapping[str, Any]) -> str:
@@ -155,14 +189,18 @@ def describe(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
-def summarise(
-    values: Mapping[str, Any], runs: Sequence[RunPaths], wanted: Sequence[str], failed: dict[int, str]
-) -> Row:
+def summarise(cell: Cell, wanted: Sequence[str], failures: Mapping[str, str]) -> Row:
     """Means and costs of the finished runs of a cell.
+
+    Args:
+        cell: its runs have been tried.
+        wanted: metrics.
+        failures: name of each run that failed → why.
 
     Raises:
         ConfigError: a metric that the runs do not have.
     """
+    runs = [RunPaths.of(run) for run in cell.runs if run.name not in failures]
     found = [_metrics(paths) for paths in runs]
     means, intervals = {}, {}
     for key in wanted if found else ():
@@ -175,14 +213,14 @@ def summarise(
     seconds = [s for s in map(_train_seconds, runs) if s is not None]
     speeds = [entry["perf/docs_per_s"] for paths in runs for entry in _training(paths)]
     return Row(
-        values=values,
+        values=cell.values,
         runs=[str(paths.root) for paths in runs],
         metrics=means,
         ci95=intervals,
         parameters=_parameters(runs[0]) if runs else None,
         train_s=statistics.mean(seconds) if seconds else None,
         docs_per_s=statistics.median(speeds) if speeds else None,
-        failed=failed,
+        failed={run.seed: failures[run.name] for run in cell.runs if run.name in failures},
     )
 
 
