@@ -7,13 +7,14 @@ from pydantic import Field
 from xmtc.config.base import config
 from xmtc.data.prepare import DataConfig
 from xmtc.distributed.config import DistributedConfig
-from xmtc.distributed.strategies import DeepSpeedConfig, SingleConfig
+from xmtc.distributed.strategies import DeepSpeedConfig, SingleConfig, StrategyConfig
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
 from xmtc.losses.cross_entropy import CrossEntropyConfig
 from xmtc.mig.config import MigConfig
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.models.heads import TwoTowerConfig
 from xmtc.track.config import TrackConfig
 from xmtc.train.finetune import FinetuneConfig
 from xmtc.train.plant import PlantConfig
@@ -61,6 +62,8 @@ class RunConfig:
             )
         if self.distributed.shard_labels:
             self._check_sharded()
+        if isinstance(self.model.head, TwoTowerConfig):
+            self._check_two_tower(strategy)
         if not isinstance(encoder, HuggingFaceConfig) or not isinstance(strategy, DeepSpeedConfig):
             return
         if strategy.stage == 3 and encoder.quantize:
@@ -92,3 +95,21 @@ class RunConfig:
             )
         if self.model.head.row_dtype != "float32":
             raise ValueError(f"model.head.row_dtype: {self.model.head.row_dtype} and {unfit} exclude each other")
+
+    def _check_two_tower(self, strategy: StrategyConfig) -> None:
+        """Refuse what needs rows that are trained, or all labels' texts at every step."""
+        two = "model.head.kind: two_tower"
+        if not (self.finetune.sampled_labels or self.finetune.mining):
+            raise ValueError(
+                f"{two} embeds the labels of a micro-batch; give finetune.sampled_labels or finetune.mining"
+            )
+        unfit = {
+            "plant.enabled (there is no attention by label)": self.plant.enabled,
+            "model.label_text (this head always reads names)": self.model.label_text,
+            "finetune.label_optimizer (its rows are not trained)": self.finetune.label_optimizer,
+            "distributed.shard_labels": self.distributed.shard_labels,
+            "distributed.strategy.stage: 3": isinstance(strategy, DeepSpeedConfig) and strategy.stage == 3,
+        }
+        for setting, given in unfit.items():
+            if given:
+                raise ValueError(f"{two} and {setting} exclude each other; leave one of them out")

@@ -6,7 +6,7 @@ and a bias are what ridge regression on the names of trained labels expects (fig
 Suffixes: N texts, L labels, D encoder width, R numbers of a label's row.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,7 +23,7 @@ from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads import LabelAttentionHead
+from xmtc.models.heads import LabelAttentionHead, TwoTowerHead
 
 TOKENS_PER_BATCH = 4096
 MOST_LABELS = 50_000  # that rows are learned from; a map of some hundred dimensions is settled long before
@@ -45,33 +45,71 @@ class _Texts:
         return np.empty(0, np.int32)
 
 
-@torch.no_grad()
-def embed_texts(
-    classifier: Classifier, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], *, max_length: int, overlap: int
-) -> Tensor:
-    """Mean hidden states (N, D) of the tokens of each text, special ones left out; float32 on the CPU.
+class TextVectors:
+    """Mean hidden states of the tokens of texts, special ones left out.
 
     Args:
-        classifier: its encoder is used, in evaluation mode, as it is and where it is.
+        classifier: its encoder is used as it is and where it is.
         tokenizer: the model's.
-        texts: of any length above 0.
+        texts: N, of any length above 0.
         max_length: content tokens that a text is cut to.
         overlap: tokens that two windows of a long text share.
     """
-    encodings = tokenizer.backend_tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    split = _Texts(tuple(np.array(one.ids[:max_length], np.int32) for one in encodings))
-    collate = Collator(cast(Split, split), tokenizer, window=classifier.encoder.window, overlap=overlap)
-    device, first = classifier.head.bias.device, len(special_tokens(tokenizer)[0])
-    lengths_N = torch.tensor([len(ids) for ids in split.ids_N])
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        tokenizer: PreTrainedTokenizerFast,
+        texts: Sequence[str],
+        *,
+        max_length: int,
+        overlap: int,
+    ) -> None:
+        encodings = tokenizer.backend_tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        split = _Texts(tuple(np.array(one.ids[:max_length], np.int32) for one in encodings))
+        self._classifier, self._first = classifier, len(special_tokens(tokenizer)[0])
+        self._collate = Collator(cast(Split, split), tokenizer, window=classifier.encoder.window, overlap=overlap)
+        self.lengths_N = np.array([len(ids) for ids in split.ids_N])
+
+    def __call__(self, rows_S: NDArray[np.int64]) -> Tensor:
+        """Vectors (S, D) of these texts, in one batch, on the classifier's device; with gradient where there is one."""
+        batch = self._collate(MicroBatch(rows_S, np.ones(len(rows_S), np.float32)))
+        batch = batch.to(self._classifier.head.bias.device)
+        hidden_STD = self._classifier.encode(batch)[:, self._first :].float()
+        length_S1 = torch.from_numpy(self.lengths_N[rows_S])[:, None].to(hidden_STD.device)
+        inner_ST = torch.arange(hidden_STD.shape[1], device=hidden_STD.device) < length_S1
+        return (hidden_STD * inner_ST[..., None]).sum(1) / length_S1.clamp(min=1)
+
+    @torch.no_grad()
+    def all(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        """Numbers and vectors of all texts, batch by batch, in evaluation mode."""
+        training = self._classifier.training
+        self._classifier.eval()
+        for rows_S in evaluation_batches(self.lengths_N, TOKENS_PER_BATCH):
+            yield rows_S, self(rows_S)
+        self._classifier.train(training)
+
+
+def embed_texts(
+    classifier: Classifier, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], *, max_length: int, overlap: int
+) -> Tensor:
+    """Vectors (N, D) of texts, float32 on the CPU, see `TextVectors`."""
     vectors_ND = torch.empty(len(texts), classifier.encoder.width)
-    classifier.eval()
-    for rows in evaluation_batches(lengths_N.numpy(), TOKENS_PER_BATCH):
-        batch = collate(MicroBatch(rows, np.ones(len(rows), np.float32))).to(device)
-        hidden_BTD = classifier.encode(batch)[:, first:].float().cpu()
-        length_B1 = lengths_N[rows][:, None]
-        inner_BT = torch.arange(hidden_BTD.shape[1]) < length_B1
-        vectors_ND[rows] = (hidden_BTD * inner_BT[..., None]).sum(1) / length_B1.clamp(min=1)
+    for rows, vectors in TextVectors(classifier, tokenizer, texts, max_length=max_length, overlap=overlap).all():
+        vectors_ND[rows] = vectors.cpu()
     return vectors_ND
+
+
+def label_texts(labels: LabelTable) -> list[str]:
+    """What stands for each label: its name, or else the label itself."""
+    return [name or label for name, label in zip(labels.names, labels.labels, strict=True)]
+
+
+def refresh(head: TwoTowerHead, texts: TextVectors) -> None:
+    """Embed all label texts anew, and keep them as the head's label vectors."""
+    for rows, vectors_SD in texts.all():
+        with torch.no_grad():
+            head.keep(head.rows_of(vectors_SD), torch.from_numpy(rows).to(vectors_SD.device))
 
 
 @dataclass(frozen=True)
@@ -160,9 +198,11 @@ def rows_of_names(
     maps = {
         name: learn_rows(vectors_LD, table[rows_L].detach().float().cpu().view(len(learned), -1))
         for name, table in label_tables(classifier).items()
-        if name != "queries"
+        if name != "queries" and not (name == "weights" and isinstance(head, TwoTowerHead))
     }
     rows = {name: to_rows(vectors_ND) for name, to_rows in maps.items()}
+    if isinstance(head, TwoTowerHead):
+        rows["weights"] = head.rows_of(vectors_ND.to(head.bias.device)).cpu()
     if isinstance(head, LabelAttentionHead):
         rows["queries"] = head.keys(vectors_ND.to(head.bias.device)).float().cpu()
     return RowsOfNames(rows, {name: to_rows.explained for name, to_rows in maps.items()})
@@ -174,11 +214,16 @@ def check_enough_trained(labels: LabelTable) -> None:
     Raises:
         ConfigError: fewer than `LEAST_LABELS` have a training document.
     """
-    trained = int((labels.train_counts > 0).sum())
-    if trained < LEAST_LABELS:
+    if not may_name(labels):
+        trained = int((labels.train_counts > 0).sum())
         raise ConfigError(
             f"{trained} trained labels are too few to say what names make of rows: it takes {LEAST_LABELS}"
         )
+
+
+def may_name(labels: LabelTable) -> bool:
+    """Whether enough labels have training documents to say what names make of rows."""
+    return int((labels.train_counts > 0).sum()) >= LEAST_LABELS
 
 
 def label_tables(classifier: Classifier) -> dict[str, Tensor]:
@@ -200,7 +245,7 @@ def start_from_names(classifier: Classifier, labels: LabelTable, embed: Callable
     if (labels.train_counts == 0).any():
         check_enough_trained(labels)  # now, and not after training
     head = classifier.head
-    vectors_LD = embed([name or label for name, label in zip(labels.names, labels.labels, strict=True)])
+    vectors_LD = embed(label_texts(labels))
     vectors_LD = vectors_LD.to(head.bias.device)
     one_L1 = torch.ones(len(labels), 1, dtype=torch.bool, device=vectors_LD.device)
     rows_Ld = head.document_vectors(vectors_LD[:, None], one_L1)

@@ -57,7 +57,7 @@ def label_memory(config: RunConfig, width: int, labels: int, documents: int) -> 
     """
     with torch.device("meta"):
         one = config.model.head.build(width, 1).label_tables()
-    numbers = sum(table.numel() for table in one)
+    numbers = sum(table.numel() for table in one if table.requires_grad)
     scored = scored_labels(config, labels, documents)
     strategy, optimizer = config.distributed.chosen_strategy(), config.finetune.label_optimizer
     world = max(1, config.distributed.workers)

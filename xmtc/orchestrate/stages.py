@@ -28,7 +28,7 @@ from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.export import ModelInfo, export_model
-from xmtc.models.label_text import label_tables, name_unseen_labels
+from xmtc.models.label_text import label_tables, may_name, name_unseen_labels
 from xmtc.models.lexical import Lexical
 from xmtc.orchestrate.overlap import write_overlap
 from xmtc.orchestrate.paths import RunPaths
@@ -93,6 +93,7 @@ def finetune(worker: Worker) -> None:
 
     def evaluate() -> dict[str, float]:
         cached = settings.cache_hidden and not classifier.encoder_trainable
+        worker.refresh_labels()
         metrics = _measure(worker, worker.dev, cached=cached, documents=settings.dev_documents)
         return metrics | ({"attention_kl": drift()} if drift else {})
 
@@ -111,16 +112,17 @@ def finetune(worker: Worker) -> None:
             worker.collator(worker.train, cached=cached),
         )
 
-    objective = FinetuneObjective(classifier, settings, evaluate, worker.sharded)
+    objective = FinetuneObjective(classifier, settings, evaluate, worker.sharded, worker.texts)
     worker.train_stage("finetune", objective, [phase(p) for p in settings.phases], settings, settings.metric)
 
 
 def evaluate(worker: Worker) -> None:
     """Score dev and test with the best weights, tune thresholds on dev, write metrics and the exported model."""
     trained = load_best(worker)
+    worker.refresh_labels()
     if worker.config.model.lexical is not None:
         worker.classifier.lexical = Lexical.load(worker.paths.lexical)
-    if worker.config.model.label_text:
+    if worker.config.model.label_text or (worker.texts and may_name(worker.corpus.labels)):
         name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
         trained |= {f"head.{name}": table.detach() for name, table in label_tables(worker.classifier).items()}
     thresholds, metrics = None, {}

@@ -13,8 +13,8 @@ from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.models.encoders.embedding import LightEncoder
-from xmtc.models.heads import LabelAttentionHead
-from xmtc.models.label_text import embed_texts, start_from_names
+from xmtc.models.heads import LabelAttentionHead, TwoTowerConfig, TwoTowerHead
+from xmtc.models.label_text import TextVectors, embed_texts, label_texts, refresh, start_from_names
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.track.progress import Progress
 from xmtc.track.tracker import Tracker
@@ -60,6 +60,20 @@ class Worker:
         self.classifier.head.set_classifier(bias_L=self.log_odds())
         self.has_attention = isinstance(self.classifier.head, LabelAttentionHead)
         self.sharded: ShardedHead | None = None
+        self.texts = self._label_texts()
+
+    def _label_texts(self) -> TextVectors | None:
+        """What a two-tower head reads of the labels."""
+        head = self.config.model.head
+        if not isinstance(head, TwoTowerConfig):
+            return None
+        texts, overlap = label_texts(self.corpus.labels), self.config.model.overlap
+        return TextVectors(self.classifier, self.tokenizer, texts, max_length=head.label_tokens, overlap=overlap)
+
+    def refresh_labels(self) -> None:
+        """Give a two-tower head the label vectors of its present weights; others need nothing."""
+        if self.texts is not None and isinstance(self.classifier.head, TwoTowerHead):
+            refresh(self.classifier.head, self.texts)
 
     def shard_labels(self) -> None:
         """From now on the head holds this rank's labels only, where the configuration wants it."""

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
@@ -23,6 +25,8 @@ from xmtc.losses.cross_entropy import CrossEntropyConfig
 from xmtc.losses.supervised_contrastive import SupervisedContrastiveConfig
 from xmtc.mining import Miner, MiningConfig, label_vectors, query_vectors
 from xmtc.models.classifier import Classifier
+from xmtc.models.heads import TwoTowerHead
+from xmtc.models.label_text import TextVectors, refresh
 from xmtc.train.label_sampling import DrawnLabels, draw_labels
 from xmtc.train.loop import Objective
 from xmtc.train.optim import OptimizerConfig
@@ -89,6 +93,7 @@ class FinetuneObjective(Objective):
         settings: see `FinetuneConfig`.
         evaluate: measures the classifier on dev; all ranks call it together.
         sharded: the classifier's head, where its label rows are split over the ranks.
+        texts: of the labels, for a two-tower head.
     """
 
     def __init__(
@@ -97,14 +102,15 @@ class FinetuneObjective(Objective):
         settings: FinetuneConfig,
         evaluate: Callable[[], dict[str, float]],
         sharded: ShardedHead | None = None,
+        texts: TextVectors | None = None,
     ) -> None:
         super().__init__(classifier, evaluate)
-        self.sharded = sharded
+        self.sharded, self.texts = sharded, texts
         head = classifier.head
         head.sparse_gradients = settings.label_optimizer is not None
         self.settings, self.loss = settings, settings.loss.build()
         self.contrastive = settings.contrastive.build() if settings.contrastive else None
-        self.miner = Miner(settings.mining, lambda: label_vectors(head)) if settings.mining else None
+        self.miner = Miner(settings.mining, self._label_vectors) if settings.mining else None
 
     def before_step(self, step: int) -> None:
         """See `Objective.before_step`: keeps the index of labels young."""
@@ -132,17 +138,33 @@ class FinetuneObjective(Objective):
         drawn = self._draw(hidden_BTD, batch, generator)
         if drawn is None:
             return self.loss(head(hidden_BTD, batch.mask_BT), targets, generator=generator)
-        logits_BS = head(hidden_BTD, batch.mask_BT, drawn.labels_S)
+        if isinstance(head, TwoTowerHead):
+            logits_BS = self._two_towers(head, hidden_BTD, batch, drawn.labels_S)
+        else:
+            logits_BS = head(hidden_BTD, batch.mask_BT, drawn.labels_S)
         targets = replace(targets, columns_P=drawn.columns_P)
         return self.loss(logits_BS, targets, importance_BC=drawn.importance_S.expand_as(logits_BS))
 
+    def _two_towers(self, head: TwoTowerHead, hidden_BTD: Tensor, batch: Batch, labels_S: Tensor) -> Tensor:
+        assert self.texts is not None  # given with this head
+        rows_SP = head.rows_of(self.texts(labels_S.cpu().numpy()))
+        head.keep(rows_SP.detach(), labels_S)
+        return head.score(hidden_BTD, batch.mask_BT, rows_SP, labels_S)
+
+    def _label_vectors(self) -> NDArray[np.float32]:
+        """What is indexed, as it is now."""
+        head = self.classifier.head
+        if self.texts is not None and isinstance(head, TwoTowerHead):
+            refresh(head, self.texts)
+        return label_vectors(head)
+
     def _draw(self, hidden_BTD: Tensor, batch: Batch, generator: torch.Generator) -> DrawnLabels | None:
-        """The labels of a micro-batch, or None for all."""
+        """The labels of a micro-batch, or None for all of a table."""
         labels, sampled, mining = self.classifier.labels, self.settings.sampled_labels, self.settings.mining
         if mining is not None:
             certain_C = torch.cat([batch.labels_P, self._mine(hidden_BTD, batch)]).unique()
             return draw_labels(batch.labels_P, certain_C, labels, mining.uniform, generator)
-        if sampled is None or sampled >= labels:
+        if sampled is None or (sampled >= labels and self.texts is None):
             return None
         certain_C = batch.labels_P.unique()
         return draw_labels(batch.labels_P, certain_C, labels, max(0, sampled - len(certain_C)), generator)

@@ -6,7 +6,16 @@ from pydantic import Discriminator
 
 from xmtc.models.heads.flat import FlatConfig, FlatHead
 from xmtc.models.heads.label_attention import LabelAttentionConfig, LabelAttentionHead
+from xmtc.models.heads.two_tower import TwoTowerConfig, TwoTowerHead
 
-__all__ = ["FlatConfig", "FlatHead", "HeadConfig", "LabelAttentionConfig", "LabelAttentionHead"]
+__all__ = [
+    "FlatConfig",
+    "FlatHead",
+    "HeadConfig",
+    "LabelAttentionConfig",
+    "LabelAttentionHead",
+    "TwoTowerConfig",
+    "TwoTowerHead",
+]
 
-HeadConfig = Annotated[LabelAttentionConfig | FlatConfig, Discriminator("kind")]
+HeadConfig = Annotated[LabelAttentionConfig | FlatConfig | TwoTowerConfig, Discriminator("kind")]

@@ -3,7 +3,7 @@
 Suffixes: B documents, T tokens, L labels, S shortlisted labels, D backbone width.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from xmtc.config.base import config
 from xmtc.models.kernels import PADDED_LOGIT, gather_rows
-from xmtc.models.poolings import MeanPoolingConfig, PoolingConfig
+from xmtc.models.poolings import MeanPoolingConfig, Pooling, PoolingConfig
 
 
 @config
@@ -30,7 +30,21 @@ class FlatConfig:
 
     def build(self, hidden_width: int, labels: int) -> "FlatHead":
         """The head for a backbone of width `hidden_width` and this many labels."""
-        return FlatHead(self, hidden_width, labels)
+        return FlatHead(self, self.pooling.build(hidden_width), labels)
+
+
+class RowSettings(Protocol):
+    """What a flat head asks of its configuration."""
+
+    @property
+    def dropout(self) -> float:
+        """On document vectors."""
+        ...
+
+    @property
+    def row_dtype(self) -> str:
+        """Of the rows, as PyTorch calls it."""
+        ...
 
 
 class FlatHead(nn.Module):
@@ -44,13 +58,12 @@ class FlatHead(nn.Module):
 
     sparse_gradients = False
 
-    def __init__(self, config: FlatConfig, hidden_width: int, labels: int) -> None:
+    def __init__(self, settings: RowSettings, pooling: Pooling, labels: int) -> None:
         super().__init__()
-        self.config = config
-        self.pooling = config.pooling.build(hidden_width)
-        self.dropout = nn.Dropout(config.dropout)
-        width = self.pooling.width
-        rows = torch.empty(labels, width, dtype=getattr(torch, config.row_dtype))
+        self.pooling = pooling
+        self.dropout = nn.Dropout(settings.dropout)
+        width = pooling.width
+        rows = torch.empty(labels, width, dtype=getattr(torch, settings.row_dtype))
         self.weights = nn.Parameter(rows.normal_(std=width**-0.5))
         self.bias = nn.Parameter(torch.zeros(labels))
 

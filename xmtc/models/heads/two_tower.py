@@ -1,0 +1,97 @@
+"""Two towers: documents and label texts through the same encoder, a label's row made of its text.
+
+logit[b,l] = s · cos(P pool(hidden[b]), Q mean(hidden of the text of l)) + bias[l], P and Q projections, s learned.
+
+In training the texts of a micro-batch's labels are embedded with gradient, in place of a table. Everywhere else the
+rows are the vectors that the texts had last: to scoring, an index and an export this is a flat head with these rows.
+
+Suffixes: B documents, T tokens, L labels, S labels of a micro-batch, D encoder width, P width of the towers.
+"""
+
+import math
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from xmtc.config.base import config
+from xmtc.models.heads.flat import FlatHead
+from xmtc.models.poolings import MeanPoolingConfig, Pooling, PoolingConfig
+
+
+@config
+class TwoTowerConfig:
+    """A flat head whose rows are embedded label texts, trained end to end (a dual encoder, Karpukhin et al. 2020)."""
+
+    kind: Literal["two_tower"] = "two_tower"
+    width: Annotated[int, Field(ge=1)] = 256
+    """Width of document and label vectors."""
+    pooling: PoolingConfig = MeanPoolingConfig()
+    """How a document's hidden states become one vector. A label text's are averaged."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on the document vector."""
+    scale: Annotated[float, Field(gt=0)] = 20.0
+    """Where the learned factor s of the cosine starts."""
+    label_tokens: Annotated[int, Field(ge=1)] = 32
+    """Tokens that a label's text is cut to."""
+    row_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Storage of the label vectors, which no optimizer updates."""
+
+    def build(self, hidden_width: int, labels: int) -> "TwoTowerHead":
+        """The head for a backbone of width `hidden_width` and this many labels."""
+        return TwoTowerHead(self, hidden_width, labels)
+
+
+class DocumentTower(Pooling):
+    """s · a pooled document's projection, brought to unit length."""
+
+    def __init__(self, pooling: Pooling, width: int, scale: float) -> None:
+        super().__init__(width)
+        self.pooling = pooling
+        self.projection = nn.Linear(pooling.width, width, bias=False)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.forward`."""
+        projected_BP = self.projection(self.pooling(hidden_BTD, mask_BT)).float()
+        return F.normalize(projected_BP, dim=1) * self.log_scale.exp()
+
+    def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.weights`."""
+        return self.pooling.weights(hidden_BTD, mask_BT)
+
+    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+        """See `Pooling.contributions`: exact, with the vector's length taken as it is."""
+        length_B = self.projection(self.pooling(hidden_BTD, mask_BT)).norm(dim=1).clamp(min=1e-12)
+        through_BSD = rows_BSD @ self.projection.weight * (self.log_scale.exp() / length_B)[:, None, None]
+        return self.pooling.contributions(hidden_BTD, mask_BT, through_BSD)
+
+
+class TwoTowerHead(FlatHead):
+    """A flat head whose `weights` are label vectors: kept, not trained.
+
+    Attributes:
+        label_projection: Q.
+    """
+
+    def __init__(self, config: TwoTowerConfig, hidden_width: int, labels: int) -> None:
+        tower = DocumentTower(config.pooling.build(hidden_width), config.width, config.scale)
+        super().__init__(config, tower, labels)
+        self.weights.requires_grad_(False)
+        self.label_projection = nn.Linear(hidden_width, config.width, bias=False)
+
+    def rows_of(self, texts_SD: Tensor) -> Tensor:
+        """Label vectors (S, P), float32, of the mean hidden states of label texts."""
+        return F.normalize(self.label_projection(texts_SD).float(), dim=1)
+
+    def score(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_SP: Tensor, labels_S: Tensor) -> Tensor:
+        """Logits (B, S) in float32 of labels with these rows, through which the gradient goes."""
+        pooled_BP = self.dropout(self.pooling(hidden_BTD, mask_BT))
+        return F.linear(pooled_BP, rows_SP.to(pooled_BP.dtype)).float() + self.bias[labels_S]
+
+    @torch.no_grad()
+    def keep(self, rows_SP: Tensor, labels_S: Tensor) -> None:
+        """Take these as the labels' vectors from now on."""
+        self.weights[labels_S] = rows_SP.to(self.weights.dtype)
