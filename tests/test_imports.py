@@ -15,6 +15,7 @@ PACKAGE = ROOT / "xmtc"
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.errors",),
     ("xmtc.config",),
+    ("xmtc.storage",),
     ("xmtc.data", "xmtc.models", "xmtc.losses", "xmtc.distributed", "xmtc.track"),
     ("xmtc.mig", "xmtc.mining", "xmtc.evaluate"),
     ("xmtc.train", "xmtc.score"),
@@ -32,6 +33,7 @@ ONLY_IN = {
     "ray": ("xmtc.orchestrate", "xmtc.doctor"),
     "deepspeed": ("xmtc.distributed",),
     "typer": ("xmtc.cli",),
+    "fsspec": ("xmtc.storage",),
     "wandb": (),
     "mlflow": (),
     "tensorboardX": (),

@@ -46,6 +46,28 @@ app = typer.Typer(
 labels_app = typer.Typer(no_args_is_help=True, help="The labels of an exported model.")
 app.add_typer(labels_app, name="labels")
 
+
+def _fetched(path: str) -> Path:
+    """A path as it is, or the local copy of what a URI names."""
+    if "://" not in path:
+        return Path(path)
+    from xmtc.orchestrate.copies import fetched
+
+    return fetched(path)
+
+
+def _fetched_status(path: str) -> Path:
+    if "://" not in path:
+        return Path(path)
+    from xmtc.orchestrate.copies import fetched_status
+
+    return fetched_status(path)
+
+
+ModelDir = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", parser=_fetched, help="Exported model, such as runs/quickstart/model, or URI."),
+]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
 Overrides = Annotated[
     list[str] | None,
@@ -138,7 +160,10 @@ def evaluate(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories; several are compared.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", parser=_fetched, help="Run directories or URIs; several are compared."),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     split: Annotated[str | None, typer.Option(help="dev or test [test where there is one].")] = None,
     examples: Annotated[int, typer.Option(min=0, help="Show so many documents of the first run, with their TEXT.")] = 0,
@@ -151,7 +176,7 @@ def report(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
+    model: ModelDir,
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text; repeatable.")] = None,
     input_file: Annotated[
         typer.FileText | None, typer.Option("--input", help="One text a line; - for standard input.")
@@ -170,9 +195,9 @@ def predict(
 
 @app.command()
 def score(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
-    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files, globs or folders; by ending.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the Parquet parts.")],
+    model: ModelDir,
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files, globs, folders, URIs; by ending.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Directory or URI for the Parquet parts.")],
     engine: Annotated[str, typer.Option(help="local, ray (both write the same bytes), or onnx.")] = "local",
     top_k: Annotated[int, typer.Option(min=1, help="Most labels of a document.")] = 10,
     threshold: Annotated[str | None, typer.Option(metavar="tuned|X", help="Only labels at least so probable.")] = None,
@@ -190,29 +215,34 @@ def score(
     block_rows: Annotated[int, typer.Option(min=1, help="Rows that are read, scored and published at once.")] = 2048,
 ) -> None:
     """Label a corpus of any size. The same command again continues where it was killed, each document exactly once."""
+    from xmtc.orchestrate.copies import published_output
     from xmtc.score.command import make_job, make_settings, require_onnx, run_locally
 
-    filters = {"top_k": top_k, "threshold": threshold, "min_score": min_score, "labels": labels, "evidence": evidence}
-    settings = make_settings(
-        **filters, text=text or ["text"], doc_id=doc_id, block_rows=block_rows, bfloat16=(precision, device)
-    )
-    job = make_job(model, inputs, output, replace(settings, shortlist=shortlist))
-    limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
-    if engine == "onnx":
-        require_onnx(model, job.settings)
-    if engine in ("local", "onnx"):
-        run_locally(job, device=device, **limits)
-    elif engine == "ray":
-        from xmtc.orchestrate.score import run_on_ray
-
-        run_on_ray(job, device=device, **limits)
-    else:
+    if engine not in ("local", "ray", "onnx"):
         raise typer.BadParameter(f"--engine {engine}: give local, ray or onnx")
+    filters = {"top_k": top_k, "threshold": threshold, "min_score": min_score, "labels": labels, "evidence": evidence}
+    settings = replace(
+        make_settings(
+            **filters, text=text or ["text"], doc_id=doc_id, block_rows=block_rows, bfloat16=(precision, device)
+        ),
+        shortlist=shortlist,
+    )
+    if engine == "onnx":
+        require_onnx(model, settings)
+    limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
+    with published_output(output) as folder:
+        job = make_job(model, [str(_fetched(path)) for path in inputs], folder, settings)
+        if engine == "ray":
+            from xmtc.orchestrate.score import run_on_ray
+
+            run_on_ray(job, device=device, **limits)
+        else:
+            run_locally(job, device=device, **limits)
 
 
 @app.command()
 def export(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
+    model: ModelDir,
     onnx: Annotated[Path, typer.Option("--onnx", metavar="OUT", help="Directory to write; replaced if there.")],
     int8: Annotated[bool, typer.Option("--int8", help="Quantise the weights to 8 bits.")] = False,
 ) -> None:
@@ -224,7 +254,7 @@ def export(
 
 @labels_app.command("add")
 def labels_add(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
+    model: ModelDir,
     file: Annotated[Path, typer.Argument(metavar="LABELS", help="JSON lines: label, name and perhaps description.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the new model; replaced if there.")],
 ) -> None:
@@ -238,7 +268,7 @@ def labels_add(
 
 @app.command()
 def explain(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Exported model, such as runs/quickstart/model.")],
+    model: ModelDir,
     text: Annotated[str | None, typer.Option("--text", "-t", help="The text to explain.")] = None,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="Files that hold the document.")] = None,
     doc_id: Annotated[str | None, typer.Option(help="The document to explain.")] = None,
@@ -264,7 +294,12 @@ def explain(
 
 
 @app.command()
-def status(run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/quickstart.")]) -> None:
+def status(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", parser=_fetched_status, help="Run directory, such as runs/quickstart, or URI."),
+    ],
+) -> None:
     """Say where a run stands, from its files alone."""
     from xmtc.orchestrate.reporting import print_status
 

@@ -28,6 +28,7 @@ from xmtc.distributed.strategies import DeepSpeedConfig
 from xmtc.errors import ConfigError
 from xmtc.models.encoders import HuggingFaceConfig, backbone_of
 from xmtc.orchestrate.estimate import estimate, label_lines
+from xmtc.orchestrate.paths import RunPaths
 
 Status = Literal["ok", "note", "missing"]
 
@@ -214,8 +215,9 @@ def _faiss() -> Check:
 
 
 def _disks(config: RunConfig | None) -> Iterator[Check]:
-    places = {"runs": Path(config.track.directory if config else "runs")}
-    places["corpus"] = Path(config.data.corpus if config else "corpora")
+    paths = RunPaths.of(config) if config else None
+    places = {"runs": paths.root.parent if paths else Path("runs")}
+    places["corpus"] = paths.corpus if paths else Path("corpora")
     for name, path in places.items():
         existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
         free = shutil.disk_usage(existing).free / _GIB
@@ -249,7 +251,7 @@ def _hidden_cache(config: RunConfig) -> Iterator[Check]:
     if width is None or tokens is None:
         yield Check("hidden states", "note", "cached on disk; their size is printed before they are written")
         return
-    corpus = Path(config.data.corpus).absolute()
+    corpus = RunPaths.of(config).corpus
     existing = next(folder for folder in (corpus, *corpus.parents) if folder.is_dir())
     size = tokens * width * (2 if config.distributed.precision == "bf16" else 4)
     fits = size < shutil.disk_usage(existing).free
@@ -260,8 +262,9 @@ def _hidden_cache(config: RunConfig) -> Iterator[Check]:
 
 def _train_tokens(config: RunConfig) -> int | None:
     """Content tokens of the train split; an upper bound before the corpus is prepared, None without a limit."""
-    if (Path(config.data.corpus) / "manifest.json").is_file():
-        return int(Corpus.open(config.data.corpus).split("train").lengths.sum())
+    corpus = RunPaths.of(config).corpus
+    if (corpus / "manifest.json").is_file():
+        return int(Corpus.open(corpus).split("train").lengths.sum())
     documents = config.data.limit.train
     return None if documents is None else documents * config.data.max_length
 

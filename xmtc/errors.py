@@ -17,5 +17,9 @@ class CheckpointError(XmtcError):
     """A checkpoint or exported model is missing, damaged or of another run."""
 
 
+class StorageError(XmtcError):
+    """A remote file system cannot be reached, refuses, or holds something damaged."""
+
+
 class TrainingError(XmtcError):
     """Training cannot go on: a loss that is not finite, a rank that hangs, a full disk."""

@@ -126,7 +126,7 @@ class RunState:
         stages: Sequence[StageName] = (),
         seeds: Mapping[str, int] | None = None,
         world_size: int = 1,
-        may_change: Sequence[str] = ("track", "distributed", "evaluate"),
+        may_change: Sequence[str] = ("track", "distributed", "evaluate", "storage"),
     ) -> "RunState":
         """Begin a run in `directory`, or go on with the one that is there.
 

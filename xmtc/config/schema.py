@@ -15,6 +15,7 @@ from xmtc.mig.config import MigConfig
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders import HuggingFaceConfig
 from xmtc.models.heads import TwoTowerConfig
+from xmtc.storage import StorageConfig
 from xmtc.track.config import TrackConfig
 from xmtc.train.finetune import FinetuneConfig
 from xmtc.train.plant import PlantConfig
@@ -44,6 +45,8 @@ class RunConfig:
     """Workers and strategy."""
     track: TrackConfig = TrackConfig()
     """Run directory, logging, checkpoints."""
+    storage: StorageConfig = StorageConfig()
+    """Local copies of what lies at a URI."""
 
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""

@@ -144,8 +144,7 @@ class Corpus:
         Raises:
             DataError: a file differs.
         """
-        shards = [shard.file for split in self.manifest.splits.values() for shard in split.shards]
-        for expected in [self.manifest.labels, *shards]:
+        for expected in self.manifest.files():
             if file_info(_sized(self.path, expected), self.path) != expected:
                 raise DataError(f"{self.path / expected.path}: changed since it was written; prepare the corpus again")
 

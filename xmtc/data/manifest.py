@@ -111,19 +111,32 @@ class Manifest:
         path = directory / NAME
         if not path.is_file():
             raise DataError(f"{directory}: no corpus here (no {NAME}); make one with 'xmtc prepare'")
+        return Manifest.parse(path.read_bytes(), str(path))
+
+    @staticmethod
+    def parse(text: bytes, place: str) -> "Manifest":
+        """The content of a `manifest.json`.
+
+        Raises:
+            DataError: it is damaged, or of another format; names `place`.
+        """
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(text)
         except ValueError as error:
-            raise DataError(f"{path}: damaged: {error}; delete {directory} and prepare it again") from None
+            raise DataError(f"{place}: damaged: {error}; delete its folder and prepare the corpus again") from None
         if not isinstance(found, dict) or found.get("kind") != _KIND:
-            raise DataError(f"{path}: not the manifest of an xmtc corpus")
+            raise DataError(f"{place}: not the manifest of an xmtc corpus")
         if found.get("format") != FORMAT:
             theirs = found.get("format")
-            raise DataError(f"{directory}: corpus format {theirs}, this xmtc reads {FORMAT}; prepare the corpus again")
+            raise DataError(f"{place}: corpus format {theirs}, this xmtc reads {FORMAT}; prepare the corpus again")
         try:
             return TypeAdapter(Manifest).validate_python(found)
         except ValidationError as error:
-            raise DataError(f"{path}: damaged: {error}; delete {directory} and prepare it again") from None
+            raise DataError(f"{place}: damaged: {error}; delete its folder and prepare the corpus again") from None
+
+    def files(self) -> list[FileInfo]:
+        """Every file whose hash is known: labels and shards."""
+        return [self.labels, *(shard.file for split in self.splits.values() for shard in split.shards)]
 
 
 def file_info(path: Path, root: Path) -> FileInfo:

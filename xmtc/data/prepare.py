@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -50,9 +50,10 @@ class DataConfig:
     """Where documents come from and how they become a corpus."""
 
     source: ReaderConfig
-    """What to read."""
+    """What to read. Its paths may be URIs: files are copied to `storage.cache` first."""
     corpus: Annotated[str, Field(min_length=1)]
-    """Directory of the prepared corpus. It is reused while source, tokenizer and settings stay the same."""
+    """Directory of the prepared corpus, or a URI such as `s3://bucket/corpora/laws`. It is reused while source,
+    tokenizer and settings stay the same."""
     tokenizer: TokenizerConfig | None = None
     """How text becomes tokens; null: the tokenizer of the backbone."""
     max_length: Annotated[int, Field(ge=1, le=1_000_000)] = 512
@@ -77,6 +78,7 @@ def prepare(
     *,
     map_unordered: MapUnordered | None = None,
     progress: Progress | None = None,
+    fetch: Callable[[str], None] = lambda fingerprint: None,
 ) -> Corpus:
     """Make the corpus, or open it where it is already there with the same fingerprint.
 
@@ -86,6 +88,7 @@ def prepare(
         map_unordered: how to work in parallel; a process per core by default. Elsewhere than on this machine, it needs
             the corpus directory on a file system that all share.
         progress: shows how far it is.
+        fetch: called with the fingerprint first; may bring such a corpus from elsewhere.
 
     Raises:
         DataError: the source is wrong, or `config.corpus` is something else than a corpus.
@@ -94,7 +97,8 @@ def prepare(
     path = Path(config.corpus)
     tokenizer, name = _tokenizer(config, backbone)
     fingerprint = corpus_fingerprint(config, tokenizer)
-    with _locked(path):
+    with locked(path):
+        fetch(fingerprint)
         found = _reusable(path, fingerprint)
         if found is not None:
             return found
@@ -302,8 +306,8 @@ def _publish(work: Path, path: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process prepares a corpus at a time; the others wait and then find it finished."""
+def locked(path: Path) -> Iterator[None]:
+    """One process of this machine makes a corpus at a time; the others wait and then find it finished."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / f".{path.name}.lock").open("w") as lock:
         try:

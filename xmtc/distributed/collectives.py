@@ -1,7 +1,9 @@
 """The few exchanges between ranks that the rest of the code needs; without a process group each is the identity."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -75,6 +77,26 @@ def barrier() -> None:
     if is_distributed():
         devices = [_device().index] if dist.get_backend() == "nccl" else None
         dist.barrier(device_ids=devices)
+
+
+def leads(directory: Path) -> bool:
+    """Whether this rank is the lowest of those that share `directory`: one of each node, or rank 0. Collective.
+
+    Found out by looking for each other's files, because neither host names nor paths say what is mounted where.
+    """
+    rank, world_size = rank_and_world_size()
+    if world_size == 1:
+        return True
+    # A fresh name: a network file system may answer for one that was looked up before from its cache.
+    prefix = broadcast_object(f".rank-{uuid4().hex}")
+    directory.mkdir(parents=True, exist_ok=True)
+    own = directory / f"{prefix}-{rank}"
+    own.touch()
+    barrier()
+    lowest = next(other for other in range(rank + 1) if (directory / f"{prefix}-{other}").exists())
+    barrier()
+    own.unlink()
+    return lowest == rank
 
 
 def _device() -> torch.device:

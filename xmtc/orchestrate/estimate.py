@@ -27,6 +27,7 @@ from xmtc.models.encoders import HuggingFaceConfig, backbone_of
 from xmtc.models.heads import LabelAttentionConfig
 from xmtc.orchestrate.check import check
 from xmtc.orchestrate.label_memory import describe, label_memory, scored_labels
+from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.simulate import Shapes, meta_classifier, simulate_finetune
 from xmtc.train.unfreeze import PhaseConfig, trained_groups
 
@@ -156,8 +157,9 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
 def workload_of(config: RunConfig) -> Workload:
     """From the prepared corpus, or else assumptions that respect `data.limit` and `data.max_length`."""
     longest = config.data.max_length
-    if (Path(config.data.corpus) / "manifest.json").is_file():
-        corpus = Corpus.open(config.data.corpus)
+    prepared = RunPaths.of(config).corpus
+    if (prepared / "manifest.json").is_file():
+        corpus = Corpus.open(prepared)
         lengths = np.asarray(corpus.split("train").lengths)
         dev = len(corpus.split("dev")) if "dev" in corpus.splits else 0
         return Workload(

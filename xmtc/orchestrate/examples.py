@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 from xmtc.config.load import load_config
 from xmtc.config.run_state import CONFIG_FILE
 from xmtc.config.schema import RunConfig
-from xmtc.data.corpus import Corpus
 from xmtc.errors import DataError
 from xmtc.evaluate.report.write import Example
+from xmtc.orchestrate.copies import open_corpus
 from xmtc.orchestrate.paths import RunPaths
 
 SHOWN_LABELS = 8
@@ -34,7 +34,7 @@ def choose_examples(run: Path, split: str, count: int) -> list[Example]:
         if not needed.is_file():
             raise DataError(f"{needed}: missing, and --examples needs it: give a run that was trained and evaluated")
     config = load_config(RunConfig, run / CONFIG_FILE, [])
-    corpus = Corpus.open(RunPaths.of(config).corpus)
+    corpus = open_corpus(RunPaths.of(config))
     part, tokenizer, labels = corpus.split(split), corpus.tokenizer(), corpus.labels.labels
     rows = np.sort(np.random.default_rng(config.seed).permutation(len(part))[:count])
     doc_ids = part.doc_ids()

@@ -1,23 +1,52 @@
 """Where the files of a run are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from xmtc.config.schema import RunConfig
+from xmtc.storage import Mirror, StorageConfig, is_remote
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """Absolute, because workers run in directories of their own."""
+    """Absolute, because workers run in directories of their own; local, whatever the configuration says.
+
+    Attributes:
+        root: the run directory.
+        corpus: the corpus directory.
+        root_uri, corpus_uri: what these are copies of, or None.
+        storage: where copies are kept.
+    """
 
     root: Path
     corpus: Path
+    root_uri: str | None = None
+    corpus_uri: str | None = None
+    storage: StorageConfig = field(default_factory=StorageConfig)
 
     @classmethod
     def of(cls, config: RunConfig) -> "RunPaths":
         """The paths of a configuration, resolved against the working directory."""
-        root = (Path(config.track.directory) / config.name).absolute()
-        return cls(root, Path(config.data.corpus).absolute())
+        storage, runs, corpus = config.storage, config.track.directory, config.data.corpus
+        root_uri = f"{runs.rstrip('/')}/{config.name}" if is_remote(runs) else None
+        corpus_uri = corpus if is_remote(corpus) else None
+        return cls(
+            storage.path("runs", root_uri) if root_uri else (Path(runs) / config.name).absolute(),
+            storage.path("corpora", corpus_uri) if corpus_uri else Path(corpus).absolute(),
+            root_uri,
+            corpus_uri,
+            storage,
+        )
+
+    @property
+    def mirror(self) -> Mirror:
+        """Keeps the run directory and its URI the same, where it has one."""
+        return Mirror(self.root, self.storage.remote(self.root_uri) if self.root_uri else None)
+
+    @property
+    def corpus_mirror(self) -> Mirror:
+        """Likewise the corpus."""
+        return Mirror(self.corpus, self.storage.remote(self.corpus_uri) if self.corpus_uri else None)
 
     @property
     def ranking(self) -> Path:

@@ -1,6 +1,9 @@
 """The whole job: prepare → MIG → plant → fine-tune → evaluate → report, each stage skipped when it is done."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,15 @@ from xmtc.evaluate.summary import summary_table
 from xmtc.mig import TokenRanking, rank_corpus, ranking_fingerprint, show
 from xmtc.models.encoders import pretrained_name
 from xmtc.orchestrate.check import check
+from xmtc.orchestrate.copies import (
+    fetch_locked,
+    fetch_run,
+    has_remote_parts,
+    local_source,
+    publish_corpus,
+    publish_run,
+    published_run,
+)
 from xmtc.orchestrate.estimate import label_lines
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.reporting import report_runs
@@ -36,16 +48,19 @@ def train_run(config: RunConfig) -> Path:
     paths = RunPaths.of(config)
     seeds = {"run": config.seed}
     world = max(1, config.distributed.workers)
-    with RunState.open(
-        paths.root, config, resume=config.track.resume, stages=stages(config), seeds=seeds, world_size=world
-    ) as state:
-        with state.stage("prepare", config_hash(config.data)):
+    with (
+        published_run(paths),
+        RunState.open(
+            paths.root, config, resume=config.track.resume, stages=stages(config), seeds=seeds, world_size=world
+        ) as state,
+    ):
+        with _stage(state, paths, "prepare", config_hash(config.data)):
             corpus = prepare_stage(config)
             corpus.verify()  # a flipped bit would be learned from without an error
         state.set_fingerprint("corpus", corpus.fingerprint)
         for line in label_lines(config):
             print_line(line)
-        with state.stage("mig", ranking_fingerprint(corpus.fingerprint, config.mig)):
+        with _stage(state, paths, "mig", ranking_fingerprint(corpus.fingerprint, config.mig)):
             ranking = rank_stage(config, corpus)
         state.set_fingerprint("mig", ranking.fingerprint)
         lexical_stage(config, corpus, paths, state)
@@ -54,15 +69,25 @@ def train_run(config: RunConfig) -> Path:
                 if state.is_done(stage, fingerprint):
                     print_line(f"{stage}: done before, skipped")
                     continue
-                with state.stage(stage, fingerprint):
+                with _stage(state, paths, stage, fingerprint):
                     run_workers(stage, config, paths)
+                    fetch_run(paths)  # rank 0 may have been on another node
         finally:
             end_workers(config)
-        with state.stage("report", ""):
+        with _stage(state, paths, "report", ""):
             for split in paths.evaluated():
                 report_runs([paths.root], paths.evaluation(split) / "report.html", split)
     print_summary(paths)
     return paths.root
+
+
+@contextmanager
+def _stage(state: RunState, paths: RunPaths, name: str, fingerprint: str) -> Iterator[None]:
+    """A stage, whose beginning and result are published."""
+    with state.stage(name, fingerprint):
+        publish_run(paths)
+        yield
+    publish_run(paths)
 
 
 def stages(config: RunConfig) -> list[str]:
@@ -74,12 +99,21 @@ def stages(config: RunConfig) -> list[str]:
 
 def prepare_stage(config: RunConfig) -> Corpus:
     """Read and tokenise the source, on the cluster that training joins or on this machine; or open what is there."""
-    mapper = None
-    if config.distributed.workers > 0:
+    paths, mapper = RunPaths.of(config), None
+    # Copies are on this machine only, which then does the work by itself.
+    if config.distributed.workers > 0 and not has_remote_parts(config.data):
         from xmtc.orchestrate.ray_tasks import cluster_mapper
 
         mapper = cluster_mapper(config)
-    return prepare(config.data, pretrained_name(config.model.encoder), map_unordered=mapper, progress=Progress())
+    corpus = prepare(
+        replace(local_source(config.data, config.storage), corpus=str(paths.corpus)),
+        pretrained_name(config.model.encoder),
+        map_unordered=mapper,
+        progress=Progress(),
+        fetch=lambda fingerprint: fetch_locked(paths, fingerprint),
+    )
+    publish_corpus(paths)
+    return corpus
 
 
 def mig_stage(config: RunConfig) -> tuple[Corpus, TokenRanking]:
@@ -107,7 +141,7 @@ def lexical_stage(config: RunConfig, corpus: Corpus, paths: RunPaths, state: Run
     if state.is_done("lexical", fingerprint):
         print_line("lexical: done before, skipped")
         return
-    with state.stage("lexical", fingerprint):
+    with _stage(state, paths, "lexical", fingerprint):
         tokenizer = corpus.tokenizer()
         lexical = fit_lexical(
             corpus.split("train"),
@@ -169,3 +203,5 @@ def print_summary(paths: RunPaths) -> None:
     Console().print(summary_table(metrics, f"{paths.root.name}: {split}"))
     print(f"report: {folder / 'report.html'}")
     print(f"model:  {paths.model}")
+    if paths.root_uri:
+        print(f"these are copies of {paths.root_uri}")

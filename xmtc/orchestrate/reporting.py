@@ -14,6 +14,7 @@ from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.report.run_results import RunResults
 from xmtc.evaluate.report.write import write_report
 from xmtc.evaluate.summary import summary_table
+from xmtc.orchestrate.copies import open_corpus
 from xmtc.orchestrate.examples import choose_examples
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.track.console import duration, print_line
@@ -104,7 +105,7 @@ def evaluate_run(run: Path) -> None:
         kept = {key: before.metrics[key] for key in FROM_TRAINING if before.metrics.get(key) is not None}
         evaluation = evaluate_files(
             folder / "predictions.parquet",
-            RunPaths.of(config).corpus,
+            open_corpus(RunPaths.of(config)).path,
             folder.name,
             folder,
             config.evaluate,

@@ -30,11 +30,13 @@ from xmtc.mig.ranking import TokenRanking
 from xmtc.models.export import ModelInfo, export_model
 from xmtc.models.label_text import label_tables, may_name, name_unseen_labels
 from xmtc.models.lexical import Lexical
+from xmtc.orchestrate.copies import fetch_corpus, fetch_run, publish_run
 from xmtc.orchestrate.overlap import write_overlap
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.worker import Worker
 from xmtc.score.scorer import Scoring, score_split
 from xmtc.score.shortlist import Shortlist
+from xmtc.train.checkpoint import together
 from xmtc.train.finetune import AttentionDrift, FinetuneObjective
 from xmtc.train.loop import Phase
 from xmtc.train.plant import PlantObjective
@@ -47,8 +49,12 @@ MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes a label: 0.8 GB of score counts
 
 
 def run_stage(stage: str, config: RunConfig, paths: RunPaths) -> None:
-    """Run one stage on this rank."""
-    {"plant": plant, "finetune": finetune, "evaluate": evaluate}[stage](Worker(config, paths))
+    """Run one stage on this rank; where run or corpus are at a URI, on this node's copies."""
+    together(lambda: fetch_run(paths))
+    together(lambda: fetch_corpus(paths))
+    worker = Worker(config, paths)
+    {"plant": plant, "finetune": finetune, "evaluate": evaluate}[stage](worker)
+    together(lambda: publish_run(paths), here=worker.is_first)
 
 
 def plant(worker: Worker) -> None:

@@ -9,7 +9,7 @@ import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +27,7 @@ from xmtc.errors import ConfigError, XmtcError
 from xmtc.evaluate.report.write import MOST_RUNS
 from xmtc.models.export import load_model
 from xmtc.orchestrate.cluster import connect, joins_cluster
+from xmtc.orchestrate.copies import fetch_run
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.pipeline import prepare_stage
 from xmtc.orchestrate.ray_tasks import Needs, map_tasks
@@ -111,11 +112,15 @@ def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: T
     settings = load_config(SweepConfig, grid_file)
     base = load_config(RunConfig, config_file, overrides)
     cells = [make_cell(config_file, overrides, base, values, settings.seeds) for values in combinations(settings.grid)]
-    failures = train_all([run for cell in cells for run in cell.runs], base, train)
+    runs = [run for cell in cells for run in cell.runs]
+    failures = train_all(runs, base, train)
+    for run in runs:
+        fetch_run(RunPaths.of(run))  # at a URI, another machine may have trained it
     rows = [summarise(cell, settings.metrics, failures) for cell in cells]
-    output = Path(base.track.directory) / f"{base.name}-sweep"
-    write_comparison(output, rows, settings)
-    print(f"comparison: {output / 'sweep.md'}")
+    paths = RunPaths.of(replace(base, name=f"{base.name}-sweep"))
+    write_comparison(paths.root, rows, settings)
+    paths.mirror.push()
+    print(f"comparison: {paths.root / 'sweep.md'}")
     return sum(len(row.failed) for row in rows)
 
 

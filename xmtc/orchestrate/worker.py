@@ -156,7 +156,7 @@ class Worker:
             world_size=self.strategy.world_size,
         )
         track = self.config.track
-        directory = self.paths.checkpoints_of(stage)
+        directory, mirror = self.paths.checkpoints_of(stage), self.paths.mirror
         trained = [p for phase in phases for group in phase.groups() for p in group.parameters]
         with Tracker(self.paths.root, track, self.strategy.rank, settings=to_plain(self.config)) as tracker:
             Loop(
@@ -165,7 +165,7 @@ class Worker:
                 phases,
                 StageSettings(stage, settings.optimizer, metric, settings.patience, self.config.seed, track),
                 strategy=self.strategy,
-                store=CheckpointStore(directory, track.keep_last),
+                store=CheckpointStore(directory, track.keep_last, mirror),
                 tracker=tracker,
-                best=BestWeights(directory / "best.safetensors", objective, trained),
+                best=BestWeights(directory / "best.safetensors", objective, trained, mirror),
             ).run()

@@ -15,7 +15,8 @@ class TrackConfig:
     """Where a run writes, how it resumes, how often it saves and logs."""
 
     directory: str = "runs"
-    """The folder that holds the run directories; this run's is `<directory>/<name>`."""
+    """The folder that holds the run directories; this run's is `<directory>/<name>`. Or a URI such as
+    `s3://bucket/runs`: the run then works in `storage.cache`, and stages and checkpoints are copied as they finish."""
 
     resume: Literal["auto", "never", "must"] = "auto"
     """What to do when the run directory holds a run: `auto` goes on where it stopped, `never` refuses, `must` goes on

@@ -11,6 +11,7 @@ from xmtc.distributed.collectives import barrier
 from xmtc.distributed.row_shards import own_rows
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
+from xmtc.storage import Mirror
 
 
 class BestWeights:
@@ -20,13 +21,16 @@ class BestWeights:
     what later phases changed.
 
     Args:
-        path: a `.safetensors` file on storage that all ranks share.
+        path: a `.safetensors` file on storage that all ranks share, or in `mirror`.
         module: what is trained, unpartitioned, as it is when the stage begins.
         trained: all parameters that the stage will train.
+        mirror: brings the file that rank 0 wrote to other nodes; it travels with the epoch's checkpoint.
     """
 
-    def __init__(self, path: Path, module: nn.Module, trained: Iterable[nn.Parameter]) -> None:
-        self.path, self.module = path, module
+    def __init__(
+        self, path: Path, module: nn.Module, trained: Iterable[nn.Parameter], mirror: Mirror | None = None
+    ) -> None:
+        self.path, self.module, self._mirror = path, module, mirror
         wanted = {id(p) for p in trained}
         self.start = {n: p.detach().to("cpu", copy=True) for n, p in module.named_parameters() if id(p) in wanted}
 
@@ -46,6 +50,9 @@ class BestWeights:
         Raises:
             CheckpointError: the file is of another model.
         """
+        if self._mirror is not None:
+            name = self.path.relative_to(self._mirror.local).as_posix()
+            self._mirror.pull(self.path.parent.relative_to(self._mirror.local).as_posix(), lambda n: n == name)
         tensors = load_file(self.path)
         parameters = dict(self.module.named_parameters())
         if tensors.keys() != self.start.keys():

@@ -3,7 +3,8 @@
 `step_00001000/` is written under a temporary name by all ranks, hashed, read back and renamed. Its `manifest.json`
 holds the training loop's state, the size and SHA-256 of every file, and the world size. No random state is saved: the
 loop draws every random number from a generator seeded by (seed, step), so that position alone determines what follows.
-The directory must be on storage that all ranks share.
+The directory must be on storage that all ranks share, unless it has a remote double: then every node may have its own,
+with what its ranks wrote, and the remote side has all of it.
 """
 
 import hashlib
@@ -13,12 +14,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from xmtc.distributed.collectives import all_gather_object, broadcast_object, rank_and_world_size
-from xmtc.errors import CheckpointError
+from xmtc.distributed.collectives import all_gather_object, broadcast_object, leads, rank_and_world_size
+from xmtc.errors import CheckpointError, StorageError, XmtcError
+from xmtc.storage import Mirror
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +61,19 @@ class CheckpointStore:
     Args:
         directory: `runs/<name>/checkpoints`; made when absent.
         keep_last: how many checkpoints stay.
+        mirror: of the run directory or one above it; a checkpoint counts as saved when its remote double is whole.
     """
 
-    def __init__(self, directory: Path, keep_last: int = 2) -> None:
+    def __init__(self, directory: Path, keep_last: int = 2, mirror: Mirror | None = None) -> None:
         self._directory = directory
         self._keep_last = keep_last
+        self._mirror = mirror or Mirror(directory, None)
+        self._is_first = rank_and_world_size()[0] == 0
+
+    @cached_property
+    def _leads(self) -> bool:
+        """Whether this rank keeps the directory in order. Collective at first."""
+        return self._is_first if self._mirror.remote is None else leads(self._directory)
 
     def save(self, step: int, state: dict[str, Any], write: Callable[[Path], None], bytes_needed: int = 0) -> Path:
         """Save a checkpoint; the earlier ones stay until it is whole.
@@ -77,47 +88,104 @@ class CheckpointStore:
         Raises:
             CheckpointError: it could not be written, on every rank; names free and needed bytes. What was there
                 before is as it was.
+            StorageError: it is saved here, but could not be copied to the remote side.
         """
         json.dumps(state)  # on every rank, so that what JSON cannot hold fails on all of them
         temporary = self._directory / f"{_TEMPORARY}{step:08d}"
         final = self._directory / f"step_{step:08d}"
-        self._together(lambda: self._start(temporary, bytes_needed), bytes_needed, only_first=True)
+
+        def explain(failures: list[str]) -> XmtcError:
+            return CheckpointError(self._explain(failures, bytes_needed))
+
+        together(lambda: self._start(temporary, bytes_needed), explain, here=self._leads)
         try:
-            self._together(lambda: write(temporary), bytes_needed)
-            self._together(lambda: _publish(temporary, final, step, state), bytes_needed, only_first=True)
+            together(lambda: write(temporary), explain)
+            self._publish(temporary, final, {"step": step, "state": state}, explain)
         except CheckpointError:
-            self._together(self._clean, bytes_needed, only_first=True)
+            together(self._clean, explain, here=self._leads)
             raise
-        self._together(lambda: self._prune(step), bytes_needed, only_first=True)
+        self._push(final)
+        self._prune(step, explain)
         return final
 
     def latest(self) -> Latest:
         """The newest checkpoint whose files all have the size and hash that its manifest says; the same on all ranks.
 
-        Reads every byte of the checkpoint, on rank 0.
+        Reads every byte of the checkpoint, on rank 0 and on one rank of every node that has a directory of its own.
+
+        Raises:
+            StorageError: the remote side cannot be read, or lacks what is here and cannot be written.
         """
-        rank, _ = rank_and_world_size()
-        found = broadcast_object(self._search() if rank == 0 else None)
+        searched = []
+        together(lambda: searched.append(self._search()), here=self._is_first)
+        found = broadcast_object(searched[0] if searched else None)
         assert found is not None  # rank 0 searched
-        for path, reason in found.skipped if rank == 0 else ():
+        for path, reason in found.skipped if self._is_first else ():
             logger.warning("checkpoint %s is skipped: %s", path, reason)
-        return found
+        if found.checkpoint is None or self._mirror.remote is None:
+            return found
+        path = self._directory / found.checkpoint.path.name
+        together(lambda: self._verified(path), here=self._leads)
+        return replace(found, checkpoint=replace(found.checkpoint, path=path))
+
+    def _publish(
+        self, temporary: Path, final: Path, content: dict[str, Any], explain: Callable[[list[str]], XmtcError]
+    ) -> None:
+        """Describe, verify and rename what all ranks have written."""
+        own: dict[str, Any] = {}
+        together(lambda: own.update(_describe(temporary)), explain, here=self._leads)
+        files = {name: info for part in all_gather_object(own) for name, info in part.items()}
+        manifest = {"format": _FORMAT, "world_size": rank_and_world_size()[1], **content, "files": files}
+        together(lambda: _finish(temporary, final, manifest, own), explain, here=self._leads)
+
+    def _push(self, final: Path) -> None:
+        """Every node's files first, then all else that changed in the run directory, then the manifest."""
+        if self._mirror.remote is None:
+            return
+
+        def push_payload() -> None:
+            self._mirror.push(self._name(final), lambda name: not name.endswith(f"/{_MANIFEST}"))
+
+        def push_rest() -> None:
+            self._mirror.push(choose=lambda name: not of_a_checkpoint(name))
+            self._mirror.push(self._name(final))
+
+        together(push_payload, here=self._leads)
+        together(push_rest, here=self._is_first)
 
     def _search(self) -> Latest:
         self._clean()
         skipped = []
         for path in reversed(self._saved()):
             try:
-                return Latest(verify(path), tuple(skipped))
+                return Latest(self._verified(path), tuple(skipped))
             except CheckpointError as error:
                 skipped.append((path, str(error)))
         return Latest(None, tuple(skipped))
 
+    def _verified(self, path: Path) -> Checkpoint:
+        """A checkpoint of this directory; its remote double, where it is damaged here or only there."""
+        try:
+            found = verify(path)
+        except CheckpointError:
+            if path.name not in self._mirror.folders(self._name(path.parent)):
+                raise
+        else:
+            if self._is_first:  # the attempt that saved it may have lost the server
+                self._mirror.push(self._name(path))
+            return found
+        shutil.rmtree(path, ignore_errors=True)
+        self._mirror.pull(self._name(path))
+        return verify(path)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._mirror.local).as_posix()
+
     def _saved(self) -> list[Path]:
-        """Checkpoint directories, oldest first."""
-        if not self._directory.is_dir():
-            return []
-        return sorted(p for p in self._directory.iterdir() if re.fullmatch(r"step_\d{8,}", p.name))
+        """Checkpoint directories, here or remote, oldest first."""
+        local = [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
+        names = {*local, *self._mirror.folders(self._name(self._directory))}
+        return [self._directory / name for name in sorted(names) if re.fullmatch(r"step_\d{8,}", name)]
 
     def _start(self, temporary: Path, bytes_needed: int) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -132,29 +200,26 @@ class CheckpointStore:
         for path in self._directory.glob(f"{_TEMPORARY}*"):
             shutil.rmtree(path)
 
-    def _prune(self, step: int) -> None:
+    def _prune(self, step: int, explain: Callable[[list[str]], XmtcError]) -> None:
         """Keep the newest `keep_last` up to `step`; later ones are damaged, or the run would be beyond `step`."""
-        saved = self._saved()
-        past = [p for p in saved if _step_of(p) <= step]
-        keep = set(past[-self._keep_last :])
-        for path in saved:
-            if path not in keep:
-                shutil.rmtree(path)
-        self._clean()
+        surplus: list[Path] = []
 
-    def _together(self, action: Callable[[], None], bytes_needed: int, *, only_first: bool = False) -> None:
-        """Run `action` on every rank (or on rank 0), then raise on all ranks what went wrong on any."""
-        rank, _ = rank_and_world_size()
-        failure: str | None = None
-        if rank == 0 or not only_first:
-            try:
-                action()
-            except (OSError, CheckpointError) as error:
-                failure = f"rank {rank}: {error}"
-        failures = [f for f in all_gather_object(failure) if f]
-        if failures:
-            # One rank's words: free space changes while they look.
-            raise CheckpointError(broadcast_object(self._explain(failures, bytes_needed)))
+        def prune_remote() -> None:
+            saved = self._saved()
+            past = [p for p in saved if _step_of(p) <= step]
+            surplus.extend(p for p in saved if p not in past[-self._keep_last :])
+            for path in surplus:
+                self._mirror.remove(self._name(path))
+
+        def prune_here() -> None:
+            for path in (self._directory / name for name in names):
+                if path.exists():  # another node, or the remote side, may have some that are not here
+                    shutil.rmtree(path)
+            self._clean()
+
+        together(prune_remote, here=self._is_first)
+        names = broadcast_object([path.name for path in surplus])
+        together(prune_here, explain, here=self._leads)
 
     def _explain(self, failures: list[str], bytes_needed: int) -> str:
         existing = next(p for p in (self._directory, *self._directory.absolute().parents) if p.is_dir())
@@ -163,6 +228,34 @@ class CheckpointStore:
             f"checkpoint in {self._directory} could not be written ({'; '.join(failures)}): {free:,} bytes are free, "
             f"about {bytes_needed:,} are needed. Earlier checkpoints are untouched; make room and resume."
         )
+
+
+def of_a_checkpoint(name: str) -> bool:
+    """Whether a file of a run directory belongs to a checkpoint: such are copied by `CheckpointStore` alone."""
+    return re.search(r"(^|/)step_\d{8,}/", name) is not None
+
+
+def _not_exchanged(failures: list[str]) -> XmtcError:
+    return StorageError("; ".join(failures))
+
+
+def together(
+    action: Callable[[], object],
+    explain: Callable[[list[str]], XmtcError] = _not_exchanged,
+    *,
+    here: bool = True,
+) -> None:
+    """Run `action` on every rank where `here` is True, then raise on all ranks what went wrong on any. Collective."""
+    rank, _ = rank_and_world_size()
+    failure: str | None = None
+    if here:
+        try:
+            action()
+        except (OSError, CheckpointError, StorageError) as error:
+            failure = f"rank {rank}: {error}"
+    failures = [f for f in all_gather_object(failure) if f]
+    if failures:
+        raise broadcast_object(explain(failures))  # one rank's words: free space changes while they look
 
 
 def verify(path: Path) -> Checkpoint:
@@ -196,24 +289,23 @@ def _verify_file(path: Path, expected: dict[str, Any]) -> None:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
-def _publish(temporary: Path, final: Path, step: int, state: dict[str, Any]) -> None:
-    """Describe, verify and rename what all ranks have written."""
+def _describe(temporary: Path) -> dict[str, Any]:
+    """Size and hash of every file, by its name."""
     names = sorted(p.relative_to(temporary).as_posix() for p in temporary.rglob("*") if p.is_file())
     for name in names:
         _sync(temporary / name)
-    manifest = {
-        "format": _FORMAT,
-        "step": step,
-        "world_size": rank_and_world_size()[1],
-        "state": state,
-        "files": {n: {"bytes": (temporary / n).stat().st_size, "sha256": _sha256(temporary / n)} for n in names},
-    }
+    return {n: {"bytes": (temporary / n).stat().st_size, "sha256": _sha256(temporary / n)} for n in names}
+
+
+def _finish(temporary: Path, final: Path, manifest: dict[str, Any], own: dict[str, Any]) -> None:
+    """Read back the files that are here, `own`, and publish them with the manifest of all."""
     (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     _sync(temporary / _MANIFEST)
     _sync(temporary)
-    verify(temporary)
+    for name, expected in own.items():
+        _verify_file(temporary / name, expected)
     if final.exists():  # damaged, or saved by a run that this one resumed behind
-        final.rename(temporary.with_name(f"{_TEMPORARY}old_{step:08d}"))
+        final.rename(temporary.with_name(f"{_TEMPORARY}old_{manifest['step']:08d}"))
     temporary.rename(final)
     _sync(final.parent)
 

@@ -1,0 +1,240 @@
+"""A directory and its double on a real S3 server: what travels when, and what happens when the server is away."""
+
+import logging
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gloo import run_gloo
+from s3_server import BUCKET, names
+from xmtc.distributed.collectives import leads, rank_and_world_size
+from xmtc.errors import CheckpointError, ConfigError, StorageError
+from xmtc.storage import Mirror, Remote, StorageConfig, is_remote
+from xmtc.train.checkpoint import CheckpointStore
+
+
+@pytest.fixture
+def uri(server, request, tmp_path) -> str:
+    return f"s3://{BUCKET}/{request.node.name}"
+
+
+def fill(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_what_is_a_uri():
+    assert all(map(is_remote, ("s3://b/x", "gs://b", "hdfs://h:8020/x", "file:///x")))
+    assert not any(map(is_remote, ("corpora/x", "/data/x", "./a:b", "C:\\x")))
+
+
+@pytest.mark.parametrize("scheme", ["s3", "file"])
+def test_changes_travel_both_ways_and_once(scheme, uri, tmp_path, monkeypatch):
+    uri = uri if scheme == "s3" else f"file://{tmp_path}/there"
+    one = Mirror(fill(tmp_path / "one", a="1", sub__b="2"), Remote(uri))
+    two = Mirror(tmp_path / "two", Remote(uri))
+    one.push()
+    two.pull()
+    assert (two.local / "sub" / "b").read_text() == "2"
+    moved: list[str] = []
+    monkeypatch.setattr(Remote, "upload", spy(Remote.upload, moved, 2))
+    monkeypatch.setattr(Remote, "download", spy(Remote.download, moved, 1))
+    one.push()
+    two.pull()
+    two.push()
+    assert moved == []
+    fill(two.local, a="11")
+    two.push()
+    one.pull()
+    assert moved == ["a", "a"]
+    assert (one.local / "a").read_text() == "11"
+
+
+def spy(method, names: list[str], position: int):
+    def call(*args):
+        names.append(args[position])
+        return method(*args)
+
+    return call
+
+
+def test_what_marks_a_whole_travels_last_and_goes_first(uri, tmp_path, monkeypatch):
+    folder = fill(tmp_path / "run", **{"run.json": "r", "step__manifest.json": "m", "step__z": "z", "step__a": "a"})
+    fill(folder, **{".lock": "", "x.tmp": "", ".writing__a": ""})
+    order: list[str] = []
+    monkeypatch.setattr(Remote, "upload", spy(Remote.upload, order, 2))
+    monkeypatch.setattr(Remote, "remove", spy(Remote.remove, order, 1))
+    mirror = Mirror(folder, Remote(uri))
+    mirror.push()
+    assert set(order[:2]) == {"step/a", "step/z"}
+    assert order[2:] == ["step/manifest.json", "run.json"]
+    assert mirror.folders("") == ["step"]
+    mirror.remove("step")
+    assert order[4] == "step/manifest.json"
+    assert names(uri) == {"run.json"}
+
+
+def test_where_both_sides_changed_the_other_machine_wins(uri, tmp_path):
+    one = Mirror(fill(tmp_path / "one", **{"run.json": "1"}), Remote(uri))
+    one.push()
+    two = Mirror(tmp_path / "two", Remote(uri))
+    two.pull()
+    fill(two.local, **{"run.json": "two"})
+    two.push()
+    fill(one.local, **{"run.json": "one"})
+    assert one.changed_elsewhere("run.json")
+    one.pull()
+    assert (one.local / "run.json").read_text() == "two"
+    assert not one.changed_elsewhere("run.json")
+
+
+def test_what_somebody_deleted_there_is_published_again(uri, tmp_path):
+    mirror = Mirror(fill(tmp_path / "run", a="1"), Remote(uri))
+    mirror.push()
+    Remote(uri).remove("a")
+    mirror.pull()
+    mirror.push()
+    assert names(uri) == {"a"}
+
+
+def test_a_file_damaged_there_is_named_and_nothing_is_left_here(uri, tmp_path):
+    Mirror(fill(tmp_path / "one", a="1"), Remote(uri)).push()
+    with pytest.raises(StorageError, match=rf"{uri}/a: damaged there: its SHA-256"):
+        Mirror(tmp_path / "two", Remote(uri)).pull(sha256={"a": "0" * 64})
+    assert [p.name for p in (tmp_path / "two").iterdir() if "mirror" not in p.name] == []
+
+
+def test_a_server_that_comes_back_is_waited_for(server, uri, tmp_path, caplog, monkeypatch):
+    mirror = Mirror(fill(tmp_path / "one", a="1"), Remote(uri, retry_s=60))
+    server.stop()
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: server.start())
+    monkeypatch.setattr("xmtc.storage.remote.time", clock)  # it comes back during the first pause
+    with caplog.at_level(logging.WARNING, "xmtc"):
+        mirror.push()
+    assert names(uri) == {"a"}
+    assert f"{uri}/a: writing failed" in caplog.text
+    assert "trying again" in caplog.text
+
+
+def test_a_server_that_stays_away_ends_with_what_to_do(server, uri, tmp_path):
+    mirror = Mirror(fill(tmp_path / "one", a="1"), Remote(uri, retry_s=0.5))
+    server.stop()
+    try:
+        with pytest.raises(StorageError, match=rf"{uri}/a: writing failed for \d+ s .*give the same command again"):
+            mirror.push()
+    finally:
+        server.start()
+    mirror.push()
+    assert names(uri) == {"a"}
+
+
+def test_what_waiting_does_not_mend_is_said_at_once(server, tmp_path):
+    started = time.monotonic()
+    with pytest.raises(
+        StorageError, match=r"s3://no-such-bucket/x/a: writing failed .*see that bucket and folder exist"
+    ):
+        Mirror(fill(tmp_path / "one", a="1"), Remote("s3://no-such-bucket/x", retry_s=60)).push()
+    assert time.monotonic() - started < 20
+    with pytest.raises(ConfigError, match=r"nosuch://x/y: .*pip install 'xmtc\[s3\]'"):
+        Remote("nosuch://x/y")
+
+
+def test_copies_are_told_apart_and_keep_their_names(tmp_path):
+    storage = StorageConfig(cache=str(tmp_path))
+    path = storage.path("runs", "s3://b/a/x/")
+    assert path == storage.path("runs", "s3://b/a/x")
+    assert path.name == "x"
+    assert path != storage.path("runs", "s3://b/a-/x") != storage.path("runs", "s3://b/A/x")
+
+
+def write_part(folder: Path) -> None:
+    rank, _ = rank_and_world_size()
+    (folder / f"part{rank}").write_text(f"of rank {rank}")
+
+
+def save_on_a_disk_of_its_own(folder: Path, uri: str) -> list[bool]:
+    """Rank 0 and 1 on one disk, rank 2 on another, as on two nodes."""
+    rank, _ = rank_and_world_size()
+    local = folder / f"node{rank // 2}"
+    store = CheckpointStore(local / "checkpoints", 1, Mirror(local, Remote(uri, retry_s=5)))
+    for step in (10, 20):
+        store.save(step, {"step": step}, write_part)
+    return [leads(local)]
+
+
+def resume_on_a_disk_of_its_own(folder: Path, uri: str) -> tuple[int, list[str]]:
+    rank, _ = rank_and_world_size()
+    local = folder / f"node{rank // 2}"
+    store = CheckpointStore(local / "checkpoints", 1, Mirror(local, Remote(uri, retry_s=5)))
+    found = store.latest().checkpoint
+    assert found is not None
+    return found.state["step"], sorted(p.name for p in found.path.iterdir())
+
+
+def test_checkpoints_of_nodes_without_a_common_disk(uri, tmp_path):
+    led = run_gloo(save_on_a_disk_of_its_own, 3, tmp_path / "save", tmp_path / "first", uri)
+    assert led == [[True], [False], [True]]
+    whole = {"manifest.json", "part0", "part1", "part2"}
+    assert names(uri) == {f"checkpoints/step_00000020/{name}" for name in whole}
+    assert {p.name for p in (tmp_path / "first/node1/checkpoints/step_00000020").iterdir()} == {
+        "manifest.json",
+        "part2",
+    }
+    resumed = run_gloo(resume_on_a_disk_of_its_own, 3, tmp_path / "same", tmp_path / "first", uri)
+    assert resumed == [(20, sorted(whole))] * 3
+    elsewhere = run_gloo(resume_on_a_disk_of_its_own, 3, tmp_path / "resume", tmp_path / "second", uri)
+    assert elsewhere == [(20, sorted(whole))] * 3
+
+
+def write_text(text: str):
+    def write(folder: Path) -> None:
+        (folder / "state").write_text(text)
+
+    return write
+
+
+def test_a_checkpoint_damaged_here_comes_back_from_there(uri, tmp_path):
+    store = CheckpointStore(tmp_path / "run" / "checkpoints", 2, Mirror(tmp_path / "run", Remote(uri)))
+    (store.save(10, {}, write_text("ten")) / "state").write_text("TEN")
+    found = store.latest()
+    assert found.checkpoint is not None
+    assert found.skipped == ()
+    assert (found.checkpoint.path / "state").read_text() == "ten"
+
+
+def test_an_upload_that_was_cut_short_is_no_checkpoint(server, uri, tmp_path):
+    local, remote = tmp_path / "run", Remote(uri, retry_s=0.5)
+    store = CheckpointStore(local / "checkpoints", 2, Mirror(local, remote))
+    store.save(10, {}, write_text("ten"))
+    server.stop()
+    try:
+        with pytest.raises(StorageError, match="step_00000020/state: writing failed"):
+            store.save(20, {}, write_text("twenty"))
+    finally:
+        server.start()
+    remote.upload(local / "checkpoints" / "step_00000020" / "state", "checkpoints/step_00000020/state")
+    elsewhere = CheckpointStore(tmp_path / "new" / "checkpoints", 2, Mirror(tmp_path / "new", remote)).latest()
+    assert elsewhere.checkpoint is not None
+    assert elsewhere.checkpoint.step == 10
+    here = CheckpointStore(local / "checkpoints", 2, Mirror(local, remote)).latest()
+    assert here.checkpoint is not None
+    assert here.checkpoint.step == 20
+    assert "checkpoints/step_00000020/manifest.json" in names(uri)
+
+
+def test_both_copies_damaged_is_skipped(uri, tmp_path):
+    store = CheckpointStore(tmp_path / "run" / "checkpoints", 2, Mirror(tmp_path / "run", Remote(uri)))
+    store.save(10, {}, write_text("ten"))
+    bad = store.save(20, {}, write_text("twenty")) / "state"
+    bad.write_text("TWENTY")
+    Remote(uri).upload(bad, "checkpoints/step_00000020/state")
+    found = store.latest()
+    assert found.checkpoint is not None
+    assert found.checkpoint.step == 10
+    assert isinstance(CheckpointError(found.skipped[0][1]), CheckpointError)
+    assert "SHA-256" in found.skipped[0][1]

@@ -1,0 +1,39 @@
+"""The `storage` section: local copies of what lies at a URI."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.storage.mirror import Mirror
+from xmtc.storage.remote import Remote
+
+_LONGEST_NAME = 60
+
+
+@config
+class StorageConfig:
+    """Local copies of what lies at a URI, and patience with its server. Credentials are the client's own business."""
+
+    cache: Annotated[str, Field(min_length=1)] = "~/.cache/xmtc"
+    """Folder for the local copies, on every node by itself. Local paths in the configuration do not pass through it."""
+    retry_minutes: Annotated[float, Field(ge=0)] = 5.0
+    """How long an operation on a URI is tried again, with growing pauses, before the run ends."""
+
+    def path(self, kind: str, uri: str) -> Path:
+        """Where the local copy of a URI is: `<cache>/<kind>/<readable parent>-<hash>/<name>`."""
+        parent, name = uri.rstrip("/").rsplit("/", 1)
+        readable = re.sub(r"[^A-Za-z0-9._]+", "-", parent)[-_LONGEST_NAME:].strip("-.")
+        folder = f"{readable}-{hashlib.sha256(parent.encode()).hexdigest()[:8]}"
+        return Path(self.cache).expanduser().absolute() / kind / folder / name
+
+    def remote(self, uri: str) -> Remote:
+        """The directory or file at a URI."""
+        return Remote(uri, retry_s=60 * self.retry_minutes)
+
+    def mirror(self, kind: str, uri: str) -> Mirror:
+        """The local copy of the directory at a URI; nothing is copied yet."""
+        return Mirror(self.path(kind, uri), self.remote(uri))

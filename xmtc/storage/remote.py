@@ -1,0 +1,180 @@
+"""A remote directory: a few operations of fsspec, tried again while its server is away."""
+
+import errno
+import itertools
+import logging
+import random
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fsspec.core import url_to_fs
+
+from xmtc.errors import ConfigError, StorageError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Stamp = list[str | int]
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+# Their errors are no OSError. Looked up among what fsspec has loaded for the scheme.
+_CLIENT_ERRORS = (
+    ("botocore.exceptions", "BotoCoreError"),
+    ("botocore.exceptions", "ClientError"),
+    ("aiohttp", "ClientError"),
+    ("gcsfs.retry", "HttpError"),
+    ("google.auth.exceptions", "GoogleAuthError"),
+    ("azure.core.exceptions", "AzureError"),
+)
+# Waiting does not mend these.
+_LASTING = (FileNotFoundError, PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
+_LASTING_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ParamValidationError")
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+# A file appears there all at once, when it is complete; elsewhere it is written under another name and renamed.
+_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
+# What tells one version of a file from the next, the best first.
+_VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "modified")
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path of the configuration is a URI, such as `s3://bucket/corpora/laws` or `file:///mnt/laws`."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
+
+
+class Remote:
+    """A directory (or one file) at a URI.
+
+    Args:
+        uri: what fsspec understands; credentials and endpoints come from the client's own settings.
+        retry_s: how long an operation is tried again.
+
+    Raises:
+        ConfigError: nothing that is installed knows the scheme.
+    """
+
+    def __init__(self, uri: str, retry_s: float = 300.0):
+        self.uri, self._retry_s = uri.rstrip("/"), retry_s
+        scheme = uri.split("://", 1)[0]
+        options: dict[str, Any] = {"auto_mkdir": True} if scheme in ("file", "local") else {}
+        try:
+            self._fs, root = url_to_fs(self.uri, **options)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"{uri}: {error}; for s3:// install the extra: pip install 'xmtc[s3]'") from error
+        self._root = str(root).rstrip("/")
+        self._whole_files = scheme in _OBJECT_STORES
+        loaded = ((sys.modules.get(module), name) for module, name in _CLIENT_ERRORS)
+        clients = [getattr(module, name) for module, name in loaded if module is not None]
+        self._errors: tuple[type[BaseException], ...] = (OSError, *clients)
+
+    def __truediv__(self, name: str) -> "Remote":
+        """What lies at `name` below."""
+        return Remote(f"{self.uri}/{name}", self._retry_s)
+
+    def list(self, folder: str = "") -> dict[str, Stamp]:
+        """Names of all files below `folder`, relative to this directory, with what tells their versions apart."""
+        top = self._path(folder)
+
+        def find() -> dict[str, Stamp]:
+            self._fs.invalidate_cache()
+            found: dict[str, Any] = self._fs.find(top, detail=True)
+            # Of a single file some file systems tell the name alone.
+            names = {path[len(self._root) :].lstrip("/"): info or self._fs.info(path) for path, info in found.items()}
+            return {name: _stamp(info) for name, info in names.items() if name and not name.endswith("/")}
+
+        return self._patiently("listing", folder, find, absent=dict)
+
+    def is_file(self) -> bool:
+        """Whether the URI itself is a file."""
+        return self._patiently("looking at", "", lambda: self._fs.isfile(self._root), absent=lambda: False)
+
+    def stamp(self, name: str = "") -> Stamp | None:
+        """What tells the version of a file; None where there is none."""
+
+        def look() -> Stamp:
+            self._fs.invalidate_cache()
+            return _stamp(self._fs.info(self._path(name)))
+
+        return self._patiently("looking at", name, look, absent=lambda: None)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None where there is none."""
+        return self._patiently("reading", name, lambda: self._fs.cat_file(self._path(name)), absent=lambda: None)
+
+    def upload(self, path: Path, name: str) -> Stamp:
+        """Copy a local file to `name`; it appears there when it is complete."""
+
+        def put() -> Stamp:
+            target = self._path(name)
+            partial = target if self._whole_files else f"{target}.part"
+            self._fs.put_file(str(path), partial)
+            if partial != target:
+                self._fs.mv(partial, target)
+            self._fs.invalidate_cache()
+            return _stamp(self._fs.info(target))
+
+        return self._patiently("writing", name, put)
+
+    def download(self, name: str, path: Path) -> None:
+        """Copy the file `name` to a local path, whose folder exists."""
+        self._patiently("reading", name, lambda: self._fs.get_file(self._path(name), str(path)))
+
+    def remove(self, name: str) -> None:
+        """Delete a file; one that is not there is no error."""
+        self._patiently("deleting", name, lambda: self._fs.rm_file(self._path(name)), absent=lambda: None)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _patiently(self, doing: str, name: str, action: Callable[[], T], absent: Callable[[], T] | None = None) -> T:
+        """The result of `action`, tried until it comes or the time is up; that of `absent` where there is no file.
+
+        Raises:
+            StorageError: names URI, operation, cause and what to do.
+        """
+        place = f"{self.uri}/{name}" if name else self.uri
+        started = time.monotonic()
+        for attempt in itertools.count():
+            try:
+                return action()
+            except self._errors as error:
+                if absent is not None and isinstance(error, FileNotFoundError):
+                    return absent()
+                self._raise_if_lasting(error, place, doing)
+                # Not all ranks at once, when the server is back.
+                pause = min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S) * random.uniform(0.7, 1.3)
+                waited = time.monotonic() - started
+                if waited + pause > self._retry_s:
+                    raise StorageError(
+                        f"{place}: {doing} failed for {waited:.0f} s ({_words(error)}). What is done is kept in the "
+                        "local copy; see that the server can be reached, and give the same command again. "
+                        "storage.retry_minutes sets the patience"
+                    ) from error
+                if attempt == 0:
+                    logger.warning("%s: %s failed (%s); trying again", place, doing, _words(error))
+                time.sleep(pause)
+        raise AssertionError("the loop ends by return or raise")
+
+    def _raise_if_lasting(self, error: BaseException, place: str, doing: str) -> None:
+        if isinstance(error, OSError) and error.errno in _FULL_DISK:
+            raise StorageError(
+                f"{place}: {doing} failed: the disk of the local copy is full; make room there, or set storage.cache"
+            ) from error
+        if isinstance(error, _LASTING) or type(error).__name__ in _LASTING_NAMES:
+            raise StorageError(
+                f"{place}: {doing} failed ({_words(error)}); see that bucket and folder exist, and that the client's "
+                "credentials (for s3:// those of the AWS command line) allow it"
+            ) from error
+
+
+def _words(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _stamp(info: dict[str, Any]) -> Stamp:
+    version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None), "")
+    return [int(info.get("size") or 0), version]
