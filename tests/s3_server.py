@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import fsspec
 import pytest
@@ -54,6 +55,7 @@ def s3(home: Path) -> Iterator[S3Server]:
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_MAX_ATTEMPTS", "1")  # the patience that is tested is ours
         patch.setenv("NO_PROXY", "127.0.0.1")
+        urlopen(f"{server.url}/moto-api/reset", data=b"")  # what an earlier server of this process held
         fs = fsspec.filesystem("s3", skip_instance_cache=True)
         fs.mkdir(BUCKET)
         try:

@@ -10,7 +10,7 @@ import pytest
 from gloo import run_gloo
 from s3_server import BUCKET, names
 from xmtc.distributed.collectives import leads, rank_and_world_size
-from xmtc.errors import CheckpointError, ConfigError, StorageError
+from xmtc.errors import ConfigError, StorageError
 from xmtc.storage import Mirror, Remote, StorageConfig, is_remote
 from xmtc.train.checkpoint import CheckpointStore
 
@@ -106,7 +106,7 @@ def test_a_file_damaged_there_is_named_and_nothing_is_left_here(uri, tmp_path):
     Mirror(fill(tmp_path / "one", a="1"), Remote(uri)).push()
     with pytest.raises(StorageError, match=rf"{uri}/a: damaged there: its SHA-256"):
         Mirror(tmp_path / "two", Remote(uri)).pull(sha256={"a": "0" * 64})
-    assert [p.name for p in (tmp_path / "two").iterdir() if "mirror" not in p.name] == []
+    assert list((tmp_path / "two").iterdir()) == []
 
 
 def test_a_server_that_comes_back_is_waited_for(server, uri, tmp_path, caplog, monkeypatch):
@@ -236,5 +236,4 @@ def test_both_copies_damaged_is_skipped(uri, tmp_path):
     found = store.latest()
     assert found.checkpoint is not None
     assert found.checkpoint.step == 10
-    assert isinstance(CheckpointError(found.skipped[0][1]), CheckpointError)
     assert "SHA-256" in found.skipped[0][1]

@@ -1,8 +1,8 @@
 """A local directory and its remote double.
 
-The local `.mirror.json` remembers, for every file that was copied in either direction, size and time of the local file
-and the version of the remote one. So either side's changes are known without reading anything, and several processes
-of a node, taking turns, share one copy.
+Beside the local directory, `.<name>.mirror.json` remembers, for every file that was copied in either direction, size
+and time of the local file and the version of the remote one. So either side's changes are known without reading
+anything, and several processes of a node, taking turns, share one copy.
 """
 
 import fcntl
@@ -22,7 +22,6 @@ from xmtc.storage.remote import Remote, Stamp
 
 logger = logging.getLogger(__name__)
 
-_RECORD, _LOCK = ".mirror.json", ".mirror.lock"
 _MARKS_OF_A_WHOLE = ("manifest.json", "run.json")
 _AT_ONCE = 8  # files
 _ATTEMPTS = 3  # to download a file that arrives damaged
@@ -176,15 +175,18 @@ class Mirror:
     @contextmanager
     def _locked(self) -> Iterator[Record]:
         """One process of this machine at a time; what is remembered."""
-        self.local.mkdir(parents=True, exist_ok=True)
-        with (self.local / _LOCK).open("w") as lock:
+        self.local.parent.mkdir(parents=True, exist_ok=True)
+        with self._beside("lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            path = self.local / _RECORD
-            yield self._read(path)
+            yield self._read()
 
-    def _read(self, path: Path) -> Record:
+    def _beside(self, ending: str) -> Path:
+        return self.local.with_name(f".{self.local.name}.mirror.{ending}")
+
+    def _read(self) -> Record:
         """What is remembered, of this remote side: without it everything is compared, that is copied, again."""
         assert self.remote is not None
+        path = self._beside("json")
         if not path.exists():
             return {}
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -192,7 +194,7 @@ class Mirror:
 
     def _save(self, record: Record) -> None:
         assert self.remote is not None
-        write_atomically(self.local / _RECORD, json.dumps({"uri": self.remote.uri, "files": record}))
+        write_atomically(self._beside("json"), json.dumps({"uri": self.remote.uri, "files": record}))
 
 
 def _order(name: str) -> tuple[int, str]:
