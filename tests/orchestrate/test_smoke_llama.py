@@ -75,7 +75,7 @@ def test_planting_on_two_workers_learns_as_much(alone, on_ray):
         run: [m["dev/ndcg@10"] for m in tiny_runs.metrics(run) if "dev/ndcg@10" in m][-1] for run in (alone, on_ray)
     }
     assert last[on_ray] == pytest.approx(last[alone], abs=0.1)
-    assert not (on_ray / "ray").exists()
+    assert not (on_ray / ".ray").exists()
 
 
 @pytest.mark.faults

@@ -42,7 +42,7 @@ def run_on_ray(stage: str, config: RunConfig, paths: RunPaths) -> None:
     connect(config)
     # A name of its own for every attempt: Ray silently does nothing for a name that has finished before.
     name = f"{stage}-{time.time_ns()}"
-    storage = paths.root / "ray"
+    storage = paths.root / ".ray"
     errors = WorkerErrors(storage / "errors" / name)
     trainer = TorchTrainer(
         _train_on_worker,

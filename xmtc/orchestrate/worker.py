@@ -11,7 +11,9 @@ from xmtc.config.snapshot import config_hash, to_plain
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
+from xmtc.distributed.collectives import all_gather_object, leads
 from xmtc.distributed.memory import keep_freed_memory
+from xmtc.errors import ConfigError
 from xmtc.models.encoders.embedding import LightEncoder
 from xmtc.models.heads import LabelAttentionHead, TwoTowerConfig, TwoTowerHead
 from xmtc.models.label_text import TextVectors, embed_texts, label_texts, refresh, start_from_names
@@ -102,6 +104,12 @@ class Worker:
         plain = Collator(split, self.tokenizer, window=window, overlap=overlap)
         if not cached:
             return plain
+        if self.paths.corpus_uri is not None and sum(all_gather_object(leads(self.corpus.path))) > 1:
+            raise ConfigError(
+                "plant.cache_hidden, finetune.cache_hidden: workers on several nodes write hidden states together, but "
+                f"every node has its own copy of {self.paths.corpus_uri}; set both to false, or storage.cache to a "
+                "folder that all nodes share"
+            )
         precision = self.config.distributed.precision
         key = config_hash(self.corpus.fingerprint, to_plain(self.config.model.encoder), overlap, precision)
         hidden = open_hidden(
