@@ -1,9 +1,9 @@
 """Are a label index's neighbours the head's true hard negatives? Measured on a finished run.
 
 For training documents of the run, the m negatives that the trained head scores highest, by computing every logit, are
-compared with those that the index finds; with what other vectors would find; and with what the popularity of labels
-alone would. Beside it the time to build each kind of index, to query it, and its agreement with exact search. Prints
-JSON lines.
+compared with those that the index finds, re-ranked by the head or not (`finetune.mining.rerank`); with what other
+vectors would find; and with what the popularity of labels alone would. Beside it the time to build each kind of index,
+to query it, and its agreement with exact search. Prints JSON lines.
 
     .venv/bin/python tools/bench_mining.py build/shortlist_parity/runs/shortlist [--documents 300]
 """
@@ -31,6 +31,7 @@ from xmtc.orchestrate.stages import load_best
 from xmtc.orchestrate.worker import Worker
 
 DEPTHS = (16, 64)
+RERANK = (1, 2, 4, 8)
 
 
 def batches(worker: Worker, documents: int) -> list[Batch]:
@@ -69,11 +70,14 @@ def study_vectors(head: LabelAttentionHead, hidden: list[Tensor], sample: list[B
         logits_BL = head(hidden_BTD, batch.mask_BT)
         for name, scores_BL in candidates(head, hidden_BTD, batch.mask_BT).items():
             for depth in DEPTHS:
-                found = overlap(negatives(scores_BL, batch, depth), negatives(logits_BL, batch, depth))
-                sums.setdefault(f"{name}|{depth}", []).append(found)
+                for times in RERANK:  # the head's own choice among so many times as many is right where they are in
+                    wide = min(times * depth, logits_BL.shape[1])
+                    found = overlap(negatives(scores_BL, batch, wide), negatives(logits_BL, batch, depth))
+                    sums.setdefault(f"{name}|{depth}|{times}", []).append(found)
     for key, found in sums.items():
-        name, depth = key.split("|")
-        say({"vectors": name, "m": int(depth), "overlap_with_exact": round(float(np.mean(found)), 3)})
+        name, depth, times = key.split("|")
+        record = {"vectors": name, "m": int(depth), "rerank": int(times)}
+        say({**record, "overlap_with_exact": round(float(np.mean(found)), 3)})
 
 
 def study_kinds(head: LabelAttentionHead, hidden: list[Tensor], sample: list[Batch]) -> None:

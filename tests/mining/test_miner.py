@@ -44,6 +44,21 @@ def test_candidates_that_are_own_or_found_twice_are_dropped_and_counted():
     assert miner.read_metrics() == {}
 
 
+def test_the_head_chooses_among_more_than_are_kept():
+    miner = Miner(MiningConfig(candidates=1, rerank=3), one_hot)
+    miner.before_step(0)
+    asked = []
+
+    def rank(found_BK: np.ndarray) -> np.ndarray:
+        asked.append(found_BK.tolist())
+        return np.where(found_BK == 2, 1.0, 0.0).astype(np.float32)
+
+    nobody = NOTHING, NOTHING
+    assert miner.mine(np.array([[9, 8, 7, 0, 0, 0]], np.float32), *nobody, rank).tolist() == [2]
+    assert asked == [[[0, 1, 2]]]
+    assert miner.mine(np.array([[9, 8, 7, 0, 0, 0]], np.float32), *nobody).tolist() == [0]
+
+
 def test_a_positive_of_another_document_is_a_negative_here():
     miner = Miner(MiningConfig(candidates=1), one_hot)
     miner.before_step(0)

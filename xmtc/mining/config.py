@@ -40,6 +40,9 @@ class MiningConfig:
     candidates: Annotated[int, Field(ge=1)] = 32
     """Labels nearest to a document that are looked up; those that are not its own are its hard negatives. All
     documents of a micro-batch are compared with the hard negatives of each."""
+    rerank: Annotated[int, Field(ge=1)] = 4
+    """For label attention, look up so many times as many, and keep the `candidates` that the head itself scores
+    highest: the index knows nothing of attention. 1 trusts the index, as a flat head always may."""
     uniform: Annotated[int, Field(ge=1)] = 512
     """Further labels of a micro-batch, drawn uniformly: they stand for all that are neither positive nor mined, so that
     the loss estimates the full one without bias."""

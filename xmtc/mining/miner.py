@@ -17,6 +17,7 @@ from xmtc.mining.index import LabelIndex
 from xmtc.track.console import print_line
 
 Snapshot = Callable[[], NDArray[np.float32]]
+Rank = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,11 @@ class Miner:
             )
 
     def mine(
-        self, queries_Bd: NDArray[np.float32], rows_P: NDArray[np.int64], labels_P: NDArray[np.int64]
+        self,
+        queries_Bd: NDArray[np.float32],
+        rows_P: NDArray[np.int64],
+        labels_P: NDArray[np.int64],
+        rank: Rank | None = None,
     ) -> NDArray[np.int64]:
         """The hard negatives of all documents, (M,), ascending, each once; a label may be another document's own.
 
@@ -88,13 +93,14 @@ class Miner:
             queries_Bd: one a document (`query_vectors`).
             rows_P: document of each positive pair.
             labels_P: its label.
+            rank: scores of looked-up labels (B, K), -1 for none found; the best of `rerank` times as many are taken.
 
         Raises:
             XmtcError: queries of another width than the index.
         """
         assert self._serving is not None, "before_step comes first"
         start = time.perf_counter()
-        found_BK = self._serving.index.search(queries_Bd, self._config.candidates)
+        found_BK = self._search(self._serving.index, queries_Bd, rank)
         seconds = time.perf_counter() - start
         own_BK = _is_own(found_BK, rows_P, labels_P)
         kept = found_BK[~own_BK & (found_BK >= 0)]
@@ -104,6 +110,14 @@ class Miner:
         for name, value in (counts | {"query_s": seconds}).items():
             self._sums[name] += float(value)
         return mined_M
+
+    def _search(self, index: LabelIndex, queries_Bd: NDArray[np.float32], rank: Rank | None) -> NDArray[np.int64]:
+        wanted = self._config.candidates
+        if rank is None or self._config.rerank == 1:
+            return index.search(queries_Bd, wanted)
+        found_BK = index.search(queries_Bd, wanted * self._config.rerank)
+        best_BK = np.argsort(-rank(found_BK), axis=1, kind="stable")[:, :wanted]
+        return np.take_along_axis(found_BK, best_BK, axis=1)
 
     def read_metrics(self) -> dict[str, float]:
         """`mine/…` since the last call; counts are means over documents, `labels` over micro-batches."""

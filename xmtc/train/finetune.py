@@ -6,6 +6,7 @@ d width of label vectors.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -25,7 +26,7 @@ from xmtc.losses.cross_entropy import CrossEntropyConfig
 from xmtc.losses.supervised_contrastive import SupervisedContrastiveConfig
 from xmtc.mining import Miner, MiningConfig, label_vectors, query_vectors
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads import TwoTowerHead
+from xmtc.models.heads import LabelAttentionHead, TwoTowerHead
 from xmtc.models.label_text import TextVectors, refresh
 from xmtc.train.label_sampling import DrawnLabels, draw_labels
 from xmtc.train.loop import Objective
@@ -171,9 +172,25 @@ class FinetuneObjective(Objective):
 
     def _mine(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         assert self.miner is not None  # built where mining is set
-        queries_Bd = query_vectors(self.classifier.head, hidden_BTD, batch.mask_BT)
-        mined_M = self.miner.mine(queries_Bd, batch.rows_P.cpu().numpy(), batch.labels_P.cpu().numpy())
+        head = self.classifier.head
+        queries_Bd = query_vectors(head, hidden_BTD, batch.mask_BT)
+        documents_P, labels_P = batch.rows_P.cpu().numpy(), batch.labels_P.cpu().numpy()
+        attends = isinstance(head, LabelAttentionHead)  # of a flat head, the index has the logits themselves
+        rank = partial(_scores, head, hidden_BTD, batch.mask_BT) if attends else None
+        mined_M = self.miner.mine(queries_Bd, documents_P, labels_P, rank)
         return torch.from_numpy(mined_M).to(batch.labels_P.device)
+
+
+@torch.no_grad()
+def _scores(
+    head: LabelAttentionHead, hidden_BTD: Tensor, mask_BT: Tensor, found_BK: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The head's logits (B, K) of labels that an index found, without dropout."""
+    training = head.training
+    head.eval()
+    logits_BK = head(hidden_BTD, mask_BT, torch.from_numpy(found_BK).to(hidden_BTD.device))
+    head.train(training)
+    return logits_BK.float().cpu().numpy()
 
 
 class AttentionDrift:
