@@ -104,6 +104,8 @@ def test_a_single_label_task_shows_its_confusion_matrix(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "Confusion matrix" in page
     assert "best label" in page
+    assert "accuracy" in page
+    assert "P@3" not in page.split("Metrics of the whole split")[1].split("</table>")[0], "a constant"
 
 
 def test_what_cannot_be_reported_is_said(runs, tmp_path):

@@ -93,6 +93,7 @@ def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
     assert cells[0]["metrics"]["micro_f1"] >= cells[1]["metrics"]["micro_f1"]
     with (output / "sweep.csv").open() as lines:
         assert {row["model.head.pooling.kind"] for row in csv.DictReader(lines)} == {'"mean"', '"max"'}
+    assert sweeping.Path(cells[0]["runs"][0]).name in (output / "sweep.md").read_text().splitlines()[2]
     assert (output / "report.html").stat().st_size > 10_000
 
 

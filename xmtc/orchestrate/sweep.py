@@ -263,7 +263,7 @@ def _flat(row: Row) -> dict[str, Any]:
 
 
 def _markdown(rows: Sequence[Row], settings: SweepConfig) -> str:
-    heads = [*settings.grid, *settings.metrics, "parameters", "training, s", "docs/s", "runs"]
+    heads = [*settings.grid, *settings.metrics, "parameters", "training, s", "docs/s", "runs", "first run"]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join(_cells(row, settings.metrics)) + " |" for row in rows]
     seeds = "over seeds (Student's t)" if len(settings.seeds) > 1 else "over documents (bootstrap), of one seed"
@@ -280,7 +280,8 @@ def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
         shown.append(f"{100 * row.metrics[key]:.1f}{interval}" if key in row.metrics else "–")
     costs = [(row.parameters, ",.0f"), (row.train_s, ",.0f"), (row.docs_per_s, ",.1f")]
     shown += ["–" if number is None else format(number, form) for number, form in costs]
-    return [*shown, f"{len(row.runs)} of {len(row.runs) + len(row.failed)}"]
+    first = Path(row.runs[0]).name if row.runs else "–"  # as the report calls the cell
+    return [*shown, f"{len(row.runs)} of {len(row.runs) + len(row.failed)}", first]
 
 
 def _metrics(paths: RunPaths) -> dict[str, Any]:

@@ -42,6 +42,8 @@ HEADLINE = {
     "ece": "expected calibration error",
     "ece_uncalibrated": "expected calibration error before calibration",
 }
+# of labels that exclude each other: the others are the accuracy by another name, or a constant
+_ONE_LABEL = ("accuracy", "macro_f1", "macro_f1_all", "macro_auc", "coverage", "ece")
 BIN_COLUMNS = {
     "macro_f1": "macro-F1",
     "micro_f1": "micro-F1",
@@ -90,7 +92,9 @@ class Table:
 
 def headline(runs: Sequence[RunResults]) -> Table:
     """One row a metric, one column a run: percent with 95 % intervals."""
-    shown = [key for key in HEADLINE if any(run.metrics.get(key) is not None for run in runs)]
+    one_label = all(run.metrics.get("accuracy") is not None for run in runs)
+    keys = _ONE_LABEL if one_label else HEADLINE
+    shown = [key for key in keys if any(run.metrics.get(key) is not None for run in runs)]
     rows = [
         [HEADLINE[key], *(percent(run.metrics.get(key), run.metrics.get("ci95", {}).get(key)) for run in runs)]
         for key in shown
