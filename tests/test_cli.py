@@ -350,3 +350,16 @@ def test_ctrl_c_from_outside(tiny):
     assert stopped, err
     assert "Traceback" not in err
     assert (log.parent / "plant" / "checkpoints" / f"step_{int(stopped[1]):08d}").is_dir()
+
+
+def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path):
+    model = trained.parent / "runs" / "tiny" / "model"
+    outcome = xmtc("score", model, trained, trained.parent / "dev.jsonl", "--id", "id", "--output", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [part["rows"] for part in manifest["parts"]] == [16, 60 + 16 + 16]
+    assert xmtc("explain", model, "--input", trained, "--doc-id", "d90", "--top-k", 1).code == 0
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: bad\n")
+    assert "data: missing" in xmtc("score", model, bad, "--output", tmp_path / "bad").err
+    assert not (tmp_path / "bad").exists()

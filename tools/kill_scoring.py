@@ -1,10 +1,14 @@
-"""Exactly once: score a corpus, kill -9 the scoring process again and again, and count what is there in the end.
+"""Exactly once: score a corpus, kill -9 what scores it at random moments, again and again, and count what is there.
 
-    python tools/kill_scoring.py MODEL INPUT... --output DIR --id doc_id [--text title --text text] [--kills 5]
+    python tools/kill_scoring.py MODEL INPUT... --output DIR --id doc_id [--text title --text text] --kills local=5
+    python tools/kill_scoring.py ... --kills local=4 ray=2 driver=4 actor=6 node=4 --block-rows 16
 
-INPUT are Parquet files. After each kill the same command starts again; the last attempt may finish. Then: as many
-documents as the input has, the same ids, each once, every part as its checksum says, and, unless --once, the same
-bytes as an undisturbed job writes. JSON lines; the last is {"name", "ratio", "bar", "holds"}, the ratio being the share
+INPUT are Parquet files. What is killed: the process of the local engine (local); a driver with a Ray of its own (ray);
+and, on a cluster of two nodes that is started here, the driver (driver), a scoring actor (actor), and all of a node,
+which a new one replaces (node). All go on with the same job, one after the other, and where a kill ends it, the same
+command starts again. The last attempt may finish. Then: as many documents as the input has, the same ids, each once,
+every part as its checksum says, no file besides, no process that a kill left behind, and, unless --once, the same bytes
+as an undisturbed local job writes. JSON lines; the last is {"name", "ratio", "bar", "holds"}, the ratio being the share
 of these checks that hold; exit status 1 where one does not.
 """
 
@@ -19,36 +23,165 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 
+MODES = {"local": "local", "ray": "own ray", "driver": "cluster", "actor": "cluster", "node": "cluster"}
+PATIENCE_S = 300
 Json = dict[str, object]
 
 
-def command(arguments: argparse.Namespace, output: Path) -> list[str]:
-    words = [sys.executable, "-c", "from xmtc.cli import main; main()", "score", str(arguments.model)]
-    words += [*map(str, arguments.input), "--output", str(output), "--id", arguments.id]
-    words += ["--block-rows", str(arguments.block_rows), "--engine", arguments.engine]
-    return words + [word for column in arguments.text for word in ("--text", column)]
+def say(line: Json) -> None:
+    print(json.dumps(line), flush=True)
 
 
 def parts(output: Path) -> int:
     return len(list(output.glob("part-*.parquet")))
 
 
-def attempt(words: list[str], output: Path, kill_after: int | None, delay_s: float) -> Json:
-    """Run once; with `kill_after`, kill it `delay_s` after that many more parts are there."""
-    began, before = time.monotonic(), parts(output)
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while kill_after is not None and process.poll() is None and parts(output) < before + kill_after:
-        time.sleep(0.02)
-    if kill_after is not None and process.poll() is None:
+class Nodes:
+    """A Ray cluster on this machine: a head for the driver, and a node for the actors."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        small = {"object_store_memory": 200_000_000}
+        self._node = {"num_cpus": 2, **small}
+        self._cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **small}
+        )
+        self._cluster.add_node(**self._node)
+        self.address = self._cluster.address
+
+    def lose_one(self) -> None:
+        """Kill the node with everything on it; a new one joins."""
+        self._cluster.remove_node(next(iter(self._cluster.worker_nodes)), allow_graceful=False)
+        self._cluster.add_node(**self._node)
+
+    def close(self) -> None:
+        """End the cluster."""
+        self._cluster.shutdown()
+
+
+class Job:
+    """The scoring command, which is started again after every kill that ends it."""
+
+    def __init__(self, arguments: argparse.Namespace, output: Path) -> None:
+        self.arguments, self.output = arguments, output
+        self.log = output.with_name(output.name + ".log")
+        self.process: subprocess.Popen[bytes] | None = None
+        self.nodes: Nodes | None = None
+        self.left: list[psutil.Process] = []
+
+    def start(self, mode: str) -> bool:
+        """Start the command, if it does not run; whether that was so."""
+        if self.process is not None:
+            return False
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([*self._command(), *self._engine(mode)], stdout=log, stderr=log)
+        return True
+
+    def _command(self) -> list[str]:
+        given = self.arguments
+        words = [sys.executable, "-c", "from xmtc.cli import main; main()", "score", str(given.model)]
+        words += [*map(str, given.input), "--output", str(self.output), "--id", given.id]
+        words += [word for name in given.text for word in ("--text", name)]
+        return [*words, "--block-rows", str(given.block_rows)]
+
+    def _engine(self, mode: str) -> list[str]:
+        if mode == "cluster":
+            self.nodes = self.nodes or Nodes()
+            return ["--engine", "ray", "--workers", "2", "--address", self.nodes.address]
+        return ["--engine", "local" if mode == "local" else "ray"]
+
+    def wait(self, more: int, delay_s: float) -> None:
+        """Until so many more parts are there, and a moment longer."""
+        assert self.process is not None
+        wanted, deadline = parts(self.output) + more, time.monotonic() + PATIENCE_S
+        while parts(self.output) < wanted and self.process.poll() is None:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"no further part for {PATIENCE_S} s; see {self.log}")
+            time.sleep(0.02)
         time.sleep(delay_s)
-        process.send_signal(signal.SIGKILL)
-    problem = process.communicate()[1].decode()
-    if process.returncode not in (0, -signal.SIGKILL):
-        raise SystemExit(f"scoring failed: {problem.strip().splitlines()[-1]}")
+        if self.process.poll() is not None:
+            self.problem("the job ended before the last kill (give a larger corpus, or fewer kills)")
+
+    def kill(self, kind: str) -> bool:
+        """Kill one of these; whether there was one."""
+        assert self.process is not None
+        if kind == "actor":
+            return kill_an_actor()
+        if kind == "node":
+            assert self.nodes is not None
+            self.nodes.lose_one()
+            return True
+        # The next attempt begins beside what is left of this one.
+        self.left += psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process = None
+        return True
+
+    def finish(self, mode: str) -> None:
+        """Let it finish by itself."""
+        self.start(mode)
+        assert self.process is not None
+        if self.process.wait() != 0:
+            self.problem("scoring failed")
+        self.process = None
+
+    def problem(self, words: str) -> None:
+        """Stop, with the last line that the job said."""
+        last = self.log.read_text().strip().splitlines()[-1:]
+        raise SystemExit(f"{words}: {' '.join(last)}")
+
+    def close(self) -> None:
+        """End what still runs."""
+        if self.process is not None:
+            self.process.kill()
+        if self.nodes is not None:
+            self.nodes.close()
+
+
+def kill_an_actor() -> bool:
+    """Of this process's own cluster."""
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if any("_Scorer" in word for word in process.cmdline()):
+                process.send_signal(signal.SIGKILL)
+                return True
+        except psutil.NoSuchProcess:
+            continue
+    return False
+
+
+def none_left(processes: list[psutil.Process]) -> bool:
+    """Whether what killed processes had started has ended, which takes Ray's agents minutes; a zombie has ended."""
+    _, alive = psutil.wait_procs(processes, timeout=180)
+    return not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def disturb(job: Job, kinds: list[str], random_: random.Random, most: int) -> None:
+    """Kill these, one after the other, each at a random moment."""
+    began = time.monotonic()
+    for number, kind in enumerate(kinds):
+        fresh = job.start(MODES[kind])
+        before = parts(job.output)
+        if random_.random() < 0.25:  # before anything is published, or while the job gets over the last kill
+            job.wait(0, random_.uniform(0, 10 if fresh else 2))
+        else:
+            job.wait(random_.randint(1, most), random_.random())
+        while not job.kill(kind):
+            job.wait(0, 0.1)
+        if (job.output / "manifest.json").exists():
+            raise SystemExit("the job was done before the last kill: give a larger corpus, or fewer kills")
+        seconds = round(time.monotonic() - began, 1)
+        say({"kill": number, "of": kind, "parts_before": before, "parts_after": parts(job.output), "seconds": seconds})
+    before = parts(job.output)
+    job.finish(MODES[kinds[-1]])
     seconds = round(time.monotonic() - began, 1)
-    return {"killed": process.returncode != 0, "parts_before": before, "parts_after": parts(output), "seconds": seconds}
+    say({"finished": True, "parts_before": before, "parts_after": parts(job.output), "seconds": seconds})
 
 
 def sha256(path: Path) -> str:
@@ -61,8 +194,10 @@ def check(arguments: argparse.Namespace) -> dict[str, bool]:
     paths = [arguments.output / part["path"] for part in manifest["parts"]]
     wanted = [name for path in arguments.input for name in pq.read_table(path, columns=[arguments.id])[0].to_pylist()]
     found = [name for path in paths for name in pq.read_table(path, columns=["doc_id"])[0].to_pylist()]
-    facts = {"documents": len(found), "distinct_ids": len(set(found)), "input_rows": len(wanted), "parts": len(paths)}
-    print(json.dumps(facts | {"rejected": manifest["rejected"]}), flush=True)
+    say(
+        {"documents": len(found), "distinct_ids": len(set(found)), "input_rows": len(wanted)}
+        | {"parts": len(paths), "rejected": manifest["rejected"]}
+    )
     return {
         "as_many": len(found) + manifest["rejected"] == len(wanted) and manifest["documents"] == len(found),
         "same_ids": Counter(map(str, wanted)) == Counter(found) if not manifest["rejected"] else False,
@@ -74,10 +209,20 @@ def check(arguments: argparse.Namespace) -> dict[str, bool]:
 
 
 def same_as_undisturbed(arguments: argparse.Namespace) -> bool:
-    other = arguments.output.with_name(arguments.output.name + "_undisturbed")
-    print(json.dumps({"undisturbed": attempt(command(arguments, other), other, None, 0.0)}), flush=True)
-    both = [json.loads((folder / "manifest.json").read_text())["parts"] for folder in (arguments.output, other)]
+    other = Job(arguments, arguments.output.with_name(arguments.output.name + "_undisturbed"))
+    began = time.monotonic()
+    other.finish("local")
+    say({"undisturbed": True, "seconds": round(time.monotonic() - began, 1)})
+    both = [json.loads((folder / "manifest.json").read_text())["parts"] for folder in (arguments.output, other.output)]
     return both[0] == both[1]
+
+
+def kills(word: str) -> tuple[str, int]:
+    """`actor=6`."""
+    kind, _, number = word.partition("=")
+    if kind not in MODES or not number.isdigit():
+        raise argparse.ArgumentTypeError(f"{word}: give KIND=NUMBER, KIND being {', '.join(MODES)}")
+    return kind, int(number)
 
 
 def main() -> int:
@@ -87,28 +232,27 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--id", required=True)
     parser.add_argument("--text", action="append", default=[])
-    parser.add_argument("--engine", default="local")
-    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--kills", type=kills, nargs="+", default=[("local", 5)], metavar="KIND=NUMBER")
     parser.add_argument("--block-rows", type=int, default=512)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--once", action="store_true")
     arguments = parser.parse_args()
     random_ = random.Random(arguments.seed)
+    kinds = [kind for kind, number in arguments.kills for _ in range(number)]
+    random_.shuffle(kinds)
+    kinds.sort(key=lambda kind: list(MODES.values()).index(MODES[kind]))  # engine by engine
     rows = sum(pq.read_metadata(path).num_rows for path in arguments.input)
-    most = max(1, rows // arguments.block_rows // (arguments.kills + 1))
-    for number in range(arguments.kills):
-        after, delay_s = random_.randint(1, most), random_.random()
-        line = attempt(command(arguments, arguments.output), arguments.output, after, delay_s)
-        print(json.dumps({"attempt": number, **line}), flush=True)
-        if not line["killed"]:
-            raise SystemExit("the job was done before the last kill: give a larger corpus or fewer kills")
-    print(json.dumps({"last": attempt(command(arguments, arguments.output), arguments.output, None, 0.0)}), flush=True)
-    checks = check(arguments)
+    job = Job(arguments, arguments.output)
+    try:
+        disturb(job, kinds, random_, max(1, rows // arguments.block_rows // (len(kinds) + 1)))
+    finally:
+        job.close()
+    checks = check(arguments) | {"no_process_left": none_left(job.left)}
     if not arguments.once:
         checks["same_bytes"] = same_as_undisturbed(arguments)
     print(json.dumps(checks))
     ratio = sum(checks.values()) / len(checks)
-    print(json.dumps({"name": "kill_scoring", "ratio": round(ratio, 2), "bar": 1.0, "holds": ratio == 1}))
+    say({"name": "kill_scoring", "ratio": round(ratio, 2), "bar": 1.0, "holds": ratio == 1})
     return 0 if ratio == 1 else 1
 
 

@@ -140,22 +140,34 @@ def sweep(
 @app.command()
 def evaluate(
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Run directory, such as runs/quickstart.")] = None,
-    predictions: Annotated[Path | None, typer.Option(help="Any system's predictions.parquet.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Any system's predictions.parquet, or what `xmtc score` wrote.")
+    ] = None,
     gold: Annotated[Path | None, typer.Option(help="Corpus directory that holds the gold labels.")] = None,
     split: Annotated[str, typer.Option(help="Split of the corpus to compare with.")] = "dev",
     output: Annotated[Path | None, typer.Option(help="Where to write metrics and report.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="A label counts as predicted from this score on [tuned here].")
+    ] = None,
 ) -> None:
     """Evaluate a run's predictions again, or any predictions file against a corpus."""
     from xmtc.orchestrate.reporting import evaluate_predictions, evaluate_run
 
     if (run is None) == (predictions is None):
         raise typer.BadParameter("give either RUN or --predictions with --gold")
+    if run is not None and (gold, output, threshold) != (None, None, None):
+        raise typer.BadParameter("--gold, --output and --threshold go with --predictions; a run has its own")
     if run is not None:
         evaluate_run(run)
     elif predictions is not None and gold is not None:
-        evaluate_predictions(predictions, gold, split, output or predictions.with_suffix(""))
+        evaluate_predictions(predictions, gold, split, output or _beside(predictions), threshold)
     else:
         raise typer.BadParameter("--predictions needs --gold CORPUS")
+
+
+def _beside(predictions: Path) -> Path:
+    folder = predictions.with_name(f"{predictions.name}_evaluation")
+    return folder if predictions.is_dir() else predictions.with_suffix("")
 
 
 @app.command()
@@ -196,7 +208,9 @@ def predict(
 @app.command()
 def score(
     model: ModelDir,
-    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files, globs, folders, URIs; by ending.")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Files, globs, folders, URIs, or a config's source (.yaml).")
+    ],
     output: Annotated[str, typer.Option("--output", "-o", help="Directory or URI for the Parquet parts.")],
     engine: Annotated[str, typer.Option(help="local, ray (both write the same bytes), or onnx.")] = "local",
     top_k: Annotated[int, typer.Option(min=1, help="Most labels of a document.")] = 10,
@@ -210,14 +224,18 @@ def score(
     text: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several [text].")] = None,
     doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers [file and row].")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads (local) or actors (ray) that compute.")] = None,
+    address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster (ray) [start one here].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
     block_rows: Annotated[int, typer.Option(min=1, help="Rows that are read, scored and published at once.")] = 2048,
 ) -> None:
     """Label a corpus of any size. The same command again continues where it was killed, each document exactly once."""
     from xmtc.orchestrate.copies import published_output
+    from xmtc.orchestrate.sources import split_inputs
     from xmtc.score.command import make_job, make_settings, require_onnx, run_locally
 
+    if address is not None and engine != "ray":
+        raise typer.BadParameter("--address is of a Ray cluster: add --engine ray, or leave it out")
     if engine not in ("local", "ray", "onnx"):
         raise typer.BadParameter(f"--engine {engine}: give local, ray or onnx")
     filters = {"top_k": top_k, "threshold": threshold, "min_score": min_score, "labels": labels, "evidence": evidence}
@@ -230,12 +248,13 @@ def score(
     if engine == "onnx":
         require_onnx(model, settings)
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
+    files, sources = split_inputs(inputs)
     with published_output(output) as folder:
-        job = make_job(model, [str(_fetched(path)) for path in inputs], folder, settings)
+        job = make_job(model, [str(_fetched(path)) for path in files], folder, settings, sources)
         if engine == "ray":
             from xmtc.orchestrate.score import run_on_ray
 
-            run_on_ray(job, device=device, **limits)
+            run_on_ray(job, device=device, address=address, **limits)
         else:
             run_locally(job, device=device, **limits)
 
@@ -279,14 +298,18 @@ def explain(
     id_column: Annotated[str | None, typer.Option("--id", help="Column with identifiers [file and row].")] = None,
 ) -> None:
     """Show what each word of a text adds to a label's logit: exact, and what the attention looks at."""
+    from xmtc.orchestrate.sources import split_inputs
     from xmtc.score.explain import explain_text, find_document, print_sections, write_page
     from xmtc.score.inputs import text_columns
     from xmtc.score.predictor import Model
 
     if (text is None) == (inputs is None or doc_id is None):
         raise typer.BadParameter("give either --text, or --input with --doc-id")
+    if not top_k and not label:
+        raise typer.BadParameter("--top-k 0 leaves nothing to explain: name labels by --label")
     if text is None:
-        text = find_document(inputs or [], text_columns(text_column or ["text"], id_column), doc_id or "")
+        files, sources = split_inputs(inputs or [])
+        text = find_document(files, text_columns(text_column or ["text"], id_column), doc_id or "", sources)
     sections = explain_text(Model.from_pretrained(model), text, label or [], top_k)
     if output is not None:
         write_page(output, sections, title=doc_id or "a text", model=str(model))

@@ -14,6 +14,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.report.run_results import RunResults
 from xmtc.evaluate.report.write import write_report
+from xmtc.evaluate.thresholds import Thresholds
 
 WORDS = ("law", "note", "heart", "trade", "fish")
 
@@ -59,7 +60,8 @@ def test_a_given_threshold_is_used(corpus, tmp_path):
     count = len(split)
     write(tmp_path / "p.parquet", split.doc_ids(), [["law", "fish"]] * count, [[0.9, 0.2]] * count)
     config = EvaluateConfig(resamples=0)
-    metrics = evaluate_files(tmp_path / "p.parquet", corpus.path, "test", tmp_path / "o", config, 0.5).metrics
+    given = Thresholds(0.5)
+    metrics = evaluate_files(tmp_path / "p.parquet", corpus.path, "test", tmp_path / "o", config, given).metrics
     assert metrics["predicted_per_doc"] == 1
     assert metrics["threshold_tuned_here"] is False
 
@@ -70,3 +72,16 @@ def test_the_wrong_split_is_named(corpus, tmp_path):
     with pytest.raises(DataError, match="20 of 20 gold documents have no predictions, the first is 'test0'"):
         evaluate_files(tmp_path / "p.parquet", corpus.path, "test", tmp_path / "o", EvaluateConfig())
     assert not (tmp_path / "o").exists()
+
+
+def test_the_output_of_a_scoring_job_can_be_evaluated(corpus, tmp_path):
+    split, scores = corpus.split("test"), tmp_path / "scores"
+    scores.mkdir()
+    config = EvaluateConfig(resamples=0)
+    with pytest.raises(DataError, match=r"manifest\.json: missing; a folder of predictions is the output of"):
+        evaluate_files(scores, corpus.path, "test", tmp_path / "o", config)
+    ids = split.doc_ids()
+    for number, rows in enumerate((ids[:12], ids[12:])):
+        write(scores / f"part-00000-0000{number}.parquet", rows, [["law"]] * len(rows), [[0.9]] * len(rows))
+    (scores / "manifest.json").write_text(json.dumps({"parts": [{"path": p.name} for p in scores.glob("part-*")]}))
+    assert evaluate_files(scores, corpus.path, "test", tmp_path / "o", config).metrics["docs"] == len(split)

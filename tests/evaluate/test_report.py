@@ -52,6 +52,13 @@ def test_two_runs_are_compared_in_pairs(runs, tmp_path):
     assert wins[["better", "worse", "equal"]].to_numpy().sum() == len(
         pd.read_parquet(runs[0] / "eval" / "test" / "per_label.parquet").query("support > 0")
     )
+    changes = pd.read_csv(tmp_path / "report_tables" / "changes.csv")
+    points = changes["change, points"]
+    assert points.is_monotonic_decreasing
+    assert points.tolist() == pytest.approx((changes["F1 of the run"] - changes["F1 of planted"]).tolist(), abs=0.11)
+    assert (changes["documents"] >= 5).all()
+    lengths = pd.read_csv(tmp_path / "report_tables" / "lengths.csv")
+    assert lengths["run"].tolist() == ["planted", "random"] * (len(lengths) // 2)
     settings = pd.read_csv(tmp_path / "report_tables" / "settings.csv")
     assert settings["setting"].tolist() == ["name", "plant.enabled"]
 

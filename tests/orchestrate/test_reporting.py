@@ -4,9 +4,11 @@ import json
 import shutil
 
 import pytest
+import torch
 
 import tiny_runs
 from xmtc.errors import DataError
+from xmtc.orchestrate.pipeline import train_run
 from xmtc.orchestrate.reporting import FROM_TRAINING, evaluate_run, report_runs
 
 SENTENCE = tiny_runs.documents(1, first=76)[0]["text"]
@@ -62,3 +64,16 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(run, tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "runs/tiny" in page
     assert "earlier/tiny" in page
+
+
+def test_a_labels_own_thresholds_are_used_again(tmp_path):
+    torch.set_num_threads(1)
+    settings = {"per_label_thresholds": True, "per_label_min_support": 2, "resamples": 0}
+    run = train_run(tiny_runs.load(tiny_runs.write_config(tmp_path, evaluate=settings), "plant.enabled=false"))
+    before = metrics(run)
+    assert before["labels_with_own_threshold"] > 0
+    evaluate_run(run)
+    after = metrics(run)
+    del after["threshold_tuned_here"]
+    assert after | {"seconds": 0} == before | {"seconds": 0}
+    assert "own thresholds" in (run / "eval" / "test" / "report.html").read_text()

@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import ray
@@ -16,11 +18,13 @@ import ray
 sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine's tests have the model and the rows
 
 from test_batch import FP32, contents, read_output, score, write_rows
-from test_predictor import export
+from test_predictor import TEXTS, export
 
+from xmtc.errors import ConfigError
 from xmtc.orchestrate.score import run_on_ray
 from xmtc.score.command import make_job
 
+TOOL = Path(__file__).parents[2] / "tools" / "kill_scoring.py"
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -63,3 +67,26 @@ def kill_an_actor(output):
             os.kill(process.pid, signal.SIGKILL)
             return
     raise AssertionError([process.cmdline()[:1] for process in psutil.Process().children(recursive=True)])
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(1200)
+def test_killed_twenty_times_by_process_driver_actor_and_node(model, tmp_path):
+    rows = {"id": [f"d{i}" for i in range(4000)], "text": [TEXTS[i % 4] for i in range(4000)]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    tool = [sys.executable, str(TOOL), str(model), str(tmp_path / "in.parquet")]
+    options = ["--output", str(tmp_path / "out"), "--id", "id", "--block-rows", "2", "--seed", "20"]
+    kills = ["--kills", "local=4", "ray=2", "driver=4", "actor=6", "node=4"]
+    done = subprocess.run([*tool, *options, *kills], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sum("kill" in line for line in said) == 20
+    assert said[-1]["holds"] is True
+
+
+def test_an_address_where_no_cluster_is_gets_named(model, tmp_path):
+    write_rows(tmp_path / "in.jsonl", 3)
+    job = make_job(model, [str(tmp_path / "in.jsonl")], tmp_path / "out", FP32)
+    with pytest.raises(ConfigError, match=r"--address 127\.0\.0\.1:1: no Ray cluster answers there"):
+        run_on_ray(job, device="cpu", workers=1, max_rejected=None, overwrite=False, address="127.0.0.1:1")
+    assert not (tmp_path / "out").exists()

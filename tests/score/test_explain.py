@@ -24,7 +24,13 @@ def model(tmp_path_factory):
 def test_chosen_labels_come_after_the_best_ones(model):
     order = [p.label for p in model.predict([TEXT], top_k=23)[0]]
     sections = explain_text(model, TEXT, [order[20], order[0]], 2)
-    assert [s.explanation.label for s in sections] == [order[0], order[1], order[20]]
+    assert [(s.explanation.label, s.chosen) for s in sections] == [
+        (order[0], False),
+        (order[1], False),
+        (order[20], True),
+    ]
+    assert [s.predicted for s in sections] == [s.probability >= 0.4 for s in sections]
+    assert sections[2].standing == "not predicted: below its threshold of 0.400; chosen"
     assert [s.probability for s in sections] == sorted((s.probability for s in sections), reverse=True)
     assert all(s.name == s.explanation.label.lower() for s in sections)
 
@@ -52,6 +58,9 @@ def test_bars_and_pieces_are_the_words_of_the_text(model):
     bar = next(bar for bar in section.bars if bar.word == "kidney")
     assert bar.value == pytest.approx(sum(kidneys))
     assert max(bar.share for bar in section.bars) == 1.0
+    assert section.others + sum(bar.value for bar in section.bars) == pytest.approx(section.words_sum)
+    long = explain_text(model, " ".join(f"word{i}" for i in range(20)), [], 1)[0]
+    assert long.other_words == 20 - len(long.bars)
     assert 0 < sum(section.explanation.attention) <= 1.0
 
 
@@ -68,6 +77,15 @@ def test_the_page_shows_the_sum_and_loads_nothing(model, tmp_path):
         assert f"{section.explanation.bias:+.3f}" in page
     with pytest.raises(DataError, match=r"cannot be written.*choose another --output"):
         write_page(tmp_path / "absent" / "page.html", sections, title="a", model="m")
+
+
+def test_what_the_model_does_not_read_is_grey(model, tmp_path):
+    for text, unread in ((TEXT, ""), ("kidney " * 100 + "and more", "and more")):
+        sections = explain_text(model, text, [], 1)
+        grey = [piece.text for piece in sections[0].contributions if piece.side == "unread"]
+        assert "".join(grey).strip() == unread
+        write_page(tmp_path / "page.html", sections, title="a", model="m")
+        assert ("beyond what the model reads" in (tmp_path / "page.html").read_text()) == bool(unread)
 
 
 def test_the_terminal_shows_label_sum_and_words(model):

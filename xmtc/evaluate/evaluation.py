@@ -235,6 +235,7 @@ def _facts(
     kept = chosen_NK.shape[1]
     return {
         "threshold": None if thresholds is None else thresholds.global_,
+        "labels_with_own_threshold": 0 if thresholds is None else thresholds.own,
         "docs": documents,
         "labels": labels,
         "labels_present": len(np.unique(outcome.gold.indices)),

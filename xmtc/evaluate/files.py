@@ -17,7 +17,7 @@ def evaluate_files(
     split: str,
     output: Path,
     config: EvaluateConfig,
-    threshold: float | None = None,
+    thresholds: Thresholds | None = None,
     known: Mapping[str, Any] | None = None,
 ) -> Evaluation:
     """Measure a predictions file of any system against a prepared corpus, and write the evaluation.
@@ -28,7 +28,7 @@ def evaluate_files(
         split: split of the corpus whose documents the file holds.
         output: folder to write, see `write_evaluation`.
         config: the `evaluate` section.
-        threshold: score from which a label counts as predicted. None takes the one of greatest micro-F1 on these very
+        thresholds: scores from which a label counts as predicted. None takes the one of greatest micro-F1 on these very
             documents, which flatters the system; metrics.json then says `"threshold_tuned_here": true`. A single-label
             corpus has no threshold: its decision is the best label.
         known: metrics that the file cannot give and that were measured otherwise, to stand in metrics.json as they are.
@@ -42,8 +42,8 @@ def evaluate_files(
     found = read_predictions(predictions, labels.labels, doc_ids, config.top_k)
     truth = part.label_matrix()
     single = corpus.manifest.task == "single_label"
-    tuned_here = threshold is None and not single
-    thresholds = None if single else tune_threshold(found, truth) if threshold is None else Thresholds(threshold)
+    tuned_here = thresholds is None and not single
+    thresholds = None if single else thresholds or tune_threshold(found, truth)
     evaluation = evaluate(
         found,
         truth,

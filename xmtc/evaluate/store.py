@@ -119,7 +119,8 @@ def read_predictions(path: Path, labels: Sequence[str], doc_ids: Sequence[str], 
     """Read a predictions file of any system and put it in the order of `doc_ids`.
 
     Args:
-        path: Parquet with doc_id, labels and scores (lists, in any order within a document).
+        path: Parquet with doc_id, labels and scores (lists, in any order within a document), or the output directory of
+            `xmtc score`.
         labels: known labels, by label id.
         doc_ids: documents wanted, in this order; the file must hold exactly these.
         top_k: kept per document.
@@ -146,6 +147,8 @@ def read_predictions(path: Path, labels: Sequence[str], doc_ids: Sequence[str], 
 
 
 def _read_columns(path: Path) -> pa.Table:
+    if path.is_dir():
+        return pa.concat_tables([_read_columns(part) for part in _parts(path)])
     if not path.exists():
         raise DataError(f"{path}: no such predictions file")
     try:
@@ -156,6 +159,14 @@ def _read_columns(path: Path) -> pa.Table:
     if missing:
         raise DataError(f"{path}: no column {missing[0]!r}; predictions need doc_id, labels (list), scores (list)")
     return pq.read_table(path, columns=["doc_id", "labels", "scores"])
+
+
+def _parts(directory: Path) -> list[Path]:
+    """What a finished scoring job wrote."""
+    manifest = directory / "manifest.json"
+    if not manifest.is_file():
+        raise DataError(f"{manifest}: missing; a folder of predictions is the output of `xmtc score`, when it is done")
+    return [directory / part["path"] for part in json.loads(manifest.read_text(encoding="utf-8"))["parts"]]
 
 
 def _join(path: Path, found: list[str], wanted: Sequence[str]) -> np.ndarray:

@@ -24,6 +24,11 @@ class Thresholds:
     global_: float
     per_label: NDArray[np.float32] | None = None
 
+    @property
+    def own(self) -> int:
+        """How many labels have a threshold other than the global one."""
+        return 0 if self.per_label is None else int((self.per_label != np.float32(self.global_)).sum())
+
     def chosen(self, predictions: SparsePredictions) -> NDArray[np.bool_]:
         """Which predictions are made: boolean (N, K)."""
         limit = np.float32(self.global_) if self.per_label is None else self.per_label[predictions.label_ids_NK]

@@ -166,10 +166,19 @@ def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Clas
     """Read a model whose classifier is made by `read_classifier`, given its configuration and number of labels."""
     info = _read_config(directory)
     labels = LabelTable.load(directory / "labels.arrow")
-    threshold, thresholds_L = _read_thresholds(directory / "thresholds.json", len(labels))
+    threshold, thresholds_L = read_thresholds(directory / "thresholds.json", len(labels))
     classifier = read_classifier(info, len(labels))
     tokenizer = load_pretrained(str(directory / "tokenizer"))
     return LoadedModel(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L)
+
+
+def load_tokenizer(directory: Path) -> tuple[ModelInfo, PreTrainedTokenizerFast]:
+    """What turns texts into a model's tokens, without its weights, whose checksums are checked all the same.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or of another kind; names it.
+    """
+    return _read_config(Path(directory)), load_pretrained(str(Path(directory) / "tokenizer"))
 
 
 def _write_weights(folder: Path, classifier: Classifier, trained: Mapping[str, Tensor]) -> bool:
@@ -215,7 +224,7 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def write_thresholds(path: Path, threshold: float, thresholds_L: NDArray[np.float32] | None) -> None:
     """Write `thresholds.json`."""
-    per_label = None if thresholds_L is None else [round(float(t), 7) for t in thresholds_L]
+    per_label = None if thresholds_L is None else [float(str(t)) for t in thresholds_L]  # the shortest decimals
     path.write_text(json.dumps({"global": threshold, "per_label": per_label}) + "\n")
 
 
@@ -314,7 +323,12 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path}: damaged ({error}): copy it, or export it, again") from error
 
 
-def _read_thresholds(path: Path, labels: int) -> tuple[float, NDArray[np.float32] | None]:
+def read_thresholds(path: Path, labels: int) -> tuple[float, NDArray[np.float32] | None]:
+    """The global threshold, and float32 (L,) the labels' own, or None.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or of another model.
+    """
     content = _read_json(path)
     try:
         threshold, per_label = float(content["global"]), content["per_label"]

@@ -1,7 +1,8 @@
 """Evaluation and reports from files alone: runs, or any system's predictions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -14,6 +15,8 @@ from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.report.run_results import RunResults
 from xmtc.evaluate.report.write import write_report
 from xmtc.evaluate.summary import summary_table
+from xmtc.evaluate.thresholds import Thresholds
+from xmtc.models.export import read_thresholds
 from xmtc.orchestrate.copies import open_corpus
 from xmtc.orchestrate.examples import choose_examples
 from xmtc.orchestrate.paths import RunPaths
@@ -79,16 +82,19 @@ def _names(runs: Sequence[Path]) -> dict[Path, str]:
     raise AssertionError("different paths have different names")
 
 
-def evaluate_predictions(predictions: Path, gold: Path, split: str, output: Path) -> None:
+def evaluate_predictions(
+    predictions: Path, gold: Path, split: str, output: Path, threshold: float | None = None
+) -> None:
     """Measure any system's predictions file against a corpus; print the table, write metrics and report."""
-    evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig())
+    thresholds = None if threshold is None else Thresholds(threshold)
+    evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig(), thresholds)
     report_runs([output], output / "report.html")
     Console().print(summary_table(evaluation.metrics, f"{predictions}: {split}"))
     print(f"report: {output / 'report.html'}")
 
 
 def evaluate_run(run: Path) -> None:
-    """Measure a run's saved predictions again, as after a change of its `evaluate` section, at its tuned threshold.
+    """Measure a run's saved predictions again, as after a change of its `evaluate` section, at its tuned thresholds.
 
     What needs more than the kept predictions (areas under the curve, the calibration error before calibration) stays
     as training measured it.
@@ -109,8 +115,17 @@ def evaluate_run(run: Path) -> None:
             folder.name,
             folder,
             config.evaluate,
-            before.metrics.get("threshold"),
+            _thresholds(RunPaths.of(config), before.metrics),
             kept,
         )
         report_runs([run], folder / "report.html", folder.name)
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {folder.name}"))
+
+
+def _thresholds(paths: RunPaths, metrics: Mapping[str, Any]) -> Thresholds | None:
+    """The thresholds that were tuned on dev; None for single-label tasks."""
+    if metrics["threshold"] is None:
+        return None
+    if not metrics["labels_with_own_threshold"]:
+        return Thresholds(metrics["threshold"])
+    return Thresholds(*read_thresholds(paths.model / "thresholds.json", metrics["labels"]))

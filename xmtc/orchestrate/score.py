@@ -1,4 +1,5 @@
-"""The Ray engine of `xmtc score`: readers, tokenisers and a pool of scoring actors, streamed, with back-pressure.
+"""The Ray engine of `xmtc score`: tasks that read and tokenise, and a pool of scoring actors, streamed, with
+back-pressure.
 
 A row of the dataset is a block. Actors publish their blocks themselves, so that what the driver, a node or an actor
 loses on its way out is found again in the output directory; see `xmtc.score.job`.
@@ -6,9 +7,11 @@ loses on its way out is found again in the output directory; see `xmtc.score.job
 
 import logging
 import os
+import pickle
+import socket
 import time
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import ray
@@ -16,12 +19,11 @@ import torch
 from ray.data import ActorPoolStrategy, DataContext
 from ray.exceptions import RayError
 
-from xmtc.data.readers import Rejected
-from xmtc.errors import XmtcError
-from xmtc.models.export import load_model
-from xmtc.score.batch import BlockScorer
+from xmtc.errors import ConfigError, XmtcError
+from xmtc.models.export import load_model, load_tokenizer
+from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.command import print_summary
-from xmtc.score.inputs import RawBlock, read_blocks
+from xmtc.score.inputs import read_blocks
 from xmtc.score.job import Job, Record, finish, open_job, publish
 from xmtc.score.local import check_documents, check_rejected, pending_files, rows_left
 from xmtc.score.predictor import choose_device
@@ -31,9 +33,15 @@ Row = dict[str, Any]
 
 
 def run_on_ray(
-    job: Job, *, device: str, workers: int | None, max_rejected: int | None, overwrite: bool
+    job: Job,
+    *,
+    device: str,
+    workers: int | None,
+    max_rejected: int | None,
+    overwrite: bool,
+    address: str | None = None,
 ) -> dict[str, Any]:
-    """Run the job on the Ray cluster whose job this is, or on one started here; see `xmtc.score.local.score_local`.
+    """Run the job on a Ray cluster, or on a Ray started here; see `xmtc.score.local.score_local`.
 
     Args:
         job: what to score; every node must reach its paths.
@@ -41,17 +49,21 @@ def run_on_ray(
         workers: scoring actors; None: one a GPU, or one a core.
         max_rejected: stop when there are more bad rows than this.
         overwrite: throw away another job's output.
+        address: of the cluster; None: the one whose job this is, otherwise one started here.
 
     Returns:
         The manifest.
 
     Raises:
+        ConfigError: no cluster answers at the address.
         DataError: too many bad rows; the input cannot be read; the output is another job's.
     """
     started_s = time.monotonic()
+    if address is not None:
+        _check_answers(address)
     records = open_job(job, overwrite=overwrite)
     check_rejected(records, max_rejected)
-    started_here = _start_ray()
+    connected_here = _connect(address)
     try:
         with Progress() as progress, progress.task("score", rows_left(job, records)) as task:
             for record in _stream(job, records, device, workers):
@@ -61,7 +73,7 @@ def run_on_ray(
     except RayError as error:
         raise _explain(error) from error
     finally:
-        if started_here:
+        if connected_here:
             ray.shutdown()
     check_documents(records)
     manifest = finish(job, records)
@@ -69,16 +81,31 @@ def run_on_ray(
     return manifest
 
 
-def _start_ray() -> bool:
-    """Join the cluster whose job this is, otherwise start a Ray here; whether that was necessary."""
+def _connect(address: str | None) -> bool:
+    """Join the cluster, or start a Ray here; whether that was necessary."""
     if ray.is_initialized():
         return False
-    if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
-        ray.init(address="auto", logging_level=logging.WARNING)
-        return False
-    # A bare `ray.init()` would attach to any cluster that happens to run on this machine.
-    ray.init(address="local", include_dashboard=False, logging_level=logging.WARNING)
+    if address is None:
+        # A bare `ray.init()` would attach to any cluster that happens to run on this machine.
+        address = "auto" if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ else "local"
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    ray.init(address=address, logging_level=logging.WARNING, **options)
     return True
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself would try for minutes.
+
+    Raises:
+        ConfigError: nothing listens there.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--address {address}: no Ray cluster answers there; give HOST:PORT of its head, or leave it out"
+        ) from error
 
 
 def _stream(job: Job, records: list[Record], device: str, workers: int | None) -> Iterator[Record]:
@@ -105,24 +132,23 @@ def _stream(job: Job, records: list[Record], device: str, workers: int | None) -
             num_gpus=1 if gpu else 0,
         )
         for row in scored.iter_rows():
-            yield Record(row["block"], row["rows"], row["sha256"], tuple(zip(row["where"], row["reason"], strict=True)))
+            yield pickle.loads(row["record"])
 
 
 def _read(job: Job, done: frozenset[str], row: Row) -> Iterator[Row]:
+    """Read and tokenise the blocks of a file, beside the actors. Bytes are what Ray Data need not understand."""
     index = int(row["file"])
+    info, tokenizer = _tokenizer(job.model)
     for raw in read_blocks(index, job.files[index], job.settings.columns, job.settings.block_rows, done):
-        yield {
-            "file": raw.file,
-            "block": raw.block,
-            "doc_ids": list(raw.doc_ids),
-            "texts": list(raw.texts),
-            "where": [row.where for row in raw.rejected],
-            "reason": [row.reason for row in raw.rejected],
-        }
+        block = tokenise(raw, tokenizer, info.max_length, evidence=job.settings.evidence)
+        yield {"block": pickle.dumps(block)}
+
+
+_tokenizer = cache(load_tokenizer)  # once a process, whatever the number of files
 
 
 class _Scorer:
-    """An actor: tokenises and scores blocks, and publishes them."""
+    """An actor: scores blocks, and publishes them."""
 
     def __init__(self, job: Job, device: str) -> None:
         torch.set_num_threads(1)
@@ -130,17 +156,9 @@ class _Scorer:
         self.scorer = BlockScorer(load_model(job.model), job.settings, choose_device(device), workers=1)
 
     def __call__(self, row: Row) -> Row:
-        rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
-        raw = RawBlock(int(row["file"]), int(row["block"]), tuple(row["doc_ids"]), tuple(row["texts"]), rejected)
-        block = self.scorer.tokenise(raw)
+        block: TokenBlock = pickle.loads(row["block"])
         record = publish(self.job.output, block.name, self.scorer.score(block), block.rejected)
-        return {
-            "block": record.block,
-            "rows": record.rows,
-            "sha256": record.sha256,
-            "where": [where for where, _ in record.rejected],
-            "reason": [reason for _, reason in record.rejected],
-        }
+        return {"record": pickle.dumps(record)}
 
 
 def _explain(error: RayError) -> XmtcError:

@@ -27,7 +27,6 @@ from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.export import LoadedModel
-from xmtc.models.heads import LabelAttentionHead
 from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.evidence import merge_words
 from xmtc.score.inputs import RawBlock
@@ -113,7 +112,7 @@ class BlockScorer:
         workers: batches computed at the same time, by one thread each, on the CPU.
 
     Raises:
-        ConfigError: evidence from a head that has none, or some labels of a model whose labels exclude each other.
+        ConfigError: evidence from an ONNX model, or some labels of a model whose labels exclude each other.
         DataError: a label that the model does not know.
     """
 
@@ -124,8 +123,6 @@ class BlockScorer:
         self.classifier = parts.classifier.to(device).eval()
         if isinstance(self.classifier, OnnxClassifier):
             _check_graph_can(settings)
-        if settings.evidence and not isinstance(self.classifier.head, LabelAttentionHead):
-            raise ConfigError("--evidence needs a model with the label_attention head; this one has another")
         if label_ids is not None:
             if parts.info.task == "single_label":
                 raise ConfigError("--labels: this model chooses one of all its labels, so they cannot be left out")

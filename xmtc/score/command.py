@@ -2,12 +2,13 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from xmtc.data.readers import Reader
 from xmtc.data.readers.files import open_text
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.onnx_export import export_onnx, is_onnx
@@ -57,15 +58,21 @@ def require_onnx(model: Path, settings: Settings) -> None:
         )
 
 
-def make_job(model: Path, inputs: Sequence[str], output: Path, settings: Settings) -> Job:
-    """Find the input and take the fingerprints of it and the model.
+def make_job(
+    model: Path,
+    inputs: Sequence[str],
+    output: Path,
+    settings: Settings,
+    sources: Mapping[str, Reader] | None = None,
+) -> Job:
+    """Find the input (see `find_files`) and take the fingerprints of it and the model.
 
     Raises:
         DataError: no input there, or of an unknown kind.
         CheckpointError: no model there.
     """
     model, output = model.absolute(), output.absolute()
-    return Job(model, model_digest(model), output, tuple(find_files(inputs)), settings)
+    return Job(model, model_digest(model), output, tuple(find_files(inputs, sources)), settings)
 
 
 def make_settings(

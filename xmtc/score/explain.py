@@ -3,7 +3,7 @@
 The page is self-contained: no network, no script, light and dark by the reader's setting.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from xmtc.data.readers import Reader
 from xmtc.errors import DataError
 from xmtc.score.evidence import Explanation
 from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks
@@ -23,6 +24,8 @@ from xmtc.score.predictor import Model
 BAR_WORDS = 12
 _BAR_WIDTH = 30
 _ROWS = 1024
+PLAIN = 0.08
+"""Words whose share is under this part of the strongest one's are not coloured: too little to speak of."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Piece:
 
     Attributes:
         text: as in the document.
-        side: `for`, `against` or empty.
+        side: `for`, `against`, `unread` or empty.
         strength: how strongly it is coloured, from 0 to 1.
         value: what the page shows on pointing at it.
     """
@@ -55,25 +58,47 @@ class Bar:
 
 @dataclass(frozen=True)
 class Section:
-    """A label on the page."""
+    """A label on the page.
+
+    `threshold` is the probability from which on the label counts as predicted, None where only the best one does;
+    `chosen`: it is there because it was asked for by name.
+    """
 
     explanation: Explanation
     name: str
     probability: float
     predicted: bool
+    threshold: float | None
+    chosen: bool
     words_sum: float
     bars: list[Bar]
+    other_words: int
     contributions: list[Piece]
     looks: dict[str, list[Piece]]
 
+    @property
+    def others(self) -> float:
+        """What the words without a bar add, all together."""
+        return self.words_sum - sum(bar.value for bar in self.bars)
 
-def find_document(inputs: Sequence[str], columns: TextColumns, doc_id: str) -> str:
+    @property
+    def standing(self) -> str:
+        """Whether the model would give the document this label."""
+        said = "predicted" if self.predicted else "not predicted"
+        if not self.predicted and self.threshold is not None:
+            said += f": below its threshold of {self.threshold:.3f}"
+        return f"{said}; chosen" if self.chosen else said
+
+
+def find_document(
+    inputs: Sequence[str], columns: TextColumns, doc_id: str, sources: Mapping[str, Reader] | None = None
+) -> str:
     """The text of a document.
 
     Raises:
         DataError: no file has it.
     """
-    found = find_files(inputs)
+    found = find_files(inputs, sources)
     for index, file in enumerate(found):
         for block in read_blocks(index, file, columns, _ROWS):
             if doc_id in block.doc_ids:
@@ -94,34 +119,27 @@ def explain_text(model: Model, text: str, labels: Sequence[str], top_k: int) -> 
     """
     scores = {one.label: one.score for one in model.predict([text], top_k=len(model.labels))[0]}
     best = list(scores)[:top_k]
-    names = model.labels.names
     wanted = [*best, *(label for label in labels if label not in best)]
-    predicted = _predicted(model, scores)
-    return [
-        make_section(text, one, names[model.labels.index(one.label)], scores[one.label], one.label in predicted)
-        for one in model.explain(text, wanted)
-    ]
+    return [_section(model, text, one, scores, chosen=one.label not in best) for one in model.explain(text, wanted)]
 
 
-def _predicted(model: Model, scores: dict[str, float]) -> set[str]:
-    """The labels that count as predicted: the first of those that exclude each other, else by the thresholds."""
-    if model.info.task == "single_label":
-        return set(list(scores)[:1])
-    own = model.thresholds_L
-    thresholds = np.full(len(model.labels), model.threshold) if own is None else own
-    return {label for label, score in scores.items() if score >= thresholds[model.labels.index(label)]}
-
-
-def make_section(text: str, explanation: Explanation, name: str, probability: float, predicted: bool) -> Section:
-    """What the page and the terminal show of one label."""
+def _section(
+    model: Model, text: str, explanation: Explanation, scores: Mapping[str, float], *, chosen: bool
+) -> Section:
     values = [word.contribution for word in explanation.words]
+    row, probability = model.labels.index(explanation.label), scores[explanation.label]
+    threshold = model.threshold if model.thresholds_L is None else float(model.thresholds_L[row])
+    single = model.info.task == "single_label"
     return Section(
         explanation=explanation,
-        name=name,
+        name=model.labels.names[row],
         probability=probability,
-        predicted=predicted,
+        predicted=probability == max(scores.values()) if single else probability >= threshold,
+        threshold=None if single else threshold,
+        chosen=chosen,
         words_sum=sum(values),
         bars=_bars(explanation),
+        other_words=max(0, len({word.text.lower() for word in explanation.words}) - BAR_WORDS),
         contributions=_pieces(text, explanation, values, "{:+.3f}"),
         looks={
             name: _pieces(text, explanation, values, "{:.1%} of the attention")
@@ -152,10 +170,10 @@ def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: 
     for word, value in zip(explanation.words, values, strict=True):
         pieces.append(Piece(text[at : word.start]))
         strength = abs(value) / largest
-        side = ("for" if value > 0 else "against") if strength >= 0.02 else ""
+        side = ("for" if value > 0 else "against") if strength >= PLAIN else ""
         pieces.append(Piece(word.text, side, round(strength, 3), form.format(value)))
         at = word.end
-    pieces.append(Piece(text[at:]))
+    pieces.append(Piece(text[at:], "unread" if any(c.isalnum() for c in text[at:]) else ""))
     return [piece for piece in pieces if piece.text]
 
 
@@ -165,8 +183,8 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         e = section.explanation
         name = f" {section.name}" if section.name != e.label else ""
         parts = f"bias {e.bias:+.3f}, special tokens {e.special:+.3f}, words {section.words_sum:+.3f}"
-        verdict = "predicted" if section.predicted else "not predicted"
-        console.print(Text(f"{e.label}{name}: probability {section.probability:.3f}, {verdict}", style="bold"))
+        heading = f"{e.label}{name}: probability {section.probability:.3f}, {section.standing}"
+        console.print(Text(heading, style="bold"))
         console.print(Text(f"logit {e.logit:+.3f} = {parts}"))
         table = Table("word", "adds", "attention", *e.received, "", box=None, pad_edge=False)
         for bar in section.bars:
@@ -174,6 +192,8 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
             length = max(1, round(bar.share * _BAR_WIDTH))
             shares = [f"{share:.1%}" for share in (bar.attention, *bar.received.values())]
             table.add_row(Text(bar.word), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))
+        if section.other_words:
+            table.add_row(Text(f"{section.other_words} other words", style="dim"), f"{section.others:+.3f}")
         console.print(table)
         console.print()
 
@@ -186,7 +206,9 @@ def write_page(path: Path, sections: Sequence[Section], *, title: str, model: st
     """
     template = (files("xmtc.score") / "assets" / "evidence.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
+    unread = any(piece.side == "unread" for section in sections for piece in section.contributions)
+    words = {"sections": sections, "title": title, "model": model, "unread": unread, "plain": PLAIN}
     try:
-        path.write_text(page.render(sections=sections, title=title, model=model), encoding="utf-8")
+        path.write_text(page.render(words), encoding="utf-8")
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}; choose another --output") from error

@@ -5,7 +5,7 @@ of files and its own place in the file.
 """
 
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 from xmtc.config.base import config
 from xmtc.data.parallel import map_processes
 from xmtc.data.progress import Silent
-from xmtc.data.readers import CsvConfig, Document, JsonlConfig, ParquetConfig, Rejected
+from xmtc.data.readers import CsvConfig, Document, JsonlConfig, ParquetConfig, Reader, Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import SplitFilesConfig, content_hash
 from xmtc.errors import DataError
 
-Kind = Literal["jsonl", "csv", "parquet"]
+Kind = Literal["jsonl", "csv", "parquet", "source"]
 _KINDS: dict[str, Kind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -44,6 +44,10 @@ class TextColumns(ColumnsConfig):
         """All columns that a source must have."""
         return list(dict.fromkeys(name for name in (self.id, *self.text_columns()) if name is not None))
 
+    def advice(self) -> str:
+        """What to do about a column that is not there."""
+        return "name others by --text and --id"
+
     def _labels(self, value: Any) -> tuple[str, ...]:
         del value
         return ()
@@ -56,14 +60,15 @@ def text_columns(text: Sequence[str], doc_id: str | None) -> TextColumns:
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file to score.
+    """A file to score, or the source of a configuration.
 
     Attributes:
-        path: where it is.
+        path: where it is, absolute: workers may run in other folders.
         name: as documents and manifest call it: short, and different from every other file's.
         kind: its reader.
         digest: hash of its content.
         rows: how many rows it has, where that is cheap to know.
+        reader: of a source; files are read by their kind.
     """
 
     path: str
@@ -71,6 +76,7 @@ class InputFile:
     kind: Kind
     digest: str
     rows: int | None
+    reader: Reader | None = None
 
 
 @dataclass(frozen=True)
@@ -101,15 +107,25 @@ def block_name(file: int, block: int) -> str:
     return f"{file:05d}-{block:05d}"
 
 
-def find_files(inputs: Iterable[str]) -> list[InputFile]:
+def find_files(inputs: Iterable[str], sources: Mapping[str, Reader] | None = None) -> list[InputFile]:
     """The files that these paths, globs, folders and `file://` addresses mean, sorted, each once.
+
+    Args:
+        inputs: see above.
+        sources: readers of configurations, by the configuration's path; they come last.
 
     Raises:
         DataError: nothing is there, or a file's kind cannot be told from its ending.
     """
-    paths = sorted({path for given in inputs for path in _expand(given)})
+    found = [path for given in inputs for path in _expand(given)]
+    # A file counts once, however often and under which paths it is given; its first path stays.
+    paths = sorted({path.resolve(): path for path in reversed(found)}.values())
     names = _names(paths)
-    return [InputFile(str(path), names[path], kind_of(path), content_hash([path]), _rows(path)) for path in paths]
+    files = [
+        InputFile(str(path.absolute()), names[path], kind_of(path), content_hash([path]), _rows(path)) for path in paths
+    ]
+    others = (sources or {}).items()
+    return files + [InputFile(path, path, "source", reader.fingerprint(), None, reader) for path, reader in others]
 
 
 def kind_of(path: Path) -> Kind:
@@ -161,7 +177,7 @@ def _names(paths: list[Path]) -> dict[Path, str]:
 
 
 def _rows(path: Path) -> int | None:
-    """Rows of a Parquet file, lines of a plain text file (an upper bound where rows have line breaks), or None."""
+    """Rows of a Parquet file, lines of a plain text file (about its rows), or None."""
     if path.suffix == ".parquet":
         try:
             return pq.ParquetFile(path).metadata.num_rows
@@ -170,15 +186,19 @@ def _rows(path: Path) -> int | None:
     if path.suffix in _COMPRESSIONS:
         return None
     with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+        lines = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    return lines if kind_of(path) == "jsonl" else max(0, lines - 1)  # a table has a header
 
 
 def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Rejected]:
-    """The rows of a file, in order.
+    """The rows of a file, or of a source, whose documents bring their ids along, in order.
 
     Raises:
         DataError: the file cannot be read.
     """
+    if file.reader is not None:
+        yield from file.reader.read(map_processes, Silent())
+        return
     reader = _READERS[file.kind](files=SplitFilesConfig(train=file.path), columns=columns)
     for row in reader.read(map_processes, Silent()):
         if isinstance(row, Document) and columns.id is None:

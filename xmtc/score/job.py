@@ -133,6 +133,8 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
         job: what is to be done.
         overwrite: throw away what another job has left there.
 
+    Another job that came to nothing, such as one whose labels the model did not know, is in nobody's way.
+
     Returns:
         The blocks that are done.
 
@@ -140,9 +142,11 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
         DataError: the directory holds another job's output or other files.
     """
     path = job.output / "job.json"
+    if job.output.exists() and not job.output.is_dir():
+        raise DataError(f"{job.output}: is a file, not a directory: give another --output")
     if path.is_file():
         problem = _difference(json.loads(path.read_text()), job.identity())
-        if problem and not overwrite:
+        if problem and not overwrite and any(job.output.glob("part-*.parquet")):
             raise DataError(
                 f"{job.output}: holds the output of another job ({problem} changed): give another --output, or "
                 "--overwrite to replace it"
@@ -152,9 +156,16 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
     elif job.output.is_dir() and any(job.output.iterdir()):
         raise DataError(f"{job.output}: has files in it, but no scoring job: give a new or an empty directory")
     if not path.is_file():
-        (job.output / ".done").mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(job.identity(), indent=2) + "\n")
+        _begin(job)
     return _finished(job.output)
+
+
+def _begin(job: Job) -> None:
+    try:
+        (job.output / ".done").mkdir(parents=True, exist_ok=True)
+        write_atomically(job.output / "job.json", json.dumps(job.identity(), indent=2) + "\n")
+    except OSError as error:
+        raise DataError(f"{job.output}: cannot be written: {error.strerror}; give another --output") from error
 
 
 def publish(output: Path, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:

@@ -39,6 +39,10 @@ class ColumnsConfig:
         """Columns to join."""
         return (self.text,) if isinstance(self.text, str) else self.text
 
+    def advice(self) -> str:
+        """What to do about a column that is not there."""
+        return "set source.columns"
+
     def names(self) -> list[str]:
         """All columns that a source must have."""
         named = (self.id, *self.text_columns(), self.labels, self.split)

@@ -78,7 +78,9 @@ class CsvConfig:
         missing = [name for name in self.columns.names() if name not in header]
         if missing:
             there = ", ".join(header)
-            raise DataError(f"{path}:1: no column {missing[0]!r} in the header; there are: {there}; set source.columns")
+            raise DataError(
+                f"{path}:1: no column {missing[0]!r} in the header; there are: {there}; {self.columns.advice()}"
+            )
 
     def _document(
         self, header: list[str], cells: list[str], where: str, fallback_id: str, split: str

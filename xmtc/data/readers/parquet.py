@@ -65,7 +65,7 @@ class ParquetConfig:
             missing = [name for name in self.columns.names() if name not in file.schema_arrow.names]
             if missing:
                 there = ", ".join(file.schema_arrow.names)
-                raise DataError(f"{path}: no column {missing[0]!r}; there are: {there}; set source.columns")
+                raise DataError(f"{path}: no column {missing[0]!r}; there are: {there}; {self.columns.advice()}")
             number = 0
             for batch in file.iter_batches(_ROWS, columns=self.columns.names()):
                 for row in batch.to_pylist():

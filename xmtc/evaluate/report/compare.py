@@ -1,4 +1,4 @@
-"""Several runs side by side: paired differences, labels won and lost, settings that differ."""
+"""Several runs side by side: paired differences, labels won and lost and by how much, settings that differ."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from xmtc.evaluate.bins import bin_mask
 from xmtc.evaluate.bootstrap import paired_difference
 from xmtc.evaluate.report.run_results import RunResults
-from xmtc.evaluate.report.sections import BIN_COLUMNS, HEADLINE, Table, flat
+from xmtc.evaluate.report.sections import BIN_COLUMNS, HEADLINE, Table, flat, title
 
 _METRICS = ("p@1", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "macro_f1_all", "accuracy")
 
@@ -44,15 +44,15 @@ def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
         for metric in ("macro_f1", "recall"):
             a, b = base.metrics["bins"][name][metric], other and other[metric]
             if a is not None and b is not None:
-                title = f"{BIN_COLUMNS[metric]} of labels with {name} train documents"
-                rows.append((title, f"{name}/{metric.replace('recall', 'micro_recall')}", a, b))
+                words = f"{BIN_COLUMNS[metric]} of labels with {name} train documents"
+                rows.append((words, f"{name}/{metric.replace('recall', 'micro_recall')}", a, b))
     cells, least = [], 1 / len(next(iter(run.replicates.values.values())))
-    for title, key, a, b in rows:
+    for words, key, a, b in rows:
         d = paired_difference(run.replicates, base.replicates, key)
         interval = f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]"
         verdict = "" if d.low <= 0 <= d.high else (" ▲" if d.low > 0 else " ▼")
         p = f"≤ {least:.3f}" if d.p_value <= least else f"{d.p_value:.3f}"
-        cells.append([title, run.name, f"{100 * (b - a):+.2f}{verdict}", interval, p])
+        cells.append([words, run.name, f"{100 * (b - a):+.2f}{verdict}", interval, p])
     return cells
 
 
@@ -72,6 +72,25 @@ def wins(runs: Sequence[RunResults]) -> Table | None:
             owners.append(r)
     columns = ["train documents", "run", "better", "worse", "equal"]
     return Table("wins", columns, rows, owners, words=2) if rows else None
+
+
+def changes(runs: Sequence[RunResults], count: int = 8, least: int = 5) -> Table | None:
+    """The labels whose F1 each later run raises and lowers most against the first, of those with `least` documents."""
+    base = runs[0].per_label.to_pandas().set_index("label")
+    rows, owners = [], []
+    for r, run in enumerate(runs[1:], 1):
+        other = run.per_label.to_pandas().set_index("label")["f1"].rename("other")
+        both = base[base["support"] >= least].join(other, how="inner").fillna({"f1": 0, "other": 0})
+        both["change"] = both["other"] - both["f1"]
+        both = both[both["change"] != 0].sort_values(["change", "support"], ascending=False, kind="stable")
+        half = min(count, len(both) // 2)
+        for label, x in [*both.head(half).iterrows(), *both.tail(half).iterrows()]:
+            counts = (f"{x['train_count']:,}", f"{x['support']:,}")
+            values = (f"{100 * x['f1']:.1f}", f"{100 * x['other']:.1f}", f"{100 * x['change']:+.1f}")
+            rows.append([title(str(label), x["name"]), run.name, *counts, *values])
+            owners.append(r)
+    columns = ["label", "run", "train", "documents", f"F1 of {runs[0].name}", "F1 of the run", "change, points"]
+    return Table("changes", columns, rows, owners, words=2) if rows else None
 
 
 def settings(runs: Sequence[RunResults]) -> Table | None:

@@ -98,8 +98,8 @@ def _evaluation_folder(run: Path, split: str | None) -> Path:
     wanted = [split] if split else [*(name for name in ("test", "dev") if name in found), *found]
     if not wanted or wanted[0] not in found:
         there = f"it has {', '.join(found)}" if found else "it has none"
-        what = f"of split {split!r}" if split else ""
-        raise DataError(f"{run}: no evaluation {what} ({there}); run 'xmtc evaluate' first")
+        what = f" of split {split!r}" if split else ""
+        raise DataError(f"{run}: no evaluation{what} ({there}); run 'xmtc evaluate' first")
     return run / "eval" / wanted[0]
 
 

@@ -211,10 +211,12 @@ def training_charts(runs: Sequence[RunResults]) -> list[Chart]:
             if lines:
                 y = Axis(key.split("/")[1] + (", %" if key.startswith("dev/") else ""), percent=key.startswith("dev/"))
                 svg = line_chart(lines, Axis("step"), y, f"{key} of stage {stage} by step")
-                charts.append(Chart(f"{titles.get(stage, stage)}: {key}", "", svg))
+                note = _MEASURED_ON_THE_WAY if key.startswith("dev/") else ""
+                charts.append(Chart(f"{titles.get(stage, stage)}: {key}", note, svg))
     return charts
 
 
+_MEASURED_ON_THE_WAY = "On a sample of dev, before calibration and without a lexical branch: the headline differs."
 _DEV_METRICS = ("dev/ndcg@5", "dev/ndcg@10", "dev/ndcg", "dev/micro_f1", "dev/macro_f1", "dev/accuracy", "dev/loss")
 
 
@@ -240,25 +242,31 @@ def histogram_chart(runs: Sequence[RunResults]) -> Chart:
 
 def lengths(runs: Sequence[RunResults]) -> Table | None:
     """Metrics by document length."""
-    rows, owners = [], []
+    rows = []
     for r, run in enumerate(runs):
         for row in run.details.get("lengths", []):
             values = [percent(row[key]) for key in ("p@5", "ndcg@5", "micro_f1")]
-            rows.append([run.name, f"{row['low']:,}–{row['high']:,}", f"{row['docs']:,}", *values])
-            owners.append(r)
-    columns = ["run", "tokens", "documents", "P@5", "nDCG@5", "micro-F1"]
-    return Table("lengths", columns, rows, owners) if rows else None
+            rows.append((row["low"], r, [f"{row['low']:,}–{row['high']:,}", run.name, f"{row['docs']:,}", *values]))
+    columns = ["tokens", "run", "documents", "P@5", "nDCG@5", "micro-F1"]
+    return _side_by_side("lengths", columns, rows)
 
 
 def levels(runs: Sequence[RunResults]) -> Table | None:
     """Metrics by level of the label hierarchy."""
     keys = {"micro_precision": "micro-P", "micro_recall": "micro-R", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
-    rows, owners = [], []
+    rows = []
     for r, run in enumerate(runs):
         for row in run.details.get("levels", []):
-            rows.append([str(row["level"]), run.name, f"{row['labels']:,}", *(percent(row[key]) for key in keys)])
-            owners.append(r)
-    return Table("levels", ["level", "run", "nodes", *keys.values()], rows, owners, words=2) if rows else None
+            values = [percent(row[key]) for key in keys]
+            rows.append((row["level"], r, [str(row["level"]), run.name, f"{row['labels']:,}", *values]))
+    return _side_by_side("levels", ["level", "run", "nodes", *keys.values()], rows)
+
+
+def _side_by_side(name: str, columns: Sequence[str], rows: Iterable[tuple[int, int, list[str]]]) -> Table | None:
+    """Rows with their group and run, sorted so that the runs' rows of one group are neighbours."""
+    ordered = sorted(rows, key=lambda row: row[:2])
+    owners = [r for _, r, _ in ordered]
+    return Table(name, columns, [cells for *_, cells in ordered], owners, words=2) if ordered else None
 
 
 def attention(runs: Sequence[RunResults]) -> Table | None:
@@ -292,7 +300,7 @@ def drift(run: RunResults, count: int = 5) -> tuple[str, Table]:
     chosen = [*order[::-1][:count], *order[:count][::-1]]
     rows = [
         [
-            _title(table["label"][i], table["name"][i]),
+            title(table["label"][i], table["name"][i]),
             f"{100 * train[i]:.2f}",
             f"{100 * here[i]:.2f}",
             f"{100 * change[i]:+.2f}",
@@ -312,7 +320,7 @@ def extremes(run: RunResults, count: int = 10, least: int = 5) -> tuple[Table, T
         ranked = known.sort_values(["f1", "support"], ascending=[ascending, False], kind="stable")[:count]
         rows = [
             [
-                _title(x.label, x.name_),
+                title(x.label, x.name_),
                 f"{x.train_count:,}",
                 f"{x.support:,}",
                 *map(_cell, (x.precision, x.recall, x.f1)),
@@ -323,7 +331,7 @@ def extremes(run: RunResults, count: int = 10, least: int = 5) -> tuple[Table, T
     return found[0], found[1]
 
 
-def _title(label: str, name: str) -> str:
+def title(label: str, name: str) -> str:
     """A label with its name, where it has one."""
     return label if name == label else f"{label} ({name})"
 
@@ -365,6 +373,8 @@ def _facts(run: RunResults) -> dict[str, str]:
     metrics, record = run.metrics, run.record
     threshold = metrics.get("threshold")
     decision = "best label" if threshold is None else f"score ≥ {threshold:.4f}"
+    if metrics.get("labels_with_own_threshold"):
+        decision += f", and {metrics['labels_with_own_threshold']:,} labels' own thresholds"
     facts = {
         "split": run.split,
         "documents": f"{metrics['docs']:,}",

@@ -25,7 +25,7 @@
       const change = (i) => Math.max(scores[r][i], 0) - Math.max(scores[0][i], 0);
       columns.push({ key: "F1 change", signed: true, value: change });
     }
-    const confused = (i) => (run.confused[i] || []).map((j) => data.labels[j]).join(", ");
+    const confused = (i) => (run.confused[i] || []).map((j) => data.names[j] || data.labels[j]).join(", ");
     columns.push({ key: "confused with", words: true, value: confused });
     return columns;
   };
