@@ -211,12 +211,15 @@ def training_charts(runs: Sequence[RunResults]) -> list[Chart]:
             if lines:
                 y = Axis(key.split("/")[1] + (", %" if key.startswith("dev/") else ""), percent=key.startswith("dev/"))
                 svg = line_chart(lines, Axis("step"), y, f"{key} of stage {stage} by step")
-                note = _MEASURED_ON_THE_WAY if key.startswith("dev/") else ""
+                note = _MEASURED_ON_THE_WAY.get(stage, "") if key.startswith("dev/") else ""
                 charts.append(Chart(f"{titles.get(stage, stage)}: {key}", note, svg))
     return charts
 
 
-_MEASURED_ON_THE_WAY = "On a sample of dev, before calibration and without a lexical branch: the headline differs."
+_MEASURED_ON_THE_WAY = {
+    "plant": "How well the attention ranks each label's informative tokens, on dev.",
+    "finetune": "On a sample of dev, before calibration and without a lexical branch: the headline differs.",
+}
 _DEV_METRICS = ("dev/ndcg@5", "dev/ndcg@10", "dev/ndcg", "dev/micro_f1", "dev/macro_f1", "dev/accuracy", "dev/loss")
 
 
