@@ -172,15 +172,6 @@ def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Clas
     return LoadedModel(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L)
 
 
-def load_tokenizer(directory: Path) -> tuple[ModelInfo, PreTrainedTokenizerFast]:
-    """What turns texts into a model's tokens, without its weights, whose checksums are checked all the same.
-
-    Raises:
-        CheckpointError: a file is missing, damaged or of another kind; names it.
-    """
-    return _read_config(Path(directory)), load_pretrained(str(Path(directory) / "tokenizer"))
-
-
 def _write_weights(folder: Path, classifier: Classifier, trained: Mapping[str, Tensor]) -> bool:
     """Write head, adapter and encoder; returns whether the whole encoder was written."""
     tensors = classifier.state_dict() | dict(trained)

@@ -1,5 +1,4 @@
-"""The Ray engine of `xmtc score`: tasks that read and tokenise, and a pool of scoring actors, streamed, with
-back-pressure.
+"""The Ray engine of `xmtc score`: readers, tokenisers and a pool of scoring actors, streamed, with back-pressure.
 
 A row of the dataset is a block. Actors publish their blocks themselves, so that what the driver, a node or an actor
 loses on its way out is found again in the output directory; see `xmtc.score.job`.
@@ -7,11 +6,10 @@ loses on its way out is found again in the output directory; see `xmtc.score.job
 
 import logging
 import os
-import pickle
 import socket
 import time
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import ray
@@ -19,11 +17,12 @@ import torch
 from ray.data import ActorPoolStrategy, DataContext
 from ray.exceptions import RayError
 
+from xmtc.data.readers import Rejected
 from xmtc.errors import ConfigError, XmtcError
-from xmtc.models.export import load_model, load_tokenizer
-from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
+from xmtc.models.export import load_model
+from xmtc.score.batch import BlockScorer
 from xmtc.score.command import print_summary
-from xmtc.score.inputs import read_blocks
+from xmtc.score.inputs import RawBlock, read_blocks
 from xmtc.score.job import Job, Record, finish, open_job, publish
 from xmtc.score.local import check_documents, check_rejected, pending_files, rows_left
 from xmtc.score.predictor import choose_device
@@ -132,23 +131,24 @@ def _stream(job: Job, records: list[Record], device: str, workers: int | None) -
             num_gpus=1 if gpu else 0,
         )
         for row in scored.iter_rows():
-            yield pickle.loads(row["record"])
+            yield Record(row["block"], row["rows"], row["sha256"], tuple(zip(row["where"], row["reason"], strict=True)))
 
 
 def _read(job: Job, done: frozenset[str], row: Row) -> Iterator[Row]:
-    """Read and tokenise the blocks of a file, beside the actors. Bytes are what Ray Data need not understand."""
     index = int(row["file"])
-    info, tokenizer = _tokenizer(job.model)
     for raw in read_blocks(index, job.files[index], job.settings.columns, job.settings.block_rows, done):
-        block = tokenise(raw, tokenizer, info.max_length, evidence=job.settings.evidence)
-        yield {"block": pickle.dumps(block)}
-
-
-_tokenizer = cache(load_tokenizer)  # once a process, whatever the number of files
+        yield {
+            "file": raw.file,
+            "block": raw.block,
+            "doc_ids": list(raw.doc_ids),
+            "texts": list(raw.texts),
+            "where": [row.where for row in raw.rejected],
+            "reason": [row.reason for row in raw.rejected],
+        }
 
 
 class _Scorer:
-    """An actor: scores blocks, and publishes them."""
+    """An actor: tokenises and scores blocks, and publishes them."""
 
     def __init__(self, job: Job, device: str) -> None:
         torch.set_num_threads(1)
@@ -156,9 +156,17 @@ class _Scorer:
         self.scorer = BlockScorer(load_model(job.model), job.settings, choose_device(device), workers=1)
 
     def __call__(self, row: Row) -> Row:
-        block: TokenBlock = pickle.loads(row["block"])
+        rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
+        raw = RawBlock(int(row["file"]), int(row["block"]), tuple(row["doc_ids"]), tuple(row["texts"]), rejected)
+        block = self.scorer.tokenise(raw)
         record = publish(self.job.output, block.name, self.scorer.score(block), block.rejected)
-        return {"record": pickle.dumps(record)}
+        return {
+            "block": record.block,
+            "rows": record.rows,
+            "sha256": record.sha256,
+            "where": [where for where, _ in record.rejected],
+            "reason": [reason for _, reason in record.rejected],
+        }
 
 
 def _explain(error: RayError) -> XmtcError:
