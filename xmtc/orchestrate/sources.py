@@ -1,6 +1,6 @@
 """What `xmtc score` and `xmtc explain` read besides files: the source of a configuration, by any of the readers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from xmtc.config.load import load_config
@@ -8,7 +8,7 @@ from xmtc.config.schema import RunConfig
 from xmtc.data.readers import Reader
 
 
-def split_inputs(inputs: Sequence[str]) -> tuple[list[str], dict[str, Reader]]:
+def split_inputs(inputs: Sequence[str]) -> tuple[list[str], Mapping[str, Reader]]:
     """The inputs that are files, and the readers of those that are configurations (`.yaml`), by their path.
 
     Raises:
