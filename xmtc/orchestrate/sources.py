@@ -5,10 +5,10 @@ from pathlib import Path
 
 from xmtc.config.load import load_config
 from xmtc.config.schema import RunConfig
-from xmtc.data.readers import Reader
+from xmtc.data.readers import ReaderConfig
 
 
-def split_inputs(inputs: Sequence[str]) -> tuple[list[str], Mapping[str, Reader]]:
+def split_inputs(inputs: Sequence[str]) -> tuple[list[str], Mapping[str, ReaderConfig]]:
     """The inputs that are files, and the readers of those that are configurations (`.yaml`), by their path.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from xmtc.data.readers import Reader
+from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.files import open_text
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.onnx_export import export_onnx, is_onnx
@@ -63,7 +63,7 @@ def make_job(
     inputs: Sequence[str],
     output: Path,
     settings: Settings,
-    sources: Mapping[str, Reader] | None = None,
+    sources: Mapping[str, ReaderConfig] | None = None,
 ) -> Job:
     """Find the input (see `find_files`) and take the fingerprints of it and the model.
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from xmtc.data.readers import Reader
+from xmtc.data.readers import ReaderConfig
 from xmtc.errors import DataError
 from xmtc.score.evidence import Explanation
 from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks
@@ -91,7 +91,7 @@ class Section:
 
 
 def find_document(
-    inputs: Sequence[str], columns: TextColumns, doc_id: str, sources: Mapping[str, Reader] | None = None
+    inputs: Sequence[str], columns: TextColumns, doc_id: str, sources: Mapping[str, ReaderConfig] | None = None
 ) -> str:
     """The text of a document.
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from xmtc.config.base import config
 from xmtc.data.parallel import map_processes
 from xmtc.data.progress import Silent
-from xmtc.data.readers import CsvConfig, Document, JsonlConfig, ParquetConfig, Reader, Rejected
+from xmtc.data.readers import CsvConfig, Document, JsonlConfig, ParquetConfig, ReaderConfig, Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import SplitFilesConfig, content_hash
 from xmtc.errors import DataError
@@ -76,7 +76,7 @@ class InputFile:
     kind: Kind
     digest: str
     rows: int | None
-    reader: Reader | None = None
+    reader: ReaderConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def block_name(file: int, block: int) -> str:
     return f"{file:05d}-{block:05d}"
 
 
-def find_files(inputs: Iterable[str], sources: Mapping[str, Reader] | None = None) -> list[InputFile]:
+def find_files(inputs: Iterable[str], sources: Mapping[str, ReaderConfig] | None = None) -> list[InputFile]:
     """The files that these paths, globs, folders and `file://` addresses mean, sorted, each once.
 
     Args:
