@@ -162,9 +162,14 @@ class _EngineStrategy(StrategyBase):
         return FieldsIn(self._engine, inside)
 
     def _stop(self) -> None:
-        """Take the engine's hooks off the model; the parameters stay as they are."""
+        """Take the engine's hooks off the model; the parameters stay as they are.
+
+        An engine destroys its optimizer again when Python collects it, which would cut the moments of parameters off
+        that the next engine trains: they would be saved as zeros.
+        """
         if self._engine is not None:
             self._engine.destroy()
+            self._engine.optimizer = None
             self._engine.module_forward_pre_hook.remove()
             self._engine.module_forward_post_hook.remove()
             self._engine = None
