@@ -7,4 +7,5 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("RAY_worker_niceness", "0")  # else Ray's workers starve beside any other work
 sys.path.insert(0, str(Path(__file__).parent))

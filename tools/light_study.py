@@ -96,6 +96,13 @@ SYSTEMS: dict[str, Json] = {
         "head": flat("attention"),
         "lexical": NB_SVM,
     },
+    # a pretrained encoder that stays as it is, encoded once: what fine-tuning costs hours for on two cores
+    "minilm_frozen+lexical": {
+        "encoder": MINILM,
+        "head": {"kind": "label_attention", "width": 256, "heads": 8, "dropout": 0.3},
+        "lexical": NB_SVM,
+        "layers": 0,
+    },
     "minilm_cls": {"encoder": MINILM, "head": flat("first")},
     "minilm_mean": {"encoder": MINILM, "head": flat("mean")},
     "maxpool_cls_max": maxpool("cls_max"),
@@ -150,12 +157,13 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
         },
         "plant": {"enabled": False},
         "finetune": {
-            "phases": [{"epochs": epochs, "encoder_layers": -1, "layer_decay": 1.0, **rate}],
+            "phases": [{"epochs": epochs, "encoder_layers": system.get("layers", -1), "layer_decay": 1.0, **rate}],
             "optimizer": {"learning_rate": 1e-3, "weight_decay": 0.05, "schedule": "linear"},
             "loss": {"kind": "cross_entropy", "label_smoothing": 0.05},
             "contrastive": system.get("contrastive"),
             "metric": "accuracy",
         },
+        "distributed": {"precision": "bf16" if pretrained else "fp32"},
         "track": {"directory": str(arguments.work / "runs")},
     }
     return TypeAdapter(RunConfig).validate_json(json.dumps(content))
