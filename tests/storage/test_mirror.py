@@ -1,6 +1,7 @@
 """A directory and its double on a real S3 server: what travels when, and what happens when the server is away."""
 
 import logging
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,8 +158,14 @@ def write_part(folder: Path) -> None:
     (folder / f"part{rank}").write_text(f"of rank {rank}")
 
 
-def save_on_a_disk_of_its_own(folder: Path, uri: str) -> list[bool]:
+def credentials() -> dict[str, str]:
+    """Of this process, for the ranks: what starts them was itself started before the server."""
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+
+def save_on_a_disk_of_its_own(folder: Path, uri: str, environment: dict[str, str]) -> list[bool]:
     """Rank 0 and 1 on one disk, rank 2 on another, as on two nodes."""
+    os.environ.update(environment)
     rank, _ = rank_and_world_size()
     local = folder / f"node{rank // 2}"
     store = CheckpointStore(local / "checkpoints", 1, Mirror(local, Remote(uri, retry_s=5)))
@@ -167,7 +174,8 @@ def save_on_a_disk_of_its_own(folder: Path, uri: str) -> list[bool]:
     return [leads(local)]
 
 
-def resume_on_a_disk_of_its_own(folder: Path, uri: str) -> tuple[int, list[str]]:
+def resume_on_a_disk_of_its_own(folder: Path, uri: str, environment: dict[str, str]) -> tuple[int, list[str]]:
+    os.environ.update(environment)
     rank, _ = rank_and_world_size()
     local = folder / f"node{rank // 2}"
     store = CheckpointStore(local / "checkpoints", 1, Mirror(local, Remote(uri, retry_s=5)))
@@ -177,7 +185,7 @@ def resume_on_a_disk_of_its_own(folder: Path, uri: str) -> tuple[int, list[str]]
 
 
 def test_checkpoints_of_nodes_without_a_common_disk(uri, tmp_path):
-    led = run_gloo(save_on_a_disk_of_its_own, 3, tmp_path / "save", tmp_path / "first", uri)
+    led = run_gloo(save_on_a_disk_of_its_own, 3, tmp_path / "save", tmp_path / "first", uri, credentials())
     assert led == [[True], [False], [True]]
     whole = {"manifest.json", "part0", "part1", "part2"}
     assert names(uri) == {f"checkpoints/step_00000020/{name}" for name in whole}
@@ -185,9 +193,9 @@ def test_checkpoints_of_nodes_without_a_common_disk(uri, tmp_path):
         "manifest.json",
         "part2",
     }
-    resumed = run_gloo(resume_on_a_disk_of_its_own, 3, tmp_path / "same", tmp_path / "first", uri)
+    resumed = run_gloo(resume_on_a_disk_of_its_own, 3, tmp_path / "same", tmp_path / "first", uri, credentials())
     assert resumed == [(20, sorted(whole))] * 3
-    elsewhere = run_gloo(resume_on_a_disk_of_its_own, 3, tmp_path / "resume", tmp_path / "second", uri)
+    elsewhere = run_gloo(resume_on_a_disk_of_its_own, 3, tmp_path / "resume", tmp_path / "second", uri, credentials())
     assert elsewhere == [(20, sorted(whole))] * 3
 
 

@@ -1,14 +1,12 @@
 """From a source of documents to a corpus directory: read, select, tokenise in parallel, publish by rename."""
 
 import errno
-import fcntl
 import functools
 import hashlib
 import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,6 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.config.base import config
 from xmtc.data import manifest as manifests
 from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
+from xmtc.data.lock import locked
 from xmtc.data.manifest import Counts, Manifest, SplitInfo, TokenizerIdentity, file_info
 from xmtc.data.parallel import MapUnordered, map_processes
 from xmtc.data.progress import Progress, Silent
@@ -303,16 +302,3 @@ def _publish(work: Path, path: Path) -> None:
     path.rename(old)
     work.rename(path)
     shutil.rmtree(old)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One process of this machine makes a corpus at a time; the others wait and then find it finished."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / f".{path.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.info("corpus %s: another process prepares it; waiting", path)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -13,8 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 from xmtc.data import manifest as manifests
 from xmtc.data.corpus import Corpus
+from xmtc.data.lock import locked
 from xmtc.data.manifest import Manifest
-from xmtc.data.prepare import DataConfig, locked
+from xmtc.data.prepare import DataConfig
 from xmtc.errors import StorageError
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.storage import Mirror, StorageConfig, is_remote

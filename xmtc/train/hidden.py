@@ -1,6 +1,7 @@
 """Hidden states of a frozen encoder: encoded once, read back every epoch, shared by runs over the same corpus."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -8,9 +9,10 @@ import torch
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Split
 from xmtc.data.hidden_cache import CacheDtype, HiddenCache, HiddenCacheWriter, cache_bytes
+from xmtc.data.lock import locked
 from xmtc.data.progress import Progress
 from xmtc.data.sampler import MicroBatch
-from xmtc.distributed.collectives import barrier
+from xmtc.distributed.collectives import barrier, broadcast_object
 from xmtc.distributed.strategy import Strategy
 from xmtc.models.classifier import Classifier
 from xmtc.track.console import print_line
@@ -44,31 +46,37 @@ def open_hidden(
     Raises:
         DataError: the disk has no room for it.
     """
-    found = HiddenCache.open(directory, fingerprint)
-    if found is not None:
-        return found
-    lengths = split.lengths + collate.special_tokens
-    width = classifier.encoder.width
     first = strategy.rank == 0
-    if first:
-        print_line(f"hidden states of {split.name}: {cache_bytes(lengths, width, dtype) / 2**20:,.0f} MiB on disk")
-    else:
+    with locked(directory) if first else nullcontext():  # another run over this corpus may be filling it
+        if not broadcast_object(HiddenCache.open(directory, fingerprint) is not None if first else None):
+            lengths, width = split.lengths + collate.special_tokens, classifier.encoder.width
+            if first:
+                size = cache_bytes(lengths, width, dtype)
+                print_line(f"hidden states of {split.name}: {size / 2**20:,.0f} MiB on disk")
+            else:
+                barrier()
+            writer = HiddenCacheWriter(directory, fingerprint, lengths=lengths, width=width, dtype=dtype, create=first)
+            if first:
+                barrier()
+            with progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in batches)) as task:
+                for micro_batch in batches:
+                    _encode(micro_batch, writer, collate, classifier, strategy)
+                    task.advance(len(micro_batch.documents))
+            barrier()
+            if first:
+                writer.publish()
         barrier()
-    writer = HiddenCacheWriter(directory, fingerprint, lengths=lengths, width=width, dtype=dtype, create=first)
-    if first:
-        barrier()
-    classifier.eval()
-    with progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in batches)) as task:
-        for micro_batch in batches:
-            batch = collate(micro_batch).to(strategy.device)
-            with torch.inference_mode(), strategy.autocast():
-                hidden_BTD = classifier.encode(batch)
-            writer.write(micro_batch.documents, hidden_BTD, batch.mask_BT)
-            task.advance(len(micro_batch.documents))
-    barrier()
-    if first:
-        writer.publish()
-    barrier()
     cache = HiddenCache.open(directory, fingerprint)
-    assert cache is not None  # rank 0 has just published it
+    assert cache is not None  # rank 0 has found or just published it
     return cache
+
+
+@torch.inference_mode()
+def _encode(
+    micro_batch: MicroBatch, writer: HiddenCacheWriter, collate: Collator, classifier: Classifier, strategy: Strategy
+) -> None:
+    batch = collate(micro_batch).to(strategy.device)
+    classifier.eval()
+    with strategy.autocast():
+        hidden_BTD = classifier.encode(batch)
+    writer.write(micro_batch.documents, hidden_BTD, batch.mask_BT)

@@ -1,0 +1,22 @@
+"""One process of this machine at a time makes a thing on disk."""
+
+import fcntl
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process of this machine makes `path` at a time; the others wait and then find it finished."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / f".{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.info("%s: another process makes it; waiting", path)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
