@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,7 @@ from xmtc.orchestrate.score import run_on_ray
 from xmtc.score.command import make_job
 
 TOOL = Path(__file__).parents[2] / "tools" / "kill_scoring.py"
+EVIDENCE = replace(FP32, evidence=True)  # the words, too, travel from tokenisers to actors
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -37,15 +39,14 @@ def model(tmp_path_factory):
 
 
 def score_on_ray(model, source, output):
-    job = make_job(model, [str(source)], output, FP32)
+    job = make_job(model, [str(source)], output, EVIDENCE)
     return run_on_ray(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
 
 
-@pytest.mark.faults
 def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(model, tmp_path):
     write_rows(tmp_path / "in" / "a.jsonl", 60)
     write_rows(tmp_path / "in" / "b.jsonl", 18)
-    manifest = score(model, tmp_path / "in", tmp_path / "local")
+    manifest = score(model, tmp_path / "in", tmp_path / "local", EVIDENCE)
     killer = threading.Thread(target=kill_an_actor, args=(tmp_path / "ray",), daemon=True)
     killer.start()
     assert score_on_ray(model, tmp_path / "in", tmp_path / "ray") == manifest

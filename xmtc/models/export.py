@@ -162,6 +162,15 @@ def load_model(directory: Path) -> LoadedModel:
     return load_parts(directory, lambda info, labels: _read_classifier(directory, info, labels))
 
 
+def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, int]:
+    """The tokenizer of an exported model, and the content tokens that its documents are cut to.
+
+    Raises:
+        CheckpointError: the model's configuration is missing or of another kind.
+    """
+    return load_pretrained(str(directory / "tokenizer")), _read_config(directory).max_length
+
+
 def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Classifier]) -> LoadedModel:
     """Read a model whose classifier is made by `read_classifier`, given its configuration and number of labels."""
     info = _read_config(directory)

@@ -9,18 +9,21 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
 import torch
 from ray.data import ActorPoolStrategy, DataContext
 from ray.exceptions import RayError
+from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.readers import Rejected
 from xmtc.errors import ConfigError, XmtcError
-from xmtc.models.export import load_model
-from xmtc.score.batch import BlockScorer
+from xmtc.models.export import load_model, load_tokenizer
+from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.command import print_summary
 from xmtc.score.inputs import RawBlock, read_blocks
 from xmtc.score.job import Job, Record, finish, open_job, publish
@@ -122,7 +125,9 @@ def _stream(job: Job, records: list[Record], device: str, workers: int | None) -
     context.print_on_execution_start = False
     with DataContext.current(context):
         dataset = ray.data.from_items(files, override_num_blocks=len(files))
-        dataset = dataset.flat_map(partial(_read, job, done), num_cpus=0.5)
+        # Different needs keep Ray from joining the two: the blocks of one file are tokenised side by side.
+        dataset = dataset.flat_map(partial(_read, job, done), num_cpus=0.25)
+        dataset = dataset.map(partial(_tokenise, job), num_cpus=0.5)
         scored = dataset.map(
             _Scorer,  # pyright: ignore[reportArgumentType]  # Ray's types know functions only
             fn_constructor_args=(job, "cuda" if gpu else "cpu"),
@@ -147,8 +152,42 @@ def _read(job: Job, done: frozenset[str], row: Row) -> Iterator[Row]:
         }
 
 
+def _tokenise(job: Job, row: Row) -> Row:
+    tokenizer, max_length = _tokenizer(job.model)
+    rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
+    raw = RawBlock(int(row["file"]), int(row["block"]), tuple(row["doc_ids"]), tuple(row["texts"]), rejected)
+    block = tokenise(raw, tokenizer, max_length, evidence=job.settings.evidence)
+    return {
+        "name": block.name,
+        "doc_ids": list(block.doc_ids),
+        "lengths": block.lengths.tobytes(),
+        "ids": b"".join(ids.tobytes() for ids in block.ids_N),
+        "texts": list(block.texts),
+        "offsets": b"".join(offsets.tobytes() for offsets in block.offsets_N),
+        "where": [one.where for one in block.rejected],
+        "reason": [one.reason for one in block.rejected],
+    }
+
+
+@cache
+def _tokenizer(model: Path) -> tuple[PreTrainedTokenizerFast, int]:
+    """Of this process, which tokenises many blocks."""
+    return load_tokenizer(model)
+
+
+def _token_block(row: Row) -> TokenBlock:
+    """What `_tokenise` made a row of."""
+    ends = np.cumsum(np.frombuffer(row["lengths"], np.int32))[:-1]
+    ids = np.split(np.array(np.frombuffer(row["ids"], np.int32)), ends) if len(row["doc_ids"]) else []
+    offsets = np.split(np.frombuffer(row["offsets"], np.int64).reshape(-1, 2), ends) if len(row["texts"]) else []
+    rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
+    return TokenBlock(
+        row["name"], tuple(row["doc_ids"]), tuple(ids), rejected, texts=tuple(row["texts"]), offsets_N=tuple(offsets)
+    )
+
+
 class _Scorer:
-    """An actor: tokenises and scores blocks, and publishes them."""
+    """An actor: scores blocks and publishes them."""
 
     def __init__(self, job: Job, device: str) -> None:
         torch.set_num_threads(1)
@@ -156,9 +195,7 @@ class _Scorer:
         self.scorer = BlockScorer(load_model(job.model), job.settings, choose_device(device), workers=1)
 
     def __call__(self, row: Row) -> Row:
-        rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
-        raw = RawBlock(int(row["file"]), int(row["block"]), tuple(row["doc_ids"]), tuple(row["texts"]), rejected)
-        block = self.scorer.tokenise(raw)
+        block = _token_block(row)
         record = publish(self.job.output, block.name, self.scorer.score(block), block.rejected)
         return {
             "block": record.block,
