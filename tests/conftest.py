@@ -1,6 +1,7 @@
 """Every test runs offline and on few threads."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -8,4 +9,5 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("RAY_worker_niceness", "0")  # else Ray's workers starve beside any other work
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts tests in the background ignores it
 sys.path.insert(0, str(Path(__file__).parent))
