@@ -33,6 +33,13 @@ def test_every_kind_finds_the_nearest_labels(kind, least):
     assert overlap(found, exact(vectors, queries, 10)) >= least
 
 
+def test_short_lists_are_filled_from_all_cells():
+    vectors, queries = clusters(2000), clusters(2020)[2000:]
+    index = LabelIndex(vectors, IndexConfig(kind="ivf", probes=1))
+    assert (index.search(queries, 300) < 0).any(1).all()
+    assert np.array_equal(index.search(queries, 300, fill=True), exact(vectors, queries, 300))
+
+
 @pytest.mark.parametrize("kind", ["flat", "ivf", "hnsw"])
 def test_two_builds_find_the_same(kind):
     vectors, queries = clusters(2000), clusters(2050)[2000:]

@@ -63,8 +63,13 @@ class LabelIndex:
         finally:
             faiss.omp_set_num_threads(threads)
 
-    def search(self, queries_Bd: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    def search(self, queries_Bd: NDArray[np.float32], count: int, *, fill: bool = False) -> NDArray[np.int64]:
         """The nearest labels (B, K) of each document, best first, K = min(count, L); -1 where fewer were found.
+
+        Args:
+            queries_Bd: of documents.
+            count: wanted.
+            fill: look for those of which fewer were found in all cells of an ivf index, whatever its probes.
 
         Raises:
             XmtcError: the queries have another width than the index.
@@ -74,7 +79,14 @@ class LabelIndex:
                 f"queries of shape {queries_Bd.shape} for an index of width {self.width}: it is of another head; "
                 "build it anew"
             )
-        return self._index.search(np.ascontiguousarray(queries_Bd, np.float32), min(count, self.labels))[1]
+        queries_Bd, count = np.ascontiguousarray(queries_Bd, np.float32), min(count, self.labels)
+        found_BK = self._index.search(queries_Bd, count)[1]
+        short_B = (found_BK < 0).any(1)
+        if fill and short_B.any() and hasattr(self._index, "nlist"):
+            everywhere = faiss.SearchParametersIVF()
+            everywhere.nprobe = self._index.nlist
+            found_BK[short_B] = self._index.search(queries_Bd[short_B], count, params=everywhere)[1]
+        return found_BK
 
 
 def _build(vectors_Ld: NDArray[np.float32], config: IndexConfig) -> Any:

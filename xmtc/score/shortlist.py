@@ -50,7 +50,7 @@ class Shortlist:
         """
         classifier = self._classifier
         hidden_BTD = classifier.encode(batch)
-        found_BN = self.index.search(query_vectors(classifier.head, hidden_BTD, batch.mask_BT), self.size)
+        found_BN = self.index.search(query_vectors(classifier.head, hidden_BTD, batch.mask_BT), self.size, fill=True)
         if (found_BN < 0).any():
             raise XmtcError(f"the index found fewer than {self.size} labels: raise its probes, or shorten the list")
         ids_BN = torch.from_numpy(found_BN).to(hidden_BTD.device)
