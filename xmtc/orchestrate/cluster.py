@@ -89,16 +89,25 @@ def _interruptible(stage: str) -> Iterator[None]:
 
 
 def connect(config: RunConfig) -> None:
-    """Join the cluster that the configuration names, or the one whose job this is; otherwise start one here.
+    """Join the cluster that the configuration names, or as `join` does."""
+    join(config.distributed.address)
+
+
+def join(address: str | None) -> bool:
+    """Join the cluster at `address`, or else the one whose job this is; otherwise start one here.
 
     A bare `ray.init()` would attach to any cluster that happens to run on this machine.
+
+    Returns:
+        Whether that was necessary.
     """
     if ray.is_initialized():
-        return
-    address = config.distributed.address or ("auto" if _inside_job() else "local")
+        return False
+    address = address or ("auto" if _inside_job() else "local")
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     runtime = {"worker_process_setup_hook": "xmtc.orchestrate.cluster.quiet_ray"}
     ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
+    return True
 
 
 def joins_cluster(config: RunConfig) -> bool:

@@ -4,8 +4,6 @@ A row of the dataset is a block. Actors publish their blocks themselves, so that
 loses on its way out is found again in the output directory; see `xmtc.score.job`.
 """
 
-import logging
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.data.readers import Rejected
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.models.export import load_model, load_tokenizer
+from xmtc.orchestrate.cluster import join
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.command import print_summary
 from xmtc.score.inputs import RawBlock, read_blocks
@@ -65,7 +64,7 @@ def run_on_ray(
         _check_answers(address)
     records = open_job(job, overwrite=overwrite)
     check_rejected(records, max_rejected)
-    connected_here = _connect(address)
+    connected_here = join(address)
     try:
         with Progress() as progress, progress.task("score", rows_left(job, records)) as task:
             for record in _stream(job, records, device, workers):
@@ -81,18 +80,6 @@ def run_on_ray(
     manifest = finish(job, records)
     print_summary(job, manifest, time.monotonic() - started_s)
     return manifest
-
-
-def _connect(address: str | None) -> bool:
-    """Join the cluster, or start a Ray here; whether that was necessary."""
-    if ray.is_initialized():
-        return False
-    if address is None:
-        # A bare `ray.init()` would attach to any cluster that happens to run on this machine.
-        address = "auto" if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ else "local"
-    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-    ray.init(address=address, logging_level=logging.WARNING, **options)
-    return True
 
 
 def _check_answers(address: str) -> None:
