@@ -19,7 +19,6 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.config.base import config
 from xmtc.data import manifest as manifests
 from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
-from xmtc.data.lock import locked
 from xmtc.data.manifest import Counts, Manifest, SplitInfo, TokenizerIdentity, file_info
 from xmtc.data.parallel import MapUnordered, map_processes
 from xmtc.data.progress import Progress, Silent
@@ -37,6 +36,7 @@ from xmtc.data.tokenizer import (
     train_tokenizer,
 )
 from xmtc.errors import ConfigError, DataError
+from xmtc.storage.lock import locked
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from urllib.parse import unquote, urlsplit
 
 from xmtc.data import manifest as manifests
 from xmtc.data.corpus import Corpus
-from xmtc.data.lock import locked
 from xmtc.data.manifest import Manifest
 from xmtc.data.prepare import DataConfig
 from xmtc.errors import StorageError
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.storage import Mirror, StorageConfig, is_remote
+from xmtc.storage.lock import locked
 from xmtc.train.checkpoint import of_a_checkpoint
 
 logger = logging.getLogger(__name__)

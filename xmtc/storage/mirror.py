@@ -5,7 +5,6 @@ and time of the local file and the version of the remote one. So either side's c
 anything, and several processes of a node, taking turns, share one copy.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -18,6 +17,7 @@ from typing import TypeVar
 
 from xmtc.config.snapshot import write_atomically
 from xmtc.errors import StorageError
+from xmtc.storage.lock import locked
 from xmtc.storage.remote import Remote, Stamp
 
 logger = logging.getLogger(__name__)
@@ -175,18 +175,17 @@ class Mirror:
     @contextmanager
     def _locked(self) -> Iterator[Record]:
         """One process of this machine at a time; what is remembered."""
-        self.local.parent.mkdir(parents=True, exist_ok=True)
-        with self._beside("lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self.local.with_name(f"{self.local.name}.mirror")):
             yield self._read()
 
-    def _beside(self, ending: str) -> Path:
-        return self.local.with_name(f".{self.local.name}.mirror.{ending}")
+    @property
+    def _memory(self) -> Path:
+        return self.local.with_name(f".{self.local.name}.mirror.json")
 
     def _read(self) -> Record:
         """What is remembered, of this remote side: without it everything is compared, that is copied, again."""
         assert self.remote is not None
-        path = self._beside("json")
+        path = self._memory
         if not path.exists():
             return {}
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -194,7 +193,7 @@ class Mirror:
 
     def _save(self, record: Record) -> None:
         assert self.remote is not None
-        write_atomically(self._beside("json"), json.dumps({"uri": self.remote.uri, "files": record}))
+        write_atomically(self._memory, json.dumps({"uri": self.remote.uri, "files": record}))
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -9,12 +9,12 @@ import torch
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Split
 from xmtc.data.hidden_cache import CacheDtype, HiddenCache, HiddenCacheWriter, cache_bytes
-from xmtc.data.lock import locked
 from xmtc.data.progress import Progress
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import barrier, broadcast_object
 from xmtc.distributed.strategy import Strategy
 from xmtc.models.classifier import Classifier
+from xmtc.storage.lock import locked
 from xmtc.track.console import print_line
 
 
