@@ -17,6 +17,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 import tiny_runs
+from s3_server import BUCKET, names, s3
 from smoke_jobs import Job
 from xmtc.errors import CheckpointError, DataError
 from xmtc.orchestrate.pipeline import train_run
@@ -138,6 +139,36 @@ def test_a_lost_head_ends_the_job_which_is_started_again_on_a_new_cluster(folder
     code, log = job.finish(240)
     assert code != 0, log[-5000:]
     start_again(folder, "head", undisturbed)
+
+
+def test_a_machine_lost_with_its_disk_is_replaced_where_runs_are_at_a_uri(folder, undisturbed, tmp_path):
+    """Two ranks on Ray; a machine is a cache folder."""
+    with s3(tmp_path / "home"):
+        at_uri = (f"data.corpus=s3://{BUCKET}/corpus", f"track.directory=s3://{BUCKET}/runs")
+        lost = Job(tmp_path, "moved", *SHORT, *at_uri, f"storage.cache={tmp_path / 'lost'}")
+        lost.run = local_copy(tmp_path / "lost")
+        lost.wait_for_a_checkpoint("finetune")
+        family = psutil.Process(lost.process.pid).children(recursive=True)
+        for process in (lost.process, *family):
+            process.kill()
+        lost.process.wait()
+        assert_gone(family)
+        shutil.rmtree(tmp_path / "lost")
+        job = Job(tmp_path, "moved", *SHORT, *at_uri, f"storage.cache={tmp_path / 'new'}")
+        code, log = job.finish()
+        assert code == 0, log[-5000:]
+        assert_resumed(log)
+        assert_same(local_copy(tmp_path / "new"), undisturbed)
+        assert "model/config.json" in names(f"s3://{BUCKET}/runs/moved")
+
+
+def local_copy(cache: Path) -> Path:
+    """Of the run, once there is one."""
+    deadline = time.monotonic() + 120
+    while not (found := list(cache.glob("runs/*/moved"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found[0]
 
 
 @pytest.fixture(scope="module")
