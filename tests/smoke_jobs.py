@@ -10,9 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+import pytest
+
+import tiny_runs
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "configs" / "smoke_llama.yaml"
+SHORT = ("plant.enabled=false",)  # one stage is enough to be hurt in
+STEPS = 24  # of fine-tuning
 FIRST_STEP_BEYOND_A_CHECKPOINT = 6  # checkpoints are made every 4 steps
 
 
@@ -74,6 +79,15 @@ class Job:
             for process in (self.process, *family):
                 process.kill()
         return code, self.log.read_text()
+
+
+def assert_same(run: Path, undisturbed: Path) -> None:
+    """The same loss at every step, and the same metrics in the end."""
+    assert tiny_runs.losses(run, "finetune") == pytest.approx(tiny_runs.losses(undisturbed, "finetune"), rel=1e-5)
+    assert len(tiny_runs.losses(run, "finetune")) == STEPS
+    ours, theirs = (json.loads((r / "eval" / "test" / "metrics.json").read_text()) for r in (run, undisturbed))
+    for name in ("ndcg@5", "map", "micro_f1", "macro_f1"):
+        assert ours[name] == pytest.approx(theirs[name], abs=1e-5)
 
 
 def training_workers(pid: int) -> list[psutil.Process]:

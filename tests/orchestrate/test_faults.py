@@ -3,7 +3,6 @@
 Each row of the table in docs/operations.md is a test here or names its own.
 """
 
-import json
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ from ray.cluster_utils import Cluster
 
 import tiny_runs
 from s3_server import BUCKET, names, s3
-from smoke_jobs import Job
+from smoke_jobs import SHORT, STEPS, Job, assert_same
 from xmtc.errors import CheckpointError, DataError
 from xmtc.orchestrate.pipeline import train_run
 
@@ -28,9 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-SHORT = ("plant.enabled=false",)  # one stage is enough to be hurt in
-STEPS = 24
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +40,6 @@ def undisturbed(folder) -> Path:
     code, log = job.finish()
     assert code == 0, log[-5000:]
     return job.run
-
-
-def assert_same(run: Path, undisturbed: Path) -> None:
-    """The same loss at every step, and the same metrics in the end."""
-    assert tiny_runs.losses(run, "finetune") == pytest.approx(tiny_runs.losses(undisturbed, "finetune"), rel=1e-5)
-    assert len(tiny_runs.losses(run, "finetune")) == STEPS
-    ours, theirs = (json.loads((r / "eval" / "test" / "metrics.json").read_text()) for r in (run, undisturbed))
-    for name in ("ndcg@5", "map", "micro_f1", "macro_f1"):
-        assert ours[name] == pytest.approx(theirs[name], abs=1e-5)
 
 
 def assert_resumed(log: str) -> None:

@@ -45,8 +45,9 @@ def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def summary_table(metrics: Mapping[str, Any], title: str = "Evaluation") -> Table:
-    """The summary for the terminal: percent with 95 % bootstrap intervals."""
-    table = Table(title=title, caption="percent, with 95 % bootstrap intervals over documents")
+    """The summary for the terminal: percent, with 95 % bootstrap intervals where they were drawn."""
+    drawn = ", with 95 % bootstrap intervals over documents" if metrics.get("ci95") else ""
+    table = Table(title=title, caption=f"percent{drawn}")
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("of", justify="right", style="dim")

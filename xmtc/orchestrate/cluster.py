@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.train import FailureConfig, ScalingConfig, get_context
 from ray.train import RunConfig as RayRunConfig
 from ray.train.torch import TorchConfig, TorchTrainer
@@ -43,7 +44,7 @@ def run_on_ray(stage: str, config: RunConfig, paths: RunPaths) -> None:
     # A name of its own for every attempt: Ray silently does nothing for a name that has finished before.
     name = f"{stage}-{time.time_ns()}"
     storage = paths.root / ".ray"
-    errors = WorkerErrors(storage / "errors" / name)
+    errors = WorkerErrors()
     trainer = TorchTrainer(
         _train_on_worker,
         train_loop_config={"stage": stage, "config": config, "paths": paths, "errors": errors},
@@ -66,7 +67,7 @@ def run_on_ray(stage: str, config: RunConfig, paths: RunPaths) -> None:
         with _interruptible(stage):
             trainer.fit()
     except TrainingFailedError as failure:
-        raise errors.first() or _explain(failure) from failure
+        raise _left(errors) or _explain(failure) from failure
     else:
         found = errors.first()
         if found is not None:
@@ -152,6 +153,14 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
         if words is not None:
             print_line(f"{settings['stage']}: {words}")
         raise  # Ray starts the workers again
+
+
+def _left(errors: WorkerErrors) -> XmtcError | None:
+    """What a worker has left, where the cluster is still there to say so."""
+    try:
+        return errors.first()
+    except RayError:
+        return None
 
 
 def _explain(failure: TrainingFailedError) -> TrainingError:

@@ -245,7 +245,11 @@ def dry_run(config: RunConfig) -> None:
 def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share: float) -> None:
     """Print it as a table."""
     load = found.workload
-    origin = "of the prepared corpus" if load.prepared else "ASSUMED, since the corpus is not prepared"
+    origin = (
+        "of the prepared corpus"
+        if load.prepared
+        else "ASSUMED, since the corpus is not prepared (tools/estimate.py takes others)"
+    )
     print(
         f"{config.name}: {found.workers} workers; {origin}: {load.documents:,} documents of {load.tokens:,.0f} tokens"
     )
@@ -258,8 +262,8 @@ def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share
     for name, size in found.disk.items():
         print(f"disk, {name}: {size / _GIB:,.2f} GiB")
     print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
-    hours = found.hours(peak_tflops, share)
-    print(f"time: about {hours:,.1f} h at {share:.0%} of {peak_tflops:g} TFLOP/s a worker ({found.flops:.3g} FLOP)")
+    time = f"{hours:,.1f} h" if (hours := found.hours(peak_tflops, share)) >= 1 else f"{60 * hours:.0f} min"
+    print(f"time: about {time} at {share:.0%} of {peak_tflops:g} TFLOP/s a worker ({found.flops:.3g} FLOP)")
 
 
 def _group(classifier: Classifier, name: str) -> list[nn.Parameter]:

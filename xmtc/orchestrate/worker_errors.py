@@ -1,16 +1,15 @@
 """How an error that a user can mend travels from Ray workers to the user, once and without a traceback.
 
 Ray restarts a group of workers whatever the error was. A bad learning rate does not mend itself by that, so workers
-leave such an error in a file: when all of them have met one they end as if they were done, and when only some have,
-the group that Ray starts next ends at once. The process that started them then raises what the file says.
+leave such an error with an actor: when all of them have met one they end as if they were done, and when only some
+have, the group that Ray starts next ends at once. The process that started them then raises it.
 """
 
-import json
 import time
-from pathlib import Path
 
-from xmtc import errors
-from xmtc.config.snapshot import write_atomically
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
 from xmtc.errors import XmtcError
 
 _PATIENCE_S, _POLL_S = 10.0, 0.1
@@ -32,39 +31,50 @@ def explain_lost_exchange(error: RuntimeError, timeout_s: float) -> str | None:
     return None
 
 
-class WorkerErrors:
-    """The errors of one attempt at a stage.
+class _Board:
+    """The actor: errors by rank."""
 
-    Args:
-        directory: on storage that workers and the process that started them share; made with the first error.
+    def __init__(self) -> None:
+        self.errors: dict[int, XmtcError] = {}
+
+    def leave(self, error: XmtcError, rank: int) -> None:
+        self.errors[rank] = error
+
+    def ranks(self) -> int:
+        return len(self.errors)
+
+    def first(self) -> XmtcError | None:
+        return self.errors[min(self.errors)] if self.errors else None
+
+
+class WorkerErrors:
+    """The errors of one attempt at a stage, kept on the node, and as long as the process, that makes this object.
+
+    A connection to Ray is needed. Workers get a copy, which speaks with the same actor.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self) -> None:
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._board = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote()
 
     def leave(self, error: XmtcError, rank: int, world_size: int) -> bool:
-        """Write down this rank's error, and wait a little for the others'.
+        """Hand in this rank's error, and wait a little for the others'.
 
         Returns:
             Whether every rank has met one, so that none waits for this one in an exchange.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
-        content = {"type": type(error).__name__, "message": str(error)}
-        write_atomically(self.directory / f"rank{rank:05}.json", json.dumps(content))
+        ray.get(self._board.leave.remote(error, rank))
         deadline = time.monotonic() + _PATIENCE_S
-        while len(self._files()) < world_size:
+        while int(ray.get(self._board.ranks.remote())) < world_size:  # pyright: ignore[reportArgumentType]
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_S)
         return True
 
     def first(self) -> XmtcError | None:
-        """The error of the lowest rank that left one."""
-        for path in self._files():
-            content = json.loads(path.read_text(encoding="utf-8"))
-            kind = getattr(errors, content["type"], XmtcError)
-            return kind(content["message"])
-        return None
+        """The error of the lowest rank that left one.
 
-    def _files(self) -> list[Path]:
-        return sorted(self.directory.glob("rank*.json"))
+        Raises:
+            RayError: nobody can be asked any more.
+        """
+        return ray.get(self._board.first.remote())
