@@ -65,8 +65,15 @@ def test_union_is_chosen_by_kind():
             r"must not set zero_optimization\.stage",
         ),
         ({"strategy": {"kind": "deepspeed", "extra": {"zero_optimization": 2}}}, "zero_optimization must be a mapping"),
-        ({"strategy": {"kind": "deepspeed", "stage": 0, "offload_optimizer": True}}, "needs stage 1, 2 or 3"),
-        ({"strategy": {"kind": "deepspeed", "stage": 2, "offload_parameters": True}}, "needs stage 3"),
+        ({"strategy": {"kind": "deepspeed", "stage": 0, "offload_optimizer": "cpu"}}, "needs stage 1, 2 or 3"),
+        ({"strategy": {"kind": "deepspeed", "stage": 2, "offload_parameters": "cpu"}}, "needs stage 3"),
+        ({"strategy": {"kind": "deepspeed", "stage": 2, "offload_optimizer": "nvme"}}, "nvme needs stage 3"),
+        ({"strategy": {"kind": "deepspeed", "stage": 3, "offload_optimizer": "nvme"}}, "nvme_path"),
+        ({"strategy": {"kind": "deepspeed", "stage": 3, "nvme_path": "/ssd"}}, "give both, or neither"),
+        (
+            {"strategy": {"kind": "deepspeed", "stage": 3, "offload_parameters": "nvme", "nvme_path": "/ssd"}},
+            "needs offload_optimizer",
+        ),
         ({"precision": "fp16"}, "fp32"),
         ({"workers": -1}, "greater than or equal to 0"),
         ({"timeout_s": 0}, "greater than 0"),
@@ -86,7 +93,7 @@ def test_four_bit_weights_are_refused_under_stage_3_only():
 
 def test_engine_config_keeps_sums_exact_and_extra_keys():
     engine = DeepSpeedConfig(
-        stage=3, offload_optimizer=True, extra={"zero_optimization": {"overlap_comm": True}}
+        stage=3, offload_optimizer="cpu", extra={"zero_optimization": {"overlap_comm": True}}
     ).engine_config("bf16")
     assert engine["zero_optimization"] == {"overlap_comm": True, "stage": 3, "offload_optimizer": {"device": "cpu"}}
     assert engine["torch_autocast"] == {"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": []}

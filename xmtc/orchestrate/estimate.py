@@ -285,6 +285,9 @@ def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Paramet
         if id(parameter) not in ours:
             size = _QUANTISED_BYTES[quantize] if id(parameter) in inside and quantize else parameter.element_size()
             frozen += parameter.numel() * size
+    strategy = config.distributed.chosen_strategy()
+    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_parameters:
+        return {"frozen weights": 0.0, "trained weights": 0.0}
     shared = world if _stage(config) == 3 else 1
     own = sum(p.numel() * p.element_size() for p in trained)
     return {"frozen weights": frozen / shared, "trained weights": own / shared}

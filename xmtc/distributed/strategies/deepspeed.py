@@ -11,6 +11,8 @@ checkpoints cannot be loaded with another number of ranks.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
@@ -24,6 +26,7 @@ from xmtc.distributed.strategies.deepspeed_support import (
     Attributes,
     FieldsIn,
     FieldsOut,
+    can_swap,
     counted_in,
     gathered,
     import_deepspeed,
@@ -52,6 +55,7 @@ _MANAGED = {
     "zero_force_ds_cpu_optimizer",
 }
 _MANAGED_ZERO = {"stage", "offload_optimizer", "offload_param"}
+_SWAP_ALIGNMENT = 1 << 16  # numbers; a multiple of what any setting of DeepSpeed's `aio` asks for
 
 
 @config
@@ -61,10 +65,13 @@ class DeepSpeedConfig:
     kind: Literal["deepspeed"] = "deepspeed"
     stage: Literal[0, 1, 2, 3] = 2
     """0 partitions nothing, 1 the optimizer state, 2 gradients too, 3 parameters too (frozen ones included)."""
-    offload_optimizer: bool = False
-    """Keep optimizer state in CPU memory and update there (stages 1 to 3)."""
-    offload_parameters: bool = False
-    """Keep parameters in CPU memory while they are not needed (stage 3)."""
+    offload_optimizer: Literal["cpu", "nvme"] | None = None
+    """Where optimizer state is kept, and the update made: CPU memory (stages 1 to 3), or a disk and CPU memory (stage
+    3; Rajbhandari et al. 2021, ZeRO-Infinity)."""
+    offload_parameters: Literal["cpu", "nvme"] | None = None
+    """Where parameters are kept while they are not needed (stage 3)."""
+    nvme_path: str | None = None
+    """Folder on a fast disk of every node, for `nvme`. A worker's files in it go when it ends, unless it is killed."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further keys of DeepSpeed's configuration, such as `{zero_optimization: {overlap_comm: true}}`; not those that
     are managed here (batch sizes, accumulation, clipping, optimizer, precision, stage, offload)."""
@@ -81,10 +88,29 @@ class DeepSpeedConfig:
             raise ValueError("offload_optimizer needs stage 1, 2 or 3")
         if self.offload_parameters and self.stage != 3:
             raise ValueError("offload_parameters needs stage 3")
+        if self.offload_optimizer == "nvme" and self.stage != 3:
+            raise ValueError("offload_optimizer: nvme needs stage 3")
+        if self.offload_parameters == "nvme" and self.offload_optimizer is None:
+            raise ValueError("offload_parameters: nvme needs offload_optimizer: cpu or nvme")
+        if self.on_disk != (self.nvme_path is not None):
+            raise ValueError("nvme_path is the folder for `nvme`: give both, or neither")
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether something is offloaded to a disk."""
+        return "nvme" in (self.offload_optimizer, self.offload_parameters)
 
     def build(self, precision: Precision, device: torch.device) -> Strategy:
-        """The strategy of this process, which must be in a process group."""
+        """The strategy of this process, which must be in a process group.
+
+        Raises:
+            ConfigError: a disk is wanted, but not the library to write to it.
+        """
         import_deepspeed(device)
+        if self.on_disk and not can_swap():
+            raise ConfigError(
+                "distributed.strategy: nvme needs libaio and its headers (Debian's package libaio-dev) on every node"
+            )
         return (ZeroStage0Strategy if self.stage == 0 else ZeroStrategy)(self, precision, device)
 
     def check_quantized(self, four_bit: bool) -> None:
@@ -99,13 +125,22 @@ class DeepSpeedConfig:
                 "error; use stage 2, or a backbone that is not quantised"
             )
 
-    def engine_config(self, precision: Precision) -> dict[str, Any]:
-        """DeepSpeed's configuration."""
+    def engine_config(self, precision: Precision, folder: str | None = None, largest: int = 0) -> dict[str, Any]:
+        """DeepSpeed's configuration.
+
+        Args:
+            precision: of the activations.
+            folder: where this process offloads to.
+            largest: numbers of this rank's share of the largest parameter.
+        """
         zero: dict[str, Any] = {**self.extra.get("zero_optimization", {}), "stage": self.stage}
+        places: dict[str, dict[str, Any]] = {"cpu": {"device": "cpu"}, "nvme": {"device": "nvme", "nvme_path": folder}}
         if self.offload_optimizer:
-            zero["offload_optimizer"] = {"device": "cpu"}
+            zero["offload_optimizer"] = places[self.offload_optimizer]
         if self.offload_parameters:
-            zero["offload_param"] = {"device": "cpu"}
+            zero["offload_param"] = dict(places[self.offload_parameters])
+            if self.offload_parameters == "nvme":
+                zero["offload_param"]["buffer_size"] = -(-largest // _SWAP_ALIGNMENT) * _SWAP_ALIGNMENT
         return {
             **self.extra,
             "train_micro_batch_size_per_gpu": 1,
@@ -128,6 +163,7 @@ class _EngineStrategy(StrategyBase):
         super().__init__(precision, device)
         self._config = config
         self._engine: Any = None
+        self._swap: TemporaryDirectory[str] | None = None
         self._attributes = Attributes()
         self.loss_scale = float(self.world_size)  # undoes the average over ranks
 
@@ -149,6 +185,9 @@ class _EngineStrategy(StrategyBase):
                 full = self._full_parameter(parameter)
                 parameter.data = full
             self._attributes.restore(self._model)
+        if self._swap is not None:
+            self._swap.cleanup()
+            self._swap = None
         super().close()
 
     def _start(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module:
@@ -156,7 +195,11 @@ class _EngineStrategy(StrategyBase):
 
         self._attributes.note(model)
         inside = FieldsOut(model)
-        engine_config = self._config.engine_config(self._precision)
+        if self._config.on_disk and self._swap is None:  # one for all engines: frozen weights stay where they are
+            Path(self._config.nvme_path or "").mkdir(parents=True, exist_ok=True)
+            self._swap = TemporaryDirectory(dir=self._config.nvme_path, prefix="xmtc-")
+        largest = max(-(-self._shape(p).numel() // self.world_size) for p in model.parameters())
+        engine_config = self._config.engine_config(self._precision, self._swap.name if self._swap else None, largest)
         self._engine, *_ = deepspeed.initialize(model=inside, optimizer=optimizer, config=engine_config)
         share_timeout(self.device)
         return FieldsIn(self._engine, inside)
@@ -290,15 +333,27 @@ class ZeroStrategy(_EngineStrategy):
         if self._linked:
             return
         zero = self._engine.optimizer
-        for flat in self._flats():
+        for i, flat in enumerate(self._flats()):
             if not zero.optimizer.state[flat]:
-                zeros = {kind: torch.zeros_like(flat, requires_grad=False) for kind in MOMENTS}
-                zero.optimizer.state[flat] = {"step": torch.tensor(0.0, device=flat.device), **zeros}
+                with self._in_memory(i):
+                    zeros = {kind: torch.zeros_like(flat, requires_grad=False) for kind in MOMENTS}
+                    zero.optimizer.state[flat] = {"step": torch.tensor(0.0, device=flat.device), **zeros}
         if self._config.stage != 3:
             # DeepSpeed links all groups after the first step of the first group, and so only that one.
             zero._hp_optimizer_states_linked = False
             zero._lazy_init_hp_params_optimizer_state()
         self._linked = True
+
+    @contextmanager
+    def _in_memory(self, flat: int) -> Iterator[None]:
+        """A partition and its moments, by number, fetched from where they are offloaded, and written back."""
+        zero = self._engine.optimizer
+        on_disk = self._config.stage == 3 and zero._swappable_optimizer_subgroup(flat)
+        if on_disk:
+            zero._optimizer_states_and_gradient_swap_in(flat)
+        yield
+        if on_disk:
+            zero._optimizer_states_and_gradient_swap_out(flat)
 
     @property
     def _steps(self) -> int:
