@@ -249,7 +249,7 @@ def test_parameters_that_cannot_be_trained():
         single_with([ParameterGroup("a", [model.weight], 1, 0)], model.to(torch.bfloat16))
 
 
-def wait_for_a_rank_that_hangs(config: StrategyConfig) -> float:
+def wait_for_a_rank_that_hangs(config: StrategyConfig, given_up: Path) -> float:
     """Seconds until rank 0 gives up on rank 1, which does not come to the exchange of gradients."""
     strategy = DistributedConfig(workers=2, strategy=config).build_strategy(torch.device("cpu"))
     model = make_model()
@@ -257,15 +257,18 @@ def wait_for_a_rank_that_hangs(config: StrategyConfig) -> float:
     train_step(strategy, module, 0)
     start = time.monotonic()
     if strategy.rank == 1:
-        time.sleep(20)
+        while not given_up.exists() and time.monotonic() - start < 20:
+            time.sleep(0.1)
         os._exit(0)
     with pytest.raises(RuntimeError, match=r"(?i)timed out"):
         train_step(strategy, module, 1)
-    return time.monotonic() - start
+    seconds = time.monotonic() - start
+    given_up.touch()
+    return seconds
 
 
 @pytest.mark.parametrize("name", ["ddp", "zero0", "zero2", "zero3"])
 def test_no_strategy_waits_longer_than_the_timeout(tmp_path, name):
     with pytest.raises(FileNotFoundError, match=r"rank1\.pt"):  # rank 1 leaves no result
-        run_gloo(wait_for_a_rank_that_hangs, 2, tmp_path, STRATEGIES[name], timeout_s=10)
+        run_gloo(wait_for_a_rank_that_hangs, 2, tmp_path, STRATEGIES[name], tmp_path / "given_up", timeout_s=10)
     assert torch.load(tmp_path / "rank0.pt", weights_only=False) < 19
