@@ -145,7 +145,6 @@ def test_a_partition_of_20_s_is_waited_out(tmp_path, hosts, cluster, undisturbed
     job = Job(tmp_path, "partitioned", *SHORT, f"distributed.address={cluster}", prefix=first.prefix)
     job.wait_for_a_checkpoint("finetune")
     second.ip("link", "set", INTERFACE, "down")
-    pulled = time.monotonic()
     before = job.steps("finetune")
     time.sleep(PARTITION_S)
     assert job.process.poll() is None
@@ -153,7 +152,6 @@ def test_a_partition_of_20_s_is_waited_out(tmp_path, hosts, cluster, undisturbed
     second.ip("link", "set", INTERFACE, "up")
     code, log = job.finish()
     assert code == 0, log[-5000:]
-    assert time.monotonic() - pulled > PARTITION_S
     assert_same(job.run, undisturbed)
 
 

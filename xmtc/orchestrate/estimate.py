@@ -276,7 +276,10 @@ def _stage(config: RunConfig) -> int:
 
 
 def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter], world: int) -> dict[str, float]:
-    """Bytes of frozen and of trained weights."""
+    """Bytes of frozen and of trained weights, where they are not offloaded."""
+    strategy = config.distributed.chosen_strategy()
+    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_parameters:
+        return {"frozen weights": 0.0, "trained weights": 0.0}
     ours = {id(p) for p in trained}
     quantize = getattr(config.model.encoder, "quantize", None)
     inside = {id(m.weight) for m in _block_products(classifier)} if quantize else set()
@@ -285,9 +288,6 @@ def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Paramet
         if id(parameter) not in ours:
             size = _QUANTISED_BYTES[quantize] if id(parameter) in inside and quantize else parameter.element_size()
             frozen += parameter.numel() * size
-    strategy = config.distributed.chosen_strategy()
-    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_parameters:
-        return {"frozen weights": 0.0, "trained weights": 0.0}
     shared = world if _stage(config) == 3 else 1
     own = sum(p.numel() * p.element_size() for p in trained)
     return {"frozen weights": frozen / shared, "trained weights": own / shared}

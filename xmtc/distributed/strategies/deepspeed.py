@@ -55,7 +55,7 @@ _MANAGED = {
     "zero_force_ds_cpu_optimizer",
 }
 _MANAGED_ZERO = {"stage", "offload_optimizer", "offload_param"}
-_SWAP_ALIGNMENT = 1 << 16  # numbers; a multiple of what any setting of DeepSpeed's `aio` asks for
+_SWAP_ALIGNMENT = 1 << 16  # numbers; DeepSpeed wants a multiple of 1 kB × its `aio.intra_op_parallelism` (1 by default)
 
 
 @config
