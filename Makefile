@@ -37,7 +37,7 @@ $(VENV)/.stamp-dev: $(VENV)/.stamp
 	@touch $@
 
 test: $(VENV)/.stamp-dev  ## the whole suite but the fault tests, at most 10 minutes on 2 cores
-	$(BIN)/python -m pytest -m "not faults" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not faults" $(PYTEST_ARGS)
 
 test-faults: $(VENV)/.stamp-dev  ## kill workers in the middle and resume; slow
 	$(BIN)/python -m pytest -m faults $(PYTEST_ARGS)

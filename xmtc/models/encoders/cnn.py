@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xmtc.config.base import config
+from xmtc.models.dropout import Dropout
 from xmtc.models.encoders.embedding import EmbeddingConfig, LightEncoder, TokenEmbedding
 
 
@@ -55,7 +56,7 @@ class CNNEncoder(LightEncoder):
 
     def __init__(self, embedding: TokenEmbedding, convolutions: Convolutions, dropout: float) -> None:
         super().__init__(embedding, convolutions.width, [convolutions])
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Hidden states (W, U, D), 0 on padding."""

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from xmtc.config.base import config
 from xmtc.errors import ConfigError, DataError
+from xmtc.models.dropout import Dropout
 
 Positions = Literal["learned", "sinusoidal", "none"]
 
@@ -52,7 +53,7 @@ class TokenEmbedding(nn.Module):
         self.config, self.width, self.window = config, config.width, window
         self.tokens = nn.Embedding(vocab_size, config.width)
         nn.init.normal_(self.tokens.weight, std=config.width**-0.5)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.positions_UD: Tensor | None
         if positions == "learned":
             self.positions_UD = nn.Parameter(torch.randn(window, config.width) * 0.02)

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from xmtc.models.dropout import Dropout
 from xmtc.models.encoders.embedding import LightEncoder, TokenEmbedding
 
 
@@ -27,7 +28,7 @@ class RecurrentEncoder(LightEncoder):
     def __init__(self, embedding: TokenEmbedding, cells: nn.GRU | nn.LSTM, dropout: float) -> None:
         directions = 2 if cells.bidirectional else 1
         super().__init__(embedding, directions * cells.hidden_size, [Recurrent(cells)])
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Hidden states (W, U, D), 0 on padding."""

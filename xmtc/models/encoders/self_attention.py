@@ -7,6 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from xmtc.config.base import config
+from xmtc.models.dropout import Dropout
 from xmtc.models.encoders.attention import MultilevelAttention, SelfAttention
 from xmtc.models.encoders.embedding import EmbeddingConfig, LightEncoder, TokenEmbedding
 
@@ -85,7 +86,7 @@ class Block(nn.Module):
         super().__init__()
         self.attention, self.transform = attention, transform
         self.norm_attention, self.norm_transform = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Hidden states (W, U, D)."""

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from xmtc.config.base import config
+from xmtc.models.dropout import Dropout
 from xmtc.models.kernels import PADDED_LOGIT, gather_rows
 from xmtc.models.poolings import MeanPoolingConfig, Pooling, PoolingConfig
 
@@ -61,7 +62,7 @@ class FlatHead(nn.Module):
     def __init__(self, settings: RowSettings, pooling: Pooling, labels: int) -> None:
         super().__init__()
         self.pooling = pooling
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
         width = pooling.width
         rows = torch.empty(labels, width, dtype=getattr(torch, settings.row_dtype))
         self.weights = nn.Parameter(rows.normal_(std=width**-0.5))

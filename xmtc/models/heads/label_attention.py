@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from xmtc.config.base import config
+from xmtc.models.dropout import Dropout
 from xmtc.models.kernels import (
     Implementation,
     Normaliser,
@@ -96,7 +97,7 @@ class LabelAttentionHead(nn.Module):
         self.options = config.options()
         dtype = getattr(torch, config.row_dtype)
         scale = config.width**-0.5
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.key_projection = nn.Linear(hidden_width, config.width, bias=False)
         self.value_projection = nn.Linear(hidden_width, config.width, bias=False)
         self.key_gain = nn.Parameter(torch.ones(config.width)) if config.normalize else None

@@ -1,0 +1,34 @@
+"""Dropout whose masks cost little to draw on a CPU."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_LEVELS = 2**16  # of a random number of 16 bits
+
+
+class Dropout(nn.Module):
+    """x ⊙ mask / (1 − rate) in training and x in evaluation (Srivastava et al., 2014).
+
+    On a CPU a value draws 16 random bits in place of a floating-point number, which takes a quarter of the time; the
+    rate is then the nearest multiple of 1/65,536, and the values that stay are scaled by that.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Values of the same shape, drawn from PyTorch's default generator."""
+        if not self.training or x.device.type != "cpu":
+            return F.dropout(x, self.rate, self.training)
+        dropped = round(self.rate * _LEVELS)
+        if dropped == 0:
+            return x
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _LEVELS // 2
+        return x * kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - dropped))
+
+    def extra_repr(self) -> str:
+        """The rate."""
+        return f"rate={self.rate}"
