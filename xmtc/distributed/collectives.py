@@ -37,6 +37,15 @@ def all_reduce_sum_floats(values: list[float]) -> list[float]:
     return all_reduce_sum(torch.tensor(values, dtype=torch.float64)).tolist()
 
 
+def all_reduce_max_ints(values: Sequence[int]) -> list[int]:
+    """Elementwise maximum over ranks of equally long lists, in one exchange."""
+    if not is_distributed():
+        return list(values)
+    exchanged = torch.tensor(values, dtype=torch.int64, device=_device())
+    dist.all_reduce(exchanged, op=dist.ReduceOp.MAX)
+    return exchanged.tolist()
+
+
 def broadcast_object(value: T, source: int = 0) -> T:
     """`value` of rank `source` on every rank. Pickled: small objects of this program's own only."""
     if not is_distributed():

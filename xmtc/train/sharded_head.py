@@ -12,7 +12,6 @@ Suffixes: B documents of this rank, G of all ranks, T tokens, D encoder width, L
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size
+from xmtc.distributed.collectives import all_reduce_max_ints, rank_and_world_size
 from xmtc.distributed.row_shards import RowShard
 from xmtc.losses.base import LossOutput, Targets
 from xmtc.models.classifier import Classifier
@@ -88,25 +87,23 @@ class ShardedHead:
             for start in range(0, len(mask_GT), at_once)
         ]
         best_GK, ids_GK = torch.cat([p.values for p in parts]), torch.cat([p.indices for p in parts]) + self.first
-        rank, world = rank_and_world_size()
-        start = len(mask_GT) // world * rank
-        own = slice(start, start + len(hidden_BTD))
-        found = [(best[own], ids[own]) for best, ids in all_gather_object((best_GK.cpu(), ids_GK.cpu()))]
-        best_BX, ids_BX = (torch.cat(columns, 1).to(hidden_BTD.device) for columns in zip(*found, strict=True))
-        best_BK, columns_BK = best_BX.topk(min(k, self.labels))
+        kept = min(k, self.labels)
+        missing = (0, kept - best_GK.shape[1])  # a rank with fewer labels than K
+        best_BX = _all_to_all(nn.functional.pad(best_GK, missing, value=-torch.inf))[: len(hidden_BTD)]
+        ids_BX = _all_to_all(nn.functional.pad(ids_GK, missing))[: len(hidden_BTD)]
+        best_BK, columns_BK = best_BX.topk(kept)
         return ids_BX.gather(1, columns_BK), best_BK
 
     def _own_targets(self, targets: Targets, documents: int) -> Targets:
         """All ranks' positives among this rank's labels; rows count through the gathered documents."""
-        weight_B = nn.functional.pad(targets.weight_B, (0, documents - len(targets.weight_B)))
-        cpu = replace(targets, rows_P=targets.rows_P.cpu(), columns_P=targets.columns_P.cpu(), weight_B=weight_B.cpu())
-        parts = all_gather_object(cpu)
-        rows_P = torch.cat([part.rows_P + documents * rank for rank, part in enumerate(parts)])
-        columns_P = torch.cat([part.columns_P for part in parts]) - self.first
-        kept_P = (columns_P >= 0) & (columns_P < len(self.head.bias))
-        weight_G = torch.cat([part.weight_B for part in parts])
-        device = targets.weight_B.device
-        return Targets(rows_P[kept_P].to(device), columns_P[kept_P].to(device), weight_G.to(device))
+        rank, _ = rank_and_world_size()
+        pairs_P2 = torch.stack([targets.rows_P + documents * rank, targets.columns_P], 1)
+        (most,) = all_reduce_max_ints([len(pairs_P2)])
+        pairs_X2 = _all_gather(nn.functional.pad(pairs_P2, (0, 0, 0, most - len(pairs_P2)), value=-1))
+        columns_X = pairs_X2[:, 1] - self.first
+        own_X = (columns_X >= 0) & (columns_X < len(self.head.bias))
+        weight_G = _all_gather(nn.functional.pad(targets.weight_B, (0, documents - len(targets.weight_B))))
+        return Targets(pairs_X2[own_X, 0], columns_X[own_X], weight_G)
 
 
 class ShardedScores:
@@ -131,7 +128,7 @@ class ShardedScores:
 
 def gather_documents(hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
     """Hidden states (G, T, D) and mask (G, T) of all ranks' documents, padded to the same shape. Collective."""
-    documents, tokens = (max(sizes) for sizes in zip(*all_gather_object(tuple(mask_BT.shape)), strict=True))
+    documents, tokens = all_reduce_max_ints(mask_BT.shape)
     padding = (0, 0, 0, tokens - hidden_BTD.shape[1], 0, documents - len(hidden_BTD))
     hidden_GTD = _AllGather.apply(nn.functional.pad(hidden_BTD, padding))
     return hidden_GTD, _all_gather(_padded_mask(mask_BT, documents, tokens))
@@ -142,23 +139,36 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_B: Tensor) -> Tensor:
-        ctx.documents = len(x_B)
         return _all_gather(x_B)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total_G = all_reduce_sum(gradients[0])
-        rank, _ = rank_and_world_size()
-        return total_G[rank * ctx.documents : (rank + 1) * ctx.documents]
+        _, world = rank_and_world_size()
+        if world == 1:
+            return gradients[0]
+        total_B = gradients[0].new_empty(len(gradients[0]) // world, *gradients[0].shape[1:])
+        dist.reduce_scatter_tensor(total_B, gradients[0].contiguous())
+        return total_B
 
 
 def _all_gather(x_B: Tensor) -> Tensor:
+    """(B, …) of each rank, alike in shape → (G, …) on every rank."""
     _, world = rank_and_world_size()
     if world == 1:
         return x_B
-    parts = [torch.empty_like(x_B) for _ in range(world)]
-    dist.all_gather(parts, x_B.contiguous())
-    return torch.cat(parts)
+    gathered_G = x_B.new_empty(world * len(x_B), *x_B.shape[1:])
+    dist.all_gather_into_tensor(gathered_G, x_B.contiguous())
+    return gathered_G
+
+
+def _all_to_all(x_GK: Tensor) -> Tensor:
+    """(G, K) of each rank, for all documents → (B, K · ranks) of all ranks, for this one's."""
+    _, world = rank_and_world_size()
+    if world == 1:
+        return x_GK
+    received_GK = torch.empty_like(x_GK)
+    dist.all_to_all_single(received_GK, x_GK.contiguous())
+    return torch.cat(received_GK.chunk(world), 1)
 
 
 def _padded_mask(mask_BT: Tensor, documents: int, tokens: int) -> Tensor:
