@@ -56,6 +56,26 @@ def test_single_label_is_the_loss_of_khosla():
     torch.testing.assert_close(loss(x, targets_of([{int(y)} for y in labels])).sum, expected)
 
 
+def test_mixed_precision_multiplies_in_fp32():
+    x = features(6).float()
+    exact, mixed = (SupervisedContrastiveConfig(temperature=0.05).build() for _ in range(2))
+    for _ in range(2):  # the second time with a queue
+        expected = exact(x, targets_of(SETS)).sum
+        with torch.autocast("cpu", torch.bfloat16):
+            found = mixed(x, targets_of(SETS)).sum
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
+def test_no_gradient_reaches_the_queue():
+    loss = SupervisedContrastiveConfig(queue_size=8).build()
+    old, new = (features(6, seed).requires_grad_() for seed in (0, 1))
+    loss(old, targets_of(SETS))
+    loss(new, targets_of(SETS)).sum.backward()
+    assert old.grad is None
+    assert new.grad is not None
+    assert new.grad.abs().sum() > 0
+
+
 @pytest.mark.parametrize("size", [4, 10])
 def test_queue_holds_the_newest_documents(size):
     loss = SupervisedContrastiveConfig(weight=1.0, temperature=0.2, queue_size=size).build()

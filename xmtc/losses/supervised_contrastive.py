@@ -73,11 +73,13 @@ class SupervisedContrastive(nn.Module):
             targets: the positives as label ids (not shortlist positions), each pair once. Fillers are left out.
         """
         real_B = targets.weight_B > 0
-        unit_BD = F.normalize(features_BD.to(compute_dtype(features_BD)), dim=1)
-        others_AD, rows_P, labels_P = self._with_queue(unit_BD, targets)
-        similarity_BA = unit_BD @ others_AD.T / self.config.temperature
-        overlap_BA = jaccard_overlap(targets, rows_P, labels_P, len(others_AD)).to(similarity_BA.dtype)
-        loss_B = _contrast(similarity_BA, overlap_BA, real_B)
+        # Mixed precision would multiply in bfloat16: an error of 2⁻⁸ in a cosine, which 1/τ makes ten times as large.
+        with torch.autocast(features_BD.device.type, enabled=False):
+            unit_BD = F.normalize(features_BD.to(compute_dtype(features_BD)), dim=1)
+            others_AD, rows_P, labels_P = self._with_queue(unit_BD, targets)
+            similarity_BA = unit_BD @ others_AD.T / self.config.temperature
+            overlap_BA = jaccard_overlap(targets, rows_P, labels_P, len(others_AD)).to(similarity_BA.dtype)
+            loss_B = _contrast(similarity_BA, overlap_BA, real_B)
         if self.training and self.config.queue_size:
             self._push(unit_BD.detach(), targets, real_B)
         return LossOutput(self.config.weight * (loss_B * targets.weight_B).sum(), targets.weight_B.sum())
