@@ -219,7 +219,7 @@ def score(
     labels: Annotated[Path | None, typer.Option(help="Score these labels only: a file, one a line.")] = None,
     shortlist: Annotated[int | None, typer.Option(min=1, help="Score this many labels, found by an index.")] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that speak for each label.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another job's output.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished or another job's output.")] = False,
     max_rejected: Annotated[int | None, typer.Option(min=0, help="Stop when more rows than this are bad.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several [text].")] = None,
     doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers [file and row].")] = None,

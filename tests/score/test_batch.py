@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -128,6 +129,58 @@ def test_a_finished_job_is_left_alone(model, source, tmp_path):
     before = (tmp_path / "out" / "part-00000-00000.parquet").stat().st_mtime_ns
     score(model, source, tmp_path / "out")
     assert (tmp_path / "out" / "part-00000-00000.parquet").stat().st_mtime_ns == before
+
+
+def scored_blocks(monkeypatch, most=None):
+    """Names of the blocks that are scored from now on; from the block after the first `most` on it is interrupted."""
+    blocks = []
+    score_block = BlockScorer.score
+
+    def spy(self, block):
+        if len(blocks) == most:
+            raise KeyboardInterrupt
+        blocks.append(block.name)
+        return score_block(self, block)
+
+    monkeypatch.setattr(BlockScorer, "score", spy)
+    return blocks
+
+
+def test_a_finished_job_is_scored_again_where_it_may_overwrite(model, source, tmp_path, monkeypatch, caplog):
+    output = tmp_path / "out"
+    manifest = score(model, source, output)
+    whole = contents(output)
+    with caplog.at_level("INFO", "xmtc"):
+        assert score(model, source, output) == manifest
+    assert "finished before; only what is damaged is scored again, with --overwrite all" in caplog.text
+    with monkeypatch.context() as patch:
+        blocks = scored_blocks(patch)
+        assert score(model, source, output, overwrite=True) == manifest
+    assert len(blocks) == 4 + 3
+    assert contents(output) == whole
+
+
+@pytest.mark.parametrize("top_k", [5, 4], ids=["the same job's", "another job's"])
+def test_overwriting_that_is_killed_goes_on(model, source, tmp_path, monkeypatch, top_k):
+    """Also at a URI, where the output that is being replaced is copied here again before the job goes on."""
+    before = Settings(top_k=top_k, bfloat16=False, block_rows=3, columns=COLUMNS)
+    score(model, source, tmp_path / "before", before)
+    score(model, source, tmp_path / "expected")
+    output = tmp_path / "out"
+    shutil.copytree(tmp_path / "before", output)
+    with monkeypatch.context() as patch:
+        scored_blocks(patch, most=3)
+        with pytest.raises(KeyboardInterrupt):
+            score(model, source, output, overwrite=True)
+    for path in (tmp_path / "before").iterdir():
+        if not (output / path.name).exists():
+            shutil.copy(path, output)
+    with monkeypatch.context() as patch:
+        blocks = scored_blocks(patch)
+        score(model, source, output, overwrite=True)
+    assert len(blocks) == 4 + 3 - 3
+    assert contents(output) == contents(tmp_path / "expected")
+    assert (output / "manifest.json").read_bytes() == (tmp_path / "expected" / "manifest.json").read_bytes()
 
 
 def test_another_job_is_refused_unless_it_may_overwrite(model, source, tmp_path):

@@ -49,7 +49,7 @@ def run_on_ray(
         device: `cuda`: one GPU an actor; `auto`: one where the cluster has any.
         workers: scoring actors; None: one a GPU, or one a core.
         max_rejected: stop when there are more bad rows than this.
-        overwrite: throw away another job's output.
+        overwrite: throw away the output of another job, or this one's when it was finished.
         address: of the cluster; None: the one whose job this is, otherwise one started here.
 
     Returns:

@@ -11,6 +11,7 @@ the next attempt writes again.
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,8 @@ from xmtc.config.snapshot import write_atomically
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
 from xmtc.score.inputs import InputFile, TextColumns
+
+logger = logging.getLogger(__name__)
 
 FORMAT = "xmtc-scores-1"
 REJECTED = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
@@ -131,7 +134,8 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
 
     Args:
         job: what is to be done.
-        overwrite: throw away what another job has left there.
+        overwrite: throw away what another job has left there, or this one when it was finished. What an attempt that
+            was killed has scored is kept.
 
     Another job that came to nothing, such as one whose labels the model did not know, is in nobody's way.
 
@@ -151,13 +155,28 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
                 f"{job.output}: holds the output of another job ({problem} changed): give another --output, or "
                 "--overwrite to replace it"
             )
-        if problem:
+        if problem or (overwrite and _is_finished(job.output)):
             _clear(job.output)
     elif job.output.is_dir() and any(job.output.iterdir()):
         raise DataError(f"{job.output}: has files in it, but no scoring job: give a new or an empty directory")
     if not path.is_file():
         _begin(job)
+    _forget_what_is_replaced(job, overwrite)
+    if (job.output / "manifest.json").is_file():
+        logger.info("%s: finished before; only what is damaged is scored again, with --overwrite all", job.output)
     return _finished(job.output)
+
+
+def _is_finished(output: Path) -> bool:
+    """With `.done` beside it, the manifest is an older one: of what is just being replaced."""
+    return (output / "manifest.json").is_file() and not (output / ".done").is_dir()
+
+
+def _forget_what_is_replaced(job: Job, overwrite: bool) -> None:
+    """Remove the manifest of an earlier output: where that is at a URI, it is copied here again after a kill."""
+    path = job.output / "manifest.json"
+    if path.is_file() and (overwrite or _difference(json.loads(path.read_text()), job.identity())):
+        path.unlink()
 
 
 def _begin(job: Job) -> None:
@@ -187,6 +206,7 @@ def publish(output: Path, block: str, table: pa.Table, rejected: Sequence[Reject
         temporary.unlink(missing_ok=True)
         raise DataError(f"{target}: cannot be written: {error.strerror}; free space, then run it again") from error
     record = Record(block, table.num_rows, sha256, tuple((row.where, row.reason) for row in rejected))
+    (output / ".done").mkdir(exist_ok=True)
     write_atomically(output / ".done" / f"{block}.json", json.dumps(asdict(record)))
     return record
 
@@ -214,25 +234,20 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
 
 
 def _finished(output: Path) -> list[Record]:
-    """Blocks whose part is as its record says; others are forgotten, to be done again."""
-    if (output / "manifest.json").is_file():
-        for record in _listed(output):
-            write_atomically(output / ".done" / f"{record.block}.json", json.dumps(asdict(record)))
-    records = []
-    for path in sorted((output / ".done").glob("*.json")):
+    """Blocks whose part is as its record says; others are to be done again."""
+    records = {record.block: record for record in _listed(output)}
+    for path in (output / ".done").glob("*.json"):
         content = json.loads(path.read_text())
         record = Record(**{**content, "rejected": tuple((where, reason) for where, reason in content["rejected"])})
-        part = output / record.part
-        if part.is_file() and _sha256(part) == record.sha256:
-            records.append(record)
-        else:
-            path.unlink()
-    return records
+        records[record.block] = record
+    parts = ((record, output / record.part) for _, record in sorted(records.items()))
+    return [record for record, part in parts if part.is_file() and _sha256(part) == record.sha256]
 
 
 def _listed(output: Path) -> list[Record]:
-    """The records of a finished job, from its manifest."""
-    (output / ".done").mkdir(exist_ok=True)
+    """The records of a finished job, from its manifest; none where there is none."""
+    if not (output / "manifest.json").is_file():
+        return []
     rejected = pq.read_table(output / "rejected.parquet").to_pylist()
     records = []
     for part in json.loads((output / "manifest.json").read_text())["parts"]:

@@ -34,7 +34,7 @@ def score_local(
         device: see `choose_device`.
         workers: threads that compute; None: one a core.
         max_rejected: stop when there are more bad rows than this.
-        overwrite: throw away another job's output.
+        overwrite: throw away the output of another job, or this one's when it was finished.
 
     Returns:
         The manifest.
