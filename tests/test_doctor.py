@@ -1,21 +1,30 @@
 """The doctor's findings, on machines that lack this and that."""
 
 import io
+import json
+import re
 import shutil
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
+import boto3
+import fsspec
 import psutil
 import pytest
 import torch
 from rich.console import Console
 
+from s3_server import BUCKET, S3Server, names, s3
 from xmtc import doctor as module
 from xmtc.config.load import load_config
 from xmtc.config.schema import RunConfig
 from xmtc.doctor import Check, doctor, run_doctor
+from xmtc.doctor.places import check_places
+from xmtc.storage import Remote
 
 QUICKSTART = Path(__file__).parents[1] / "configs/quickstart.yaml"
 
@@ -132,6 +141,100 @@ def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(directory)["disk: runs"].status == "note"
     monkeypatch.setattr(module.os, "access", lambda path, mode: False)
     assert found(directory)["disk: runs"].status == "missing"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[S3Server]:
+    with s3(tmp_path / "home") as running:
+        yield running
+
+
+def at_uris(runs: str, corpus: str = f"s3://{BUCKET}/corpus", source: str = f"s3://{BUCKET}/in/*.jsonl") -> list[str]:
+    files = f"data.source={{kind: jsonl, files: {{train: '{source}'}}}}"
+    return [f"track.directory={runs}", f"data.corpus={corpus}", files]
+
+
+def stored(*overrides: str) -> dict[str, Check]:
+    return {check.name.removeprefix("storage: "): check for check in check_places(config(*overrides))}
+
+
+def test_places_at_uris_are_used_and_left_as_they_were(server: S3Server, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("{}")
+    Remote(f"s3://{BUCKET}/in").upload(tmp_path / "a", "a.jsonl")
+    checks = stored(*at_uris(f"s3://{BUCKET}/runs"))
+    assert [checks[name].status for name in ("runs", "corpus", "source")] == ["ok"] * 3
+    assert checks["runs"].detail == f"s3://{BUCKET}/runs can be listed, written, read and deleted from"
+    assert names(f"s3://{BUCKET}") == {"in/a.jsonl"}
+    single = stored(*at_uris(f"s3://{BUCKET}/runs", source=f"s3://{BUCKET}/in/b.jsonl"))["source"]
+    assert (single.status, single.detail) == ("missing", f"nothing at s3://{BUCKET}/in/b.jsonl")
+    assert stored() == {}
+
+
+def test_a_bucket_that_is_absent_and_a_server_that_is_gone(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = stored(*at_uris("s3://nobodys-bucket/runs"))["runs"]
+    assert check.status == "missing"
+    assert "writing failed: FileNotFoundError" in check.detail
+    assert check.fix.startswith("make the bucket")
+    server.stop()
+    checks = stored(*at_uris(f"s3://{BUCKET}/runs"))
+    for name in ("runs", "corpus", "source"):
+        assert checks[name].status == "missing"
+        assert "listing failed: " in checks[name].detail or "looking at failed: " in checks[name].detail
+        assert "AWS_ENDPOINT_URL" in checks[name].fix
+    server.start()
+    monkeypatch.setattr("xmtc.doctor.places._PATIENCE_S", 0.01)
+    assert "no answer within" in stored(*at_uris(f"s3://{BUCKET}/runs"))["runs"].detail
+
+
+def test_a_bucket_that_may_only_be_read(server: S3Server, tmp_path: Path) -> None:
+    Remote(f"s3://{BUCKET}/corpus").upload(QUICKSTART, "manifest.json")
+    with only_reading(server):
+        checks = stored(*at_uris(f"s3://{BUCKET}/runs"))
+    assert checks["runs"].status == "missing"
+    assert "writing failed: PermissionError" in checks["runs"].detail
+    assert checks["runs"].fix == "give the client credentials that may list, read, write and delete there"
+    assert checks["corpus"].status == "note"
+    assert "can be read, not written" in checks["corpus"].detail
+
+
+@contextmanager
+def only_reading(server: S3Server) -> Iterator[None]:
+    """The client has the credentials of a user who may list and read; the server looks at them."""
+    iam = boto3.client("iam", endpoint_url=server.url)
+    iam.create_user(UserName="reader")
+    statement = {"Effect": "Allow", "Action": ["s3:Get*", "s3:List*"], "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    iam.put_user_policy(UserName="reader", PolicyName="reads", PolicyDocument=policy)
+    key = iam.create_access_key(UserName="reader")["AccessKey"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+        patch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        patch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)  # of the server, which is in this process
+        yield
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_a_scheme_whose_package_is_not_installed() -> None:
+    check = stored("track.directory=nosuch://x/runs")["runs"]
+    assert (check.status, check.fix) == ("missing", "install it on every node")
+
+
+def test_an_offload_to_a_disk(no_ray: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = f"{{kind: deepspeed, stage: 3, offload_optimizer: nvme, nvme_path: {tmp_path}/not/yet}}"
+    wanted = ("distributed.workers=2", f"distributed.strategy={strategy}")
+    checks = found(*wanted)
+    assert (checks["libaio"].status, checks["disk: nvme_path"].status) == ("ok", "ok")
+    assert re.search(r"about \d+\.\d GiB wanted by all workers together", checks["disk: nvme_path"].detail)
+    no_ray[0] = 3
+    assert "apt-get install libaio-dev" in found(*wanted)["libaio"].fix
+    no_ray[0] = 1
+    assert "cannot be imported: RuntimeError" in found(*wanted)["libaio"].detail
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1000))
+    assert found(*wanted)["disk: nvme_path"].status == "missing"
+    monkeypatch.setattr(module.os, "access", lambda path, mode: False)
+    assert "not writable" in found(*wanted)["disk: nvme_path"].detail
+    assert "libaio" not in found()
 
 
 def test_hidden_states_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

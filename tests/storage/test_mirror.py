@@ -141,7 +141,7 @@ def test_what_waiting_does_not_mend_is_said_at_once(server, tmp_path):
     ):
         Mirror(fill(tmp_path / "one", a="1"), Remote("s3://no-such-bucket/x", retry_s=60)).push()
     assert time.monotonic() - started < 20
-    with pytest.raises(ConfigError, match=r"nosuch://x/y: .*pip install 'xmtc\[s3\]'"):
+    with pytest.raises(ConfigError, match=r"nosuch://x/y: .*install fsspec's package for it"):
         Remote("nosuch://x/y")
 
 

@@ -79,11 +79,33 @@ def local_source(data: DataConfig, storage: StorageConfig) -> DataConfig:
 
 def has_remote_parts(config: Any) -> bool:
     """Whether any URI is in these settings."""
+    return any(True for _ in remote_parts(config))
+
+
+def remote_parts(config: Any) -> Iterator[str]:
+    """Every URI in these settings."""
     if isinstance(config, str):
-        return is_remote(config)
-    if dataclasses.is_dataclass(config):
-        return any(has_remote_parts(getattr(config, field.name)) for field in dataclasses.fields(config))
-    return isinstance(config, tuple) and any(map(has_remote_parts, config))
+        if is_remote(config):
+            yield config
+    elif dataclasses.is_dataclass(config):
+        for field in dataclasses.fields(config):
+            yield from remote_parts(getattr(config, field.name))
+    elif isinstance(config, tuple):
+        for part in config:
+            yield from remote_parts(part)
+
+
+def is_there(uri: str, storage: StorageConfig) -> bool:
+    """Whether `fetched` would find something.
+
+    Raises:
+        StorageError: nobody answers there.
+    """
+    uri = uri.rstrip("/")
+    if re.search(r"[*?\[]", uri):
+        folder, pattern = _split_pattern(uri)
+        return any(fnmatch.fnmatch(name, pattern) for name in storage.remote(folder).list())
+    return storage.remote(uri).is_file() or bool(storage.remote(uri).list())
 
 
 def _localised(value: T, storage: StorageConfig) -> T:

@@ -87,6 +87,7 @@ class Estimate:
         flops: of the whole run, by all workers together; of the encoder's matrix products.
         workers: how many.
         workload: what it was reckoned for.
+        offloaded: bytes in `nvme_path`, of all workers together.
     """
 
     memory: Mapping[str, float]
@@ -97,6 +98,7 @@ class Estimate:
     flops: float
     workers: int
     workload: Workload
+    offloaded: float = 0.0
 
     @property
     def peak(self) -> float:
@@ -151,6 +153,7 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
         flops=_flops(config, workload, linear, groups),
         workers=world,
         workload=workload,
+        offloaded=_offloaded(config, classifier, numbers),
     )
 
 
@@ -261,6 +264,8 @@ def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share
     Console().print(table)
     for name, size in found.disk.items():
         print(f"disk, {name}: {size / _GIB:,.2f} GiB")
+    if found.offloaded:
+        print(f"disk, nvme_path of all workers together: {found.offloaded / _GIB:,.2f} GiB")
     print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
     time = f"{hours:,.1f} h" if (hours := found.hours(peak_tflops, share)) >= 1 else f"{60 * hours:.0f} min"
     print(f"time: about {time} at {share:.0%} of {peak_tflops:g} TFLOP/s a worker ({found.flops:.3g} FLOP)")
@@ -333,6 +338,16 @@ def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> di
         "hidden states": tokens * width * size if cached else 0.0,
         "checkpoints": 12.0 * trained * (config.track.keep_last + 1) + 4.0 * trained,
     }
+
+
+def _offloaded(config: RunConfig, classifier: Classifier, trained: int) -> float:
+    """Weights, moments and gradients in float32 of what trains; all parameters. Partitioned: the workers share them."""
+    strategy, size = config.distributed.chosen_strategy(), 0.0
+    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_optimizer == "nvme":
+        size += 16.0 * trained
+    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_parameters == "nvme":
+        size += sum(p.numel() * p.element_size() for p in classifier.parameters())
+    return size
 
 
 def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:

@@ -6,6 +6,7 @@ marks a directory as whole (`manifest.json`, `run.json`) travels last.
 
 from xmtc.storage.config import StorageConfig
 from xmtc.storage.mirror import Mirror
-from xmtc.storage.remote import Remote, is_remote
+from xmtc.storage.probe import answered, probe
+from xmtc.storage.remote import Remote, is_denied, is_remote
 
-__all__ = ["Mirror", "Remote", "StorageConfig", "is_remote"]
+__all__ = ["Mirror", "Remote", "StorageConfig", "answered", "is_denied", "is_remote", "probe"]

@@ -27,12 +27,17 @@ _CLIENT_ERRORS = (
     ("botocore.exceptions", "ClientError"),
     ("aiohttp", "ClientError"),
     ("gcsfs.retry", "HttpError"),
+    ("gcsfs.retry", "ChecksumError"),
+    ("gcsfs.retry", "NonRetryableError"),
     ("google.auth.exceptions", "GoogleAuthError"),
+    ("google.api_core.exceptions", "GoogleAPIError"),
     ("azure.core.exceptions", "AzureError"),
 )
-# Waiting does not mend these.
-_LASTING = (FileNotFoundError, PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
-_LASTING_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ParamValidationError")
+# Waiting does not mend these. ValueError: what gcsfs makes of a name that no bucket can have.
+_LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError)
+_LASTING_NAMES = ("ParamValidationError",)
+_CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 # A file appears there all at once, when it is complete; elsewhere it is written under another name and renamed.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
@@ -63,12 +68,13 @@ class Remote:
         try:
             self._fs, root = url_to_fs(self.uri, **options)
         except (ImportError, ValueError) as error:
-            raise ConfigError(f"{uri}: {error}; for s3:// install the extra: pip install 'xmtc[s3]'") from error
+            extra = f"pip install 'xmtc[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else "install fsspec's package for it"
+            raise ConfigError(f"{uri}: {error}; {extra}") from error
         self._root = str(root).rstrip("/")
         self._whole_files = scheme in _OBJECT_STORES
         loaded = ((sys.modules.get(module), name) for module, name in _CLIENT_ERRORS)
         clients = [getattr(module, name) for module, name in loaded if module is not None]
-        self._errors: tuple[type[BaseException], ...] = (OSError, *clients)
+        self._errors: tuple[type[BaseException], ...] = (OSError, ValueError, *clients)
 
     def __truediv__(self, name: str) -> "Remote":
         """What lies at `name` below."""
@@ -89,7 +95,12 @@ class Remote:
 
     def is_file(self) -> bool:
         """Whether the URI itself is a file."""
-        return self._patiently("looking at", "", lambda: self._fs.isfile(self._root), absent=lambda: False)
+
+        def look() -> bool:  # fsspec's own `isfile` says no also where nobody answers
+            self._fs.invalidate_cache()
+            return self._fs.info(self._root)["type"] == "file"
+
+        return self._patiently("looking at", "", look, absent=lambda: False)
 
     def stamp(self, name: str = "") -> Stamp | None:
         """What tells the version of a file; None where there is none."""
@@ -163,11 +174,20 @@ class Remote:
             raise StorageError(
                 f"{place}: {doing} failed: the disk of the local copy is full; make room there, or set storage.cache"
             ) from error
-        if isinstance(error, _LASTING) or type(error).__name__ in _LASTING_NAMES:
+        if is_denied(error) or isinstance(error, _LASTING) or type(error).__name__ in _LASTING_NAMES:
             raise StorageError(
                 f"{place}: {doing} failed ({_words(error)}); see that bucket and folder exist, and that the client's "
-                "credentials (for s3:// those of the AWS command line) allow it"
+                "credentials (for s3:// those of the AWS command line, for gs:// gcloud's) allow it"
             ) from error
+
+
+def is_denied(error: BaseException | None) -> bool:
+    """Whether the server wants other credentials, or the client has none."""
+    if isinstance(error, PermissionError) or type(error).__name__ in _CREDENTIALS_NAMES:
+        return True
+    # gcsfs: 403 is an OSError, 401 its own error; "Invalid Credentials" is a token that could not be renewed just now.
+    forbidden = isinstance(error, OSError) and str(error).startswith("Forbidden:")
+    return forbidden or (getattr(error, "code", None) in (401, 403) and "Invalid Credentials" not in str(error))
 
 
 def _words(error: BaseException) -> str:

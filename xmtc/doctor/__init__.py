@@ -1,17 +1,14 @@
 """What this machine can do, and what a configuration needs that it lacks."""
 
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 import psutil
 import torch
@@ -22,19 +19,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from xmtc.config.schema import RunConfig
-from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.distributed.strategies import DeepSpeedConfig
+from xmtc.doctor.check import Check, Status
+from xmtc.doctor.disks import GIB, check_disks, check_hidden_states, check_offload
+from xmtc.doctor.places import check_places
 from xmtc.errors import ConfigError
 from xmtc.models.encoders import HuggingFaceConfig, backbone_of
-from xmtc.orchestrate.estimate import estimate, label_lines
-from xmtc.orchestrate.paths import RunPaths
+from xmtc.orchestrate.estimate import Estimate, estimate, label_lines
 
-Status = Literal["ok", "note", "missing"]
-
-_GIB = 2**30
 _RAY_TIMEOUT_S = 120
-_LEAST_FREE_GIB = 5
 # In a process of its own: a Ray that hangs or dies must not take the doctor with it.
 _RAY_SCRIPT = """
 import ray
@@ -42,23 +36,6 @@ ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=Fal
 assert ray.get(ray.remote(lambda: 41 + 1).remote()) == 42
 ray.shutdown()
 """
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding.
-
-    Attributes:
-        name: what was looked at.
-        status: `ok`; `note`, which limits but does not prevent; `missing`, which is needed and not there.
-        detail: what was found.
-        fix: what to do, where there is something to do.
-    """
-
-    name: str
-    status: Status
-    detail: str
-    fix: str = ""
 
 
 def run_doctor(config: RunConfig | None = None, console: Console | None = None) -> int:
@@ -78,7 +55,7 @@ def run_doctor(config: RunConfig | None = None, console: Console | None = None) 
 
 def doctor(config: RunConfig | None = None) -> list[Check]:
     """Look at the machine; with a configuration, at what it needs (paths are relative to the working directory)."""
-    backbone = _backbone(config)
+    backbone, found = _backbone(config), _estimate(config)
     return [
         *_python_and_packages(),
         *_hardware(config),
@@ -87,9 +64,11 @@ def doctor(config: RunConfig | None = None) -> list[Check]:
         *_optional_packages(config),
         _ray(config),
         backbone,
-        *_disks(config),
-        *(_hidden_cache(config) if config is not None and backbone.status != "missing" else ()),
-        *(_worker_memory(config) if config is not None else ()),
+        *check_disks(config),
+        *check_offload(config, found if isinstance(found, Estimate) else None),
+        *(check_places(config) if config is not None else ()),
+        *(check_hidden_states(config) if config is not None and backbone.status != "missing" else ()),
+        *(_worker_memory(config, found) if config is not None and found is not None else ()),
     ]
 
 
@@ -125,8 +104,8 @@ def _hardware(config: RunConfig | None) -> Iterator[Check]:
     fix = f"set distributed.workers so that workers × cpus_per_worker is at most {threads}" if wanted > threads else ""
     yield Check("cpu", "missing" if fix else "ok", detail + (f"; {wanted:g} wanted" if fix else ""), fix)
     memory = psutil.virtual_memory()
-    low = memory.available < 4 * _GIB
-    detail = f"{memory.total / _GIB:.1f} GiB, {memory.available / _GIB:.1f} GiB available"
+    low = memory.available < 4 * GIB
+    detail = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} GiB available"
     yield Check(
         "memory", "note" if low else "ok", detail, "close other programs, or use smaller batches" if low else ""
     )
@@ -141,7 +120,7 @@ def _usable_threads() -> int:
 def _gpus(config: RunConfig | None) -> Iterator[Check]:
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
-        detail = f"{gpu.name}, {gpu.total_memory / _GIB:.0f} GiB, compute capability {gpu.major}.{gpu.minor}"
+        detail = f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, compute capability {gpu.major}.{gpu.minor}"
         yield Check(f"gpu {index}", "ok", detail)
     if torch.cuda.device_count() == 0:
         build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
@@ -214,71 +193,23 @@ def _faiss() -> Check:
     return Check("faiss", "ok", f"{faiss.__version__}, {f'{gpus} GPUs' if gpus else 'CPU'}")
 
 
-def _disks(config: RunConfig | None) -> Iterator[Check]:
-    paths = RunPaths.of(config) if config else None
-    places = {"runs": paths.root.parent if paths else Path("runs")}
-    places["corpus"] = paths.corpus if paths else Path("corpora")
-    for name, path in places.items():
-        existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
-        free = shutil.disk_usage(existing).free / _GIB
-        if not os.access(existing, os.W_OK):
-            yield Check(f"disk: {name}", "missing", f"{existing} is not writable", "choose another folder")
-        else:
-            low = free < _LEAST_FREE_GIB
-            fix = "free space, or choose another folder" if low else ""
-            yield Check(f"disk: {name}", "note" if low else "ok", f"{free:,.1f} GiB free at {path}", fix)
-
-
-def _worker_memory(config: RunConfig) -> Iterator[Check]:
-    """What one worker will hold at most, see `xmtc train --dry-run`."""
+def _estimate(config: RunConfig | None) -> Estimate | ConfigError | None:
     try:
-        found = estimate(config)
+        return estimate(config) if config is not None else None
     except ConfigError as error:
-        yield Check("worker memory", "note", "not known", str(error))
+        return error
+
+
+def _worker_memory(config: RunConfig, found: Estimate | ConfigError) -> Iterator[Check]:
+    """What one worker will hold at most, see `xmtc train --dry-run`."""
+    if isinstance(found, ConfigError):
+        yield Check("worker memory", "note", "not known", str(found))
         return
     origin = "" if found.workload.prepared else ", for an assumed corpus: it is not prepared"
-    detail = f"about {found.peak / _GIB:,.1f} GiB a worker, {found.trained:,} of {found.parameters:,} parameters train"
+    detail = f"about {found.peak / GIB:,.1f} GiB a worker, {found.trained:,} of {found.parameters:,} parameters train"
     yield Check("worker memory", "ok", detail + origin, "xmtc train CONFIG --dry-run says what takes it")
     first, *cures = label_lines(config, found.workload)
     yield Check("label memory", "note" if cures else "ok", first, "\n".join(cures))
-
-
-def _hidden_cache(config: RunConfig) -> Iterator[Check]:
-    """The room that cached hidden states need, from the prepared corpus or else from its limits."""
-    if not ((config.plant.enabled and config.plant.cache_hidden) or config.finetune.cache_hidden):
-        return
-    width, tokens = _encoder_width(config), _train_tokens(config)
-    if width is None or tokens is None:
-        yield Check("hidden states", "note", "cached on disk; their size is printed before they are written")
-        return
-    corpus = RunPaths.of(config).corpus
-    existing = next(folder for folder in (corpus, *corpus.parents) if folder.is_dir())
-    size = tokens * width * (2 if config.distributed.precision == "bf16" else 4)
-    fits = size < shutil.disk_usage(existing).free
-    fix = "" if fits else "free space, or set plant.cache_hidden=false finetune.cache_hidden=false"
-    detail = f"cached on disk: about {size / _GIB:,.2f} GiB ({tokens:,} tokens of train, width {width})"
-    yield Check("hidden states", "ok" if fits else "missing", detail, fix)
-
-
-def _train_tokens(config: RunConfig) -> int | None:
-    """Content tokens of the train split; an upper bound before the corpus is prepared, None without a limit."""
-    corpus = RunPaths.of(config).corpus
-    if (corpus / "manifest.json").is_file():
-        return int(Corpus.open(corpus).split("train").lengths.sum())
-    documents = config.data.limit.train
-    return None if documents is None else documents * config.data.max_length
-
-
-def _encoder_width(config: RunConfig) -> int | None:
-    encoder = backbone_of(config.model.encoder)
-    if encoder is None:
-        return None
-    settings = encoder.from_config
-    if settings is None:
-        path = Path(resolve_pretrained(encoder.name)) / "config.json"
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    width = settings.get("hidden_size")
-    return width if isinstance(width, int) else None
 
 
 def _local_ray(config: RunConfig | None) -> bool:
