@@ -11,7 +11,7 @@ from test_predictor import TEXTS, export
 
 import xmtc
 from xmtc.errors import DataError
-from xmtc.score.explain import explain_text, find_document, print_sections, write_page
+from xmtc.score.explain import _half, explain_text, find_document, print_sections, write_page
 
 TEXT = "Kidney failure: the kidney of <i>a patient</i> failed."
 
@@ -62,6 +62,53 @@ def test_bars_and_pieces_are_the_words_of_the_text(model):
     long = explain_text(model, " ".join(f"word{i}" for i in range(20)), [], 1)[0]
     assert long.other_words == 20 - len(long.bars)
     assert 0 < sum(section.explanation.attention) <= 1.0
+
+
+def test_a_bar_says_how_often_its_word_is_there(model):
+    section = explain_text(model, TEXT, [], 1)[0]
+    assert {bar.word: bar.title for bar in section.bars}["kidney"] == "kidney ×2"
+    assert {bar.word: bar.title for bar in section.bars}["failure"] == "failure"
+
+
+def test_evidence_that_no_word_decides_is_called_spread(model):
+    section = explain_text(model, TEXT, [], 1)[0]
+    words = [replace(section.explanation.words[0], text=f"word{i}") for i in range(40)]
+    for contributions, half, spread in (([-9.0] + [0.1] * 39, 1, False), ([1.0, -1.0] * 20, 20, True)):
+        shares = tuple(replace(word, contribution=c) for word, c in zip(words, contributions, strict=True))
+        one = replace(section, explanation=replace(section.explanation, words=shares), half=_half(contributions))
+        assert one.spread.startswith(f"{half} of the 40 words make half")
+        assert ("no word decides" in one.spread) == spread
+
+
+def test_global_and_local_attention_stand_side_by_side(model, tmp_path):
+    section = explain_text(model, TEXT, [], 1)[0]
+    shares = {"global": tuple(section.explanation.attention), "local": tuple(section.explanation.attention)}
+    pieces = section.looks["attention"]
+    two = replace(
+        section,
+        explanation=replace(section.explanation, received=shares),
+        looks=section.looks | {"global": pieces, "local": pieces},
+        bars=[replace(bar, received={"global": 0.25, "local": 0.125}) for bar in section.bars],
+    )
+    for shown, count in ((section, 0), (two, 1)):
+        write_page(tmp_path / "page.html", [shown], title="a", model="m")
+        page = (tmp_path / "page.html").read_text()
+        assert page.startswith("<!doctype html>")
+        assert page.count('<div class="pair">') == count
+    pair = page[page.index('<div class="pair">') :]
+    assert pair.index("<b>global</b>, from anywhere") < pair.index("<b>local</b>, at the neighbours")
+    console = Console(record=True, width=120)
+    print_sections([two], console)
+    assert re.search(r"global +local", console.export_text())
+
+
+def test_labels_that_exclude_each_other_have_no_log_odds_of_their_own(model, monkeypatch, tmp_path):
+    for task, said in (("multi_label", "its log-odds"), ("single_label", "Labels exclude each")):
+        monkeypatch.setattr(model, "info", replace(model.info, task=task))
+        write_page(tmp_path / "page.html", explain_text(model, TEXT, [], 1), title="a", model="m")
+        page = (tmp_path / "page.html").read_text()
+        assert [text in page for text in ("its log-odds", "Labels exclude each")].count(True) == 1
+        assert said in page
 
 
 def test_the_page_shows_the_sum_and_loads_nothing(model, tmp_path):

@@ -150,6 +150,9 @@ def test_pieces_of_a_word_are_merged():
     assert [(w.text, w.contribution) for w in words] == [("Haemodialysis", 3), (",", 3), ("low-dose", 15), ("2.5mg", 7)]
     assert outside == 0
     assert merge_words(" a", [(0, 1), (0, 2)], np.array([1, 2], np.float32))[1] == 1
+    glued, outside = merge_words("a movie. Bad", [(0, 1), (1, 8), (8, 12)], np.array([1, 2, 4], np.float32))
+    assert [(word.text, word.contribution) for word in glued] == [("a", 1), ("movie", 2), ("Bad", 4)]
+    assert outside == 0
 
 
 def test_scores_land_in_the_rows_they_belong_to(model, monkeypatch):

@@ -78,12 +78,14 @@ def merge_words(
         The words that have a token, in order, and the sum over the tokens that lie in no word.
     """
     spans = [match.span() for match in _WORD.finditer(text)]
-    ends = np.array([end for _, end in spans], np.int64)
+    starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
     sums, counts, outside = np.zeros(len(spans)), np.zeros(len(spans), np.int64), 0.0
     for (start, end), contribution in zip(offsets, contributions_T, strict=True):
-        # Byte-level tokens begin with the space before the word: what tells the word is where the token ends.
-        word = int(np.searchsorted(ends, end))
-        if end > start and word < len(spans) and spans[word][0] < end:
+        # Byte-level tokens begin with the space before the word, and some end with the punctuation behind it: a token
+        # is of the word of which it has most characters.
+        met = range(int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(starts, end)))
+        if met:
+            word = max(met, key=lambda w: min(spans[w][1], end) - max(spans[w][0], start))
             sums[word] += contribution
             counts[word] += 1
         else:

@@ -3,6 +3,7 @@
 The page is self-contained: no network, no script, light and dark by the reader's setting.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -26,6 +27,8 @@ _BAR_WIDTH = 30
 _ROWS = 1024
 PLAIN = 0.08
 """Words whose share is under this part of the strongest one's are not coloured: too little to speak of."""
+_SPREAD = 0.25
+"""From this part of the words on, evidence of which they make half is spread: no word stands out (0.5 is all alike)."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class Bar:
-    """A word of the bar chart; several occurrences are one bar."""
+    """A word of the bar chart; its occurrences, `count` of them, are one bar."""
 
     word: str
+    count: int
     value: float
     attention: float
     share: float
     received: dict[str, float]
+
+    @property
+    def title(self) -> str:
+        """The word, and how often it is there."""
+        return self.word if self.count == 1 else f"{self.word} ×{self.count}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,8 @@ class Section:
     """A label on the page.
 
     `threshold` is the probability from which on the label counts as predicted, None where only the best one does;
-    `chosen`: it is there because it was asked for by name.
+    `chosen`: it is there because it was asked for by name; `half`: the fewest words that make half of what all of
+    them add, for or against.
     """
 
     explanation: Explanation
@@ -71,6 +81,7 @@ class Section:
     threshold: float | None
     chosen: bool
     words_sum: float
+    half: int
     bars: list[Bar]
     other_words: int
     contributions: list[Piece]
@@ -80,6 +91,15 @@ class Section:
     def others(self) -> float:
         """What the words without a bar add, all together."""
         return self.words_sum - sum(bar.value for bar in self.bars)
+
+    @property
+    def spread(self) -> str:
+        """Whether some words decide, or all of them a little."""
+        total = len(self.explanation.words)
+        said = f"{self.half} of the {total} words make half of what all of them add, for or against"
+        if self.half >= _SPREAD * total and total > 2 * BAR_WORDS:
+            said += ": the evidence is spread over the document, and no word decides"
+        return said
 
     @property
     def standing(self) -> str:
@@ -138,6 +158,7 @@ def _section(
         threshold=None if single else threshold,
         chosen=chosen,
         words_sum=sum(values),
+        half=_half(values),
         bars=_bars(explanation),
         other_words=max(0, len({word.text.lower() for word in explanation.words}) - BAR_WORDS),
         contributions=_pieces(text, explanation, values, "{:+.3f}"),
@@ -148,17 +169,23 @@ def _section(
     )
 
 
+def _half(values: Sequence[float]) -> int:
+    sizes = np.sort(np.abs(values))[::-1].cumsum()
+    return int(np.searchsorted(sizes, sizes[-1] / 2)) + 1 if len(sizes) else 0
+
+
 def _bars(explanation: Explanation) -> list[Bar]:
     """The words that matter most, for or against, occurrences added up."""
     kinds = list(explanation.received)
     values = ([word.contribution for word in explanation.words], explanation.attention, *explanation.received.values())
+    counts = Counter(word.text.lower() for word in explanation.words)
     sums: dict[str, NDArray[np.float64]] = {}
     for word, *numbers in zip(explanation.words, *values, strict=True):
         sums[word.text.lower()] = sums.get(word.text.lower(), 0.0) + np.array(numbers)
     best = sorted(sums.items(), key=lambda item: -abs(item[1][0]))[:BAR_WORDS]
     largest = max((abs(numbers[0]) for _, numbers in best), default=0.0) or 1.0
     return [
-        Bar(word, value, attention, abs(value) / largest, dict(zip(kinds, received, strict=True)))
+        Bar(word, counts[word], value, attention, abs(value) / largest, dict(zip(kinds, received, strict=True)))
         for word, (value, attention, *received) in ((word, numbers.tolist()) for word, numbers in best)
     ]
 
@@ -186,12 +213,13 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         heading = f"{e.label}{name}: probability {section.probability:.3f}, {section.standing}"
         console.print(Text(heading, style="bold"))
         console.print(Text(f"logit {e.logit:+.3f} = {parts}"))
+        console.print(Text(section.spread, style="dim"))
         table = Table("word", "adds", "attention", *e.received, "", box=None, pad_edge=False)
         for bar in section.bars:
             colour = "blue" if bar.value > 0 else "dark_orange"
             length = max(1, round(bar.share * _BAR_WIDTH))
             shares = [f"{share:.1%}" for share in (bar.attention, *bar.received.values())]
-            table.add_row(Text(bar.word), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))
+            table.add_row(Text(bar.title), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))
         if section.other_words:
             table.add_row(Text(f"{section.other_words} other words", style="dim"), f"{section.others:+.3f}")
         console.print(table)
@@ -207,7 +235,8 @@ def write_page(path: Path, sections: Sequence[Section], *, title: str, model: st
     template = (files("xmtc.score") / "assets" / "evidence.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
     unread = any(piece.side == "unread" for section in sections for piece in section.contributions)
-    words = {"sections": sections, "title": title, "model": model, "unread": unread, "plain": PLAIN}
+    single = any(section.threshold is None for section in sections)
+    words = {"sections": sections, "title": title, "model": model, "unread": unread, "plain": PLAIN, "single": single}
     try:
         path.write_text(page.render(words), encoding="utf-8")
     except OSError as error:
