@@ -312,5 +312,6 @@ def test_killed_at_random_moments_every_document_is_there_once(model, tmp_path):
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(1200)
 def test_killed_twenty_times(model, tmp_path):
     kill_and_restart(model, tmp_path, kills=20, rows=3000)
