@@ -42,6 +42,8 @@ def undisturbed_and_resumed(folder: Path) -> tuple[Record, Record, Record, int, 
     return plain, whole, resumed, swapped, len(list(disk.iterdir()))
 
 
+@pytest.mark.faults  # DeepSpeed compiles an extension first, which takes minutes of two cores
+@pytest.mark.timeout(1200)
 def test_training_from_a_disk_is_the_same_and_leaves_nothing_there(tmp_path):
     if not can_swap():
         pytest.skip("needs libaio and its headers")
