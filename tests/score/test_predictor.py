@@ -126,8 +126,8 @@ def test_a_pooled_model_takes_its_logits_apart_and_shows_where_its_layers_look(t
     assert list(section.looks) == ["attention", "global", "local"]
     write_page(tmp_path / "page.html", [section], title="t", model="m")
     page = (tmp_path / "page.html").read_text()
-    assert "top layer looks: global" in page
-    assert "top layer looks: local" in page
+    assert "top layer looks: <b>global</b>" in page
+    assert "top layer looks: <b>local</b>" in page
 
 
 @pytest.mark.parametrize("row", range(len(TEXTS)))

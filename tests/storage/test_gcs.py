@@ -123,6 +123,7 @@ def test_the_doctor_finds_all_of_it(config):
     assert [check.status for check in check_places(tiny_runs.load(config))] == ["ok"] * 3
 
 
+@pytest.mark.faults
 def test_a_server_lost_in_mid_run_ends_it_and_another_machine_goes_on(config, server, impatient, tmp_path, monkeypatch):
     log = Tracker.log
 
