@@ -17,6 +17,7 @@ pytestmark = [
 SPLIT = ("name=split", "distributed.workers=2", "distributed.cpus_per_worker=1", "distributed.shard_labels=true")
 
 
+@pytest.mark.faults  # slow: a Ray cluster of its own; what its ranks do is tested under gloo
 @pytest.mark.timeout(600)
 def test_two_workers_with_split_labels_train_and_measure_as_one_process(tmp_path):
     """From the same planted head, because stage 1 samples labels on each worker by itself."""
