@@ -42,8 +42,14 @@ def build(labels: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
 
 
 def step(name: str, tensors: tuple[Tensor, ...]) -> None:
-    """One forward and backward; gradients are dropped, so that every call starts alike."""
-    options = Options(heads=HEADS, implementation="auto" if name == "einsum" else name)
+    """One forward and backward; gradients are dropped, so that every call starts alike.
+
+    Args:
+        name: "einsum", an implementation, or one with a normaliser other than softmax ("chunked/sparsemax").
+        tensors: as `build` makes them.
+    """
+    implementation, _, normaliser = name.partition("/")
+    options = Options(heads=HEADS, implementation=implementation, normaliser=normaliser or "softmax")
     logits = einsum(*tensors) if name == "einsum" else label_attention(*tensors, options)
     logits.backward(torch.full_like(logits, 1e-3))
     for tensor in tensors:
@@ -89,11 +95,14 @@ def times(names: list[str], labels: int, args: argparse.Namespace) -> dict[str, 
 def bench(args: argparse.Namespace) -> bool:
     chosen, labels = args.implementation, 4271
     names = list(dict.fromkeys(["einsum", "reference", "sdpa", "chunked", chosen]))
-    seconds = times(names, labels, args)
+    sparse = [f"{name}/{normaliser}" for normaliser in ("sparsemax", "entmax15") for name in ("sdpa", "chunked")]
+    seconds = times(names + sparse, labels, args)
     extra = {name: memory(name, labels, args) for name in names}
     for name in names:
         row = {"implementation": name, "labels": labels, "seconds": round(seconds[name], 4)}
         print(json.dumps({**row, "extra_mib": round(extra[name] / 2**20, 1), "dtype": args.dtype}), flush=True)
+    for name in sparse:
+        print(json.dumps({"implementation": name, "labels": labels, "seconds": round(seconds[name], 4)}), flush=True)
     beyond = {}
     for size in (5_000, 50_000):
         gradients = 2 * size * WIDTH * 4 + size * 4

@@ -6,14 +6,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from xmtc.errors import ConfigError
 from xmtc.models.kernels import PADDED_LOGIT, Options, label_attention, label_attention_shortlist, normalise_rows
 from xmtc.models.kernels.sdpa import automatic_chunk
 
 B, T, L, D, HEADS = 3, 7, 11, 12, 3
-COMBINATIONS = [("chunked", "softmax")] + [
-    (name, normaliser) for name in ("reference", "sdpa") for normaliser in ("softmax", "sparsemax", "entmax15")
-]
+NORMALISERS = ("softmax", "sparsemax", "entmax15")
+COMBINATIONS = [(name, normaliser) for name in ("reference", "chunked", "sdpa") for normaliser in NORMALISERS]
 
 
 def inputs(seed=0, dtype=torch.float64, labels=L):
@@ -68,12 +66,15 @@ def test_chunks_equal_the_reference_for_every_normaliser(implementation, normali
     torch.testing.assert_close(gradients(got, differentiable), gradients(wanted, differentiable))
 
 
-@pytest.mark.parametrize("implementation", ["chunked", "sdpa"])
-def test_gradcheck(implementation):
+@pytest.mark.parametrize(
+    ("implementation", "normaliser"), [("sdpa", "softmax"), ("chunked", "softmax"), ("chunked", "entmax15")]
+)
+def test_gradcheck(implementation, normaliser):
     keys, values, mask, *tables = inputs(2, labels=3)
 
     def logits(keys, values, *tables):
-        options = Options(heads=1, normalise_queries=True, label_chunk=2, implementation=implementation)
+        how = {"implementation": implementation, "normaliser": normaliser}
+        options = Options(heads=1, normalise_queries=True, label_chunk=2, **how)
         return label_attention(keys, values, mask, *tables, options)
 
     assert torch.autograd.gradcheck(logits, (keys, values, *tables), fast_mode=True)
@@ -193,6 +194,17 @@ def test_normalise_rows_bounds_the_scores():
     torch.testing.assert_close(rows.square().mean(-1), torch.ones(5, HEADS))
 
 
-def test_chunked_refuses_a_normaliser_that_it_does_not_have():
-    with pytest.raises(ConfigError, match="take kernel 'sdpa'"):
-        label_attention(*inputs(), Options(heads=HEADS, implementation="chunked", normaliser="sparsemax"))
+@pytest.mark.parametrize("normaliser", ["sparsemax", "entmax15"])
+@pytest.mark.parametrize("spread", [0.01, 1.0])
+def test_chunked_attends_to_more_tokens_than_it_first_sorts(normaliser, spread):
+    generator = torch.Generator().manual_seed(0)
+    keys = torch.randn(2, 300, D, generator=generator, dtype=torch.float64) * spread
+    mask = torch.arange(300) < torch.tensor([[300], [170]])
+    tensors = [x.detach().requires_grad_() for x in (keys, keys.flip(1))]
+    tables = [x.detach().requires_grad_() for x in inputs(7)[3:]]
+    found, wanted = (
+        label_attention(*tensors, mask, *tables, Options(heads=HEADS, implementation=name, normaliser=normaliser))
+        for name in ("chunked", "reference")
+    )
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(gradients(found, tensors + tables), gradients(wanted, tensors + tables))

@@ -66,8 +66,6 @@ def label_attention(
         return at_least_fp32(_reference(*tensors, options)) + bias_L
     if implementation == "sdpa":
         return sdpa_logits(*tensors, options) + bias_L
-    if options.normaliser != "softmax":
-        raise ConfigError(f"kernel {implementation!r} is for softmax; for {options.normaliser!r} take kernel 'sdpa'")
     if implementation == "chunked":
         return chunked_logits(*tensors, options) + bias_L
     if problem := triton_problem(keys_BTD, options):
@@ -79,8 +77,6 @@ def label_attention(
 
 def choose_implementation(keys_BTD: Tensor, options: Options) -> Implementation:
     """What "auto" means for these keys; measured in docs/benchmarks/label_attention.md."""
-    if options.normaliser != "softmax":
-        return "sdpa"
     if keys_BTD.device.type == "cpu":
         return "chunked"
     return "sdpa" if keys_BTD.device.type != "cuda" or triton_problem(keys_BTD, options) else "triton"
@@ -92,6 +88,8 @@ def triton_problem(keys_BTD: Tensor, options: Options) -> str | None:
         return "Triton is not installed (pip install 'xmtc[gpu]')"
     from xmtc.models.kernels.fused import DTYPES, MAX_HEAD_WIDTH
 
+    if options.normaliser != "softmax":
+        return f"it does softmax, not {options.normaliser}"
     width = keys_BTD.shape[-1] // options.heads
     if width > MAX_HEAD_WIDTH:
         return f"a head of width {width} is wider than {MAX_HEAD_WIDTH}: give more heads"

@@ -1,8 +1,8 @@
 """Label attention in blocks of (document, label chunk) with its backward written out: the fastest on a CPU.
 
 Rests on the identity z[b,l] = Σ_m Σ_t a[b,l,m,t]·G[b,l,m,t] + c[l] with G = W Vᵀ (docs/kernels.md): two products, a
-softmax and a weighted sum, so that no per-label context exists. A block's scores fit the processor's cache, and
-documents are taken without their padding, so that none of it is computed on.
+softmax (or sparsemax, or 1.5-entmax) and a weighted sum, so that no per-label context exists. A block's scores fit the
+processor's cache, and documents are taken without their padding, so that none of it is computed on.
 
 Suffixes: B documents, N tokens of one document, L labels, C labels of a chunk, D head width d, H heads, E = d/H.
 """
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from xmtc.models.kernels.normalisers import Normaliser, attention_slopes, unpadded_attention
 from xmtc.models.kernels.options import Options
 from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, normalise_rows_backward, split_heads
 
@@ -32,7 +33,7 @@ class _Chunk(NamedTuple):
 def chunked_logits(
     keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
 ) -> Tensor:
-    """Logits (B, L) without bias, in fp32 (or fp64); see `xmtc.models.kernels.label_attention`. Softmax only."""
+    """Logits (B, L) without bias, in fp32 (or fp64); see `xmtc.models.kernels.label_attention`."""
     tensors = (keys_BTD, values_BTD, queries_LD, weights_LD)
     return _Chunked.apply(options, mask_BT, *tensors)  # pyright: ignore[reportReturnType]
 
@@ -48,7 +49,7 @@ class _Chunked(torch.autograd.Function):
             documents = _by_document(keys, values, mask, options.heads)
             for chunk in _chunks(queries, weights, options, keys):
                 for b, keys_HEN, values_HEN in documents:
-                    attention_HCN, gains_HCN = _attend(chunk, keys_HEN, values_HEN)
+                    attention_HCN, gains_HCN = _attend(chunk, keys_HEN, values_HEN, options.normaliser)
                     logits_BL[b, chunk.labels] = attention_HCN.mul_(gains_HCN).sum((0, 2))
         return logits_BL
 
@@ -66,7 +67,8 @@ class _Chunked(torch.autograd.Function):
                 d_rows_2HCE = torch.zeros(2, *chunk.queries_HCE.shape, dtype=sums[0].dtype, device=keys.device)
                 for (b, keys_HEN, values_HEN), total in zip(documents, totals, strict=True):
                     targets = (*total, *d_rows_2HCE)
-                    _backward_block(targets, chunk, keys_HEN, values_HEN, gradient_BL[b, chunk.labels])
+                    gradient_C = gradient_BL[b, chunk.labels]
+                    _backward_block(targets, chunk, keys_HEN, values_HEN, gradient_C, ctx.options.normaliser)
                 d_queries, d_weights = (x.transpose(0, 1).flatten(1) for x in d_rows_2HCE)
                 if ctx.options.normalise_queries:
                     d_queries = normalise_rows_backward(queries[chunk.labels], d_queries, heads)
@@ -98,24 +100,32 @@ def _chunks(queries: Tensor, weights: Tensor, options: Options, keys: Tensor) ->
         yield _Chunk(part, *(split_heads(x.to(keys.dtype), heads) for x in (rows, weights[part])))
 
 
-def _attend(chunk: _Chunk, keys_HEN: Tensor, values_HEN: Tensor) -> tuple[Tensor, Tensor]:
+def _attend(chunk: _Chunk, keys_HEN: Tensor, values_HEN: Tensor, normaliser: Normaliser) -> tuple[Tensor, Tensor]:
     """Attention a (H, C, N) and G = W Vᵀ (H, C, N), both in fp32 at least."""
-    attention_HCN = at_least_fp32(chunk.queries_HCE @ keys_HEN).softmax(-1)
+    attention_HCN = unpadded_attention(at_least_fp32(chunk.queries_HCE @ keys_HEN), normaliser)
     return attention_HCN, at_least_fp32(chunk.weights_HCE @ values_HEN)
 
 
 def _backward_block(
-    targets: tuple[Tensor, ...], chunk: _Chunk, keys_HEN: Tensor, values_HEN: Tensor, gradient_C: Tensor
+    targets: tuple[Tensor, ...],
+    chunk: _Chunk,
+    keys_HEN: Tensor,
+    values_HEN: Tensor,
+    gradient_C: Tensor,
+    normaliser: Normaliser,
 ) -> None:
     """Adds a block's gradients to `targets`: of keys and values (H, E, N), of queries and weights (H, C, E).
 
-    dG = g·a, dS = g·a⊙(G − o) with o = Σ_n a⊙G; dE = dS·K, dK = dSᵀE, dW = dG·V, dV = dGᵀW (docs/kernels.md).
+    dG = g·a, dS = g·u⊙(G − o) with o = Σ_n u⊙G / Σ_n u and u the attention's slopes, which are the attention itself for
+    softmax; dE = dS·K, dK = dSᵀE, dW = dG·V, dV = dGᵀW (docs/kernels.md).
     """
-    attention_HCN, gains_HCN = _attend(chunk, keys_HEN, values_HEN)
-    outputs_HC1 = (attention_HCN * gains_HCN).sum(-1, keepdim=True)
-    d_gains = attention_HCN.mul_(gradient_C[:, None])
-    d_scores = gains_HCN.sub_(outputs_HC1).mul_(d_gains).to(keys_HEN.dtype)
-    d_gains = d_gains.to(keys_HEN.dtype)
+    attention_HCN, gains_HCN = _attend(chunk, keys_HEN, values_HEN, normaliser)
+    slopes_HCN = attention_slopes(attention_HCN, normaliser)
+    centres_HC1 = (slopes_HCN * gains_HCN).sum(-1, keepdim=True)
+    if normaliser != "softmax":
+        centres_HC1 /= slopes_HCN.sum(-1, keepdim=True)
+    d_scores = gains_HCN.sub_(centres_HC1).mul_(slopes_HCN).mul_(gradient_C[:, None]).to(keys_HEN.dtype)
+    d_gains = attention_HCN.mul_(gradient_C[:, None]).to(keys_HEN.dtype)
     d_keys, d_values, d_queries, d_weights = targets
     _add_product(d_keys, chunk.queries_HCE.transpose(-1, -2), d_scores)
     _add_product(d_values, chunk.weights_HCE.transpose(-1, -2), d_gains)

@@ -1,6 +1,6 @@
 """From attention scores to attention weights: softmax, and two sparse alternatives that set weak tokens to exactly 0.
 
-Suffixes: B documents, H heads, L labels, T tokens.
+Suffixes: B documents, H heads, L labels, C labels of a chunk, T tokens, N tokens without padding.
 """
 
 from typing import Literal
@@ -14,6 +14,7 @@ Normaliser = Literal["softmax", "sparsemax", "entmax15"]
 # Finite, so that a document of only padding gives 0 and not NaN; entmax squares and sums its inputs, so it needs a
 # value that stays finite there, and scores of normalised queries and keys never come near it.
 _PADDING_SCORE = -1e4
+_LEAST_SORTED = 16
 
 
 def attention_weights(scores_BHLT: Tensor, mask_BT: Tensor, normaliser: Normaliser) -> Tensor:
@@ -33,3 +34,25 @@ def attention_weights(scores_BHLT: Tensor, mask_BT: Tensor, normaliser: Normalis
         return scores.masked_fill(~mask, lowest).softmax(-1) * mask
     sparse = sparsemax if normaliser == "sparsemax" else entmax15
     return sparse(scores.masked_fill(~mask, _PADDING_SCORE), dim=-1) * mask
+
+
+def unpadded_attention(scores_HCN: Tensor, normaliser: Normaliser) -> Tensor:
+    """Attention (H, C, N) over the last dimension, without its backward: `attention_slopes` is for that.
+
+    The sparse normalisers sort no more scores than they are likely to need: a third of the time of sorting all.
+    """
+    if normaliser == "softmax":
+        return scores_HCN.softmax(-1)
+    sparse = sparsemax if normaliser == "sparsemax" else entmax15
+    return sparse(scores_HCN, dim=-1, k=max(_LEAST_SORTED, scores_HCN.shape[-1] // 8))
+
+
+def attention_slopes(attention_HCN: Tensor, normaliser: Normaliser) -> Tensor:
+    """Slopes u = a^(2 − α), with which a gradient g of the attention is u ⊙ (g − Σ u⊙g / Σ u) of the scores.
+
+    α is 1 for softmax, where Σ u = 1; 1.5 for entmax15; and 2 for sparsemax, u then being 1 or 0
+    (Peters et al., 2019, proposition 2). Softmax returns its argument.
+    """
+    if normaliser == "softmax":
+        return attention_HCN
+    return attention_HCN.sqrt() if normaliser == "entmax15" else attention_HCN.sign()

@@ -14,7 +14,7 @@ class Options:
 
     Attributes:
         heads: H, divides the width of all four of keys, values, queries and weights.
-        normaliser: from scores to attention; the sparse ones with "reference" and "sdpa" only.
+        normaliser: from scores to attention; the sparse ones with all implementations but "triton".
         normalise_queries: divide each head's part of each query by its root mean square, inside the kernel, so that no
             normalised copy of the table is ever made.
         implementation: "reference" (plain formula), "chunked" (blocks with a hand-written backward), "sdpa" (PyTorch's
