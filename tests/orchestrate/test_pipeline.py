@@ -159,6 +159,14 @@ def test_without_planting_everything_else_is_the_same(whole):
     assert losses(run, "finetune")[1] != losses(whole.run, "finetune")[1]
 
 
+def test_denormal_numbers_count_as_zero_in_training(whole):
+    denormal = torch.full((8,), 1e-39)
+    torch.set_flush_denormal(False)
+    assert (denormal * 1).all()
+    Worker(load(whole.config), RunPaths.of(load(whole.config)))
+    assert not (denormal * 1).any()
+
+
 def test_cached_hidden_states_change_nothing(whole):
     run = train_run(load(whole.config, "name=uncached", "plant.cache_hidden=false", "finetune.cache_hidden=false"))
     for stage in ("plant", "finetune"):
