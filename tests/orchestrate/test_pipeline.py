@@ -160,8 +160,8 @@ def test_without_planting_everything_else_is_the_same(whole):
 
 
 def test_denormal_numbers_count_as_zero_in_training(whole):
-    denormal = torch.full((8,), 1e-39)
     torch.set_flush_denormal(False)
+    denormal = torch.full((8,), 1e-39)
     assert (denormal * 1).all()
     Worker(load(whole.config), RunPaths.of(load(whole.config)))
     assert not (denormal * 1).any()
