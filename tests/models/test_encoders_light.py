@@ -4,7 +4,10 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 from tiny import VOCAB, whole_documents
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from xmtc.models.classifier import ModelConfig
@@ -22,6 +25,7 @@ from xmtc.models.encoders.cnn import CNNConfig
 from xmtc.models.encoders.embedding import EmbeddingConfig
 from xmtc.models.encoders.lstm import LSTMConfig
 from xmtc.models.encoders.multilevel import Depthwise, LowRank, MultilevelConfig
+from xmtc.models.encoders.recurrent import Recurrent
 from xmtc.models.encoders.self_attention import FeedForward, SelfAttentionConfig
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig
 
@@ -161,6 +165,36 @@ def test_gate_chooses_between_global_and_local():
 
 def count(module):
     return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize("cells", [nn.GRU, nn.LSTM])
+def test_recurrent_layers_are_those_of_pytorch_over_packed_windows(cells):
+    recurrent = Recurrent(cells, 6, 5, layers=2, dropout=0.0, bidirectional=True)
+    pytorch = cells(6, 5, 2, batch_first=True, bidirectional=True)
+    weights = {}
+    for suffix, direction in (("", recurrent.rightward), ("_reverse", recurrent.leftward)):
+        for layer, one in enumerate(direction):
+            weights |= {key.replace("l0", f"l{layer}") + suffix: value for key, value in one.state_dict().items()}
+    pytorch.load_state_dict(weights)
+
+    lengths = torch.tensor([9, 4, 1])
+    windows, mask = torch.randn(3, 9, 6), torch.arange(9) < lengths.unsqueeze(1)
+    packed = pack_padded_sequence(windows, lengths, batch_first=True)
+    wanted, _ = pad_packed_sequence(pytorch(packed)[0], batch_first=True)
+    torch.testing.assert_close(recurrent(windows, mask), wanted)
+
+
+def test_backward_of_a_gru_costs_in_proportion_to_the_length():
+    recurrent = Recurrent(nn.GRU, 4, 4, layers=1, dropout=0.0, bidirectional=True)
+
+    def written(length):
+        states = recurrent(torch.randn(1, length, 4, requires_grad=True), torch.ones(1, length, dtype=torch.bool))
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+            states.sum().backward()
+        return sum(max(0, event.self_cpu_memory_usage) for event in found.events())
+
+    written(8)
+    assert written(256) < 1.5 * 4 * written(64)
 
 
 @pytest.mark.parametrize("width", [64, 128, 256])

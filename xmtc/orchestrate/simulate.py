@@ -25,7 +25,6 @@ from xmtc.models.classifier import Classifier, ModelConfig
 from xmtc.models.encoders import backbone_of
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
 from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
-from xmtc.models.encoders.recurrent import Recurrent
 from xmtc.models.heads import LabelAttentionHead
 from xmtc.train.unfreeze import PhaseConfig, trained_groups
 
@@ -151,8 +150,6 @@ def _fake(classifier: Classifier, padded: bool) -> Classifier:
             for name, buffer in child._buffers.items():
                 if buffer is not None:
                     child._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
-            if isinstance(child, Recurrent):  # packing asks how long each window is, which fake tensors cannot say
-                child.__dict__["forward"] = lambda hidden, mask, cells=child.cells: cells(hidden)[0]
     encoder = classifier.encoder
     if isinstance(encoder, HuggingFaceBackbone) and not padded:
         encoder.transformer.set_attn_implementation(_UNMASKED)

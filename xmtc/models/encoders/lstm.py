@@ -7,7 +7,7 @@ from torch import nn
 
 from xmtc.config.base import config
 from xmtc.models.encoders.embedding import EmbeddingConfig
-from xmtc.models.encoders.recurrent import RecurrentEncoder
+from xmtc.models.encoders.recurrent import Recurrent, RecurrentEncoder
 
 
 @config
@@ -32,13 +32,5 @@ class LSTMConfig:
     def build(self, vocab_size: int) -> RecurrentEncoder:
         """The encoder, started at random."""
         embedding = self.embedding.build(vocab_size, self.window)
-        between = self.dropout if self.layers > 1 else 0.0
-        cells = nn.LSTM(
-            embedding.width,
-            self.hidden,
-            self.layers,
-            batch_first=True,
-            dropout=between,
-            bidirectional=self.bidirectional,
-        )
-        return RecurrentEncoder(embedding, cells, self.dropout)
+        shape = {"layers": self.layers, "dropout": self.dropout, "bidirectional": self.bidirectional}
+        return RecurrentEncoder(embedding, Recurrent(nn.LSTM, embedding.width, self.hidden, **shape), self.dropout)

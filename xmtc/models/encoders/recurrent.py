@@ -1,33 +1,72 @@
 """What the recurrent encoders share. Suffixes: W windows, U tokens, D width."""
 
+import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from xmtc.models.dropout import Dropout
 from xmtc.models.encoders.embedding import LightEncoder, TokenEmbedding
 
 
 class Recurrent(nn.Module):
-    """A GRU or LSTM over packed windows, so that no state passes through padding. Padding stands on the right."""
+    """Layers of a GRU or LSTM in one or both directions, where no state passes through padding; it stands on the right.
 
-    def __init__(self, cells: nn.GRU | nn.LSTM) -> None:
+    The direction from right to left reads each window mirrored. Packed sequences would do the same, but their backward
+    on a CPU fills a gradient of the whole batch at every token: its time grows with the square of the length.
+
+    Args:
+        cells: the class of the layers.
+        width: D of what comes in.
+        hidden: width of a direction's state.
+        layers: one upon the other.
+        dropout: on what the second layer and those above read.
+        bidirectional: read the text backwards too.
+    """
+
+    def __init__(
+        self,
+        cells: type[nn.GRU | nn.LSTM],
+        width: int,
+        hidden: int,
+        *,
+        layers: int,
+        dropout: float,
+        bidirectional: bool,
+    ) -> None:
         super().__init__()
-        self.cells = cells
+        self.width = (2 if bidirectional else 1) * hidden
+        widths = [width] + [self.width] * (layers - 1)
+        self.rightward = nn.ModuleList(cells(w, hidden, batch_first=True) for w in widths)
+        self.leftward = nn.ModuleList(cells(w, hidden, batch_first=True) for w in widths if bidirectional)
+        self.dropout = Dropout(dropout)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """States (W, U, D), 0 on padding; those of both directions side by side."""
-        lengths_W = mask_WU.sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(hidden_WUD, lengths_W, batch_first=True, enforce_sorted=False)
-        states_WUD, _ = pad_packed_sequence(self.cells(packed)[0], batch_first=True, total_length=mask_WU.shape[1])
-        return states_WUD * mask_WU.unsqueeze(2)
+        at_WU = mirrored_positions(mask_WU)
+        for layer, rightward in enumerate(self.rightward):
+            if layer:
+                hidden_WUD = self.dropout(hidden_WUD)
+            states = [rightward(hidden_WUD)[0]]
+            if self.leftward:
+                states.append(_taken(self.leftward[layer](_taken(hidden_WUD, at_WU))[0], at_WU))
+            hidden_WUD = torch.cat(states, 2)
+        return hidden_WUD * mask_WU.unsqueeze(2)
+
+
+def mirrored_positions(mask_WU: Tensor) -> Tensor:
+    """Where each token stands (W, U) when the tokens of its window change order and the padding stays."""
+    at_U = torch.arange(mask_WU.shape[1], device=mask_WU.device)
+    return torch.where(mask_WU, mask_WU.sum(1, keepdim=True) - 1 - at_U, at_U)
+
+
+def _taken(x_WUD: Tensor, at_WU: Tensor) -> Tensor:
+    return x_WUD.gather(1, at_WU.unsqueeze(2).expand_as(x_WUD))
 
 
 class RecurrentEncoder(LightEncoder):
     """Embedding and recurrent layers."""
 
-    def __init__(self, embedding: TokenEmbedding, cells: nn.GRU | nn.LSTM, dropout: float) -> None:
-        directions = 2 if cells.bidirectional else 1
-        super().__init__(embedding, directions * cells.hidden_size, [Recurrent(cells)])
+    def __init__(self, embedding: TokenEmbedding, recurrent: Recurrent, dropout: float) -> None:
+        super().__init__(embedding, recurrent.width, [recurrent])
         self.dropout = Dropout(dropout)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
