@@ -54,6 +54,7 @@ CASES = {
     "cnn": (CNNConfig(embedding=SMALL, filters=5, window=24), FlatConfig(pooling=MaxPoolingConfig())),
     "bag": (BagConfig(embedding=SMALL, window=24), FlatConfig()),
     "bert, labels": (BERT, ATTENTION),
+    "llama, labels": (HuggingFaceConfig(from_config=tiny("llama"), window=24), ATTENTION),
     "maxpool": (MaxPoolConfig(base=BERT, variant="cls_max", last_layers=2), FlatConfig(pooling=FirstPoolingConfig())),
 }
 TEXTS = ["Acute kidney failure.", "A regulation on spirits " * 12, "kidney"]
@@ -97,6 +98,14 @@ def test_the_graph_gives_the_logits_of_pytorch_for_windows_too(tmp_path, name):
         expected = parts.classifier(batch)
     assert expected.std() > 0.01
     torch.testing.assert_close(graph.classifier(batch), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_attention_looks_for_no_nan_in_its_scores(exported):
+    import onnx
+
+    operators = {node.op_type for node in onnx.load(exported[1] / "model.onnx").graph.node}
+    assert "Softmax" in operators
+    assert "IsNaN" not in operators
 
 
 def test_predictions_are_those_of_the_model(exported):

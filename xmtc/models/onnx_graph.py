@@ -30,6 +30,7 @@ GRAPH = "model.onnx"
 INPUTS = ("input_ids", "attention_mask", "position", "mask")
 _OPSET = 18
 _WINDOW = "xmtc.window"
+_PADDING_SCORE = -1e30
 _SHAPES = {
     "input_ids": {0: "windows", 1: "window_tokens"},
     "attention_mask": {0: "windows", 1: "window_tokens"},
@@ -165,9 +166,10 @@ class _Graph(nn.Module):
 
 @contextmanager
 def _exportable(classifier: Classifier) -> Iterator[_Graph]:
-    """The classifier with kernels that are plain formulas, and a formula for RMS norms, which the exporter lacks."""
+    """The classifier with kernels that are plain formulas, and our own formulas for some of PyTorch's operators."""
     head = classifier.head
-    torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, _OPSET)  # pyright: ignore[reportPrivateImportUsage]
+    for name, formula in _FORMULAS.items():
+        torch.onnx.register_custom_op_symbolic(name, formula, _OPSET)  # pyright: ignore[reportPrivateImportUsage]
     before = head.options if isinstance(head, LabelAttentionHead) else None
     try:
         if isinstance(head, LabelAttentionHead):
@@ -177,7 +179,8 @@ def _exportable(classifier: Classifier) -> Iterator[_Graph]:
     finally:
         if isinstance(head, LabelAttentionHead) and before is not None:
             head.options = before
-        torch.onnx.unregister_custom_op_symbolic("aten::rms_norm", _OPSET)  # pyright: ignore[reportPrivateImportUsage]
+        for name in _FORMULAS:
+            torch.onnx.unregister_custom_op_symbolic(name, _OPSET)  # pyright: ignore[reportPrivateImportUsage]
 
 
 @symbolic_helper.parse_args("v", "v", "v", "f")
@@ -188,6 +191,34 @@ def _rms_norm(graph: Any, x: Any, _shape: Any, gain: Any, epsilon: float) -> Any
     root = graph.op("Sqrt", graph.op("Add", mean, graph.op("Constant", value_t=torch.tensor(epsilon))))
     normalised = graph.op("Div", x, root)
     return normalised if gain.node().mustBeNone() else graph.op("Mul", normalised, gain)
+
+
+@symbolic_helper.parse_args("v", "v", "v", "v", "f", "b", "v", "b")
+def _attention(
+    graph: Any, query: Any, key: Any, value: Any, mask: Any, _dropout: float, causal: bool, scale: Any, grouped: bool
+) -> Any:
+    """softmax(QKᵀ/√d + bias) V of four dimensions; the bias, of the mask, is finite.
+
+    The exporter's own formula has -∞ there and looks for NaN in all scores afterwards, which is a fifth of a small
+    transformer's time.
+    """
+    if causal or grouped:
+        raise torch.onnx.errors.OnnxExporterError("causal or grouped attention")
+    if scale.node().mustBeNone():
+        factor = torch.tensor(query.type().sizes()[-1] ** -0.5)
+    else:
+        factor = scale.node().t("value").float()
+    scaled = graph.op("Mul", query, graph.op("Constant", value_t=factor))
+    scores = graph.op("MatMul", scaled, graph.op("Transpose", key, perm_i=[0, 1, 3, 2]))
+    if not mask.node().mustBeNone():
+        if mask.type().dtype() is torch.bool:
+            levels = (graph.op("Constant", value_t=torch.tensor(level)) for level in (0.0, _PADDING_SCORE))
+            mask = graph.op("Where", mask, *levels)
+        scores = graph.op("Add", scores, mask)
+    return graph.op("MatMul", graph.op("Softmax", scores, axis_i=-1), value)
+
+
+_FORMULAS = {"aten::rms_norm": _rms_norm, "aten::scaled_dot_product_attention": _attention}
 
 
 def _open_session(path: Path, threads: int | None) -> Any:
