@@ -17,10 +17,11 @@ from xmtc.errors import CheckpointError, ConfigError, DataError, XmtcError
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders.embedding import EmbeddingConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+from xmtc.models.encoders.maxpool import MaxPoolConfig
 from xmtc.models.encoders.multilevel import MultilevelConfig
 from xmtc.models.export import ModelInfo, export_model
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig
-from xmtc.models.poolings import AttentionPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
+from xmtc.models.poolings import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
 from xmtc.score import scorer
 from xmtc.score.evidence import merge_words
 from xmtc.score.explain import explain_text, write_page
@@ -230,3 +231,17 @@ def test_importing_the_package_is_cheap():
 def test_unknown_attributes_of_the_package_are_errors():
     with pytest.raises(AttributeError, match="has no attribute 'Modle'"):
         _ = xmtc.Modle
+
+
+def test_a_model_that_reads_the_first_token_shows_what_that_one_looked_at(tmp_path):
+    encoder = MaxPoolConfig(base=HuggingFaceConfig(from_config=BERT, window=24), variant="cls_attention", last_layers=2)
+    folder = export(tmp_path / "m", FlatConfig(pooling=FirstPoolingConfig()), encoder=encoder)
+    model = xmtc.Model.from_pretrained(folder, device="cpu")
+    section = explain_text(model, TEXTS[0], [], 1)[0]
+    assert not any(word.contribution for word in section.explanation.words)
+    assert "reads a special token alone" in section.spread
+    looked_at = section.explanation.received["cls"]
+    assert 0 < sum(looked_at) < 1  # [CLS] and [SEP] have the rest
+    shares = [bar.received["cls"] for bar in section.bars]
+    assert shares == sorted(shares, reverse=True)
+    assert [bar.share for bar in section.bars] == pytest.approx([share / shares[0] for share in shares])

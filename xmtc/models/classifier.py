@@ -15,8 +15,7 @@ from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
 from xmtc.models.calibration import Calibration
 from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
-from xmtc.models.encoders.base import Encoder
-from xmtc.models.encoders.self_attention import TransformerEncoder
+from xmtc.models.encoders.base import Encoder, ShowsAttention
 from xmtc.models.heads import FlatHead, HeadConfig, LabelAttentionConfig, LabelAttentionHead
 from xmtc.models.lexical import Lexical, LexicalConfig
 from xmtc.models.shortlists import check_shortlist
@@ -145,7 +144,7 @@ class Classifier(nn.Module):
         Empty where the encoder does not say. A token that stands in two windows counts in the one that represents it.
         """
         encoder = self.encoder
-        if not isinstance(encoder, TransformerEncoder):
+        if not isinstance(encoder, ShowsAttention):
             return {}
         received = encoder.attention_received(batch.input_ids_WU, batch.attention_mask_WU)
         shares = {kind: gather_documents(x_WU.unsqueeze(2), batch).squeeze(2) for kind, x_WU in received.items()}

@@ -96,6 +96,8 @@ class Section:
     def spread(self) -> str:
         """Whether some words decide, or all of them a little."""
         total = len(self.explanation.words)
+        if not any(word.contribution for word in self.explanation.words):
+            return "no word has a share of its own: the pooling reads a special token alone"
         said = f"{self.half} of the {total} words make half of what all of them add, for or against"
         if self.half >= _SPREAD * total and total > 2 * BAR_WORDS:
             said += ": the evidence is spread over the document, and no word decides"
@@ -175,18 +177,20 @@ def _half(values: Sequence[float]) -> int:
 
 
 def _bars(explanation: Explanation) -> list[Bar]:
-    """The words that matter most, for or against, occurrences added up."""
+    """The words that add most, for or against, occurrences added up; where none adds anything, those looked at most."""
     kinds = list(explanation.received)
     values = ([word.contribution for word in explanation.words], explanation.attention, *explanation.received.values())
     counts = Counter(word.text.lower() for word in explanation.words)
     sums: dict[str, NDArray[np.float64]] = {}
     for word, *numbers in zip(explanation.words, *values, strict=True):
         sums[word.text.lower()] = sums.get(word.text.lower(), 0.0) + np.array(numbers)
-    best = sorted(sums.items(), key=lambda item: -abs(item[1][0]))[:BAR_WORDS]
-    largest = max((abs(numbers[0]) for _, numbers in best), default=0.0) or 1.0
+    by = 0 if any(values[0]) else -1
+    best = sorted(sums.items(), key=lambda item: -abs(item[1][by]))[:BAR_WORDS]
+    largest = max((abs(numbers[by]) for _, numbers in best), default=0.0) or 1.0
     return [
-        Bar(word, counts[word], value, attention, abs(value) / largest, dict(zip(kinds, received, strict=True)))
-        for word, (value, attention, *received) in ((word, numbers.tolist()) for word, numbers in best)
+        Bar(word, counts[word], value, attention, abs(numbers[by]) / largest, dict(zip(kinds, received, strict=True)))
+        for word, numbers in best
+        for value, attention, *received in [numbers.tolist()]
     ]
 
 
@@ -216,7 +220,7 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         console.print(Text(section.spread, style="dim"))
         table = Table("word", "adds", "attention", *e.received, "", box=None, pad_edge=False)
         for bar in section.bars:
-            colour = "blue" if bar.value > 0 else "dark_orange"
+            colour = "blue" if bar.value >= 0 else "dark_orange"
             length = max(1, round(bar.share * _BAR_WIDTH))
             shares = [f"{share:.1%}" for share in (bar.attention, *bar.received.values())]
             table.add_row(Text(bar.title), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))

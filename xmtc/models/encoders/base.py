@@ -1,7 +1,7 @@
 """What an encoder is: the Hugging Face backbones and the lightweight encoders share this."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -32,4 +32,13 @@ class Encoder(Protocol):
 
     def eval(self) -> Any:
         """As of nn.Module, which every encoder is."""
+        ...
+
+
+@runtime_checkable
+class ShowsAttention(Protocol):
+    """An encoder that can say where its top layer looks."""
+
+    def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
+        """Share (W, U) of the attention that each token gets, by kind of attention."""
         ...

@@ -99,20 +99,28 @@ class MaxPoolEncoder(nn.Module):
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Hidden states (W, U, D)."""
-        pooled = 1 if self.config.variant == "cls_attention" else self.config.last_layers
-        layers_KWUD = _last_layers(self.base, input_ids_WU, attention_mask_WU, pooled)
+        layers_KWUD = self._layers(input_ids_WU, attention_mask_WU)
         top_WUD = layers_KWUD[-1]
         if self.attention is None:
             first_W1D = layers_KWUD[:, :, :1].amax(0)
             return torch.cat([first_W1D, top_WUD[:, 1:]], 1)
         states_WUD = layers_KWUD.amax(0)
         first_W1D = states_WUD[:, :1]
-        padding_WU = ~attention_mask_WU
-        padding_WU = padding_WU & attention_mask_WU.any(1, keepdim=True)  # no softmax over nothing
-        added_W1D, _ = self.attention(
-            first_W1D, states_WUD, states_WUD, key_padding_mask=padding_WU, need_weights=False
-        )
+        added_W1D, _ = _attend(self.attention, states_WUD, attention_mask_WU, need_weights=False)
         return torch.cat([first_W1D + added_W1D, states_WUD[:, 1:]], 1)
+
+    def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
+        """Share (W, U) of the additional attention of [CLS] that each token gets; nothing for cls_max."""
+        if self.attention is None:
+            return {}
+        states_WUD = self._layers(input_ids_WU, attention_mask_WU).amax(0)
+        _, weights_W1U = _attend(self.attention, states_WUD, attention_mask_WU, need_weights=True)
+        return {"cls": weights_W1U.squeeze(1)}
+
+    def _layers(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
+        """The layers (K, W, U, D) that the variant pools."""
+        pooled = 1 if self.config.variant == "cls_attention" else self.config.last_layers
+        return _last_layers(self.base, input_ids_WU, attention_mask_WU, pooled)
 
     def layers(self) -> Sequence[nn.Module]:
         """The encoder's layers and, on top, the additional attention."""
@@ -151,6 +159,14 @@ class _Mix(nn.Module):
     def forward(self, layers_KWUD: Tensor) -> Tensor:
         shares_K = (self.scale * self.weights_K.softmax(0)).to(layers_KWUD.dtype)
         return torch.tensordot(shares_K, layers_KWUD, 1)
+
+
+def _attend(
+    attention: nn.MultiheadAttention, states_WUD: Tensor, mask_WU: Tensor, *, need_weights: bool
+) -> tuple[Tensor, Tensor]:
+    """What [CLS] reads (W, 1, D) of its window, and with `need_weights` where (W, 1, U), mean over heads."""
+    padding_WU = ~mask_WU & mask_WU.any(1, keepdim=True)  # no softmax over nothing
+    return attention(states_WUD[:, :1], states_WUD, states_WUD, key_padding_mask=padding_WU, need_weights=need_weights)
 
 
 def _last_layers(base: HuggingFaceBackbone, input_ids_WU: Tensor, attention_mask_WU: Tensor, count: int) -> Tensor:
