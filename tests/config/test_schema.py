@@ -25,3 +25,18 @@ def test_zero_3_with_window_groups_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"window_group and distributed\.strategy\.stage: 3 exclude each other"):
         load_config(RunConfig, CONFIGS / "mimic4_llama3.yaml", overrides)
     load_config(RunConfig, CONFIGS / "mimic4_llama3.yaml", overrides[:1])
+
+
+@pytest.mark.parametrize(
+    ("file", "metric", "words"),
+    [
+        ("sentiment.yaml", "acuracy", r"'acuracy': .*single_label.*; did you mean 'accuracy'\? known: accuracy, p@1"),
+        ("sentiment.yaml", "docs", r"'docs': .* known: "),
+        ("sentiment.yaml", "ece", r"'ece': .* known: "),
+        ("quickstart.yaml", "accuracy", r"'accuracy': .*multi_label task.* known: p@1"),
+        ("quickstart.yaml", "micro_auc", r"'micro_auc': .* known: .*micro_f1"),
+    ],
+)
+def test_a_metric_that_picks_no_epoch_is_refused(file, metric, words) -> None:
+    with pytest.raises(ConfigError, match=rf"finetune\.metric: {words}"):
+        load_config(RunConfig, CONFIGS / file, [f"finetune.metric={metric}"])

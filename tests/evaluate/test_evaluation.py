@@ -11,6 +11,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
+from xmtc.evaluate.goals import AREAS, goals
 from xmtc.evaluate.predictions import SparsePredictions, match
 from xmtc.evaluate.summary import markdown_summary, summary_rows
 from xmtc.evaluate.thresholds import Thresholds
@@ -175,6 +176,19 @@ def test_single_label_decides_for_the_best_label():
     assert len(names[2:]) != 1
     assert of_bins.issuperset(names[2:])
     assert "P@5" not in markdown_summary(evaluation.metrics, "x")
+
+
+@pytest.mark.parametrize("task", ["multi_label", "single_label"])
+def test_goals_are_the_metrics_of_every_evaluation(task):
+    rng = np.random.default_rng(0)
+    gold = sparse.csr_array(np.eye(4, dtype=bool)[rng.integers(4, size=50)])
+    scores = rng.dirichlet(np.ones(4), 50).astype(np.float32)
+    thresholds = Thresholds(0.3) if task == "multi_label" else None
+    config = EvaluateConfig(resamples=0)
+    metrics = evaluate(whole(scores), gold, label_table(4), TRAIN, config=config, thresholds=thresholds).metrics
+    facts = {"threshold", "labels_with_own_threshold", "docs", "labels", "labels_present", "train_docs", "top_k"}
+    facts |= {"labels_per_doc", "predicted_per_doc", "truncated_docs", "seconds", "bins", "ece", *AREAS}
+    assert set(goals(task)) == metrics.keys() - facts
 
 
 def test_padding_counts_as_no_prediction():

@@ -5,10 +5,12 @@ from typing import Annotated
 from pydantic import Field
 
 from xmtc.config.base import config
+from xmtc.config.problems import shown, suggestion
 from xmtc.data.prepare import DataConfig
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.strategies import DeepSpeedConfig, SingleConfig, StrategyConfig
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.goals import goals
 from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
 from xmtc.losses.cross_entropy import CrossEntropyConfig
 from xmtc.mig.config import MigConfig
@@ -51,6 +53,12 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
         encoder, strategy = self.model.encoder, self.distributed.chosen_strategy()
+        known = goals(self.data.task)
+        if self.finetune.metric not in known:
+            raise ValueError(
+                f"finetune.metric: {shown(self.finetune.metric)}: no metric of a {self.data.task} task that picks an "
+                f"epoch; {suggestion(self.finetune.metric, known)}known: {', '.join(known)}"
+            )
         if self.evaluate.shortlist and self.data.task == "single_label":
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
         if self.finetune.label_optimizer and not isinstance(strategy, SingleConfig):

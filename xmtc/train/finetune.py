@@ -62,7 +62,8 @@ class FinetuneConfig:
     contrastive: SupervisedContrastiveConfig | None = None
     """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
     metric: str = "ndcg@5"
-    """Dev metric, of those in `metrics.json`, that picks the best epoch; higher is better."""
+    """Dev metric that picks the best epoch: one of docs/evaluation.md that is better the higher it is, areas under the
+    curve left out; `accuracy` with single-label tasks only."""
     patience: Annotated[int, Field(ge=0)] = 3
     """Stop after this many epochs without a better dev metric. 0: never."""
     dev_documents: Annotated[int, Field(ge=1)] | None = None

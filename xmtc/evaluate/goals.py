@@ -1,0 +1,32 @@
+"""The metrics that a run may be chosen by."""
+
+from xmtc.evaluate.ranking import NDCG_AT, PRECISION_AT, PROPENSITY_AT, RECALL_AT
+
+_ANY_TASK = (
+    *(f"p@{k}" for k in PRECISION_AT),
+    *(f"r@{k}" for k in RECALL_AT),
+    "rp@5",
+    *(f"ndcg@{k}" for k in NDCG_AT),
+    *(f"psp@{k}" for k in PROPENSITY_AT),
+    *(f"psndcg@{k}" for k in PROPENSITY_AT),
+    "micro_f1",
+    "micro_precision",
+    "micro_recall",
+    "macro_f1",
+    "macro_precision",
+    "macro_recall",
+    "macro_f1_all",
+    "macro_f1_harmonic",
+    "samples_f1",
+    "exact_match",
+    "map",
+    "coverage",
+    "coverage_right",
+)
+AREAS = ("micro_auc", "macro_auc")
+"""Measured after training alone, and only where every score is computed."""
+
+
+def goals(task: str) -> tuple[str, ...]:
+    """The metrics that every evaluation of such a task computes and that are better the higher they are."""
+    return ("accuracy", *_ANY_TASK) if task == "single_label" else _ANY_TASK
