@@ -9,17 +9,16 @@ import pytest
 import yaml
 
 from tiny_runs import write_config
-from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
 from xmtc.errors import ConfigError, DataError
+from xmtc.models.export import load_model
 from xmtc.orchestrate import sweep as sweeping
 from xmtc.orchestrate.pipeline import train_run
-from xmtc.orchestrate.sweep import SweepConfig, combinations, make_cell, student_interval, sweep
+from xmtc.orchestrate.sweep import Row, SweepConfig, combinations, plan, student_interval, sweep, write_comparison
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 GRIDS = sorted((CONFIGS / "sweeps").glob("*.yaml"))
 HEAD = {"kind": "flat"}
-MODEL = {"encoder": {"kind": "bag", "embedding": {"width": 8}}, "head": HEAD, "overlap": 4}
+MODEL = {"encoder": {"kind": "bag", "embedding": {"width": 8}}, "head": HEAD, "overlap": 4, "lexical": {}}
 PHASE = {"epochs": 1, "encoder_layers": -1}
 
 
@@ -76,6 +75,9 @@ def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
         'Failed: model.head.pooling.kind="max", seed 2: DataError: the disk is on fire'
         in (output / "sweep.md").read_text()
     )
+    intervals = {len(cell["runs"]): cell["ci95"] for cell in json.loads((output / "sweep.json").read_text())["cells"]}
+    assert intervals[1] == {"micro_f1": [], "p@1": []}, "of one run of two there is none over seeds"
+    assert intervals[2]["p@1"]
 
     done = {run: (run / "model" / "config.json").stat().st_mtime_ns for run in (tmp_path / "runs").glob("tiny-*-s?")}
     assert len(done) == 3
@@ -87,7 +89,9 @@ def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
     for cell in cells:
         found = [json.loads((sweeping.Path(run) / "eval/dev/metrics.json").read_text()) for run in cell["runs"]]
         assert cell["metrics"]["p@1"] == pytest.approx((found[0]["p@1"] + found[1]["p@1"]) / 2)
-        assert cell["parameters"] > 8 * 100
+        classifier = load_model(sweeping.Path(cell["runs"][0]) / "model").classifier
+        trained = sum(parameter.numel() for parameter in classifier.parameters())
+        assert cell["parameters"] == trained + len(classifier.lexical.values) + 6
         assert cell["train_s"] > 0
         assert cell["docs_per_s"] > 0
     assert cells[0]["metrics"]["micro_f1"] >= cells[1]["metrics"]["micro_f1"]
@@ -98,37 +102,57 @@ def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
 
 
 def test_nothing_is_trained_when_a_cell_is_wrong(config, tmp_path):
-    path = write_grid(tmp_path, grid={"finetune.batch_size": [16, "many"]})
-    with pytest.raises(ConfigError, match=r"finetune.batch_size.*many"):
-        sweep(config, path, [], no_training)
+    for grid, words in (
+        (
+            {"finetune.batch_size": [16, "many"]},
+            r'with finetune.batch_size="many": .*grid.yaml:4: finetune.batch_size: ',
+        ),
+        ({"model.encoder.kid": ["bag"]}, r"grid.yaml:3: model.encoder.kid: unknown key"),
+        ({"finetune.metric": ["accuracy"]}, r'grid.yaml: with finetune.metric="accuracy": .*tiny.yaml'),
+        ({"model.lexical.share": [1, 1.0]}, "share=1 and model.lexical.share=1.0 are the same configuration"),
+        ({"data.max_length": [8, 8]}, "are the same configuration"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            sweep(config, write_grid(tmp_path, grid=grid), [], no_training)
 
 
 def test_a_grid_that_is_wrong_is_refused(config, tmp_path):
     for content, words in (
         ({"grid": {"seed": [1, 2]}}, "seed is set by the sweep"),
+        ({"grid": {"data.corpus": ["elsewhere"]}}, "data.corpus is set by the sweep"),
+        ({"grid": {"track": [{"directory": "elsewhere"}]}}, "track holds track.directory, which the sweep sets"),
+        ({"grid": {"data": [{"max_length": 8}]}}, "data holds data.corpus"),
         ({"grid": {"finetune.batch_size": []}}, "has no values"),
         ({"grid": {}}, "grid"),
         ({"grid": {"finetune.batch_size": [8]}, "seed": 1}, "seed"),
+        ({"grid": {"finetune.batch_size": [8]}, "seeds": [1, 2, 1]}, r"seeds: \[1, 2, 1\]: one is given twice"),
+        ({"grid": {"finetune.batch_size": [8]}, "metrics": ["micro_fl"]}, r"grid.yaml:5: .*did you mean 'micro_f1'"),
+        ({"grid": {"finetune.batch_size": [8]}, "metrics": ["micro_f1", "docs"]}, "'docs': no metric that compares"),
     ):
         with pytest.raises(ConfigError, match=words):
             sweep(config, write_grid(tmp_path, **content), [], no_training)
 
 
-def test_an_unknown_metric_is_named(config, tmp_path):
-    path = write_grid(tmp_path, grid={"finetune.batch_size": [12]}, metrics=["beauty"])
-    with pytest.raises(ConfigError, match=r"'beauty' is not measured in these runs; there are .*micro_f1"):
-        sweep(config, path, [], train_run)
+def test_the_calibration_error_is_best_where_it_is_lowest(tmp_path):
+    rows = [
+        Row({"a": n}, [], {"ece": ece} if ece else {}, {"ece": []}, None, None, None, {})
+        for n, ece in ((1, 0.3), (2, None), (3, 0.1))
+    ]
+    write_comparison(tmp_path, rows, SweepConfig(grid={"a": [1, 2, 3]}, metrics=["ece"]))
+    cells = json.loads((tmp_path / "sweep.json").read_text())["cells"]
+    assert [cell["values"]["a"] for cell in cells] == [3, 1, 2]
 
 
-def test_cells_that_prepare_differently_have_corpora_of_their_own(config, tmp_path):
+def test_cells_that_prepare_differently_have_corpora_of_their_own(config, tmp_path, capsys):
     corpora = []
 
     def train(run):
         corpora.append(run.data.corpus)
-        raise DataError("enough")
+        raise RuntimeError("out of memory")
 
     grid = write_grid(tmp_path, grid={"data.max_length": [8, 16]})
     assert sweep(config, grid, [], train) == 2
+    assert capsys.readouterr().err.count("Traceback") == 2
     assert len(set(corpora)) == 2
 
 
@@ -136,8 +160,6 @@ def test_cells_that_prepare_differently_have_corpora_of_their_own(config, tmp_pa
 def test_every_shipped_grid_fits_the_configuration_that_its_command_names(path):
     found = re.search(rf"xmtc sweep (configs/\w+\.yaml) configs/sweeps/{path.name}\n", path.read_text())
     assert found, "no command in its first lines"
-    file, grid = CONFIGS.parent / found[1], load_config(SweepConfig, path)
-    base = load_config(RunConfig, file)
-    cells = [make_cell(file, [], base, values, grid.seeds) for values in combinations(grid.grid)]
+    settings, _, cells = plan(CONFIGS.parent / found[1], path, [])
     assert len(cells) > 1
-    assert len({run.name for cell in cells for run in cell.runs}) == len(cells) * len(grid.seeds)
+    assert len({run.name for cell in cells for run in cell.runs}) == len(cells) * len(settings.seeds)

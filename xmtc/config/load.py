@@ -1,7 +1,7 @@
 """From YAML files and `key=value` overrides to a validated configuration, or to one error that names every problem."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +18,9 @@ T = TypeVar("T")
 COMMAND_LINE = "command line"
 
 
-def load_config(schema: type[T], path: str | Path, overrides: Sequence[str] = ()) -> T:
+def load_config(
+    schema: type[T], path: str | Path, overrides: Sequence[str] = (), values: Mapping[str, Node] | None = None
+) -> T:
     """Read a configuration file and validate it as `schema`.
 
     A file may name another one by `base: other.yaml`, relative to itself: sections are merged key by key, the file's
@@ -29,6 +31,7 @@ def load_config(schema: type[T], path: str | Path, overrides: Sequence[str] = ()
         schema: a `@config` dataclass.
         path: the YAML file.
         overrides: such as `finetune.batch_size=16` or `data.limit.train=null`; values are YAML.
+        values: by dotted key, from another file, which errors name; they count as the last overrides.
 
     Raises:
         ConfigError: the file cannot be read, or is wrong: every problem, as `file:line: key: value: problem; fix`.
@@ -36,7 +39,8 @@ def load_config(schema: type[T], path: str | Path, overrides: Sequence[str] = ()
     problems: list[str] = []
     shape = Shape.of(schema)
     tree = _read_with_bases(Path(path), shape, problems, ())
-    tree = _fill_kinds(_apply_overrides(tree, overrides, problems), shape)
+    given = [(key.split("."), node) for key, node in (values or {}).items()]
+    tree = _fill_kinds(_apply(tree, [*_parsed(overrides, problems), *given]), shape)
     try:
         config = adapter(schema).validate_json(json.dumps(tree.plain()))
     except ValidationError as error:
@@ -45,6 +49,19 @@ def load_config(schema: type[T], path: str | Path, overrides: Sequence[str] = ()
     if problems:
         raise ConfigError(_report(problems))
     return config
+
+
+def read_tree(schema: type, path: Path) -> Node:
+    """A configuration file, merged over its bases, as values with their places; not validated.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not YAML.
+    """
+    problems: list[str] = []
+    tree = _read_with_bases(path, Shape.of(schema), problems, ())
+    if problems:
+        raise ConfigError(_report(problems))
+    return tree
 
 
 def _report(problems: list[str]) -> str:
@@ -90,7 +107,8 @@ def _kind_of(node: Node) -> object:
     return kind.plain() if kind is not None else None
 
 
-def _apply_overrides(tree: Node, overrides: Sequence[str], problems: list[str]) -> Node:
+def _parsed(overrides: Sequence[str], problems: list[str]) -> list[tuple[list[str], Node]]:
+    """The path and value of each override."""
     parsed = []
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -98,8 +116,12 @@ def _apply_overrides(tree: Node, overrides: Sequence[str], problems: list[str]) 
             problems.append(f"{COMMAND_LINE}: {text!r}: an override is written key=value, as in finetune.batch_size=16")
             continue
         parsed.append((key.strip().split("."), _override_value(value, key.strip(), problems)))
+    return parsed
+
+
+def _apply(tree: Node, settings: Iterable[tuple[list[str], Node]]) -> Node:
     # A kind clears its section, so it must not wipe out an override that was written before it.
-    for keys, node in sorted(parsed, key=lambda item: item[0][-1] != "kind"):
+    for keys, node in sorted(settings, key=lambda item: item[0][-1] != "kind"):
         tree = _set(tree, keys, node)
     return tree
 

@@ -23,8 +23,8 @@ _ANY_TASK = (
     "coverage",
     "coverage_right",
 )
-AREAS = ("micro_auc", "macro_auc")
-"""Measured after training alone, and only where every score is computed."""
+AFTER_TRAINING = ("micro_auc", "macro_auc", "shortlist_recall@5")
+"""Not measured after an epoch: areas where every score is computed, the recall where labels are shortlisted."""
 
 
 def goals(task: str) -> tuple[str, ...]:

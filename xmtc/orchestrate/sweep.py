@@ -6,7 +6,9 @@ interrupted ones go on, and everything that reads runs reads these. On a Ray clu
 
 import functools
 import json
+import math
 import statistics
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -19,11 +21,14 @@ from pydantic import Field
 from scipy import stats
 
 from xmtc.config.base import config
-from xmtc.config.load import load_config
+from xmtc.config.load import load_config, read_tree
+from xmtc.config.problems import shown, suggestion
 from xmtc.config.run_state import read_run
 from xmtc.config.schema import RunConfig
 from xmtc.config.snapshot import config_hash, write_atomically
+from xmtc.config.yaml_tree import Node
 from xmtc.errors import ConfigError, XmtcError
+from xmtc.evaluate.goals import AFTER_TRAINING, goals
 from xmtc.evaluate.report.write import MOST_RUNS
 from xmtc.models.export import load_model
 from xmtc.orchestrate.cluster import connect, joins_cluster
@@ -36,6 +41,9 @@ from xmtc.track.console import print_line
 from xmtc.track.tracker import METRICS_FILE, read_metrics
 
 Train = Callable[[RunConfig], Path]
+
+SET_BY_SWEEP = ("name", "seed", "track.directory", "data.corpus")
+LOWER_IS_BETTER = "ece"
 
 
 @config
@@ -51,12 +59,19 @@ class SweepConfig:
     """Of dev's `metrics.json`, compared; the first one orders the table."""
 
     def __post_init__(self) -> None:
-        """Refuse what the sweep itself sets, and keys without values."""
+        """Refuse what the sweep itself sets, keys without values, and seeds given twice."""
         for key, values in self.grid.items():
-            if key in ("name", "seed", "track.directory"):
-                raise ValueError(f"grid: {key} is set by the sweep; seeds go under `seeds`")
+            held = next((own for own in SET_BY_SWEEP if f"{own}.".startswith(f"{key}.")), None)
+            if held == key:
+                raise ValueError(f"grid: {key} is set by the sweep; take it out (seeds go under `seeds`)")
+            if held:
+                raise ValueError(
+                    f"grid: {key} holds {held}, which the sweep sets; give the other keys of it one by one"
+                )
             if not values:
                 raise ValueError(f"grid: {key} has no values")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: {self.seeds}: one is given twice; take it out")
 
 
 @dataclass(frozen=True)
@@ -75,8 +90,9 @@ class Row:
         values: by key.
         runs: directories of the runs that finished.
         metrics: metric → mean over the runs.
-        ci95: metric → interval of the mean: by Student's t over the seeds; of one seed, over documents.
-        parameters: of the model.
+        ci95: metric → interval of the mean: by Student's t over the seeds, empty where fewer than two of them finished;
+            in a sweep of one seed, over documents.
+        parameters: of the model, the weights of a lexical branch among them.
         train_s: seconds of fine-tuning, mean over the runs.
         docs_per_s: documents trained on a second, median of what was logged.
         failed: seed → why.
@@ -109,9 +125,7 @@ def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: T
     Raises:
         ConfigError: grid or configuration, of any cell, is wrong; nothing is trained then.
     """
-    settings = load_config(SweepConfig, grid_file)
-    base = load_config(RunConfig, config_file, overrides)
-    cells = [make_cell(config_file, overrides, base, values, settings.seeds) for values in combinations(settings.grid)]
+    settings, base, cells = plan(config_file, grid_file, overrides)
     runs = [run for cell in cells for run in cell.runs]
     failures = train_all(runs, base, train)
     for run in runs:
@@ -124,28 +138,63 @@ def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: T
     return sum(len(row.failed) for row in rows)
 
 
+def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> tuple[SweepConfig, RunConfig, list[Cell]]:
+    """The grid, the configuration that its cells have in common, and the cells.
+
+    Raises:
+        ConfigError: as of `sweep`.
+    """
+    settings, base = load_config(SweepConfig, grid_file), load_config(RunConfig, config_file, overrides)
+    tree = read_tree(SweepConfig, grid_file).value
+    cells: dict[str, Cell] = {}
+    for chosen in combinations({key: values.value for key, values in tree["grid"].value.items()}):
+        values = {key: node.plain() for key, node in chosen.items()}
+        try:
+            cell = Cell(values, make_runs(config_file, overrides, base, chosen, settings.seeds))
+        except ConfigError as error:
+            raise ConfigError(f"{grid_file}: with {describe(values)}: {error}") from None
+        first = cell.runs[0]
+        nameless = config_hash(replace(first, name="-", data=replace(first.data, corpus="-")))
+        if nameless in cells:
+            same = describe(cells[nameless].values)
+            raise ConfigError(f"{grid_file}: {same} and {describe(values)} are the same configuration; take one out")
+        cells[nameless] = cell
+    for metric in tree["metrics"].value if "metrics" in tree else ():
+        _check_metric(metric, [cell.runs[0].data.task for cell in cells.values()])
+    return settings, base, list(cells.values())
+
+
+def _check_metric(metric: Node, tasks: Sequence[str]) -> None:
+    for task in tasks:
+        known = (*goals(task), *AFTER_TRAINING, LOWER_IS_BETTER)
+        if metric.value not in known:
+            raise ConfigError(
+                f"{metric.place}: metrics: {shown(metric.value)}: no metric that compares {task} runs; "
+                f"{suggestion(metric.value, known)}known: {', '.join(known)}"
+            )
+
+
 def combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
     """Every choice of one value a key; the last key changes fastest."""
     for chosen in product(*grid.values()):
         yield dict(zip(grid, chosen, strict=True))
 
 
-def make_cell(
-    config_file: Path, overrides: Sequence[str], base: RunConfig, values: Mapping[str, Any], seeds: Sequence[int]
-) -> Cell:
+def make_runs(
+    config_file: Path, overrides: Sequence[str], base: RunConfig, chosen: Mapping[str, Node], seeds: Sequence[int]
+) -> list[RunConfig]:
     """The runs of a cell, named by a hash of its values, so that a grid can grow without renaming what is trained.
 
     A cell that changes how documents are prepared gets a corpus of its own.
     """
-    mark = config_hash(dict(values))[:8]
-    own = [f"{key}={json.dumps(value)}" for key, value in values.items()]
-    if any(key.startswith("data.") for key in values):
+    mark = config_hash({key: node.plain() for key, node in chosen.items()})[:8]
+    own = list(overrides)
+    if any(key.startswith("data.") for key in chosen):
         own.append(f"data.corpus={json.dumps(f'{base.data.corpus}-{mark}')}")
-    runs = [
-        load_config(RunConfig, config_file, [*overrides, *own, f"seed={seed}", f"name={base.name}-{mark}-s{seed}"])
+    return [
+        load_config(RunConfig, config_file, [*own, f"seed={seed}", f"name={base.name}-{mark}-s{seed}"], chosen)
         for seed in seeds
     ]
-    return Cell(values, runs)
 
 
 def train_all(runs: Sequence[RunConfig], base: RunConfig, train: Train) -> dict[str, str]:
@@ -165,11 +214,14 @@ def train_all(runs: Sequence[RunConfig], base: RunConfig, train: Train) -> dict[
 
 
 def _attempt(train: Train, run: RunConfig) -> tuple[str, str | None]:
-    """The run's name, and why it failed."""
+    """The run's name, and why it failed; a full memory or disk is not the other runs' affair either."""
     print_line(f"sweep: {run.name} begins")
     try:
         train(run)
     except XmtcError as error:
+        return run.name, f"{type(error).__name__}: {error}"
+    except (OSError, RuntimeError) as error:
+        traceback.print_exc()
         return run.name, f"{type(error).__name__}: {error}"
     return run.name, None
 
@@ -199,22 +251,19 @@ def summarise(cell: Cell, wanted: Sequence[str], failures: Mapping[str, str]) ->
 
     Args:
         cell: its runs have been tried.
-        wanted: metrics.
+        wanted: metrics; one that a finished run does not have is left out.
         failures: name of each run that failed → why.
-
-    Raises:
-        ConfigError: a metric that the runs do not have.
     """
     runs = [RunPaths.of(run) for run in cell.runs if run.name not in failures]
     found = [_metrics(paths) for paths in runs]
     means, intervals = {}, {}
-    for key in wanted if found else ():
-        if any(metrics.get(key) is None for metrics in found):
-            have = ", ".join(sorted(k for k, v in found[0].items() if isinstance(v, float)))
-            raise ConfigError(f"metrics: {key!r} is not measured in these runs; there are {have}")
-        numbers = [metrics[key] for metrics in found]
+    for key in wanted:
+        numbers = [metrics[key] for metrics in found if metrics.get(key) is not None]
+        if not numbers or len(numbers) < len(found):
+            continue
         means[key] = statistics.mean(numbers)
-        intervals[key] = student_interval(numbers) or list(found[0].get("ci95", {}).get(key) or [])
+        of_documents = found[0].get("ci95", {}).get(key) if len(cell.runs) == 1 else None
+        intervals[key] = student_interval(numbers) or of_documents or []
     seconds = [s for s in map(_train_seconds, runs) if s is not None]
     speeds = [entry["perf/docs_per_s"] for paths in runs for entry in _training(paths)]
     return Row(
@@ -241,7 +290,8 @@ def student_interval(numbers: Sequence[float]) -> list[float] | None:
 def write_comparison(output: Path, rows: Sequence[Row], settings: SweepConfig) -> None:
     """Write the table in three formats, best cell first, and a report of the best cells' first runs."""
     first = settings.metrics[0]
-    rows = sorted(rows, key=lambda row: -row.metrics.get(first, -1.0))
+    sign = 1 if first == LOWER_IS_BETTER else -1
+    rows = sorted(rows, key=lambda row: sign * row.metrics[first] if first in row.metrics else math.inf)
     output.mkdir(parents=True, exist_ok=True)
     content = {"seeds": settings.seeds, "metrics": settings.metrics, "cells": [asdict(row) for row in rows]}
     write_atomically(output / "sweep.json", json.dumps(content, indent=2) + "\n")
@@ -300,4 +350,7 @@ def _training(paths: RunPaths) -> list[dict[str, Any]]:
 
 
 def _parameters(paths: RunPaths) -> int:
-    return sum(parameter.numel() for parameter in load_model(paths.model).classifier.parameters())
+    classifier = load_model(paths.model).classifier
+    lexical = classifier.lexical
+    stored = len(lexical.values) + len(lexical.bias_L) if lexical else 0
+    return sum(parameter.numel() for parameter in classifier.parameters()) + stored
