@@ -101,18 +101,44 @@ def test_labels_of_runs_join_by_name(runs):
     assert columns["total"] == len(frame)
 
 
-def test_a_single_label_task_shows_its_confusion_matrix(tmp_path):
-    rng = np.random.default_rng(0)
-    gold = sparse.csr_array(np.eye(3, dtype=bool)[rng.integers(3, size=60)])
-    scores = rng.dirichlet(np.ones(3), 60).astype(np.float32)
-    config = EvaluateConfig(resamples=20)
-    evaluation = evaluate(whole(scores), gold, label_table(3), 100, config=config, thresholds=None)
-    write_report([RunResults.of(evaluation, "topics", "test")], tmp_path / "report.html")
+def single_label_run(name, classes, documents=60, seed=0):
+    rng = np.random.default_rng(seed)
+    gold = sparse.csr_array(np.eye(classes, dtype=bool)[np.arange(documents) % classes])
+    scores = rng.dirichlet(np.ones(classes), documents).astype(np.float32)
+    lengths = np.arange(5, documents + 5, dtype=np.int32)
+    found = evaluate(
+        whole(scores),
+        gold,
+        label_table(classes),
+        100,
+        config=EvaluateConfig(resamples=20),
+        thresholds=None,
+        lengths=lengths,
+    )
+    return RunResults.of(found, name, "test")
+
+
+def test_a_single_label_task_shows_what_has_a_meaning_there(tmp_path):
+    runs = [single_label_run("topics", 3), single_label_run("others", 3, seed=1)]
+    write_report(runs, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert "Confusion matrix" in page
-    assert "best label" in page
-    assert "accuracy" in page
-    assert "P@3" not in page.split("Metrics of the whole split")[1].split("</table>")[0], "a constant"
+    for words in ("Confusion matrix", "best label", "accuracy = micro-F1", "macro-recall", "Accuracy@k", "Reliability"):
+        assert words in page
+    for words in ("P@", "R@", "nDCG", "F1 by threshold", "Precision and recall"):
+        assert words not in page, "a constant, or another name of the accuracy"
+    differences = pd.read_csv(tmp_path / "report_tables" / "differences.csv")
+    assert differences["metric"][0] == "accuracy = micro-F1"
+    assert "accuracy = micro-F1" in pd.read_csv(tmp_path / "report_tables" / "lengths.csv").columns
+
+
+def test_many_classes_show_their_most_frequent_confusions(tmp_path):
+    run = single_label_run("many", 101, documents=202)
+    write_report([run], tmp_path / "report.html")
+    assert "Most frequent confusions" in (tmp_path / "report.html").read_text()
+    table = pd.read_csv(tmp_path / "report_tables" / "confusions.csv")
+    assert len(table) == 50
+    assert table["documents"].is_monotonic_decreasing
+    assert (table["gold"] != table["predicted"]).all()
 
 
 def test_what_cannot_be_reported_is_said(runs, tmp_path):

@@ -17,6 +17,7 @@ _CURVE_K = 20
 _SCORE_STEPS = 1000
 _CALIBRATION_BINS = 15
 _CONFUSION_LABELS = 100
+_CONFUSIONS = 50
 _BLOCK = 1 << 15
 
 
@@ -131,8 +132,17 @@ def by_length(
     return rows
 
 
-def confusion_matrix(outcome: Outcome) -> list[list[int]] | None:
-    """Gold (rows) by predicted (columns) classes of a single-label task; None beyond 100 classes."""
-    if shape_of(outcome.gold)[1] > _CONFUSION_LABELS:
-        return None
-    return (outcome.gold.T @ outcome.predicted).toarray().astype(int).tolist()
+def confusion(outcome: Outcome) -> dict[str, Any]:
+    """Gold by predicted classes of a single-label task.
+
+    Returns:
+        `confusion`: documents by gold (rows) and predicted class (columns); beyond 100 classes `confusions` in its
+        place: gold class, predicted class and documents of the 50 most frequent mistakes.
+    """
+    counts = (outcome.gold.T @ outcome.predicted).tocoo()
+    if counts.shape[0] <= _CONFUSION_LABELS:
+        return {"confusion": counts.toarray().astype(int).tolist()}
+    wrong = counts.row != counts.col
+    gold, predicted, documents = (x[wrong].astype(int) for x in (counts.row, counts.col, counts.data))
+    order = np.lexsort((predicted, gold, -documents))[:_CONFUSIONS]
+    return {"confusions": np.column_stack([gold, predicted, documents])[order].tolist()}

@@ -128,7 +128,7 @@ def evaluate(
         metrics["accuracy"] = metrics["p@1"]
         if replicates:
             metrics["ci95"]["accuracy"] = metrics["ci95"]["p@1"]
-        material["confusion"] = details.confusion_matrix(outcome)
+        material |= details.confusion(outcome)
     documents = _documents_table(hits_NK, gold, outcome, doc_ids, lengths)
     metrics["seconds"] = round(time.perf_counter() - start, 3)
     return Evaluation(metrics, per_label_table(labels, outcome, precision_L, confused), material, replicates, documents)

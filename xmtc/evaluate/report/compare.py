@@ -7,9 +7,10 @@ import numpy as np
 from xmtc.evaluate.bins import bin_mask
 from xmtc.evaluate.bootstrap import paired_difference
 from xmtc.evaluate.report.run_results import RunResults
-from xmtc.evaluate.report.sections import BIN_COLUMNS, HEADLINE, Table, flat, title
+from xmtc.evaluate.report.sections import BIN_COLUMNS, HEADLINE, Table, flat, one_label, title
 
-_METRICS = ("p@1", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "macro_f1_all", "accuracy")
+_METRICS = ("p@1", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "macro_f1_all")
+_METRICS_ONE_LABEL = ("micro_f1", "macro_f1", "macro_f1_all", "macro_recall")
 
 
 def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
@@ -37,8 +38,11 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
 def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
     assert base.replicates is not None
     assert run.replicates is not None
-    shared = [k for k in _METRICS if k in base.metrics and k in run.metrics and k in run.replicates.values]
-    rows = [(HEADLINE[key], key, base.metrics[key], run.metrics[key]) for key in shared]
+    exclusive = one_label([base, run])
+    keys = _METRICS_ONE_LABEL if exclusive else _METRICS
+    shared = [k for k in keys if k in base.metrics and k in run.metrics and k in run.replicates.values]
+    titles = HEADLINE | ({"micro_f1": HEADLINE["accuracy"]} if exclusive else {})
+    rows = [(titles[key], key, base.metrics[key], run.metrics[key]) for key in shared]
     for name in base.metrics["bins"]:
         other = run.metrics["bins"].get(name)
         for metric in ("macro_f1", "recall"):

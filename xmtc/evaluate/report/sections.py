@@ -29,12 +29,14 @@ HEADLINE = {
     "micro_f1": "micro-F1",
     "micro_precision": "micro-precision",
     "micro_recall": "micro-recall",
+    "macro_precision": "macro-precision",
+    "macro_recall": "macro-recall",
     "macro_f1": "macro-F1 (labels present)",
     "macro_f1_all": "macro-F1 (all labels)",
     "macro_f1_harmonic": "harmonic mean of macro-P and macro-R",
     "samples_f1": "samples-F1",
     "exact_match": "exact match",
-    "accuracy": "accuracy",
+    "accuracy": "accuracy = micro-F1",
     "map": "mean average precision",
     "micro_auc": "micro-AUC",
     "macro_auc": "macro-AUC",
@@ -43,7 +45,16 @@ HEADLINE = {
     "ece_uncalibrated": "expected calibration error before calibration",
 }
 # of labels that exclude each other: the others are the accuracy by another name, or a constant
-_ONE_LABEL = ("accuracy", "macro_f1", "macro_f1_all", "macro_auc", "coverage", "ece")
+_ONE_LABEL = (
+    "accuracy",
+    "macro_f1",
+    "macro_f1_all",
+    "macro_precision",
+    "macro_recall",
+    "macro_auc",
+    "coverage",
+    "ece",
+)
 BIN_COLUMNS = {
     "macro_f1": "macro-F1",
     "micro_f1": "micro-F1",
@@ -51,7 +62,7 @@ BIN_COLUMNS = {
     "rp@5": "RP@5",
     "ndcg@5": "nDCG@5",
 }
-_FRACTION = Axis("", percent=True, low=0, high=1)
+_BIN_COLUMNS_ONE_LABEL = {key: BIN_COLUMNS[key] for key in ("macro_f1", "micro_f1", "recall")}
 
 
 @dataclass(frozen=True)
@@ -90,10 +101,14 @@ class Table:
     words: int = 1
 
 
+def one_label(runs: Sequence[RunResults]) -> bool:
+    """Whether labels exclude each other: then rankings and thresholds mean nothing."""
+    return all(run.metrics.get("accuracy") is not None for run in runs)
+
+
 def headline(runs: Sequence[RunResults]) -> Table:
     """One row a metric, one column a run: percent with 95 % intervals."""
-    one_label = all(run.metrics.get("accuracy") is not None for run in runs)
-    keys = _ONE_LABEL if one_label else HEADLINE
+    keys = _ONE_LABEL if one_label(runs) else HEADLINE
     shown = [key for key in keys if any(run.metrics.get(key) is not None for run in runs)]
     rows = [
         [HEADLINE[key], *(percent(run.metrics.get(key), run.metrics.get("ci95", {}).get(key)) for run in runs)]
@@ -104,14 +119,15 @@ def headline(runs: Sequence[RunResults]) -> Table:
 
 def frequency(runs: Sequence[RunResults]) -> Table:
     """Metrics by the labels' number of training documents: a row for each bin and run."""
-    columns = ["train documents", "run", "labels", "documents", *BIN_COLUMNS.values()]
+    shown = _BIN_COLUMNS_ONE_LABEL if one_label(runs) else BIN_COLUMNS
+    columns = ["train documents", "run", "labels", "documents", *shown.values()]
     rows, owners = [], []
     for name in _union(run.metrics["bins"] for run in runs):
         for r, run in enumerate(runs):
             row = run.metrics["bins"].get(name)
             if row is None:
                 continue
-            values = [percent(row[key], row.get("ci95", {}).get(key)) for key in BIN_COLUMNS]
+            values = [percent(row[key], row.get("ci95", {}).get(key)) for key in shown]
             rows.append([name, run.name, f"{row['labels']:,}", f"{row['docs']:,}", *values])
             owners.append(r)
     return Table("frequency", columns, rows, owners, words=2)
@@ -137,9 +153,9 @@ def _union(names: Iterable[Iterable[str]]) -> list[str]:
 
 
 def ranking_charts(runs: Sequence[RunResults]) -> list[Chart]:
-    """P@k, R@k and nDCG@k by k."""
-    charts = []
-    for key, title in (("p", "P@k"), ("ndcg", "nDCG@k"), ("r", "R@k")):
+    """P@k, R@k and nDCG@k by k; of labels that exclude each other, R@k alone, which is their accuracy@k."""
+    charts, shown = [], (("p", "P@k"), ("ndcg", "nDCG@k"), ("r", "R@k"))
+    for key, title in (("r", "Accuracy@k"),) if one_label(runs) else shown:
         lines = [
             Series(run.name, run.details["cutoffs"]["k"], run.details["cutoffs"][key], r, marked=True)
             for r, run in enumerate(runs)
@@ -158,20 +174,34 @@ def _calibration_error(run: RunResults) -> str:
 
 
 def score_charts(runs: Sequence[RunResults]) -> list[Chart]:
-    """Precision–recall, F1 by threshold, reliability."""
+    """Reliability, and where labels are predicted by threshold, precision–recall and F1 by threshold."""
     with_scores = [(r, run) for r, run in enumerate(runs) if "threshold_curve" in run.details]
     if not with_scores:
         return []
-    curves = [(r, run, run.details["threshold_curve"]) for r, run in with_scores]
-    pairs = [Series(run.name, c["recall"], c["precision"], r) for r, run, c in curves]
-    f1 = [Series(run.name, c["threshold"], c["f1"], r) for r, run, c in curves]
-    tuned = [f"{run.name} {run.metrics['threshold']:.3f}" for _, run in with_scores if run.metrics.get("threshold")]
     right = [
         Series(run.name, run.details["reliability"]["score"], run.details["reliability"]["right"], r, marked=True)
         for r, run in with_scores
     ]
     errors = ", ".join(_calibration_error(run) for _, run in with_scores)
     diagonal = Series("calibrated", [0, 1], [0, 1], faint=True)
+    reliability = Chart(
+        "Reliability",
+        f"Share right by score, kept predictions only. Expected calibration error: {errors}.",
+        line_chart(
+            [diagonal, *right],
+            Axis("mean score, %", percent=True, low=0, high=1),
+            Axis("right, %", percent=True, low=0, high=1),
+            "share right by score",
+        ),
+    )
+    return [reliability] if one_label(runs) else [*_threshold_charts(with_scores), reliability]
+
+
+def _threshold_charts(runs: Sequence[tuple[int, RunResults]]) -> list[Chart]:
+    curves = [(r, run, run.details["threshold_curve"]) for r, run in runs]
+    pairs = [Series(run.name, c["recall"], c["precision"], r) for r, run, c in curves]
+    f1 = [Series(run.name, c["threshold"], c["f1"], r) for r, run, c in curves]
+    tuned = [f"{run.name} {run.metrics['threshold']:.3f}" for _, run in runs if run.metrics.get("threshold")]
     percent_y = Axis("precision, %", percent=True, low=0, high=1)
     return [
         Chart(
@@ -184,16 +214,6 @@ def score_charts(runs: Sequence[RunResults]) -> list[Chart]:
             f"Micro-F1. Thresholds in use: {', '.join(tuned)}." if tuned else "Micro-F1.",
             line_chart(f1, Axis("threshold", low=0, high=1), Axis("micro-F1, %", percent=True, low=0), "F1 curve"),
         ),
-        Chart(
-            "Reliability",
-            f"Share right by score, kept predictions only. Expected calibration error: {errors}.",
-            line_chart(
-                [diagonal, *right],
-                Axis("mean score, %", percent=True, low=0, high=1),
-                Axis("right, %", percent=True, low=0, high=1),
-                "share right by score",
-            ),
-        ),
     ]
 
 
@@ -204,7 +224,8 @@ def training_charts(runs: Sequence[RunResults]) -> list[Chart]:
     charts = []
     for stage in stages:
         keys = _union(record.keys() for run in runs for record in run.history if record["stage"] == stage)
-        wanted = ["train/loss", *sorted(key for key in keys if key in _DEV_METRICS)]
+        drawn = _DEV_METRICS_ONE_LABEL if stage == "finetune" and one_label(runs) else _DEV_METRICS
+        wanted = ["train/loss", *sorted(key for key in keys if key in drawn)]
         for key in (k for k in wanted if k in keys):
             lines = [_history(run, stage, key, r) for r, run in enumerate(runs)]
             lines = [line for line in lines if line.x]
@@ -221,6 +242,7 @@ _MEASURED_ON_THE_WAY = {
     "finetune": "On a sample of dev, before calibration and without a lexical branch: the headline differs.",
 }
 _DEV_METRICS = ("dev/ndcg@5", "dev/ndcg@10", "dev/ndcg", "dev/micro_f1", "dev/macro_f1", "dev/accuracy", "dev/loss")
+_DEV_METRICS_ONE_LABEL = ("dev/accuracy", "dev/macro_f1", "dev/loss")
 
 
 def _history(run: RunResults, stage: str, key: str, r: int) -> Series:
@@ -245,13 +267,14 @@ def histogram_chart(runs: Sequence[RunResults]) -> Chart:
 
 def lengths(runs: Sequence[RunResults]) -> Table | None:
     """Metrics by document length."""
+    several = {"p@5": "P@5", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1"}
+    shown = {"micro_f1": HEADLINE["accuracy"]} if one_label(runs) else several
     rows = []
     for r, run in enumerate(runs):
         for row in run.details.get("lengths", []):
-            values = [percent(row[key]) for key in ("p@5", "ndcg@5", "micro_f1")]
+            values = [percent(row[key]) for key in shown]
             rows.append((row["low"], r, [f"{row['low']:,}–{row['high']:,}", run.name, f"{row['docs']:,}", *values]))
-    columns = ["tokens", "run", "documents", "P@5", "nDCG@5", "micro-F1"]
-    return _side_by_side("lengths", columns, rows)
+    return _side_by_side("lengths", ["tokens", "run", "documents", *shown.values()], rows)
 
 
 def levels(runs: Sequence[RunResults]) -> Table | None:
@@ -344,13 +367,16 @@ def _cell(value: float) -> str:
 
 
 def confusion(run: RunResults) -> Table | None:
-    """Gold by predicted class of a single-label task."""
-    matrix = run.details.get("confusion")
-    if not matrix:
-        return None
+    """Gold by predicted class of a single-label task, or its most frequent mistakes where there are many classes."""
     names = run.per_label["label"].to_pylist()
-    rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]
-    return Table("confusion", ["gold ↓ predicted →", *names], rows)
+    if matrix := run.details.get("confusion"):
+        rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]
+        return Table("confusion", ["gold ↓ predicted →", *names], rows)
+    support, mistakes = run.per_label["support"].to_pylist(), run.details.get("confusions")
+    if not mistakes:
+        return None
+    rows = [[names[i], names[j], f"{count:,}", percent(count / support[i])] for i, j, count in mistakes]
+    return Table("confusions", ["gold", "predicted", "documents", "of the gold label's, %"], rows, words=2)
 
 
 def configuration(run: RunResults) -> str:

@@ -90,6 +90,7 @@ def _context(runs: Sequence[RunResults], examples: Sequence[Example]) -> dict[st
         "runs": [{"name": run.name, "split": run.split, "swatch": swatch(r)} for r, run in enumerate(runs)],
         "facts": _facts(runs[0]),
         "chosen_here": any(run.split == "dev" for run in runs),
+        "one_label": sections.one_label(runs),
         "headline": sections.headline(runs),
         "frequency": sections.frequency(runs),
         "frequency_charts": sections.frequency_charts(runs),
