@@ -40,3 +40,16 @@ def test_zero_3_with_window_groups_is_refused() -> None:
 def test_a_metric_that_picks_no_epoch_is_refused(file, metric, words) -> None:
     with pytest.raises(ConfigError, match=rf"finetune\.metric: {words}"):
         load_config(RunConfig, CONFIGS / file, [f"finetune.metric={metric}"])
+
+
+def test_a_contrastive_loss_that_moves_nothing_is_refused() -> None:
+    contrastive = ["model.head.kind=flat", "finetune.contrastive={}"]
+    frozen = [*contrastive, "finetune.phases=[{epochs: 1}]"]
+    with pytest.raises(ConfigError, match=r"finetune\.contrastive: it moves nothing .* pooling mean has no parameters"):
+        load_config(RunConfig, CONFIGS / "sentiment.yaml", frozen)
+    for trains in (
+        ["finetune.phases=[{epochs: 1}, {epochs: 1, encoder_layers: 1}]"],
+        ["model.head.pooling.kind=attention"],
+    ):
+        load_config(RunConfig, CONFIGS / "sentiment.yaml", [*frozen, *trains])
+    load_config(RunConfig, CONFIGS / "sentiment.yaml", ["model.head.kind=label_attention", *frozen[1:]])

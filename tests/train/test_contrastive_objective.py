@@ -30,13 +30,16 @@ def test_contrastive_loss_is_added_in_training(head):
     losses = {}
     for contrastive in (None, CONTRASTIVE):
         settings = FinetuneConfig(loss=CrossEntropyConfig(), contrastive=contrastive)
-        losses[contrastive] = FinetuneObjective(classifier, settings, dict)(batch, 0)
+        objective = FinetuneObjective(classifier, settings, dict)
+        losses[contrastive] = objective(batch, 0)
     features = classifier.head.document_vectors(classifier.encode(batch), batch.mask_BT)
     targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B)
     alone = CONTRASTIVE.build()(features, targets)
     torch.testing.assert_close(losses[CONTRASTIVE].sum, losses[None].sum + alone.sum)
     assert alone.sum > 0
     assert losses[CONTRASTIVE].count == 4
+    assert objective.read_metrics() == {"train/contrastive": pytest.approx(alone.sum.item() / 4)}
+    assert objective.read_metrics() == {}
 
 
 def test_wrapped_backbones_bring_their_tokenizer():

@@ -16,7 +16,7 @@ from xmtc.losses.cross_entropy import CrossEntropyConfig
 from xmtc.mig.config import MigConfig
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders import HuggingFaceConfig
-from xmtc.models.heads import TwoTowerConfig
+from xmtc.models.heads import FlatConfig, TwoTowerConfig
 from xmtc.storage import StorageConfig
 from xmtc.track.config import TrackConfig
 from xmtc.train.finetune import FinetuneConfig
@@ -53,12 +53,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
         encoder, strategy = self.model.encoder, self.distributed.chosen_strategy()
-        known = goals(self.data.task)
-        if self.finetune.metric not in known:
-            raise ValueError(
-                f"finetune.metric: {shown(self.finetune.metric)}: no metric of a {self.data.task} task that picks an "
-                f"epoch; {suggestion(self.finetune.metric, known)}known: {', '.join(known)}"
-            )
+        self._check_finetune()
         if self.evaluate.shortlist and self.data.task == "single_label":
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
         if self.finetune.label_optimizer and not isinstance(strategy, SingleConfig):
@@ -86,6 +81,22 @@ class RunConfig:
             raise ValueError(
                 "model.encoder.window_group and distributed.strategy.stage: 3 exclude each other: ranks would differ "
                 "in their number of passes, and wait for each other forever; use stage 2, or leave window_group out"
+            )
+
+    def _check_finetune(self) -> None:
+        """Refuse a metric that picks no epoch, and a contrastive loss that moves nothing."""
+        metric, known = self.finetune.metric, goals(self.data.task)
+        if metric not in known:
+            raise ValueError(
+                f"finetune.metric: {shown(metric)}: no metric of a {self.data.task} task that picks an epoch; "
+                f"{suggestion(metric, known)}known: {', '.join(known)}"
+            )
+        head, frozen = self.model.head, all(phase.encoder_layers == 0 for phase in self.finetune.phases)
+        if self.finetune.contrastive and frozen and isinstance(head, FlatConfig) and head.pooling.kind != "attention":
+            raise ValueError(
+                f"finetune.contrastive: it moves nothing where no phase trains the encoder and pooling "
+                f"{head.pooling.kind} has no parameters; give a phase encoder_layers, take model.head.pooling.kind "
+                "attention, or leave it out"
             )
 
     def _check_sharded(self) -> None:

@@ -101,7 +101,7 @@ def finetune(worker: Worker) -> None:
         cached = settings.cache_hidden and not classifier.encoder_trainable
         worker.refresh_labels()
         metrics = _measure(worker, worker.dev, cached=cached, documents=settings.dev_documents)
-        return metrics | ({"attention_kl": drift()} if drift else {})
+        return metrics | ({"attention_drift": drift()} if drift else {})
 
     def phase(config: PhaseConfig) -> Phase:
         optimizer = settings.optimizer
