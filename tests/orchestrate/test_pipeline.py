@@ -15,7 +15,7 @@ from xmtc.config.run_state import read_run
 from xmtc.config.schema import RunConfig
 from xmtc.config.snapshot import differences, to_plain
 from xmtc.errors import ConfigError
-from xmtc.orchestrate import pipeline
+from xmtc.orchestrate import pipeline, stages
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.pipeline import train_run
 from xmtc.orchestrate.worker import Worker
@@ -159,12 +159,13 @@ def test_without_planting_everything_else_is_the_same(whole):
     assert losses(run, "finetune")[1] != losses(whole.run, "finetune")[1]
 
 
-def test_denormal_numbers_count_as_zero_in_training(whole):
-    torch.set_flush_denormal(False)
-    denormal = torch.full((8,), 1e-39)
+def test_denormal_numbers_count_as_zero_in_training_and_nowhere_else(whole, monkeypatch):
+    denormal, seen = torch.full((8,), 1e-39), []
+    monkeypatch.setattr(stages, "evaluate", lambda worker: seen.append((denormal * 1).any()))
     assert (denormal * 1).all()
-    Worker(load(whole.config), RunPaths.of(load(whole.config)))
-    assert not (denormal * 1).any()
+    stages.run_stage("evaluate", load(whole.config), RunPaths.of(load(whole.config)))
+    assert seen == [False]
+    assert (denormal * 1).all()
 
 
 def test_cached_hidden_states_change_nothing(whole):

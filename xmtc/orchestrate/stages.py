@@ -4,7 +4,8 @@ Each reads what earlier ones wrote and writes its own result, so that each can d
 plant → the planted head; finetune → the best weights; evaluate → predictions, metrics, the exported model.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -53,8 +54,22 @@ def run_stage(stage: str, config: RunConfig, paths: RunPaths) -> None:
     together(lambda: fetch_run(paths))
     together(lambda: fetch_corpus(paths))
     worker = Worker(config, paths)
-    {"plant": plant, "finetune": finetune, "evaluate": evaluate}[stage](worker)
+    with denormals_as_zero():
+        {"plant": plant, "finetune": finetune, "evaluate": evaluate}[stage](worker)
     together(lambda: publish_run(paths), here=worker.is_first)
+
+
+@contextmanager
+def denormals_as_zero() -> Iterator[None]:
+    """Compute with zeros for denormal numbers, on a CPU and in this thread.
+
+    Gradients that vanish through a recurrent encoder become denormal, which a CPU computes 4 times as slowly.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def plant(worker: Worker) -> None:

@@ -47,8 +47,6 @@ class Worker:
         self.strategy = config.distributed.build_strategy()
         if self.strategy.device.type == "cpu":
             keep_freed_memory()
-            # Gradients that vanish through a recurrent encoder become denormal, which a CPU computes 4 times as slowly.
-            torch.set_flush_denormal(True)
         self.is_first = self.strategy.rank == 0
         self.progress = Progress(enabled=self.is_first)
         self.corpus = Corpus.open(paths.corpus)
