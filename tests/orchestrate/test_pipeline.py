@@ -14,8 +14,10 @@ from tiny_runs import load, losses, metrics
 from xmtc.config.run_state import read_run
 from xmtc.config.schema import RunConfig
 from xmtc.config.snapshot import differences, to_plain
+from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import ConfigError
 from xmtc.orchestrate import pipeline, stages
+from xmtc.orchestrate.check import check
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.pipeline import train_run
 from xmtc.orchestrate.worker import Worker
@@ -122,6 +124,15 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
             ["name=flat", "model.head={kind: flat}"],
             r"plant\.enabled: true needs a head with label attention, but model\.head\.kind is flat; set plant",
         ),
+        (
+            ["name=foreign", "model.encoder.from_config=null"],
+            r"data\.tokenizer: \{kind: trained, model: wordpiece\} numbers tokens .* model\.encoder\.name: packaged:"
+            r".*; set data\.tokenizer=null",
+        ),
+        (
+            ["name=foreign", "model.encoder={kind: maxpool, base: {}}", "plant.enabled=false"],
+            r"of model\.encoder\.base\.name: packaged:all-MiniLM-L6-v2; .* or model\.encoder\.base\.from_config",
+        ),
     ],
 )
 def test_refused(whole, overrides, words):
@@ -130,6 +141,21 @@ def test_refused(whole, overrides, words):
         train_run(load(whole.config, *overrides))
     assert (whole.run / "run.json").read_bytes() == before
     assert names(whole.folder / "runs") <= {"tiny", "random", "uncached", "broken", "interrupted"}
+
+
+def test_a_pretrained_backbone_takes_tokenizers_that_number_tokens_as_it_does(whole, tmp_path):
+    def tokenizer(name: object) -> RunConfig:
+        chosen = f"data.tokenizer={{kind: pretrained, name: '{name}'}}"
+        return load(whole.config, "model.encoder.from_config=null", chosen)
+
+    own = load_pretrained("packaged:all-MiniLM-L6-v2")
+    own.save_pretrained(tmp_path)
+    check(load(whole.config, "model.encoder.from_config=null", "data.tokenizer=null"))
+    for name in ("packaged:all-MiniLM-L6-v2", tmp_path):
+        check(tokenizer(name))
+    for command in (check, pipeline.prepare_stage):
+        with pytest.raises(ConfigError, match=r"data\.tokenizer: .*corpus/tokenizer numbers tokens in another way"):
+            command(tokenizer(whole.folder / "corpus" / "tokenizer"))
 
 
 def test_without_planting_everything_else_is_the_same(whole):

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from xmtc.config.base import config
-from xmtc.data.manifest import Manifest, TokenizerIdentity
+from xmtc.data.manifest import TokenizerIdentity
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError, DataError
 
@@ -185,25 +185,9 @@ def identity(tokenizer: PreTrainedTokenizerFast, name: str) -> TokenizerIdentity
     return TokenizerIdentity(name=name, sha256=sha256, vocab_size=len(tokenizer))
 
 
-def check_tokenizer(manifest: Manifest, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-    """Refuse a corpus whose token ids are another tokenizer's.
-
-    Args:
-        manifest: of the corpus.
-        tokenizer: the one that the model needs.
-        name: its name, for the message.
-
-    Raises:
-        DataError: they differ.
-    """
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise DataError(f"tokenizer {name!r} has no fast version, so it cannot be compared with the corpus's")
-    theirs, ours = manifest.tokenizer, identity(tokenizer, name)
-    if theirs.sha256 != ours.sha256:
-        raise DataError(
-            f"the corpus was built with the tokenizer {theirs.name!r} ({theirs.vocab_size} tokens), the model needs "
-            f"{name!r} ({ours.vocab_size} tokens): prepare the corpus again, or take the model that it was made for"
-        )
+def same_ids(tokenizer: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> bool:
+    """Whether every token of `tokenizer` has the same id in `other`, so that embeddings of the one serve the other."""
+    return tokenizer.get_vocab().items() <= other.get_vocab().items()
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:

@@ -17,7 +17,7 @@ from xmtc.data.prepare import prepare
 from xmtc.evaluate.summary import summary_table
 from xmtc.mig import TokenRanking, rank_corpus, ranking_fingerprint, show
 from xmtc.models.encoders import pretrained_name
-from xmtc.orchestrate.check import check
+from xmtc.orchestrate.check import check, check_tokenizer
 from xmtc.orchestrate.copies import (
     fetch_locked,
     fetch_run,
@@ -99,6 +99,7 @@ def stages(config: RunConfig) -> list[str]:
 
 def prepare_stage(config: RunConfig) -> Corpus:
     """Read and tokenise the source, on the cluster that training joins or on this machine; or open what is there."""
+    check_tokenizer(config)
     paths, mapper = RunPaths.of(config), None
     # Copies are on this machine only, which then does the work by itself.
     if config.distributed.workers > 0 and not has_remote_parts(config.data):
