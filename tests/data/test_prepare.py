@@ -198,6 +198,26 @@ def test_single_label(tmp_path):
     assert all(len(corpus.split("train").label_ids(i)) == 1 for i in range(len(corpus.split("train"))))
 
 
+def test_single_label_documents_of_rare_labels_are_dropped_with_them(tmp_path):
+    labels = {"train": ["a", "b"] * 3 + ["rare"], "dev": ["rare", "a", "unseen"]}
+    source = {"kind": "jsonl", "files": {}}
+    for split, given in labels.items():
+        rows = [{"text": f"{split} text {i}", "labels": [label]} for i, label in enumerate(given)]
+        source["files"][split] = str(write_jsonl(tmp_path / f"{split}.jsonl", rows))
+    settings = {"task": "single_label", "split": {"test": 0}}
+    corpus = build(data_config(tmp_path / "corpus", source, **settings, min_label_documents=2))
+    found = {
+        name: [corpus.labels.labels[j] for i in range(len(split)) for j in split.label_ids(i)]
+        for name, split in ((name, corpus.split(name)) for name in corpus.splits)
+    }
+    assert found == {"train": ["a", "b"] * 3, "dev": ["a", "unseen"]}
+    assert corpus.manifest.counts.without_labels == 2
+    assert corpus.labels.train_counts.sum() == len(corpus.split("train"))
+    write_jsonl(tmp_path / "train.jsonl", [{"text": f"text {i}", "labels": ["a"]} for i in range(3)])
+    with pytest.raises(DataError, match=r"single_label, but every training document has the label 'a'"):
+        build(data_config(tmp_path / "other", source, **settings))
+
+
 def test_needs_a_tokenizer(tmp_path):
     with pytest.raises(ConfigError, match="has no tokenizer of its own"):
         build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(9)), tokenizer=None))

@@ -62,7 +62,7 @@ class DataConfig:
     split: SplitConfig = SplitConfig()
     """How to divide a source that has no dev or test split of its own."""
     min_label_documents: Annotated[int, Field(ge=1)] = 1
-    """Labels with fewer training documents are dropped."""
+    """Labels with fewer training documents are dropped; in a single-label task, their documents too."""
     on_bad_row: OnBadRow = "error"
     """A row that is no document is an error, or is skipped and counted."""
     duplicates: Duplicates = "drop"
@@ -178,6 +178,7 @@ def _build(
         config.limit,
         duplicates=config.duplicates,
         min_label_documents=config.min_label_documents,
+        one_label=one_label,
     )
     if tokenizer is None:
         assert isinstance(config.tokenizer, TrainedTokenizerConfig)
@@ -187,7 +188,7 @@ def _build(
     for split in chosen.rows:
         (work / split).mkdir()
     results = _tokenise(config, tasks, work, tokenizer, map_unordered, progress)
-    counts = _counts(spool, chosen, tasks, results, config)
+    counts = _counts(spool, chosen, results)
     shutil.rmtree(work / _SPOOL)
     tokenizer.save_pretrained(work / TOKENIZER)
     chosen.labels.save(work / LABELS)
@@ -241,16 +242,14 @@ def _tokenise(
     return sorted(results, key=lambda result: (SPLITS.index(result.split), result.index))
 
 
-def _counts(
-    spool: Spool, chosen: Selection, tasks: list[ShardTask], results: list[ShardResult], config: DataConfig
-) -> Counts:
+def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Counts:
     return Counts(
         read=spool.read,
         rejected=spool.rejected + sum(len(result.without_tokens) for result in results),
         duplicates=chosen.duplicates,
         over_limit=chosen.over_limit,
         truncated=sum(result.truncated for result in results),
-        without_labels=sum(int((np.diff(task.label_offsets) == 0).sum()) for task in tasks),
+        without_labels=chosen.without_labels,
         dropped_labels=chosen.dropped_labels,
         repeated_ids=spool.repeated_ids,
     )

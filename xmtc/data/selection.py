@@ -57,7 +57,7 @@ class Selection:
         rows: split -> int64 sorted rows of the spool.
         labels: the label table.
         label_of: int32 (provisional labels,), label id, or -1 where the label is dropped.
-        duplicates, over_limit, dropped_labels: as in `Counts`.
+        duplicates, over_limit, dropped_labels, without_labels: as in `Counts`.
     """
 
     rows: dict[str, NDArray[np.int64]]
@@ -66,6 +66,7 @@ class Selection:
     duplicates: int
     over_limit: int
     dropped_labels: int
+    without_labels: int
 
 
 def select(
@@ -77,6 +78,7 @@ def select(
     *,
     duplicates: Duplicates,
     min_label_documents: int,
+    one_label: bool,
 ) -> Selection:
     """Decide.
 
@@ -88,9 +90,10 @@ def select(
         limit: how many to take.
         duplicates: whether dev and test documents with the text of a training document are dropped.
         min_label_documents: labels with fewer training documents (but at least one) are dropped.
+        one_label: True where a document must have exactly one label: without it, it is dropped.
 
     Raises:
-        DataError: no training documents, or no labels among them.
+        DataError: no training documents, no labels among them, or just one where they exclude each other.
     """
     hashes = spool.hashes
     of_row = _divide(spool.splits, hashes, provides, split)
@@ -104,8 +107,13 @@ def select(
     if len(limited["train"]) == 0:
         raise DataError(f"no training documents among the {len(hashes)} documents read; see data.source and data.split")
     table, label_of, dropped = _label_table(spool, limited, info, min_label_documents)
+    bare_N = _without_labels(spool, label_of)
+    without = sum(int(bare_N[part].sum()) for part in limited.values())
+    if one_label:
+        _check_several(table)
+        limited = {name: part[~bare_N[part]] for name, part in limited.items()}
     kept = {name: part for name, part in limited.items() if len(part)}
-    return Selection(kept, table, label_of, repeated, over_limit, dropped)
+    return Selection(kept, table, label_of, repeated, over_limit, dropped, without)
 
 
 def _divide(
@@ -155,6 +163,21 @@ def _label_table(
     parents = [info.parents.get(label, ()) for label in labels] if info.parents else None
     table = LabelTable(labels, [info.names.get(label, label) for label in labels], train[ids], parents)
     return table, label_of, int(rare.sum())
+
+
+def _without_labels(spool: Spool, label_of: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """(N,), whether all labels of a document are dropped; it had at least one."""
+    offsets, flat = spool.label_lists
+    return np.maximum.reduceat(label_of[flat], offsets[:-1]) < 0
+
+
+def _check_several(table: LabelTable) -> None:
+    trained = np.flatnonzero(table.train_counts)
+    if len(trained) == 1:
+        raise DataError(
+            f"data.task: single_label, but every training document has the label {table.labels[trained[0]]!r}: there "
+            "is nothing to tell apart; see data.source and data.min_label_documents"
+        )
 
 
 def _counts(
