@@ -158,6 +158,22 @@ def test_a_pretrained_backbone_takes_tokenizers_that_number_tokens_as_it_does(wh
             command(tokenizer(whole.folder / "corpus" / "tokenizer"))
 
 
+def test_heads_without_label_attention_need_no_ranking(whole, monkeypatch, tmp_path):
+    """Nothing reads it, so that labels without informative tokens are no obstacle."""
+
+    def stop(stage: str, *_: object) -> None:
+        raise ConfigError(f"reached {stage}")
+
+    monkeypatch.setattr(pipeline, "run_workers", stop)
+    flat = ("model.head={kind: flat}", "plant.enabled=false", "mig.min_documents=1000", f"track.directory={tmp_path}")
+    with pytest.raises(ConfigError, match="reached finetune"):
+        train_run(load(whole.config, *flat))
+    assert names(tmp_path / "tiny" / "mig") == {"lexical.safetensors"}
+    record = read_run(tmp_path / "tiny")
+    assert record is not None
+    assert "mig" not in record.stages
+
+
 def test_without_planting_everything_else_is_the_same(whole):
     config = load(whole.config, "name=random", "plant.enabled=false")
     assert list(differences(to_plain(load(whole.config)), to_plain(config))) == [

@@ -75,7 +75,8 @@ def rank_corpus(
     if ranking.unranked == len(ranking.label_documents_L):
         raise DataError(
             f"no token could be ranked for any label: of {ranking.documents} training documents, none has both a label "
-            f"and a token that {config.min_documents} documents hold; lower mig.min_documents or add documents"
+            f"and a token that {config.min_documents} documents hold, or all have the same labels; lower "
+            "mig.min_documents or add documents"
         )
     ranking.save(path)
     return ranking, False

@@ -17,6 +17,7 @@ from xmtc.data.prepare import prepare
 from xmtc.evaluate.summary import summary_table
 from xmtc.mig import TokenRanking, rank_corpus, ranking_fingerprint, show
 from xmtc.models.encoders import pretrained_name
+from xmtc.models.heads import LabelAttentionConfig
 from xmtc.orchestrate.check import check, check_tokenizer
 from xmtc.orchestrate.copies import (
     fetch_locked,
@@ -60,12 +61,14 @@ def train_run(config: RunConfig) -> Path:
         state.set_fingerprint("corpus", corpus.fingerprint)
         for line in label_lines(config):
             print_line(line)
-        with _stage(state, paths, "mig", ranking_fingerprint(corpus.fingerprint, config.mig)):
-            ranking = rank_stage(config, corpus)
-        state.set_fingerprint("mig", ranking.fingerprint)
+        ranking = ranking_fingerprint(corpus.fingerprint, config.mig)
+        if "mig" in stages(config):
+            with _stage(state, paths, "mig", ranking):
+                rank_stage(config, corpus)
+            state.set_fingerprint("mig", ranking)
         lexical_stage(config, corpus, paths, state)
         try:
-            for stage, fingerprint in model_stages(config, ranking.fingerprint):
+            for stage, fingerprint in model_stages(config, ranking):
                 if state.is_done(stage, fingerprint):
                     print_line(f"{stage}: done before, skipped")
                     continue
@@ -92,7 +95,11 @@ def _stage(state: RunState, paths: RunPaths, name: str, fingerprint: str) -> Ite
 
 def stages(config: RunConfig) -> list[str]:
     """The stages of the whole job, in order."""
-    optional = {"lexical": config.model.lexical is not None, "plant": config.plant.enabled}
+    optional = {
+        "mig": isinstance(config.model.head, LabelAttentionConfig),  # planted by it, or compared with it
+        "lexical": config.model.lexical is not None,
+        "plant": config.plant.enabled,
+    }
     names = ("prepare", "mig", "lexical", "plant", "finetune", "evaluate", "report")
     return [name for name in names if optional.get(name, True)]
 
@@ -154,6 +161,7 @@ def lexical_stage(config: RunConfig, corpus: Corpus, paths: RunPaths, state: Run
             seed=config.seed,
             progress=Progress(),
         )
+        paths.lexical.parent.mkdir(exist_ok=True)
         lexical.save(paths.lexical)
 
 
