@@ -1,3 +1,5 @@
+import gzip
+
 import numpy as np
 import pytest
 import torch
@@ -12,14 +14,14 @@ GLOVE = "the 0.5 -1 2\nother 9 9 9\nlaw 1e-3 0 4\nof the 7 8 9\n"
 
 def load(tmp_path, text, width=3):
     path = tmp_path / "vectors.txt"
-    path.write_text(text, encoding="utf-8")
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     torch.manual_seed(0)
     encoder = BagConfig(embedding=EmbeddingConfig(width=width, vectors=str(path))).build(5)
     before = encoder.embedding.tokens.weight.detach().clone()
     return encoder.load_vectors(VOCABULARY), before, encoder.embedding.tokens.weight.detach()
 
 
-@pytest.mark.parametrize("header", ["", "4 3\n"], ids=["glove", "word2vec"])
+@pytest.mark.parametrize("header", ["", "4 3\n", "\ufeff", "\n"], ids=["glove", "word2vec", "BOM", "blank"])
 def test_known_words_start_at_their_vectors(tmp_path, header):
     found, before, after = load(tmp_path, header + GLOVE)
     assert found == 3
@@ -37,8 +39,17 @@ def test_without_a_file_nothing_changes():
     [
         (GLOVE, 4, ConfigError, "width: 4, but the vectors of .* have 3"),
         ("4 3\n" + GLOVE, 2, ConfigError, "have 3 dimensions"),
-        ("the 1 2 3\nlaw 1 x 3\n", 3, DataError, r"vectors\.txt:2: not all numbers"),
+        ("the 1 2 3\nlaw 1 x 3\n", 3, DataError, r"vectors\.txt:2: not all numbers can be read"),
+        ("the 1 2 3\nlaw 1 nan 3\n", 3, DataError, r"vectors\.txt:2: not all numbers are finite"),
+        ("the 1 2 1e39\n", 3, DataError, r"vectors\.txt:1: not all numbers are finite"),
+        ("the 1 2 3\nlaw 0.5 2 3 4\n", 3, DataError, r"vectors\.txt:2: not the 3 numbers"),
+        ("the 1 2 3\nother 1 2\n", 3, DataError, r"vectors\.txt:2: not the 3 numbers"),
         ("a 1 2 3\nb 1 2 3\n", 3, DataError, "none of the 5 tokens"),
+        ("", 3, DataError, "holds no vectors"),
+        ("0 3\n", 3, DataError, "holds no vectors"),
+        ("the\t1\t2\t3\n", 3, DataError, r"vectors\.txt:1: no numbers; expected .* separated by spaces"),
+        (gzip.compress(GLOVE.encode()), 3, DataError, "is no text; unpack it"),
+        (b"2 3\nthe \x00\x00\x80?", 3, DataError, "convert word2vec's binary format"),
     ],
 )
 def test_wrong_files_are_named(tmp_path, text, width, error, message):

@@ -201,6 +201,16 @@ def test_without_planting_everything_else_is_the_same(whole):
     assert losses(run, "finetune")[1] != losses(whole.run, "finetune")[1]
 
 
+def test_how_many_tokens_found_a_word_vector_is_said_once(whole, monkeypatch, tmp_path, capsys):
+    (tmp_path / "vectors.txt").write_text("the 1 2\nof 3 4\nunheard 5 6\n")
+    encoder = f"model.encoder={{kind: bag, embedding: {{width: 2, vectors: '{tmp_path}/vectors.txt'}}}}"
+    config = load(whole.config, encoder, f"track.directory={tmp_path}")
+    for stage in ("plant", "finetune", "evaluate"):
+        monkeypatch.setattr(stages, stage, lambda worker: None)
+        stages.run_stage(stage, config, RunPaths.of(config))
+    assert capsys.readouterr().err.count("word vectors: found for 2 of ") == 1
+
+
 def test_denormal_numbers_count_as_zero_in_training_and_nowhere_else(whole, monkeypatch):
     denormal, seen = torch.full((8,), 1e-39), []
     monkeypatch.setattr(stages, "evaluate", lambda worker: seen.append((denormal * 1).any()))

@@ -37,6 +37,7 @@ from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.worker import Worker
 from xmtc.score.scorer import Scoring, score_split
 from xmtc.score.shortlist import Shortlist
+from xmtc.track.console import print_line
 from xmtc.train.checkpoint import together
 from xmtc.train.finetune import AttentionDrift, FinetuneObjective
 from xmtc.train.loop import Phase
@@ -54,6 +55,8 @@ def run_stage(stage: str, config: RunConfig, paths: RunPaths) -> None:
     together(lambda: fetch_run(paths))
     together(lambda: fetch_corpus(paths))
     worker = Worker(config, paths)
+    if worker.is_first and worker.found_vectors and stage == ("plant" if config.plant.enabled else "finetune"):
+        print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
     with denormals_as_zero():
         {"plant": plant, "finetune": finetune, "evaluate": evaluate}[stage](worker)
     together(lambda: publish_run(paths), here=worker.is_first)

@@ -37,6 +37,9 @@ class Worker:
     Args:
         config: the run's configuration.
         paths: the run's files.
+
+    Attributes:
+        found_vectors: tokens that start at a vector of `model.encoder.embedding.vectors`.
     """
 
     def __init__(self, config: RunConfig, paths: RunPaths) -> None:
@@ -54,8 +57,9 @@ class Worker:
         self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
         torch.manual_seed(config.seed)
         self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
+        self.found_vectors = 0
         if isinstance(self.classifier.encoder, LightEncoder):
-            self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
+            self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
         self.classifier.to(self.strategy.device)
         if config.model.label_text:
             start_from_names(self.classifier, self.corpus.labels, self.embed)

@@ -3,10 +3,11 @@
 Suffixes: W windows, U window tokens, V vocabulary, D width.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, takewhile
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -82,7 +83,7 @@ class TokenEmbedding(nn.Module):
             How many tokens found a vector; 0 when no file is configured.
 
         Raises:
-            DataError: the file is missing, damaged, of another width, or knows none of the tokens.
+            DataError, ConfigError: see `read_word_vectors`.
         """
         if self.config.vectors is None:
             return 0
@@ -123,10 +124,10 @@ def sinusoids(length: int, width: int) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], 2).flatten(1)[:, :width]
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     path: str
     number: int
+    text: str
 
     def wrong(self, what: str) -> DataError:
         return DataError(f"{self.path}:{self.number}: {what}; expected a word and its numbers, separated by spaces")
@@ -139,38 +140,79 @@ def read_word_vectors(path: str, vocabulary: Mapping[str, int], width: int) -> d
     words of the vocabulary are parsed and kept.
 
     Raises:
-        DataError: the file is missing, damaged, of another width, or knows none of the words.
+        DataError: the file is missing, damaged, no text, or knows none of the words.
+        ConfigError: it is of another width.
     """
-    if not Path(path).is_file():
-        raise DataError(f"model.encoder.embedding.vectors: {path} is no file; give a word2vec or GloVe text file")
+    _check_text(path)
+    lines = _lines(path)
+    first = next(lines, None)
+    if first is None or (_check_first(first, width) and (first := next(lines, None)) is None):
+        raise DataError(f"{path}: holds no vectors; expected lines of a word and its numbers, separated by spaces")
     found: dict[int, np.ndarray] = {}
-    with open(path, encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            # a few words of GloVe's larger files have blanks in them: the numbers are counted from the right
-            word, *numbers = line.rstrip("\n ").rsplit(" ", width)
-            token_id = vocabulary.get(word)
-            if number == 1:
-                _check_width(line, path, width)
-            if token_id is not None and len(numbers) == width:
-                found[token_id] = _parse(numbers, _Line(path, number))
-            elif token_id is not None and number > 1:
-                raise _Line(path, number).wrong(f"{len(numbers)} numbers where the file has {width}")
+    for line in chain([first], lines):
+        # a few words of GloVe's larger files have blanks in them: the numbers are counted from the right
+        word, *numbers = line.text.rsplit(" ", width)
+        token_id = vocabulary.get(word)
+        if len(numbers) < width or (token_id is None and _goes_on(word, vocabulary)):
+            raise line.wrong(f"not the {width} numbers that the other lines have")
+        if token_id is not None:
+            found[token_id] = _parse(numbers, line)
     if not found:
         raise DataError(
-            f"{path}: holds none of the {len(vocabulary)} tokens; word vectors want data.tokenizer.model=word"
+            f"{path}: holds none of the {len(vocabulary)} tokens; word vectors want data.tokenizer.model=word, and "
+            "data.tokenizer.lowercase as in the file"
         )
     return found
 
 
-def _check_width(first_line: str, path: str, width: int) -> None:
-    parts = first_line.split()
-    has = int(parts[1]) if len(parts) == 2 and parts[1].isdigit() else len(parts) - 1
+def _check_text(path: str) -> None:
+    if not Path(path).is_file():
+        raise DataError(f"model.encoder.embedding.vectors: {path} is no file; give a word2vec or GloVe text file")
+    with open(path, "rb") as file:
+        if b"\0" in file.read(1 << 16):
+            raise DataError(
+                f"model.encoder.embedding.vectors: {path} is no text; unpack it if it is compressed, and convert "
+                "word2vec's binary format to the text format"
+            )
+
+
+def _lines(path: str) -> Iterator[_Line]:
+    """All but blank lines."""
+    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as lines:
+        for number, text in enumerate(lines, 1):
+            if text := text.rstrip("\r\n "):
+                yield _Line(path, number, text)
+
+
+def _check_first(line: _Line, width: int) -> bool:
+    """Compare the width; True where the line is word2vec's first one, which holds no vector."""
+    parts = line.text.split(" ")
+    is_header = len(parts) == 2 and all(part.isdecimal() for part in parts)
+    has = int(parts[1]) if is_header else sum(1 for _ in takewhile(_NUMBER.fullmatch, reversed(parts[1:])))
+    if not has:
+        raise line.wrong("no numbers")
     if has != width:
-        raise ConfigError(f"model.encoder.embedding.width: {width}, but the vectors of {path} have {has} dimensions")
+        raise ConfigError(
+            f"model.encoder.embedding.width: {width}, but the vectors of {line.path} have {has} dimensions; set "
+            f"model.encoder.embedding.width={has}"
+        )
+    return is_header
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf)", re.IGNORECASE)
+
+
+def _goes_on(word: str, vocabulary: Mapping[str, int]) -> bool:
+    """Whether this is a known word and numbers with decimals, of which the line has too many."""
+    first, *others = word.split(" ")
+    return bool(others) and first in vocabulary and all("." in o and _NUMBER.fullmatch(o) for o in others)
 
 
 def _parse(numbers: list[str], line: _Line) -> np.ndarray:
     try:
-        return np.array(numbers, dtype=np.float32)
+        vector = np.array(numbers, dtype=np.float64)
     except ValueError:
         raise line.wrong("not all numbers can be read") from None
+    if not (np.abs(vector) <= np.finfo(np.float32).max).all():
+        raise line.wrong("not all numbers are finite")
+    return vector.astype(np.float32)
