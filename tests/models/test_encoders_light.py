@@ -149,6 +149,12 @@ def test_local_attention_costs_in_proportion_to_the_length():
     assert operations(1024, local) == 8 * operations(128, local) > 0
     assert operations(1024, global_attention) == 64 * operations(128, global_attention)
     assert operations(1024, local) < operations(1024, global_attention) / 20
+    assert operations(20, local) == operations(20, global_attention)  # no matter how wide the band
+
+
+def test_no_band_is_wider_than_the_window():
+    encoder = MultilevelConfig(embedding=SMALL, width=16, window=8, local_radius=10**9).build(VOCAB)
+    assert {block.attention.radius for block in encoder.blocks} == {8}
 
 
 def test_gate_chooses_between_global_and_local():

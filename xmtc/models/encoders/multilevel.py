@@ -51,7 +51,7 @@ class MultilevelConfig:
         return TransformerEncoder(embedding, self.width, [self._block() for _ in range(self.layers)])
 
     def _block(self) -> Block:
-        attention = MultilevelAttention(self.width, self.heads, self.local_radius)
+        attention = MultilevelAttention(self.width, self.heads, min(self.local_radius, self.window))
         return Block(self.width, attention, self._transform(), self.dropout)
 
     def _transform(self) -> nn.Module:
