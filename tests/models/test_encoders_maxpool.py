@@ -78,9 +78,24 @@ def test_own_parameters_are_the_top_layer(encoder, batch):
     assert {id(p) for p in classifier.parameter_groups()[top]} == own
 
 
+def test_what_a_variant_does_not_use_is_not_checked():
+    MaxPoolConfig(base=BERT, variant="cls_attention", last_layers=5).build(VOCAB)
+    MaxPoolConfig(base=BERT, variant="cls_max", last_layers=2, heads=5).build(VOCAB)
+
+
+@pytest.mark.parametrize("variant", ["cls_max", "cls_attention"])
+def test_a_pooling_past_the_enriched_token_is_refused(variant):
+    encoder = MaxPoolConfig(base=BERT, variant=variant)
+    with pytest.raises(ValueError, match=rf"pooling\.kind: mean .* encoder\.variant: {variant} .*\{{kind: first\}}"):
+        ModelConfig(encoder=encoder, head=FlatConfig())
+    ModelConfig(encoder=encoder, head=FlatConfig(pooling=FirstPoolingConfig()))
+    ModelConfig(encoder=MaxPoolConfig(base=BERT), head=FlatConfig())
+
+
 def test_refusals():
-    with pytest.raises(ConfigError, match="last_layers: 5"):
-        MaxPoolConfig(base=BERT, last_layers=5).build(VOCAB)
+    for config in (MaxPoolConfig(base=BERT, last_layers=5), LayerMixConfig(base=BERT, last_layers=5)):
+        with pytest.raises(ConfigError, match=r"last_layers: 5, but the model of base\.from_config has 2 .* at most 2"):
+            config.build(VOCAB)
     with pytest.raises(ConfigError, match="heads: 5"):
         MaxPoolConfig(base=BERT, last_layers=2, heads=5).build(VOCAB)
     with pytest.raises(ValueError, match="window_group"):

@@ -16,7 +16,15 @@ from xmtc.errors import ConfigError
 from xmtc.models.calibration import Calibration
 from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
 from xmtc.models.encoders.base import Encoder, ShowsAttention
-from xmtc.models.heads import FlatHead, HeadConfig, LabelAttentionConfig, LabelAttentionHead
+from xmtc.models.encoders.maxpool import MaxPoolConfig
+from xmtc.models.heads import (
+    FlatConfig,
+    FlatHead,
+    HeadConfig,
+    LabelAttentionConfig,
+    LabelAttentionHead,
+    TwoTowerConfig,
+)
 from xmtc.models.lexical import Lexical, LexicalConfig
 from xmtc.models.shortlists import check_shortlist
 
@@ -39,10 +47,18 @@ class ModelConfig:
     give labels without training documents rows made of their names (docs/models.md)."""
 
     def __post_init__(self) -> None:
-        """Refuse a lexical branch that leaves nothing to names."""
+        """Refuse a lexical branch that leaves nothing to names, and a pooling past the only token that changes."""
         if self.label_text and self.lexical is not None and self.lexical.share == 1:
             raise ValueError(
                 "label_text: a lexical.share of 1 leaves nothing to the head; lower one or leave out the other"
+            )
+        encoder, head = self.encoder, self.head
+        if not isinstance(encoder, MaxPoolConfig) or not isinstance(head, FlatConfig | TwoTowerConfig):
+            return
+        if encoder.variant != "all_max_attention" and head.pooling.kind in ("mean", "last"):
+            raise ValueError(
+                f"head.pooling.kind: {head.pooling.kind} hardly sees the first token, which is all that "
+                f"encoder.variant: {encoder.variant} changes; use head.pooling: {{kind: first}}"
             )
 
     def build(self, vocab_size: int, labels: int) -> "Classifier":

@@ -198,7 +198,9 @@ class AttentionPoolingConfig:
             ConfigError: the heads do not divide the width.
         """
         if width % self.heads:
-            raise ConfigError(f"pooling.heads: {self.heads} does not divide the encoder's width {width}")
+            raise ConfigError(
+                f"model.head.pooling.heads: {self.heads} does not divide the encoder's width {width}; give a divisor"
+            )
         return AttentionPooling(width, self.heads, self.normaliser)
 
 

@@ -43,10 +43,11 @@ class MaxPoolConfig:
             ConfigError: see `HuggingFaceConfig.build`; or it has fewer layers, or a width that the heads do not divide.
         """
         base = self.base.build(vocab_size)
-        _check_layers(self.base, base, self.last_layers)
-        if base.width % self.heads:
+        if self.variant != "cls_attention":
+            _check_layers(base, self.last_layers)
+        if self.variant != "cls_max" and base.width % self.heads:
             raise ConfigError(
-                f"model.encoder.heads: {self.heads} does not divide the width {base.width} of the encoder"
+                f"model.encoder.heads: {self.heads} does not divide the encoder's width {base.width}; give a divisor"
             )
         return MaxPoolEncoder(base, self)
 
@@ -73,7 +74,7 @@ class LayerMixConfig:
             ConfigError: see `HuggingFaceConfig.build`; or it has fewer layers.
         """
         base = self.base.build(vocab_size)
-        _check_layers(self.base, base, self.last_layers)
+        _check_layers(base, self.last_layers)
         return LayerMixEncoder(base, self.last_layers)
 
 
@@ -176,10 +177,11 @@ def _last_layers(base: HuggingFaceBackbone, input_ids_WU: Tensor, attention_mask
     return torch.stack(output.hidden_states[-count:])
 
 
-def _check_layers(config: HuggingFaceConfig, base: HuggingFaceBackbone, last_layers: int) -> None:
+def _check_layers(base: HuggingFaceBackbone, last_layers: int) -> None:
     has: int = base.transformer.config.num_hidden_layers  # pyright: ignore
     if last_layers > has:
-        raise ConfigError(f"model.encoder.last_layers: {last_layers}, but {config.name} has {has} layers")
+        name = base.name or "the model of base.from_config"
+        raise ConfigError(f"model.encoder.last_layers: {last_layers}, but {name} has {has} layers; give at most {has}")
 
 
 def _refuse_groups(base: HuggingFaceConfig) -> None:
