@@ -25,10 +25,10 @@ def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, ma
 
     The tokens are cut in blocks of `radius`; a block's queries see its own and the two neighbouring blocks, less what
     lies outside of the band. Padding queries see themselves, so that no softmax is empty. Texts of three blocks or less
-    take fewer products as one; a graph that is traced serves all lengths, and so has blocks.
+    take fewer products as one; an ONNX graph serves all lengths, and so has blocks.
     """
     length = mask_WU.shape[1]
-    if not torch.jit.is_tracing() and length <= 3 * radius:
+    if not torch.onnx.is_in_onnx_export() and length <= 3 * radius:
         allowed = band_mask(mask_WU, radius).unsqueeze(1)
         context = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=allowed)
         return context.transpose(1, 2).flatten(2)
