@@ -6,6 +6,8 @@ from xmtc.errors import ConfigError
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceConfig
 from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
+from xmtc.models.encoders.multilevel import MultilevelConfig
+from xmtc.models.encoders.self_attention import SelfAttentionConfig
 from xmtc.models.heads import FlatConfig
 from xmtc.models.poolings import FirstPoolingConfig
 
@@ -66,6 +68,18 @@ def test_layer_mix_starts_at_the_mean_and_learns(batch):
     torch.testing.assert_close(hidden, torch.stack(hidden_states(encoder, batch)[-2:]).mean(0))
     (hidden * torch.randn(hidden.shape)).sum().backward()
     assert encoder.mix.weights_K.grad.any()
+
+
+@pytest.mark.parametrize("base", [SelfAttentionConfig(width=16), MultilevelConfig(width=16, local_radius=2)])
+def test_layer_mix_of_encoders_from_scratch(base, batch):
+    encoder = built(LayerMixConfig(base=base, last_layers=2))
+    inputs = batch.input_ids_WU, batch.attention_mask_WU
+    states = encoder.base.hidden_states(*inputs)
+    torch.testing.assert_close(states[-1], encoder.base(*inputs))
+    torch.testing.assert_close(encoder(*inputs), torch.stack(states[-2:]).mean(0))
+    torch.testing.assert_close(encoder(*inputs)[1:, :4], encoder(inputs[0][1:, :4], inputs[1][1:, :4]))
+    with pytest.raises(ConfigError, match=r"last_layers: 3, but model\.encoder\.base has 2 layers"):
+        LayerMixConfig(base=base, last_layers=3).build(VOCAB)
 
 
 @pytest.mark.parametrize("encoder", [MaxPoolConfig(base=BERT, last_layers=2), LayerMixConfig(base=BERT, last_layers=2)])

@@ -203,7 +203,8 @@ def test_without_planting_everything_else_is_the_same(whole):
 
 def test_how_many_tokens_found_a_word_vector_is_said_once(whole, monkeypatch, tmp_path, capsys):
     (tmp_path / "vectors.txt").write_text("the 1 2\nof 3 4\nunheard 5 6\n")
-    encoder = f"model.encoder={{kind: bag, embedding: {{width: 2, vectors: '{tmp_path}/vectors.txt'}}}}"
+    base = f"{{kind: self_attention, width: 8, embedding: {{width: 2, vectors: '{tmp_path}/vectors.txt'}}}}"
+    encoder = f"model.encoder={{kind: layer_mix, last_layers: 2, base: {base}}}"
     config = load(whole.config, encoder, f"track.directory={tmp_path}")
     for stage in ("plant", "finetune", "evaluate"):
         monkeypatch.setattr(stages, stage, lambda worker: None)

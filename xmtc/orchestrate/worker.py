@@ -15,6 +15,7 @@ from xmtc.distributed.collectives import all_gather_object, leads
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.embedding import LightEncoder
+from xmtc.models.encoders.maxpool import LayerMixEncoder
 from xmtc.models.heads import LabelAttentionHead, TwoTowerConfig, TwoTowerHead
 from xmtc.models.label_text import TextVectors, embed_texts, label_texts, refresh, start_from_names
 from xmtc.orchestrate.paths import RunPaths
@@ -57,9 +58,11 @@ class Worker:
         self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
         torch.manual_seed(config.seed)
         self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
+        encoder = self.classifier.encoder
+        embedded = encoder.base if isinstance(encoder, LayerMixEncoder) else encoder
         self.found_vectors = 0
-        if isinstance(self.classifier.encoder, LightEncoder):
-            self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
+        if isinstance(embedded, LightEncoder):
+            self.found_vectors = embedded.load_vectors(self.tokenizer.get_vocab())
         self.classifier.to(self.strategy.device)
         if config.model.label_text:
             start_from_names(self.classifier, self.corpus.labels, self.embed)

@@ -31,9 +31,8 @@ EncoderConfig = Annotated[
 
 def backbone_of(encoder: EncoderConfig) -> HuggingFaceConfig | None:
     """The Hugging Face model that the encoder is or stands on; None where it starts from scratch."""
-    if isinstance(encoder, MaxPoolConfig | LayerMixConfig):
-        return encoder.base
-    return encoder if isinstance(encoder, HuggingFaceConfig) else None
+    base = encoder.base if isinstance(encoder, MaxPoolConfig | LayerMixConfig) else encoder
+    return base if isinstance(base, HuggingFaceConfig) else None
 
 
 def pretrained_name(encoder: EncoderConfig) -> str | None:

@@ -208,6 +208,12 @@ class HuggingFaceBackbone(nn.Module):
     def _run(self, input_ids_GU: Tensor, attention_mask_GU: Tensor) -> Tensor:
         return self.model(input_ids=input_ids_GU, attention_mask=attention_mask_GU.long()).last_hidden_state
 
+    def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Sequence[Tensor]:
+        """States (W, U, D) of the embedding and of every layer; the last as `forward`. All windows run at once."""
+        input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
+        mask_WU = attention_mask_WU.long()
+        return self.model(input_ids=input_ids_WU, attention_mask=mask_WU, output_hidden_states=True).hidden_states
+
     @property
     def transformer(self) -> PreTrainedModel:
         """The Transformers model, without PEFT's wrapper."""

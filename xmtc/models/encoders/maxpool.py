@@ -1,4 +1,4 @@
-"""Encoders that use several layers of a Hugging Face encoder: MaxPoolBERT, and a learned mix of layers.
+"""Encoders that use several layers of another: MaxPoolBERT, and a learned mix of layers.
 
 Suffixes: W windows, U tokens, D width, K layers.
 """
@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Discriminator, Field
 from torch import Tensor, nn
 
 from xmtc.config.base import config
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone, HuggingFaceConfig
+from xmtc.models.encoders.multilevel import MultilevelConfig
+from xmtc.models.encoders.self_attention import SelfAttentionConfig, TransformerEncoder
 
 
 @config
@@ -54,18 +56,21 @@ class MaxPoolConfig:
 
 @config
 class LayerMixConfig:
-    """Trainable weighted sum over the layers of a Hugging Face encoder (Peters et al. 2018)."""
+    """Trainable weighted sum over the layers of another encoder (Peters et al. 2018)."""
 
     kind: Literal["layer_mix"] = "layer_mix"
     """Which encoder."""
-    base: HuggingFaceConfig = HuggingFaceConfig()
+    base: Annotated[HuggingFaceConfig | SelfAttentionConfig | MultilevelConfig, Discriminator("kind")] = (
+        HuggingFaceConfig()
+    )
     """The encoder."""
     last_layers: Annotated[int, Field(ge=1)] = 4
     """How many layers, from the top, are summed."""
 
     def __post_init__(self) -> None:
         """Refuse what the wrapper cannot do."""
-        _refuse_groups(self.base)
+        if isinstance(self.base, HuggingFaceConfig):
+            _refuse_groups(self.base)
 
     def build(self, vocab_size: int) -> "LayerMixEncoder":
         """The encoder, loaded.
@@ -121,7 +126,7 @@ class MaxPoolEncoder(nn.Module):
     def _layers(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """The layers (K, W, U, D) that the variant pools."""
         pooled = 1 if self.config.variant == "cls_attention" else self.config.last_layers
-        return _last_layers(self.base, input_ids_WU, attention_mask_WU, pooled)
+        return torch.stack(list(self.base.hidden_states(input_ids_WU, attention_mask_WU)[-pooled:]))
 
     def layers(self) -> Sequence[nn.Module]:
         """The encoder's layers and, on top, the additional attention."""
@@ -137,14 +142,15 @@ class LayerMixEncoder(nn.Module):
         window: most tokens of one window.
     """
 
-    def __init__(self, base: HuggingFaceBackbone, last_layers: int) -> None:
+    def __init__(self, base: HuggingFaceBackbone | TransformerEncoder, last_layers: int) -> None:
         super().__init__()
         self.base, self.width, self.window = base, base.width, base.window
         self.mix = _Mix(last_layers)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Hidden states (W, U, D)."""
-        return self.mix(_last_layers(self.base, input_ids_WU, attention_mask_WU, len(self.mix.weights_K)))
+        states = self.base.hidden_states(input_ids_WU, attention_mask_WU)
+        return self.mix(torch.stack(list(states[-len(self.mix.weights_K) :])))
 
     def layers(self) -> Sequence[nn.Module]:
         """The encoder's layers and, on top, the mix."""
@@ -170,17 +176,13 @@ def _attend(
     return attention(states_WUD[:, :1], states_WUD, states_WUD, key_padding_mask=padding_WU, need_weights=need_weights)
 
 
-def _last_layers(base: HuggingFaceBackbone, input_ids_WU: Tensor, attention_mask_WU: Tensor, count: int) -> Tensor:
-    """Hidden states (K, W, U, D) of the last `count` layers, the top one last."""
-    input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, base.pad_token_id)
-    output = base.model(input_ids=input_ids_WU, attention_mask=attention_mask_WU.long(), output_hidden_states=True)
-    return torch.stack(output.hidden_states[-count:])
-
-
-def _check_layers(base: HuggingFaceBackbone, last_layers: int) -> None:
-    has: int = base.transformer.config.num_hidden_layers  # pyright: ignore
-    if last_layers > has:
+def _check_layers(base: HuggingFaceBackbone | TransformerEncoder, last_layers: int) -> None:
+    if isinstance(base, TransformerEncoder):
+        name, has = "model.encoder.base", len(base.blocks)
+    else:
         name = base.name or "the model of base.from_config"
+        has: int = base.transformer.config.num_hidden_layers  # pyright: ignore
+    if last_layers > has:
         raise ConfigError(f"model.encoder.last_layers: {last_layers}, but {name} has {has} layers; give at most {has}")
 
 

@@ -68,6 +68,13 @@ class TransformerEncoder(LightEncoder):
             hidden_WUD = block(hidden_WUD, attention_mask_WU)
         return self.norm(hidden_WUD) * attention_mask_WU.unsqueeze(2)
 
+    def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> list[Tensor]:
+        """States (W, U, D) of the embedding and of every block, each through the final norm; the last as `forward`."""
+        states = [self.widen(self.embedding(input_ids_WU, attention_mask_WU))]
+        for block in self.blocks:
+            states.append(block(states[-1], attention_mask_WU))
+        return [self.norm(hidden_WUD) * attention_mask_WU.unsqueeze(2) for hidden_WUD in states]
+
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
         """Share (W, U) of the top layer's attention that each token gets, by kind: "global", and "local" if any."""
         hidden_WUD = self.widen(self.embedding(input_ids_WU, attention_mask_WU))
