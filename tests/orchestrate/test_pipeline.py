@@ -227,6 +227,26 @@ def test_cached_hidden_states_change_nothing(whole):
         assert losses(run, stage) == pytest.approx(losses(whole.run, stage), rel=1e-4)
 
 
+def test_hidden_states_of_an_encoder_from_scratch_are_kept_by_seed_and_by_its_vectors(whole, tmp_path):
+    vectors = tmp_path / "vectors.txt"
+
+    def kept(*overrides: str) -> set[str]:
+        worker = Worker(config := load(whole.config, *overrides), RunPaths.of(config))
+        worker.collator(worker.dev, cached=True)
+        return names(RunPaths.of(config).corpus / "hidden")
+
+    before = kept()
+    bag = "model.encoder={kind: bag, embedding: {width: 2}}"
+    first = kept(bag, "seed=1") - before
+    assert kept(bag, "seed=1") == before | first
+    second = kept(bag, "seed=2") - before - first
+    assert len(first) == len(second) == 1
+    for text in ("the 1 2\n", "the 3 4\n"):
+        vectors.write_text(text)
+        kept(bag, f"model.encoder.embedding.vectors={vectors}", "seed=1")
+    assert len(kept()) == len(before) + 4
+
+
 def test_checkpoints_hold_what_trains_and_nothing_else(whole):
     def held(path: Path) -> set[str]:
         return {name for file in path.glob("*.safetensors") for name in load_file(file)}

@@ -101,6 +101,12 @@ def _git(folder: Path, *arguments: str) -> str:
     return result.stdout.strip() if result.returncode == 0 else ""
 
 
+def file_sha256(path: Path) -> str:
+    """Hash of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file whole: whoever reads it, or finds it after a crash, sees the old text or the new one.
 

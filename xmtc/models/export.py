@@ -12,7 +12,6 @@ thresholds.json      from which probability on a label counts as predicted
 README.md            model card
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -32,6 +31,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from xmtc.config.base import config
+from xmtc.config.snapshot import file_sha256
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
@@ -236,7 +236,7 @@ def write_config(folder: Path, info: ModelInfo) -> None:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         **TypeAdapter(ModelInfo).dump_python(info, mode="json"),
-        "sha256": {name: _sha256(path) for name, path in names.items() if name not in _NOT_CHECKED},
+        "sha256": {name: file_sha256(path) for name, path in names.items() if name not in _NOT_CHECKED},
     }
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
 
@@ -261,7 +261,7 @@ def _read_config(directory: Path) -> ModelInfo:
     for name, expected in content.pop("sha256", {}).items():
         if not (directory / name).is_file():
             raise CheckpointError(f"{directory / name}: missing: copy the whole model folder, or export it again")
-        if _sha256(directory / name) != expected:
+        if file_sha256(directory / name) != expected:
             raise CheckpointError(f"{directory / name}: damaged (checksum differs): copy it, or export it, again")
     try:
         return TypeAdapter(ModelInfo).validate_json(json.dumps(content))
@@ -347,8 +347,3 @@ def _read_json(path: Path) -> Any:
         raise CheckpointError(f"{path}: missing; give the `model` folder of a run") from error
     except (ValueError, OSError) as error:
         raise CheckpointError(f"{path}: cannot be read ({error}): copy it, or export it, again") from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,19 +1,21 @@
 """What the stages of a training worker share; the same code in this process and on Ray workers."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from xmtc.config.schema import RunConfig
-from xmtc.config.snapshot import config_hash, to_plain
+from xmtc.config.snapshot import config_hash, file_sha256, to_plain
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
 from xmtc.distributed.collectives import all_gather_object, leads
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
+from xmtc.models.encoders import backbone_of
 from xmtc.models.encoders.embedding import LightEncoder
 from xmtc.models.encoders.maxpool import LayerMixEncoder
 from xmtc.models.heads import LabelAttentionHead, TwoTowerConfig, TwoTowerHead
@@ -40,6 +42,7 @@ class Worker:
         paths: the run's files.
 
     Attributes:
+        plain_encoder: the encoder, without the mix of its layers where there is one.
         found_vectors: tokens that start at a vector of `model.encoder.embedding.vectors`.
     """
 
@@ -59,10 +62,10 @@ class Worker:
         torch.manual_seed(config.seed)
         self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
         encoder = self.classifier.encoder
-        embedded = encoder.base if isinstance(encoder, LayerMixEncoder) else encoder
+        self.plain_encoder = encoder.base if isinstance(encoder, LayerMixEncoder) else encoder
         self.found_vectors = 0
-        if isinstance(embedded, LightEncoder):
-            self.found_vectors = embedded.load_vectors(self.tokenizer.get_vocab())
+        if isinstance(self.plain_encoder, LightEncoder):
+            self.found_vectors = self.plain_encoder.load_vectors(self.tokenizer.get_vocab())
         self.classifier.to(self.strategy.device)
         if config.model.label_text:
             start_from_names(self.classifier, self.corpus.labels, self.embed)
@@ -118,7 +121,8 @@ class Worker:
                 "folder that all nodes share"
             )
         precision = self.config.distributed.precision
-        key = config_hash(self.corpus.fingerprint, to_plain(self.config.model.encoder), overlap, precision)
+        encoder = to_plain(self.config.model.encoder)
+        key = config_hash(self.corpus.fingerprint, encoder, overlap, precision, *self._start())
         hidden = open_hidden(
             self.corpus.path / "hidden" / key / split.name,
             key,
@@ -131,6 +135,16 @@ class Worker:
             progress=self.progress,
         )
         return Collator(split, self.tokenizer, window=window, overlap=overlap, hidden=hidden)
+
+    def _start(self) -> list[int | str]:
+        """What the encoder's first weights come from beside its settings: nothing for pretrained ones."""
+        backbone = backbone_of(self.config.model.encoder)
+        if backbone is not None and backbone.from_config is None:
+            return []
+        start: list[int | str] = [self.config.seed]
+        if isinstance(self.plain_encoder, LightEncoder) and (path := self.plain_encoder.embedding.config.vectors):
+            start.append(file_sha256(Path(path)))
+        return start
 
     def batches(self, split: Split, tokens: int, documents: int | None = None) -> Sequence[MicroBatch]:
         """This rank's share of a pass over a split, equally many on every rank.

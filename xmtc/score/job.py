@@ -23,7 +23,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xmtc.config.snapshot import write_atomically
+from xmtc.config.snapshot import file_sha256, write_atomically
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
 from xmtc.score.inputs import InputFile, TextColumns
@@ -198,7 +198,7 @@ def publish(output: Path, block: str, table: pa.Table, rejected: Sequence[Reject
     temporary = output / f".{target.name}.{uuid4().hex}.tmp"
     try:
         pq.write_table(table, temporary, compression="zstd")
-        sha256 = _sha256(temporary)
+        sha256 = file_sha256(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -241,7 +241,7 @@ def _finished(output: Path) -> list[Record]:
         record = Record(**{**content, "rejected": tuple((where, reason) for where, reason in content["rejected"])})
         records[record.block] = record
     parts = ((record, output / record.part) for _, record in sorted(records.items()))
-    return [record for record, part in parts if part.is_file() and _sha256(part) == record.sha256]
+    return [record for record, part in parts if part.is_file() and file_sha256(part) == record.sha256]
 
 
 def _listed(output: Path) -> list[Record]:
@@ -274,8 +274,3 @@ def _clear(output: Path) -> None:
             path.unlink()
     shutil.rmtree(output / ".done", ignore_errors=True)
     (output / "job.json").unlink()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -5,7 +5,6 @@ and time of the local file and the version of the remote one. So either side's c
 anything, and several processes of a node, taking turns, share one copy.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +14,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from xmtc.config.snapshot import write_atomically
+from xmtc.config.snapshot import file_sha256, write_atomically
 from xmtc.errors import StorageError
 from xmtc.storage.lock import locked
 from xmtc.storage.remote import Remote, Stamp
@@ -157,7 +156,7 @@ class Mirror:
         try:
             for _ in range(_ATTEMPTS):
                 self.remote.download(name, partial)
-                if sha256 is None or _sha256(partial) == sha256:
+                if sha256 is None or file_sha256(partial) == sha256:
                     partial.replace(path)
                     return _local_stamp(path)
         finally:
@@ -212,8 +211,3 @@ def _private(name: str) -> bool:
 def _local_stamp(path: Path) -> Stamp:
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,7 +7,6 @@ The directory must be on storage that all ranks share, unless it has a remote do
 with what its ranks wrote, and the remote side has all of it.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from xmtc.config.snapshot import file_sha256
 from xmtc.distributed.collectives import all_gather_object, broadcast_object, leads, rank_and_world_size
 from xmtc.errors import CheckpointError, StorageError, XmtcError
 from xmtc.storage import Mirror
@@ -283,7 +283,7 @@ def _verify_file(path: Path, expected: dict[str, Any]) -> None:
         size = path.stat().st_size
         if size != expected["bytes"]:
             raise CheckpointError(f"{path} has {size:,} bytes instead of {expected['bytes']:,}")
-        if _sha256(path) != expected["sha256"]:
+        if file_sha256(path) != expected["sha256"]:
             raise CheckpointError(f"{path} is damaged: its SHA-256 is not the manifest's")
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
@@ -294,7 +294,7 @@ def _describe(temporary: Path) -> dict[str, Any]:
     names = sorted(p.relative_to(temporary).as_posix() for p in temporary.rglob("*") if p.is_file())
     for name in names:
         _sync(temporary / name)
-    return {n: {"bytes": (temporary / n).stat().st_size, "sha256": _sha256(temporary / n)} for n in names}
+    return {n: {"bytes": (temporary / n).stat().st_size, "sha256": file_sha256(temporary / n)} for n in names}
 
 
 def _finish(temporary: Path, final: Path, manifest: dict[str, Any], own: dict[str, Any]) -> None:
@@ -308,11 +308,6 @@ def _finish(temporary: Path, final: Path, manifest: dict[str, Any], own: dict[st
         final.rename(temporary.with_name(f"{_TEMPORARY}old_{manifest['step']:08d}"))
     temporary.rename(final)
     _sync(final.parent)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:
