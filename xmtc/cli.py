@@ -262,25 +262,35 @@ def score(
 @app.command()
 def export(
     model: ModelDir,
-    onnx: Annotated[Path, typer.Option("--onnx", metavar="OUT", help="Directory to write; replaced if there.")],
+    onnx: Annotated[
+        str, typer.Option("--onnx", metavar="OUT", help="Directory or URI to write; an ONNX model there is replaced.")
+    ],
     int8: Annotated[bool, typer.Option("--int8", help="Quantise the weights to 8 bits.")] = False,
 ) -> None:
     """Write the ONNX form of a model, for onnxruntime; `predict` and `score --engine onnx` take it as MODEL."""
+    from xmtc.models.output import GRAPH
+    from xmtc.orchestrate.copies import published_model
     from xmtc.score.command import export_graph
 
-    export_graph(model, onnx, int8=int8)
+    with published_model(onnx, GRAPH) as folder:
+        export_graph(model, folder, int8=int8)
 
 
 @labels_app.command("add")
 def labels_add(
     model: ModelDir,
     file: Annotated[Path, typer.Argument(metavar="LABELS", help="JSON lines: label, name and perhaps description.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the new model; replaced if there.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Directory or URI of the new model; a model there is replaced.")
+    ],
 ) -> None:
     """Add labels to a model without training: what their names say is all that it will know of them."""
     from xmtc.models.extend import add_labels
+    from xmtc.models.output import HEAD
+    from xmtc.orchestrate.copies import published_model
 
-    added = add_labels(model, file, output)
+    with published_model(output, HEAD) as folder:
+        added = add_labels(model, file, folder)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
     print_line(f"{output}: {added.labels:,} labels added; of the trained labels' rows, names explain: {shares}")
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from functools import partial
@@ -203,6 +204,12 @@ def test_files_and_models_that_will_not_do(model, tmp_path):
         add_labels(model, write(tmp_path / "empty.jsonl", ""), tmp_path / "longer")
     with pytest.raises(ConfigError, match="is the model itself"):
         add_labels(model, file, model)
+    with pytest.raises(ConfigError, match=r"holds something else than an exported model with a head\.safetensors"):
+        add_labels(model, file, tmp_path)
+    graph = shutil.copytree(model, tmp_path / "graph")
+    (graph / "head.safetensors").rename(graph / "model.onnx")
+    with pytest.raises(ConfigError, match="an ONNX model takes no new labels"):
+        add_labels(graph, file, tmp_path / "longer")
     one = export(tmp_path / "single", task="single_label", fused=False)
     with pytest.raises(ConfigError, match="a new one changes the others"):
         add_labels(one, file, tmp_path / "longer")

@@ -7,10 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 from tiny import tiny
 from transformers import AutoTokenizer
+from typer.testing import CliRunner
 
 import xmtc
+from xmtc.cli import app
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.progress import Silent
@@ -181,6 +184,54 @@ def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
             score_local(job, Silent(), device="cpu")
     with pytest.raises(ConfigError, match="a shortlist needs the tables of labels, which an ONNX model has not"):
         xmtc.Model.from_pretrained(onnx).predict(TEXTS, shortlist=2)
+
+
+def test_only_an_onnx_model_is_replaced(exported, tmp_path, monkeypatch):
+    model, onnx = shutil.copytree(exported[0], tmp_path / "model"), shutil.copytree(exported[1], tmp_path / "onnx")
+    other = shutil.copytree(model, tmp_path / "other")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_text("mine")
+    mixed = shutil.copytree(onnx, tmp_path / "mixed")
+    (mixed / "tokenizer" / "mine.txt").write_text("mine")
+    monkeypatch.chdir(onnx / "tokenizer")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for output, words in {
+        model: "is the model itself",
+        model / "onnx": "is inside of the model",
+        other: "holds something else than an exported model with a model.onnx",
+        model.parent: "you are in this folder",
+        folder: "holds something else",
+        folder / "file": "is a file",
+        mixed: "holds tokenizer/mine.txt, no part of the model there",
+        ".": "you are in this folder",
+        onnx: "you are in this folder",
+    }.items():
+        with pytest.raises(ConfigError, match=words):
+            CliRunner().invoke(app, ["export", str(model), "--onnx", str(output)], catch_exceptions=False)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    monkeypatch.chdir(tmp_path)
+    (onnx / "model.onnx").write_bytes(b"damaged")
+    (tmp_path / "empty").mkdir()
+    for name in ("onnx", "empty"):
+        export_onnx(model, tmp_path / name, int8=False)
+        load_any(tmp_path / name)
+
+
+def test_an_onnx_model_is_published_at_a_uri(exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(MemoryFileSystem, "store", {})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    there, command = MemoryFileSystem(), ["export", str(exported[0]), "--onnx", "memory://team/onnx"]
+    for _ in range(2):
+        assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+        assert there.isfile("/team/onnx/model.onnx")
+        assert there.isfile("/team/onnx/tokenizer/tokenizer.json")
+    there.pipe("/team/onnx/notes.txt", b"mine")
+    with pytest.raises(ConfigError, match=r"memory://team/onnx: holds notes.txt, no part of the model there"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    assert there.cat("/team/onnx/notes.txt") == b"mine"
+    assert [path.name for path in tmp_path.iterdir()] == [".cache"]
 
 
 def test_a_damaged_graph_is_named(exported, tmp_path):

@@ -13,10 +13,7 @@ README.md            model card
 """
 
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,12 +38,10 @@ from xmtc.models.encoders import HuggingFaceConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone, quiet
 from xmtc.models.lexical import Lexical
 from xmtc.models.model_card import model_card
+from xmtc.models.output import EDITABLE, FORMAT, HEAD, replacing
 
-FORMAT = "xmtc-model"
 FORMAT_VERSION = 1
 LEXICAL, CALIBRATION = "lexical.safetensors", "calibration.safetensors"
-# People may edit these two by hand.
-_NOT_CHECKED = {"README.md", "thresholds.json"}
 
 
 @config
@@ -113,7 +108,7 @@ def export_model(
     Raises:
         CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or the disk refuses.
     """
-    with replacing(directory) as temporary:
+    with replacing(Path(directory)) as temporary:
         has_encoder = _write_weights(temporary, classifier, trained)
         if classifier.lexical is not None:
             classifier.lexical.save(temporary / LEXICAL)
@@ -128,28 +123,6 @@ def export_model(
         (temporary / "README.md").write_text(card)
         write_config(temporary, info)
     return Path(directory)
-
-
-@contextmanager
-def replacing(directory: Path) -> Iterator[Path]:
-    """A temporary directory that is renamed to `directory` at the end, in place of what is there; or is removed.
-
-    Raises:
-        CheckpointError: the disk refuses.
-    """
-    directory = Path(directory)
-    temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        _publish(temporary, directory)
-    except OSError as error:
-        raise CheckpointError(
-            f"{directory}: cannot write the model: {error.strerror}: free space or fix rights"
-        ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def load_model(directory: Path) -> LoadedModel:
@@ -184,7 +157,7 @@ def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Clas
 def _write_weights(folder: Path, classifier: Classifier, trained: Mapping[str, Tensor]) -> bool:
     """Write head, adapter and encoder; returns whether the whole encoder was written."""
     tensors = classifier.state_dict() | dict(trained)
-    save_file(_part(tensors, "head."), folder / "head.safetensors")
+    save_file(_part(tensors, "head."), folder / HEAD)
     encoder = classifier.encoder
     if not isinstance(encoder, HuggingFaceBackbone):
         (folder / "encoder").mkdir()
@@ -236,18 +209,9 @@ def write_config(folder: Path, info: ModelInfo) -> None:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         **TypeAdapter(ModelInfo).dump_python(info, mode="json"),
-        "sha256": {name: file_sha256(path) for name, path in names.items() if name not in _NOT_CHECKED},
+        "sha256": {name: file_sha256(path) for name, path in names.items() if name not in EDITABLE},
     }
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
-
-
-def _publish(temporary: Path, directory: Path) -> None:
-    """Rename into place. Two renames where a model is there already: at no time is a half-written one there."""
-    earlier = directory.with_name(f".{directory.name}.{os.getpid()}.old")
-    if directory.exists():
-        directory.rename(earlier)
-    temporary.rename(directory)
-    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def _read_config(directory: Path) -> ModelInfo:
@@ -280,7 +244,7 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
         classifier = model.build(info.vocab_size, labels)
     except ConfigError as error:
         raise CheckpointError(f"{directory}/config.json: {error}") from error
-    _load_weights(classifier.head, directory / "head.safetensors")
+    _load_weights(classifier.head, directory / HEAD)
     read_fused(classifier, directory, info)
     encoder = classifier.encoder
     if not isinstance(encoder, HuggingFaceBackbone):

@@ -24,12 +24,13 @@ from xmtc.models.export import (
     LEXICAL,
     LoadedModel,
     load_model,
-    replacing,
     write_config,
     write_thresholds,
 )
 from xmtc.models.label_text import embed_texts, for_fused_head, rows_of_names
 from xmtc.models.lexical import Lexical
+from xmtc.models.onnx_export import is_onnx
+from xmtc.models.output import HEAD, check_output, replacing
 
 
 @config
@@ -71,15 +72,23 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
     Args:
         model: exported model, which is left as it is.
         file: JSON lines with `label`, `name` and, where there is one, `description`.
-        output: directory of the new model; replaced if there.
+        output: directory of the new model; see `check_output`.
 
     Raises:
         DataError: the file cannot be read, or a line of it is no new label.
         CheckpointError: the model is missing or damaged, or the disk refuses.
-        ConfigError: the model cannot take new labels.
+        ConfigError: the model cannot take new labels, or something else than a model is at `output`.
     """
+    if is_onnx(model):
+        raise ConfigError(
+            f"{model}: an ONNX model takes no new labels; add them to the model it is made of, and export"
+        )
+    check_output(output, model, HEAD)
     parts = load_model(model)
-    _check_model(parts, model, output)
+    if parts.info.task == "single_label":
+        raise ConfigError(
+            f"{model}: chooses one of all its labels, so that a new one changes the others' probabilities"
+        )
     new = read_new_labels(file, parts.labels)
     embed = partial(
         embed_texts,
@@ -139,22 +148,13 @@ def _parse(line: str, where: str) -> NewLabel:
     return label
 
 
-def _check_model(parts: LoadedModel, model: Path, output: Path) -> None:
-    if output.resolve() == model.resolve():
-        raise ConfigError(f"--output {output}: is the model itself; give another directory")
-    if parts.info.task == "single_label":
-        raise ConfigError(
-            f"{model}: chooses one of all its labels, so that a new one changes the others' probabilities"
-        )
-
-
 def _write(folder: Path, parts: LoadedModel, new: list[NewLabel], rows: Mapping[str, Tensor]) -> None:
     """Put the longer tables, and all else that has a row a label, in the place of the copied ones."""
     classifier = parts.classifier
-    tables = load_file(folder / "head.safetensors")
+    tables = load_file(folder / HEAD)
     for name, rows_NR in for_fused_head(classifier, rows).items():
         tables[name] = torch.cat([tables[name], rows_NR.view(-1, *tables[name].shape[1:]).to(tables[name].dtype)])
-    save_file(tables, folder / "head.safetensors")
+    save_file(tables, folder / HEAD)
     if classifier.lexical is not None:
         _with_silent_rows(classifier.lexical, len(new)).save(folder / LEXICAL)
     if classifier.calibration is not None:

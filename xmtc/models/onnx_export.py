@@ -29,10 +29,10 @@ from xmtc.models.export import (
     load_model,
     load_parts,
     read_fused,
-    replacing,
     write_config,
 )
-from xmtc.models.onnx_graph import GRAPH, OnnxClassifier, write_graph
+from xmtc.models.onnx_graph import OnnxClassifier, write_graph
+from xmtc.models.output import GRAPH, check_output, replacing
 
 TOLERANCE = 1e-4
 """Largest difference between a logit of the float graph and PyTorch's, relative to the largest logit or 1."""
@@ -40,13 +40,13 @@ _COPIED = ("tokenizer", "labels.arrow", "thresholds.json", LEXICAL, CALIBRATION)
 
 
 def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
-    """Write the ONNX form of an exported model; what is at `output` is replaced.
+    """Write the ONNX form of an exported model; an earlier one at `output` is replaced.
 
     The graph is run against PyTorch on documents of random tokens, of lengths up to several windows.
 
     Args:
         model: the `model` folder of a run.
-        output: directory to write.
+        output: directory to write; see `check_output`.
         int8: quantise the weights to 8 bits, and activations as they come.
 
     Returns:
@@ -54,10 +54,11 @@ def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
 
     Raises:
         CheckpointError: the model cannot be read, or the graph does not compute what it does.
-        ConfigError: the model has no ONNX graph; says which part has none.
+        ConfigError: the model has no ONNX graph, and says which part has none; or something else is at `output`.
     """
     if is_onnx(model):
         raise ConfigError(f"{model}: is an ONNX model already; give the `model` folder of a run")
+    check_output(output, model, GRAPH)
     parts = load_model(model)
     with replacing(output) as temporary:
         for name in (name for name in _COPIED if (model / name).exists()):

@@ -26,7 +26,6 @@ from xmtc.models.encoders.base import Encoder
 from xmtc.models.encoders.maxpool import MaxPoolEncoder
 from xmtc.models.heads import FlatHead, LabelAttentionHead
 
-GRAPH = "model.onnx"
 INPUTS = ("input_ids", "attention_mask", "position", "mask")
 _OPSET = 18
 _WINDOW = "xmtc.window"

@@ -15,7 +15,8 @@ from xmtc.data import manifest as manifests
 from xmtc.data.corpus import Corpus
 from xmtc.data.manifest import Manifest
 from xmtc.data.prepare import DataConfig
-from xmtc.errors import StorageError
+from xmtc.errors import ConfigError, StorageError
+from xmtc.models.output import check_replaceable
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.storage import Mirror, StorageConfig, is_remote
 from xmtc.storage.lock import locked
@@ -39,10 +40,8 @@ def fetched(path: str, storage: StorageConfig | None = None, choose: Callable[[s
     Raises:
         StorageError: there is nothing, or it cannot be copied.
     """
-    if path.startswith("file://"):
-        return Path(unquote(urlsplit(path).path))
-    if not is_remote(path):
-        return Path(path)
+    if (local := _on_this_machine(path)) is not None:
+        return local
     storage, uri = storage or StorageConfig(), path.rstrip("/")
     if re.search(r"[*?\[]", uri):
         folder, pattern = _split_pattern(uri)
@@ -59,6 +58,12 @@ def fetched(path: str, storage: StorageConfig | None = None, choose: Callable[[s
     if not any(mirror.local.glob("[!.]*")):
         raise StorageError(f"{uri}: nothing there")
     return mirror.local
+
+
+def _on_this_machine(path: str) -> Path | None:
+    if path.startswith("file://"):
+        return Path(unquote(urlsplit(path).path))
+    return None if is_remote(path) else Path(path)
 
 
 def fetched_status(path: str) -> Path:
@@ -197,6 +202,31 @@ def published_output(path: str) -> Iterator[Path]:
     if mirror.remote is not None and mirror.remote.read(manifests.NAME) != _manifest_text(mirror.local):
         _replace(mirror)
         logger.info("%s: published", path)
+
+
+@contextmanager
+def published_model(path: str, kind: str) -> Iterator[Path]:
+    """A local directory for a model that is written now; published at the end, in place of an earlier one.
+
+    Args:
+        path: as the user gave it: directory or URI.
+        kind: of the model; see `check_replaceable`, which is asked of a URI here, and of a directory by who writes it.
+
+    Raises:
+        ConfigError: something else is at the URI.
+        StorageError: it cannot be read or written.
+    """
+    if (local := _on_this_machine(path)) is not None:
+        yield local
+        return
+    mirror, remote = StorageConfig().mirror("fetched", path), StorageConfig().remote(path)
+    if remote.is_file():
+        raise ConfigError(f"{path}: is a file; give a new or an empty folder")
+    check_replaceable(path, remote.list(), remote.read("config.json"), kind)
+    mirror.pull(exact=True)
+    yield mirror.local
+    _replace(mirror)
+    logger.info("%s: published", path)
 
 
 def open_corpus(paths: RunPaths) -> Corpus:

@@ -1,0 +1,109 @@
+"""Where a model may be written: to a new place, or over an earlier model of its kind and over nothing else."""
+
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from xmtc.errors import CheckpointError, ConfigError
+
+FORMAT = "xmtc-model"
+HEAD, GRAPH = "head.safetensors", "model.onnx"
+"""The files that tell models for PyTorch and for onnxruntime apart."""
+EDITABLE = frozenset({"README.md", "thresholds.json"})
+"""People may edit these by hand: they have no checksum."""
+_ELSEWHERE = "give a new or an empty directory"
+
+
+def check_output(output: Path, model: Path, kind: str) -> None:
+    """Make sure that nothing is lost when a model made of `model` is written to `output`.
+
+    Args:
+        output: a directory that may be there already.
+        model: the model that is read.
+        kind: `HEAD` or `GRAPH`: an earlier model that has this file may be replaced.
+
+    Raises:
+        ConfigError: the directory is the model's or the user's own, or holds something else.
+    """
+    place, source = output.resolve(), model.resolve()
+    problem = None
+    if place == source:
+        problem = "is the model itself"
+    elif place.is_relative_to(source):
+        problem = f"is inside of the model {model}"
+    elif Path.cwd().is_relative_to(place):
+        problem = f"you are in this folder ({place}), which cannot be replaced"
+    elif place.exists() and not place.is_dir():
+        problem = "is a file"
+    if problem is not None:
+        raise ConfigError(f"{output}: {problem}; {_ELSEWHERE}")
+    paths = (path for path in place.rglob("*") if path.is_symlink() or not path.is_dir())
+    settings = place / "config.json"
+    content = settings.read_bytes() if settings.is_file() else None
+    check_replaceable(str(output), [path.relative_to(place).as_posix() for path in paths], content, kind)
+
+
+def check_replaceable(place: str, names: Collection[str], config: bytes | None, kind: str) -> None:
+    """Make sure that a directory is empty, or a model of this kind and no more.
+
+    Args:
+        place: the directory or URI, for messages.
+        names: of all its files.
+        config: content of its `config.json`.
+        kind: see `check_output`.
+
+    Raises:
+        ConfigError: something else is there.
+    """
+    own = _own_files(config)
+    if names and kind not in own:
+        raise ConfigError(f"{place}: holds something else than an exported model with a {kind}; {_ELSEWHERE}")
+    if foreign := sorted(set(names) - own):
+        raise ConfigError(f"{place}: holds {foreign[0]}, no part of the model there: move it away, or {_ELSEWHERE}")
+
+
+def _own_files(config: bytes | None) -> set[str]:
+    """The files of the model that has this `config.json`; none where it is not xmtc's."""
+    try:
+        content = json.loads(config or b"null")
+    except ValueError:
+        return set()
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        return set()
+    return {"config.json", *EDITABLE, *content.get("sha256", {})}
+
+
+@contextmanager
+def replacing(directory: Path) -> Iterator[Path]:
+    """A temporary directory that is renamed to `directory` at the end, in place of what is there; or is removed.
+
+    What may be there is the caller's to say: `check_output`.
+
+    Raises:
+        CheckpointError: the disk refuses.
+    """
+    directory = directory.resolve()
+    temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        _publish(temporary, directory)
+    except OSError as error:
+        raise CheckpointError(
+            f"{directory}: cannot write the model: {error.strerror}: free space or fix rights"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _publish(temporary: Path, directory: Path) -> None:
+    """Rename into place. Two renames where a model is there already: at no time is a half-written one there."""
+    earlier = directory.with_name(f".{directory.name}.{os.getpid()}.old")
+    if directory.exists():
+        directory.rename(earlier)
+    temporary.rename(directory)
+    shutil.rmtree(earlier, ignore_errors=True)
