@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -33,6 +34,7 @@ from xmtc.models.export import ModelInfo, export_model, load_model
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig
 from xmtc.models.lexical import Lexical, LexicalConfig
 from xmtc.models.onnx_export import TOLERANCE, export_onnx, is_onnx, load_any, random_batch
+from xmtc.models.output import GRAPH, check_output
 from xmtc.models.poolings import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig
 from xmtc.score.command import make_job, require_onnx
 from xmtc.score.inputs import text_columns
@@ -53,6 +55,8 @@ CASES = {
     "multilevel": (MultilevelConfig(embedding=SMALL, width=16, local_radius=3, window=24), POOLED),
     "depthwise": (MultilevelConfig(embedding=SMALL, width=16, transform="depthwise", window=24), FlatConfig()),
     "bigru, labels": (BiGRUConfig(embedding=SMALL, hidden=8, window=24), ATTENTION),
+    "sparsemax, labels": (BagConfig(embedding=SMALL, window=24), replace(ATTENTION, normaliser="sparsemax")),
+    "entmax, labels": (BagConfig(embedding=SMALL, window=24), replace(ATTENTION, normaliser="entmax15")),
     "lstm": (LSTMConfig(embedding=SMALL, hidden=8, window=24), FlatConfig(pooling=MaxPoolingConfig())),
     "cnn": (CNNConfig(embedding=SMALL, filters=5, window=24), FlatConfig(pooling=MaxPoolingConfig())),
     "bag": (BagConfig(embedding=SMALL, window=24), FlatConfig()),
@@ -213,9 +217,9 @@ def test_only_an_onnx_model_is_replaced(exported, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (onnx / "model.onnx").write_bytes(b"damaged")
     (tmp_path / "empty").mkdir()
-    for name in ("onnx", "empty"):
-        export_onnx(model, tmp_path / name, int8=False)
-        load_any(tmp_path / name)
+    check_output(tmp_path / "empty", model, GRAPH)
+    export_onnx(model, onnx, int8=False)
+    load_any(onnx)
 
 
 def test_an_onnx_model_is_published_at_a_uri(exported, tmp_path, monkeypatch):
@@ -232,6 +236,16 @@ def test_an_onnx_model_is_published_at_a_uri(exported, tmp_path, monkeypatch):
         CliRunner().invoke(app, command, catch_exceptions=False)
     assert there.cat("/team/onnx/notes.txt") == b"mine"
     assert [path.name for path in tmp_path.iterdir()] == [".cache"]
+
+
+def test_a_graph_that_does_not_run_is_refused_in_words(exported, tmp_path, monkeypatch):
+    """As one that has the example's sizes in it."""
+    monkeypatch.setattr("xmtc.models.onnx_graph._SHAPES", {})
+    with pytest.raises(
+        CheckpointError, match=r"the ONNX graph fails for input_ids \[1, 3\], .*use the model it is made"
+    ):
+        export_onnx(exported[0], tmp_path / "never", int8=False)
+    assert not (tmp_path / "never").exists()
 
 
 def test_a_damaged_graph_is_named(exported, tmp_path):

@@ -65,7 +65,7 @@ def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
             copy = shutil.copytree if (model / name).is_dir() else shutil.copy2
             copy(model / name, temporary / name)
         window = parts.classifier.encoder.window
-        examples = [random_batch(parts, lengths) for lengths in ([19, 31, 7], [5], [window + 30, 3 * window, 11])]
+        examples = [random_batch(parts, lengths) for lengths in ([19, 31, 7], [1], [window + 30, 3 * window, 11])]
         write_graph(parts.classifier, examples[0], temporary / GRAPH, int8=int8)
         graph = _read_graph(temporary, parts.info, len(parts.labels))
         difference = max(_difference(parts.classifier, graph, batch) for batch in examples)

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.onnx import symbolic_helper
 
@@ -67,11 +69,12 @@ class OnnxClassifier(Classifier):
 
         Raises:
             ConfigError: a shortlist: a graph scores all labels.
+            CheckpointError: onnxruntime fails.
         """
         if shortlist is not None:
             raise ConfigError("an ONNX model scores all its labels: leave out the choice of labels, or use PyTorch")
         tensors = (x.cpu().numpy() for x in graph_inputs(batch))
-        logits_BL = torch.from_numpy(self._session.run(None, dict(zip(INPUTS, tensors, strict=True)))[0])
+        logits_BL = torch.from_numpy(_run(self._session, dict(zip(INPUTS, tensors, strict=True))))
         return self.fuse(logits_BL, batch)
 
 
@@ -227,11 +230,23 @@ def _open_session(path: Path, threads: int | None) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, and told in our words
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except (Fail, InvalidGraph, InvalidProtobuf, NoSuchFile) as error:
         raise CheckpointError(f"{path}: cannot be read ({str(error).splitlines()[0]}): export it again") from error
+
+
+def _run(session: Any, tensors: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, NotImplemented, RuntimeException
+
+    try:
+        return session.run(None, tensors)[0]
+    except (Fail, InvalidArgument, NotImplemented, RuntimeException) as error:
+        shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
+        raise CheckpointError(
+            f"the ONNX graph fails for {shapes}: {str(error).splitlines()[0]}; use the model it is made from"
+        ) from error
 
 
 def _require(package: str) -> None:

@@ -14,22 +14,26 @@ NORM_EPS = 1e-6
 
 def split_heads(rows_ND: Tensor, heads: int) -> Tensor:
     """(…, N, D) to (…, H, N, E)."""
-    return rows_ND.unflatten(-1, (heads, -1)).transpose(-2, -3)
+    return _parts(rows_ND, heads).transpose(-2, -3)
 
 
 def normalise_rows(rows_ND: Tensor, heads: int) -> Tensor:
     """Each head's part of each row divided by its root mean square (RMSNorm without gain), in fp32 at least."""
-    parts = at_least_fp32(rows_ND).unflatten(-1, (heads, -1))
+    parts = _parts(at_least_fp32(rows_ND), heads)
     return F.rms_norm(parts, parts.shape[-1:], eps=NORM_EPS).flatten(-2)
 
 
 def normalise_rows_backward(rows_ND: Tensor, gradient_ND: Tensor, heads: int) -> Tensor:
     """Gradient for the rows, given that for `normalise_rows(rows)`: r·(g − x̂·mean(x̂·g)), with r = 1/rms(x), x̂ = r·x."""
-    parts = at_least_fp32(rows_ND).unflatten(-1, (heads, -1))
-    gradient = gradient_ND.unflatten(-1, (heads, -1))
+    parts, gradient = _parts(at_least_fp32(rows_ND), heads), _parts(gradient_ND, heads)
     inverse = (parts.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
     normalised = parts * inverse
     return (inverse * (gradient - normalised * (normalised * gradient).mean(-1, keepdim=True))).flatten(-2)
+
+
+def _parts(rows_ND: Tensor, heads: int) -> Tensor:
+    """(…, N, D) to (…, N, H, E). What comes after `unflatten` has the example's sizes in an ONNX graph."""
+    return rows_ND.reshape(*rows_ND.shape[:-1], heads, rows_ND.shape[-1] // heads)
 
 
 def at_least_fp32(tensor: Tensor) -> Tensor:
