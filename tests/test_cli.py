@@ -1,6 +1,7 @@
 """The command line as a user meets it: bad input of every kind ends with words that help, and with no traceback."""
 
 import gzip
+import io
 import json
 import re
 import shutil
@@ -224,10 +225,34 @@ def test_predict(xmtc, trained):
     outcome = xmtc("predict", model)
     assert outcome.code == 2
     assert "give --text or --input" in outcome.err
-    assert xmtc("predict", model, "--input", "absent.txt").code == 2
+    outcome = xmtc("predict", model, "--text", "fishing", "--top-k", 6)
+    assert {row["predicted"] for row in json.loads(outcome.out)["labels"]} == {True, False}
     outcome = xmtc("predict", model, "--text", " ")
     assert outcome.code == 1
     assert "text 0 has no token" in outcome.err
+
+
+def test_predict_reads_lines_and_says_which(xmtc, trained, tmp_path, monkeypatch):
+    model, file = trained.parent / "runs" / "tiny" / "model", tmp_path / "in.txt"
+    file.write_bytes("\ufefflawery\r\n\n \nfishing\n".encode())
+    rows = [json.loads(line) for line in xmtc("predict", model, "-t", "law", "--input", file).out.splitlines()]
+    assert [(row["text"], row.get("line")) for row in rows] == [(0, None), (1, 1), (2, 4)]
+    alone = json.loads(xmtc("predict", model, "-t", "fishing").out)
+    assert rows[2]["labels"] == alone["labels"]
+    assert len(alone["labels"]) == 5
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
+    piped = [json.loads(line) for line in xmtc("predict", model, "--input", "-").out.splitlines()]
+    assert [row["line"] for row in piped] == [1, 4]
+    for content, words in {
+        "café".encode("latin-1"): r"in\.txt: not UTF-8 text \(.*\); convert the file",
+        b" \n": r"in\.txt: only blank lines",
+        b"law\n\x01\n": "--input: line 2 has no token: leave it out",
+    }.items():
+        file.write_bytes(content)
+        outcome = xmtc("predict", model, "--input", file)
+        assert outcome.code == 1
+        assert re.search(words, outcome.err), outcome.err
+    assert "absent.txt: no such file" in xmtc("predict", model, "--input", "absent.txt").err
 
 
 @pytest.mark.parametrize(

@@ -191,18 +191,21 @@ def predict(
     model: ModelDir,
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text; repeatable.")] = None,
     input_file: Annotated[
-        typer.FileText | None, typer.Option("--input", help="One text a line; - for standard input.")
+        Path | None,
+        typer.Option("--input", parser=_fetched, help="File or URI, one text a line; - for standard input."),
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", min=1, help="Labels to print of each text.")] = 5,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=1, help="Labels to print; without it those predicted, and the 5 best.")
+    ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that speak for each label.")] = False,
 ) -> None:
-    """Print the best labels of a few texts, as JSON lines."""
-    from xmtc.score.command import predict_texts
+    """Print the best labels of a few texts, as JSON lines, and which of them are predicted."""
+    from xmtc.score.command import predict_texts, read_lines
 
-    texts = [*(text or []), *(line.rstrip("\n") for line in input_file or [] if line.strip())]
-    if not texts:
+    if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
-    predict_texts(model, texts, top_k=top_k, evidence=evidence)
+    lines = {} if input_file is None else read_lines(input_file)
+    predict_texts(model, text or [], lines, top_k=top_k, evidence=evidence)
 
 
 @app.command()

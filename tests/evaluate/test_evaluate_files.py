@@ -1,6 +1,7 @@
 """Any system's predictions against a prepared corpus."""
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,7 +10,7 @@ from pydantic import TypeAdapter
 
 from xmtc.data.corpus import Corpus
 from xmtc.data.prepare import DataConfig, prepare
-from xmtc.errors import DataError
+from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.report.run_results import RunResults
@@ -64,6 +65,14 @@ def test_a_given_threshold_is_used(corpus, tmp_path):
     metrics = evaluate_files(tmp_path / "p.parquet", corpus.path, "test", tmp_path / "o", config, given).metrics
     assert metrics["predicted_per_doc"] == 1
     assert metrics["threshold_tuned_here"] is False
+
+
+def test_a_threshold_for_labels_that_exclude_each_other_is_refused(corpus, tmp_path):
+    gold = shutil.copytree(corpus.path, tmp_path / "gold")
+    manifest = (gold / "manifest.json").read_text()
+    (gold / "manifest.json").write_text(manifest.replace("multi_label", "single_label"))
+    with pytest.raises(ConfigError, match=r"gold: one label a document, of which the best .* leave out --threshold"):
+        evaluate_files(tmp_path / "p.parquet", gold, "test", tmp_path / "o", EvaluateConfig(), Thresholds(0.5))
 
 
 def test_the_wrong_split_is_named(corpus, tmp_path):

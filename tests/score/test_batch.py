@@ -100,6 +100,20 @@ def test_filters(model, source, tmp_path):
         assert row["labels"] == [label for label in whole["labels"] if label in ("L03", "L17")]
 
 
+def test_a_single_label_model_gives_its_best_label_where_thresholds_are_tuned(source, tmp_path):
+    model = export(tmp_path / "model", FlatConfig(), "single_label")
+    for name, threshold in (("all", None), ("tuned", "tuned")):
+        settings = Settings(top_k=5, bfloat16=False, evidence=True, columns=COLUMNS, threshold=threshold)
+        score(model, source, tmp_path / name, settings)
+    everything, tuned = (read_output(tmp_path / name).to_pylist() for name in ("all", "tuned"))
+    assert max(row["scores"][0] for row in everything) < 0.4  # which stands in thresholds.json
+    for row, whole in zip(tuned, everything, strict=True):
+        assert (row["labels"], row["scores"]) == (whole["labels"][:1], whole["scores"][:1])
+        assert [[word["text"] for word in words] for words in row["evidence"]] == [
+            [word["text"] for word in whole["evidence"][0]]
+        ]
+
+
 @pytest.mark.parametrize("head", [LabelAttentionConfig(width=16, heads=2), FlatConfig()], ids=lambda head: head.kind)
 def test_evidence_is_the_predictors(source, tmp_path, head):
     model = export(tmp_path / "model", head)

@@ -99,7 +99,13 @@ def test_a_threshold_leaves_labels_out(model):
     limit = model.predict(TEXTS[:1], top_k=5)[0][2].score
     assert len(model.predict(TEXTS[:1], top_k=5, threshold=limit)[0]) == 3
     assert model.predict(TEXTS[:1], threshold=1.0) == [[]]
+    assert len(model.predict(TEXTS[:1], threshold=1.0, least=2)[0]) == 2
     assert model.threshold == 0.4
+    ranked = model.predict(TEXTS, top_k=LABELS)
+    assert all(one.predicted == (one.score >= np.float32(0.4)) for row in ranked for one in row)
+    tuned = model.predict(TEXTS, top_k=LABELS, threshold="tuned")
+    assert tuned == [[one for one in row if one.predicted] for row in ranked]
+    assert 0 < sum(map(len, tuned)) < sum(map(len, ranked))
 
 
 def test_single_label_scores_are_a_distribution(tmp_path):
@@ -107,6 +113,15 @@ def test_single_label_scores_are_a_distribution(tmp_path):
     for predictions in model.predict(TEXTS, top_k=1000):
         assert len(predictions) == LABELS
         assert sum(p.score for p in predictions) == pytest.approx(1, abs=1e-5)
+        assert [p.predicted for p in predictions] == [True] + [False] * (LABELS - 1)
+
+
+def test_a_single_label_model_predicts_the_best_label(tmp_path):
+    model = xmtc.Model.from_pretrained(export(tmp_path / "m", FlatConfig(), "single_label"), device="cpu")
+    best = [predictions[:1] for predictions in model.predict(TEXTS, top_k=2)]
+    assert model.predict(TEXTS) == model.predict(TEXTS, top_k=5, threshold="tuned") == best
+    assert model.threshold is None
+    assert model.predict(TEXTS, threshold=model.threshold) == best
 
 
 @pytest.mark.parametrize("pooling", [MeanPoolingConfig(), MaxPoolingConfig(), AttentionPoolingConfig(heads=2)])

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from xmtc.data.corpus import Corpus
+from xmtc.errors import ConfigError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.store import read_predictions, write_evaluation
@@ -35,13 +36,16 @@ def evaluate_files(
 
     Raises:
         DataError: the file does not fit the corpus; names the document or label.
+        ConfigError: thresholds for a single-label corpus.
     """
     corpus = Corpus.open(gold)
+    single = corpus.manifest.task == "single_label"
+    if single and thresholds is not None:
+        raise ConfigError(f"{gold}: one label a document, of which the best counts as predicted: leave out --threshold")
     part = corpus.split(split)
     doc_ids, labels = part.doc_ids(), corpus.labels
     found = read_predictions(predictions, labels.labels, doc_ids, config.top_k)
     truth = part.label_matrix()
-    single = corpus.manifest.task == "single_label"
     tuned_here = thresholds is None and not single
     thresholds = None if single else thresholds or tune_threshold(found, truth)
     evaluation = evaluate(

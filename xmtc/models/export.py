@@ -78,6 +78,14 @@ class LoadedModel:
     threshold: float
     thresholds_L: NDArray[np.float32] | None
 
+    def limits(self) -> NDArray[np.float32] | None:
+        """From which probability on each label counts as predicted, (L,); None where that is the best one alone."""
+        if self.info.task == "single_label":
+            return None
+        if self.thresholds_L is not None:
+            return self.thresholds_L
+        return np.full(len(self.labels), self.threshold, np.float32)
+
 
 def export_model(
     directory: Path,

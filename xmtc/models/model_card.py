@@ -41,6 +41,9 @@ def model_card(
     if base is not None:
         front.append(f'base_model: "{base}"')
     task = "any number of labels" if info.task == "multi_label" else "exactly one label"
+    counts = "`thresholds.json` holds those from which a label counts as predicted, tuned on dev"
+    if info.task == "single_label":
+        counts = "the best label is the one predicted, and `thresholds.json` is not used"
     lines = [
         *front,
         "---",
@@ -59,7 +62,7 @@ def model_card(
         'model.predict(["a text"], top_k=5)',
         "```",
         "",
-        "Scores are probabilities; `thresholds.json` holds those from which a label counts as predicted, tuned on dev.",
+        f"Scores are probabilities; {counts}.",
         "The model knows the labels of `labels.arrow` only, each as well as its `train_count` allows.",
         "",
     ]

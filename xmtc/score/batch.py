@@ -117,6 +117,8 @@ class BlockScorer:
     """
 
     def __init__(self, parts: LoadedModel, settings: Settings, device: torch.device, workers: int) -> None:
+        if settings.threshold == "tuned" and parts.limits() is None:  # labels exclude each other: the best one it is
+            settings = replace(settings, top_k=1, threshold=None)
         self.settings, self.tokenizer, self.info = settings, parts.tokenizer, parts.info
         self.labels, label_ids = np.array(parts.labels.labels, object), _chosen(parts.labels, settings)
         self.thresholds_L = _thresholds(parts, settings)
@@ -255,10 +257,9 @@ def _chosen(labels: LabelTable, settings: Settings) -> NDArray[np.int64] | None:
 
 def _thresholds(parts: LoadedModel, settings: Settings) -> NDArray[np.float32]:
     """From which probability on each label is kept, (L,)."""
-    if settings.threshold == "tuned":
-        if parts.thresholds_L is not None:
-            return parts.thresholds_L
-        return np.full(len(parts.labels), parts.threshold, np.float32)
+    limits_L = parts.limits()
+    if settings.threshold == "tuned" and limits_L is not None:
+        return limits_L
     return np.full(len(parts.labels), settings.threshold or 0.0, np.float32)
 
 

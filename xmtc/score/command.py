@@ -1,6 +1,8 @@
 """What `xmtc predict` prints, and the job that `xmtc score` describes."""
 
+import io
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,23 +17,79 @@ from xmtc.models.onnx_export import export_onnx, is_onnx
 from xmtc.score.inputs import find_files, text_columns
 from xmtc.score.job import Job, Settings, Threshold, model_digest
 from xmtc.score.local import score_local
-from xmtc.score.predictor import Model, choose_device
+from xmtc.score.predictor import Model, Prediction, choose_device
 from xmtc.track.console import duration, print_line
 from xmtc.track.progress import Progress
 
+_LEAST, _MOST = 5, 100
+"""Labels of a text that `xmtc predict` prints by itself: the best in any case, and the most if more are predicted."""
 
-def predict_texts(model: Path, texts: Sequence[str], *, top_k: int, evidence: bool) -> None:
-    """Print one JSON line a text: its number, and its labels with probability, name and, if asked for, evidence."""
-    for number, predictions in enumerate(Model.from_pretrained(model).predict(texts, top_k=top_k, evidence=evidence)):
-        rows = []
-        for prediction in predictions:
-            row: dict[str, object] = {"label": prediction.label, "score": round(prediction.score, 4)}
-            if prediction.name and prediction.name != prediction.label:
-                row["name"] = prediction.name
-            if evidence:
-                row["evidence"] = [[part.text, round(part.contribution, 3)] for part in prediction.evidence]
-            rows.append(row)
-        print(json.dumps({"text": number, "labels": rows}, ensure_ascii=False))
+
+def predict_texts(
+    path: Path, texts: Sequence[str], lines: Mapping[int, str], *, top_k: int | None, evidence: bool
+) -> None:
+    """Print one JSON line a text: its number (and line), and its labels with probability and whether it is predicted.
+
+    Args:
+        path: of the model.
+        texts: the first texts.
+        lines: line number → text of those that follow.
+        top_k: labels of each text. None: those that are predicted, and the best ones besides; of a single-label model
+            the one that it predicts.
+        evidence: also the words that speak for each label.
+
+    Raises:
+        DataError: a text has no token.
+    """
+    model = Model.from_pretrained(path)
+    for number, line in lines.items():
+        if not model.tokenizer.encode(line, add_special_tokens=False):
+            raise DataError(f"--input: line {number} has no token: leave it out")
+    least = 1 if model.limits_L is None else _LEAST
+    found = model.predict(
+        [*texts, *lines.values()],
+        top_k=top_k or _MOST,
+        threshold=None if top_k else "tuned",
+        least=least,
+        evidence=evidence,
+    )
+    places = [*({} for _ in texts), *({"line": number} for number in lines)]
+    for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
+        rows = [_row(prediction, evidence=evidence) for prediction in predictions]
+        print(json.dumps({"text": number, **place, "labels": rows}, ensure_ascii=False))
+
+
+def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
+    row: dict[str, object] = {
+        "label": prediction.label,
+        "score": round(prediction.score, 4),
+        "predicted": prediction.predicted,
+    }
+    if prediction.name and prediction.name != prediction.label:
+        row["name"] = prediction.name
+    if evidence:
+        row["evidence"] = [[part.text, round(part.contribution, 3)] for part in prediction.evidence]
+    return row
+
+
+def read_lines(path: Path) -> dict[int, str]:
+    """Line number, from 1 → text of the lines of a file that are not blank; of standard input for the path `-`.
+
+    Raises:
+        DataError: it cannot be read as UTF-8, or has no text.
+    """
+    if str(path) == "-":
+        try:
+            lines = io.StringIO(sys.stdin.buffer.read().decode("utf-8-sig"), newline=None).read().split("\n")
+        except UnicodeDecodeError as error:
+            raise DataError(f"--input -: not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
+    else:
+        with open_text(path) as text:
+            lines = [line.rstrip("\r\n") for line in text]
+    found = {number: line for number, line in enumerate(lines, start=1) if line.strip()}
+    if not found:
+        raise DataError(f"--input {path}: only blank lines; give one text a line")
+    return found
 
 
 def export_graph(model: Path, output: Path, *, int8: bool) -> None:

@@ -150,14 +150,13 @@ def _section(
 ) -> Section:
     values = [word.contribution for word in explanation.words]
     row, probability = model.labels.index(explanation.label), scores[explanation.label]
-    threshold = model.threshold if model.thresholds_L is None else float(model.thresholds_L[row])
-    single = model.info.task == "single_label"
+    threshold = None if model.limits_L is None else float(model.limits_L[row])
     return Section(
         explanation=explanation,
         name=model.labels.names[row],
         probability=probability,
-        predicted=probability == max(scores.values()) if single else probability >= threshold,
-        threshold=None if single else threshold,
+        predicted=probability == max(scores.values()) if threshold is None else probability >= threshold,
+        threshold=threshold,
         chosen=chosen,
         words_sum=sum(values),
         half=_half(values),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -22,22 +22,25 @@ from xmtc.score.scorer import Scoring, score_split
 from xmtc.score.shortlist import Shortlist
 
 EVIDENCE_WORDS = 5
+_TOP_K = 10
 
 
 class Prediction(NamedTuple):
-    """A label predicted for a text.
+    """A label of a text.
 
     Attributes:
         label: as in the training data.
         score: probability.
         name: readable name of the label; the label itself where there is none.
         evidence: words that add most to the label's logit, most first; empty unless asked for.
+        predicted: whether it reaches its threshold; of a single-label model, whether it is the best.
     """
 
     label: str
     score: float
     name: str
     evidence: tuple[Evidence, ...] = ()
+    predicted: bool = False
 
 
 class Texts:
@@ -69,6 +72,11 @@ class Texts:
 class Model:
     """An exported model, ready to label texts.
 
+    Attributes:
+        threshold: from which probability on a label counts as predicted; None of a single-label model.
+        thresholds_L: the labels' own, where they were tuned.
+        limits_L: for every label the one that holds, (L,); None of a single-label model.
+
     Example:
         >>> model = xmtc.Model.from_pretrained("runs/quickstart/model")
         >>> model.predict(["The text."], top_k=3)
@@ -76,7 +84,8 @@ class Model:
 
     def __init__(self, parts: LoadedModel, device: torch.device) -> None:
         self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
-        self.threshold, self.thresholds_L = parts.threshold, parts.thresholds_L
+        self.limits_L, self.thresholds_L = parts.limits(), parts.thresholds_L
+        self.threshold = None if self.limits_L is None else parts.threshold
         self.classifier = parts.classifier.to(device)
         self.device = device
         self._found: Shortlist | None = None
@@ -98,10 +107,11 @@ class Model:
     def predict(
         self,
         texts: Sequence[str],
-        top_k: int = 10,
+        top_k: int | None = None,
         *,
         evidence: bool = False,
-        threshold: float | None = None,
+        threshold: float | Literal["tuned"] | None = None,
+        least: int = 0,
         tokens_per_batch: int = 16384,
         shortlist: int | None = None,
     ) -> list[list[Prediction]]:
@@ -109,10 +119,11 @@ class Model:
 
         Args:
             texts: documents; each is read up to the length the model was trained on.
-            top_k: most labels a text.
+            top_k: most labels a text; None is 10, or 1 of a single-label model.
             evidence: also the words that speak most for each label.
-            threshold: leave out labels less probable than this; None keeps the `top_k` whatever their probability.
-                The thresholds tuned on dev are `model.threshold` and `model.thresholds_L`.
+            threshold: leave out labels less probable than this; `tuned` leaves out those that are not predicted, by the
+                thresholds tuned on dev; None keeps the `top_k` whatever their probability.
+            least: keep so many labels a text whatever the threshold.
             tokens_per_batch: lower it when memory runs out.
             shortlist: score this many labels a text, which an index of the labels finds; None scores all. The first
                 such call makes the index.
@@ -122,20 +133,24 @@ class Model:
             ConfigError: evidence from an ONNX model, which cannot give it.
         """
         documents = self._documents(texts)
+        if top_k is None:
+            top_k = 1 if self.limits_L is None else _TOP_K
         scoring = Scoring(top_k, tokens_per_batch, self.info.task, bfloat16=self.device.type == "cuda")
         collate = self._collator(documents)
         found = self._shortlist(shortlist) if shortlist else None
         ids_NK, scores_NK = score_split(self.classifier, documents, collate, len(self.labels), scoring, shortlist=found)
-        kept_NK = scores_NK >= (0.0 if threshold is None else threshold)
+        predicted_NK = self._predicted(ids_NK, scores_NK)
+        kept_NK = predicted_NK if threshold == "tuned" else scores_NK >= (threshold or 0.0)
+        kept_NK = kept_NK | (np.arange(kept_NK.shape[1]) < least)
         predictions = []
         for row, text in enumerate(texts):
-            ids, scores = ids_NK[row][kept_NK[row]], scores_NK[row][kept_NK[row]]
+            ids, scores, predicted = (of_NK[row][kept_NK[row]] for of_NK in (ids_NK, scores_NK, predicted_NK))
             words = (
                 [e.top(EVIDENCE_WORDS) for e in self._explain(text, row, documents, ids)]
                 if evidence
                 else [()] * len(ids)
             )
-            predictions.append([self._prediction(*item) for item in zip(ids, scores, words, strict=True)])
+            predictions.append([self._prediction(*item) for item in zip(ids, scores, words, predicted, strict=True)])
         return predictions
 
     def explain(self, text: str, labels: Sequence[str]) -> list[Explanation]:
@@ -165,9 +180,15 @@ class Model:
         split = cast(Split, documents)  # of which a collator reads tokens and label ids only
         return Collator(split, self.tokenizer, window=window, overlap=overlap)
 
-    def _prediction(self, label_id: int, score: float, evidence: tuple[Evidence, ...]) -> Prediction:
+    def _predicted(self, ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Which of the best labels count as predicted."""
+        if self.limits_L is None:
+            return np.broadcast_to(np.arange(ids_NK.shape[1]) == 0, ids_NK.shape)
+        return scores_NK >= self.limits_L[ids_NK]
+
+    def _prediction(self, label_id: int, score: float, evidence: tuple[Evidence, ...], predicted: bool) -> Prediction:
         label = self.labels.labels[label_id]
-        return Prediction(label, float(score), self.labels.names[label_id] or label, evidence)
+        return Prediction(label, float(score), self.labels.names[label_id] or label, evidence, bool(predicted))
 
     def _explain(self, text: str, row: int, documents: Texts, label_ids: NDArray[np.int32]) -> list[Explanation]:
         head = self.classifier.head
