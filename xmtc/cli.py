@@ -147,7 +147,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Split of the corpus to compare with.")] = "dev",
     output: Annotated[Path | None, typer.Option(help="Where to write metrics and report.")] = None,
     threshold: Annotated[
-        float | None, typer.Option(min=0, max=1, help="A label counts as predicted from this score on [tuned here].")
+        float | None, typer.Option(min=0, max=1, help="A label counts as predicted from this score on \\[tuned here].")
     ] = None,
 ) -> None:
     """Evaluate a run's predictions again, or any predictions file against a corpus."""
@@ -177,7 +177,7 @@ def report(
         typer.Argument(metavar="RUN...", parser=_fetched, help="Run directories or URIs; several are compared."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
-    split: Annotated[str | None, typer.Option(help="dev or test [test where there is one].")] = None,
+    split: Annotated[str | None, typer.Option(help="dev or test \\[test where there is one].")] = None,
     examples: Annotated[int, typer.Option(min=0, help="Show so many documents of the first run, with their TEXT.")] = 0,
 ) -> None:
     """Write one self-contained HTML report of one or several runs."""
@@ -224,10 +224,10 @@ def score(
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that speak for each label.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished or another job's output.")] = False,
     max_rejected: Annotated[int | None, typer.Option(min=0, help="Stop when more rows than this are bad.")] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several [text].")] = None,
-    doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers [file and row].")] = None,
+    text: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several \\[text].")] = None,
+    doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers \\[file and row].")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads (local) or actors (ray) that compute.")] = None,
-    address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster (ray) [start one here].")] = None,
+    address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster (ray) \\[start one here].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
     block_rows: Annotated[int, typer.Option(min=1, help="Rows that are read, scored and published at once.")] = 2048,
@@ -307,8 +307,8 @@ def explain(
     label: Annotated[list[str] | None, typer.Option("--label", "-l", help="Also explain this label.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with the text.")] = None,
     top_k: Annotated[int, typer.Option(min=0, help="Predicted labels to explain.")] = 5,
-    text_column: Annotated[list[str] | None, typer.Option(help="Text column of the input [text].")] = None,
-    id_column: Annotated[str | None, typer.Option("--id", help="Column with identifiers [file and row].")] = None,
+    text_column: Annotated[list[str] | None, typer.Option(help="Text column of the input \\[text].")] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="Column with identifiers \\[file and row].")] = None,
 ) -> None:
     """Show what each word of a text adds to a label's logit: exact, and what the attention looks at."""
     from xmtc.orchestrate.sources import split_inputs
