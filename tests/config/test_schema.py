@@ -20,6 +20,18 @@ def test_zero_3_with_quantised_weights_is_refused() -> None:
         )
 
 
+def test_zero_3_with_quantised_weights_under_several_layers_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"quantize: nf4 and distributed\.strategy\.stage: 3 exclude each other"):
+        load_config(
+            RunConfig,
+            CONFIGS / "mimic4_mistral.yaml",
+            [
+                "distributed.strategy.stage=3",
+                "model.encoder={kind: layer_mix, base: {kind: hugging_face, quantize: nf4, lora: {}}}",
+            ],
+        )
+
+
 def test_zero_3_with_window_groups_is_refused() -> None:
     overrides = ["distributed.strategy.stage=3", "model.encoder.window_group=2"]
     with pytest.raises(ConfigError, match=r"window_group and distributed\.strategy\.stage: 3 exclude each other"):

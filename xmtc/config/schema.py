@@ -15,7 +15,7 @@ from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
 from xmtc.losses.cross_entropy import CrossEntropyConfig
 from xmtc.mig.config import MigConfig
 from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.models.encoders import backbone_of
 from xmtc.models.heads import FlatConfig, TwoTowerConfig
 from xmtc.storage import StorageConfig
 from xmtc.track.config import TrackConfig
@@ -52,7 +52,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
-        encoder, strategy = self.model.encoder, self.distributed.chosen_strategy()
+        encoder, strategy = backbone_of(self.model.encoder), self.distributed.chosen_strategy()
         self._check_finetune()
         if self.evaluate.shortlist and self.data.task == "single_label":
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
@@ -70,7 +70,7 @@ class RunConfig:
             self._check_sharded()
         if isinstance(self.model.head, TwoTowerConfig):
             self._check_two_tower(strategy)
-        if not isinstance(encoder, HuggingFaceConfig) or not isinstance(strategy, DeepSpeedConfig):
+        if encoder is None or not isinstance(strategy, DeepSpeedConfig):
             return
         if strategy.stage == 3 and encoder.quantize:
             raise ValueError(
