@@ -112,7 +112,7 @@ class FinetuneObjective(Objective):
         head.sparse_gradients = settings.label_optimizer is not None
         self.settings, self.loss = settings, settings.loss.build()
         self.contrastive = settings.contrastive.build() if settings.contrastive else None
-        self.contrasted = [0.0, 0.0]  # its sum and documents since they were read
+        self.contrasted: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)  # sum and documents since they were read
         self.miner = Miner(settings.mining, self._label_vectors) if settings.mining else None
 
     def before_step(self, step: int) -> None:
@@ -123,8 +123,8 @@ class FinetuneObjective(Objective):
     def read_metrics(self) -> dict[str, float]:
         """See `Objective.read_metrics`: how mining goes, and what the contrastive loss adds, on this rank."""
         found = self.miner.read_metrics() if self.miner is not None else {}
-        (total, documents), self.contrasted = self.contrasted, [0.0, 0.0]
-        return found | ({"train/contrastive": total / documents} if documents else {})
+        (total, documents), self.contrasted = self.contrasted, (0.0, 0.0)
+        return found | ({"train/contrastive": float(total) / float(documents)} if documents else {})
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
         """Loss of a micro-batch over all labels, or an unbiased estimate of it from some."""
@@ -134,8 +134,8 @@ class FinetuneObjective(Objective):
         if self.contrastive is None:
             return output
         beside = self.contrastive(self.classifier.head.document_vectors(hidden_BTD, batch.mask_BT), targets)
-        self.contrasted[0] += float(beside.sum.detach())
-        self.contrasted[1] += float(beside.count)
+        total, documents = self.contrasted  # on the device: a number would wait for it at every micro-batch
+        self.contrasted = total + beside.sum.detach(), documents + beside.count
         return LossOutput(output.sum + beside.sum, output.count)
 
     def _classification(self, hidden_BTD: Tensor, batch: Batch, targets: Targets, seed: int) -> LossOutput:
