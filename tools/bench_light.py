@@ -1,6 +1,6 @@
-"""The lightweight track's bars: what local attention costs, and how fast the small transformer trains.
+"""The lightweight track's bars: what local attention costs, how fast the small encoders train.
 
-    python tools/bench_light.py              # both
+    python tools/bench_light.py              # all
     python tools/bench_light.py --only local
     python tools/bench_light.py --threads 1 --clock cpu     # on a machine that others use too
 
@@ -17,9 +17,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.models.encoders.attention import global_attention, local_attention, split_heads
+from xmtc.models.encoders.bigru import BiGRUConfig
+from xmtc.models.encoders.embedding import LightEncoder
+from xmtc.models.encoders.lstm import LSTMConfig
 from xmtc.models.encoders.self_attention import SelfAttentionConfig
 from xmtc.models.poolings import AttentionPoolingConfig
 
@@ -70,13 +74,13 @@ def bench_local(repeats: int) -> bool:
 
 
 class Ours(nn.Module):
-    """The track's encoder, learned-query pooling and a linear classifier."""
+    """An encoder of the track, learned-query pooling and a linear classifier."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoder: LightEncoder) -> None:
         super().__init__()
-        self.encoder = SelfAttentionConfig(layers=LAYERS, width=WIDTH, heads=HEADS, feed_forward=INNER).build(VOCAB)
-        self.pooling = AttentionPoolingConfig().build(WIDTH)
-        self.classifier = nn.Linear(WIDTH, 2)
+        self.encoder = encoder
+        self.pooling = AttentionPoolingConfig().build(encoder.width)
+        self.classifier = nn.Linear(encoder.width, 2)
 
     def forward(self, ids_WU: Tensor, mask_WU: Tensor) -> Tensor:
         """Logits (W, 2)."""
@@ -107,13 +111,32 @@ class Plain(nn.Module):
         return self.classifier(pooled_WD)
 
 
-def trainer(model: nn.Module) -> Callable[[], None]:
-    """One optimizer step of AdamW on a fixed batch of full length."""
+class Packed(nn.Module):
+    """What one would write with PyTorch's recurrent layers: packed sequences and mean pooling."""
+
+    def __init__(self, layer: nn.GRU | nn.LSTM) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCAB, WIDTH)
+        self.layer = layer
+        self.classifier = nn.LazyLinear(2)
+
+    def forward(self, ids_WU: Tensor, mask_WU: Tensor) -> Tensor:
+        """Logits (W, 2)."""
+        embedded_WUD, lengths_W = F.dropout(self.tokens(ids_WU), 0.1, self.training), mask_WU.sum(1)
+        packed = pack_padded_sequence(embedded_WUD, lengths_W, batch_first=True, enforce_sorted=False)
+        hidden_WUD, _ = pad_packed_sequence(self.layer(packed)[0], batch_first=True, total_length=TOKENS)
+        return self.classifier(F.dropout(hidden_WUD, 0.1, self.training).sum(1) / lengths_W.unsqueeze(1))
+
+
+def trainer(model: nn.Module, shortest: int = TOKENS) -> Callable[[], None]:
+    """One optimizer step of AdamW on a fixed batch, of full length or of lengths from `shortest` on."""
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     generator = torch.Generator().manual_seed(0)
     ids_WU = torch.randint(VOCAB, (DOCUMENTS, TOKENS), generator=generator)
-    mask_WU, labels_W = torch.ones_like(ids_WU, dtype=torch.bool), torch.arange(DOCUMENTS) % 2
+    lengths_W = torch.linspace(shortest, TOKENS, DOCUMENTS).long()
+    mask_WU, labels_W = torch.arange(TOKENS) < lengths_W.unsqueeze(1), torch.arange(DOCUMENTS) % 2
+    model(ids_WU, mask_WU)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -136,12 +159,30 @@ def operations_per_document() -> float:
     return 3 * LAYERS * layer
 
 
-def bench_training(repeats: int) -> bool:
-    """Documents a second of a training step, in turns so that all see the same machine, with memory kept for all."""
-    keep_freed_memory()  # as the training loop does
+def bench_recurrent(repeats: int) -> bool:
+    """Documents a second of a training step of the recurrent encoders, against PyTorch's layers on packed sequences."""
     torch.manual_seed(0)
+    pairs = {
+        "bigru": (BiGRUConfig().build(VOCAB), nn.GRU(WIDTH, WIDTH, batch_first=True, bidirectional=True)),
+        "lstm": (LSTMConfig().build(VOCAB), nn.LSTM(WIDTH, WIDTH, batch_first=True)),
+    }
+    held = []
+    for name, (encoder, layer) in pairs.items():
+        ours, packed = trainer(Ours(encoder), shortest=TOKENS // 4), trainer(Packed(layer), shortest=TOKENS // 4)
+        turns = [(seconds(ours, repeats), seconds(packed, repeats)) for _ in range(3)]
+        speed, other = (DOCUMENTS / statistics.median(taken) for taken in zip(*turns, strict=True))
+        say(name=f"{name}_training_speed", documents_per_s={name: round(speed, 1), "packed": round(other, 1)})
+        held.append(speed > other)
+        say(name=f"{name}_against_packed_sequences", ratio=round(speed / other, 2), bar=1.0, holds=held[-1])
+    return all(held)
+
+
+def bench_training(repeats: int) -> bool:
+    """Documents a second of a training step, in turns so that all see the same machine."""
+    torch.manual_seed(0)
+    ours = SelfAttentionConfig(layers=LAYERS, width=WIDTH, heads=HEADS, feed_forward=INNER).build(VOCAB)
     steps = {
-        "self_attention": trainer(Ours()),
+        "self_attention": trainer(Ours(ours)),
         "torch.nn.TransformerEncoder": trainer(Plain(attention_dropout=True)),
         "torch.nn.TransformerEncoder without attention dropout": trainer(Plain(attention_dropout=False)),
     }
@@ -168,7 +209,7 @@ def bench_training(repeats: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("local", "training"))
+    parser.add_argument("--only", choices=("local", "recurrent", "training"))
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -178,7 +219,9 @@ def main() -> int:
         if arguments.threads > 1:
             parser.error("--clock cpu counts the waiting of threads for each other: give --threads 1")
         Clock.now = time.process_time
-    benches = {"local": bench_local, "training": bench_training}
+    keep_freed_memory()  # as the training loop does, here for all that is compared
+    torch.set_flush_denormal(True)
+    benches = {"local": bench_local, "recurrent": bench_recurrent, "training": bench_training}
     chosen = [arguments.only] if arguments.only else list(benches)
     held = [benches[name](arguments.repeats) for name in chosen]
     return 0 if all(held) else 1

@@ -2,7 +2,7 @@
 
     python tools/light_study.py                                   # the table, one seed
     python tools/light_study.py --systems bag,cnn --seeds 1,2,3
-    python tools/light_study.py --low-resource 250 --seeds 1,2,3,4,5
+    python tools/light_study.py --low-resource 250 --seeds 1,2,3,4,5 --against minilm_cls
 
 5,000 reviews are held out and measured; 5 % of the others choose the best epoch (and C of the logistic regression), so
 that nothing is chosen on what is measured. Runs are resumable: finished ones are read, not repeated. Prints JSON lines;
@@ -15,6 +15,7 @@ import os
 import statistics
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,8 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
 
 def run(config: RunConfig) -> tuple[NDArray[np.bool_], Json]:
     """Train where that is not done yet; which held-out documents are right, and what it cost."""
-    train_run(config)
+    with redirect_stdout(sys.stderr):
+        train_run(config)
     paths = RunPaths.of(config)
     corpus = Corpus.open(paths.corpus)
     record = read_run(paths.root)
@@ -212,20 +214,30 @@ def run_tfidf(config: RunConfig) -> tuple[NDArray[np.bool_], Json]:
     return best.predict(inputs["test"]) == labels["test"], counts
 
 
-def interval(right_SN: NDArray[np.bool_]) -> tuple[float, float]:
-    """95 % bootstrap interval of the accuracy over documents and seeds: both are drawn anew, with replacement."""
+def resampled(right_SN: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Accuracies (RESAMPLES,) over documents and seeds, both drawn anew with replacement.
+
+    The documents of a draw depend on their number alone, so that what two systems get is paired.
+    """
     generator = np.random.default_rng(0)
     seeds, documents = right_SN.shape
-    means = [
-        right_SN[generator.integers(seeds, size=seeds)].mean(0)[generator.integers(documents, size=documents)].mean()
-        for _ in range(RESAMPLES)
-    ]
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
+    drawn = [generator.integers(documents, size=documents) for _ in range(RESAMPLES)]
+    return np.array([right_SN[generator.integers(seeds, size=seeds)].mean(0)[rows].mean() for rows in drawn])
 
 
-def study(name: str, arguments: argparse.Namespace) -> Json:
-    """One row of the table."""
+def interval(values: NDArray[np.float64]) -> list[float]:
+    """95 % interval of resampled values."""
+    return [round(float(value), 4) for value in np.quantile(values, [0.025, 0.975])]
+
+
+def difference(name: str, right_SN: NDArray[np.bool_], other: str, other_SN: NDArray[np.bool_]) -> Json:
+    """How far one system is ahead of another on the same documents."""
+    row: Json = {"name": name, "against": other, "difference": round(float(right_SN.mean() - other_SN.mean()), 4)}
+    return row | {"ci95": interval(resampled(right_SN) - resampled(other_SN))}
+
+
+def study(name: str, arguments: argparse.Namespace) -> tuple[Json, NDArray[np.bool_]]:
+    """One row of the table, and which documents are right with each seed."""
     deterministic = name == TFIDF
     seeds = arguments.seeds[:1] if deterministic else arguments.seeds
     runs = []
@@ -233,12 +245,11 @@ def study(name: str, arguments: argparse.Namespace) -> Json:
         config = configuration("bag" if deterministic else name, seed, arguments)
         runs.append(run_tfidf(config) if deterministic else run(config))
     right_SN = np.array([right for right, _ in runs])
-    low, high = interval(right_SN)
     by_seed = right_SN.mean(1).tolist()
     seconds = [counts["train_s"] for _, counts in runs if counts["train_s"] is not None]
-    row: Json = {"name": name, "accuracy": round(statistics.mean(by_seed), 4), "ci95": [round(low, 4), round(high, 4)]}
+    row: Json = {"name": name, "accuracy": round(statistics.mean(by_seed), 4), "ci95": interval(resampled(right_SN))}
     row |= {"by_seed": [round(a, 4) for a in by_seed], "held_out": right_SN.shape[1], **runs[0][1]}
-    return row | {"train_s": round(statistics.mean(seconds), 1) if seconds else None}
+    return row | {"train_s": round(statistics.mean(seconds), 1) if seconds else None}, right_SN
 
 
 def verdicts(rows: dict[str, Json]) -> list[Json]:
@@ -265,6 +276,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-length", type=int, default=256, help="tokens of a review")
     parser.add_argument("--width", type=int, default=WIDTH, help="of the encoders that start from scratch")
     parser.add_argument("--epochs", type=int, help="in place of 8 from scratch and 3 of a pretrained encoder")
+    parser.add_argument("--against", help="print how far each system is ahead of this one, with its interval")
     parser.add_argument("--data", type=Path, default=DATA, help="folder that holds imdb/train.parquet")
     parser.add_argument("--work", type=Path, default=Path("runs/light_study"), help="where corpora and runs go")
     return parser.parse_args()
@@ -276,10 +288,17 @@ def main() -> int:
     unknown = [name for name in names if name != TFIDF and name not in SYSTEMS]
     if unknown:
         sys.exit(f"no system {unknown[0]!r}; there are: {', '.join([TFIDF, *SYSTEMS])}")
+    if arguments.against and arguments.against not in names:
+        sys.exit(f"--against {arguments.against}: not among --systems {arguments.systems}")
     rows: dict[str, Json] = {}
+    right: dict[str, NDArray[np.bool_]] = {}
     for name in names:
-        rows[name] = study(name, arguments)
+        rows[name], right[name] = study(name, arguments)
         print(json.dumps(rows[name]), flush=True)
+    for name in right if arguments.against else ():
+        if name != arguments.against:
+            row = difference(name, right[name], arguments.against, right[arguments.against])
+            print(json.dumps(row), flush=True)
     goals = verdicts(rows)
     for goal in goals:
         print(json.dumps(goal), flush=True)
