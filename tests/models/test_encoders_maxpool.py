@@ -108,7 +108,7 @@ def test_a_pooling_past_the_enriched_token_is_refused(variant):
 
 def test_refusals():
     for config in (MaxPoolConfig(base=BERT, last_layers=5), LayerMixConfig(base=BERT, last_layers=5)):
-        with pytest.raises(ConfigError, match=r"last_layers: 5, but the model of base\.from_config has 2 .* at most 2"):
+        with pytest.raises(ConfigError, match=r"last_layers: 5, but model\.encoder\.base has 2 .* at most 2"):
             config.build(VOCAB)
     with pytest.raises(ConfigError, match="heads: 5"):
         MaxPoolConfig(base=BERT, last_layers=2, heads=5).build(VOCAB)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -17,8 +18,10 @@ from xmtc.errors import CheckpointError
 from xmtc.models.adapters import LoraConfig
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
 from xmtc.models.export import ModelInfo, export_model, load_model
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.models.poolings import FirstPoolingConfig
 
 VOCAB = 30522
 LABELS = LabelTable(["a", "b", "c"], ["Letter A", "", "Letter C"], np.array([5, 2, 1]), None)
@@ -41,9 +44,9 @@ def trained_classifier(config: ModelConfig, groups: list[str] | None = None):
     return classifier, trained
 
 
-def export(directory, config: ModelConfig, groups: list[str] | None = None, **kwargs):
+def export(directory, config: ModelConfig, groups: list[str] | None = None, task="multi_label", **kwargs):
     classifier, trained = trained_classifier(config, groups)
-    info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=64, corpus="abc")
+    info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=64, task=task, corpus="abc")
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
     export_model(directory, classifier, trained, info, labels=LABELS, tokenizer=tokenizer, **kwargs)
     return classifier
@@ -136,6 +139,29 @@ def test_labels_thresholds_and_card_come_along(tmp_path):
     assert "packaged:all-MiniLM-L6-v2" in card
     assert "| dev | 50.0 | 12.3 |" in card
     assert parts.tokenizer("hello")["input_ids"] == [101, 7592, 102]
+
+
+def test_the_card_of_a_single_label_model_shows_what_means_something_there(tmp_path):
+    config, metrics = CASES["pretrained, frozen"][0], {"test": {"accuracy": 0.9, "macro_f1": 0.8, "p@5": 0.2}}
+    export(tmp_path / "m", config, HEAD_ONLY, task="single_label", metrics=metrics)
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "| split | accuracy | macro_f1 |\n|---|---|---|\n| test | 90.0 | 80.0 |" in card
+    assert not re.search("p@5|extreme|top_k", card)
+
+
+@pytest.mark.parametrize("wrap", [MaxPoolConfig, LayerMixConfig])
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_what_stands_on_a_pretrained_model_is_exported_whole(tmp_path, wrap, lora):
+    """It loads where the pretrained model cannot be had any more."""
+    source = shutil.copytree(resolve_pretrained("packaged:all-MiniLM-L6-v2"), tmp_path / "pretrained")
+    base = HuggingFaceConfig(name=str(source), window=24, lora=lora)
+    config = model_config(wrap(base=base), FlatConfig(pooling=FirstPoolingConfig()))
+    classifier = export(tmp_path / "model", config)
+    shutil.rmtree(source)
+    parts = load_model(tmp_path / "model")
+    assert_same(classifier, parts.classifier)
+    assert parts.info.model == config
+    assert f'base_model: "{source}"' in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_an_earlier_export_is_replaced_whole(tmp_path):

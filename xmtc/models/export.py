@@ -34,8 +34,10 @@ from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier, ModelConfig
-from xmtc.models.encoders import HuggingFaceConfig
+from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
+from xmtc.models.encoders.base import Encoder
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone, quiet
+from xmtc.models.encoders.maxpool import LayerMixConfig, LayerMixEncoder, MaxPoolConfig, MaxPoolEncoder
 from xmtc.models.lexical import Lexical
 from xmtc.models.model_card import model_card
 from xmtc.models.output import EDITABLE, FORMAT, HEAD, replacing
@@ -126,7 +128,8 @@ def export_model(
         labels.save(temporary / "labels.arrow")
         write_thresholds(temporary / "thresholds.json", threshold, thresholds_L)
         contents = "the whole model" if has_encoder else "what was trained; the backbone is loaded by its name"
-        base = getattr(classifier.encoder, "name", None)
+        backbone = _backbone(classifier.encoder)
+        base = None if backbone is None else backbone.name
         card = model_card(info, classifier, len(labels), base=base, contents=contents, metrics=metrics or {})
         (temporary / "README.md").write_text(card)
         write_config(temporary, info)
@@ -169,6 +172,8 @@ def _write_weights(folder: Path, classifier: Classifier, trained: Mapping[str, T
     encoder = classifier.encoder
     if not isinstance(encoder, HuggingFaceBackbone):
         (folder / "encoder").mkdir()
+        if backbone := _backbone(encoder):
+            backbone.transformer.config.save_pretrained(folder / "encoder")
         save_file(_part(tensors, "encoder."), folder / "encoder" / "model.safetensors")
         return True
     adapted = isinstance(encoder.model, PeftModel)
@@ -183,6 +188,12 @@ def _write_weights(folder: Path, classifier: Classifier, trained: Mapping[str, T
             encoder.transformer.save_pretrained(folder / "encoder", state_dict=weights)
         return True
     return False
+
+
+def _backbone(encoder: Encoder) -> HuggingFaceBackbone | None:
+    """The Hugging Face model that the encoder is or stands on."""
+    base = encoder.base if isinstance(encoder, MaxPoolEncoder | LayerMixEncoder) else encoder
+    return base if isinstance(base, HuggingFaceBackbone) else None
 
 
 def _write_adapter(folder: Path, model: PeftModel, tensors: Mapping[str, Tensor], base: str | None) -> None:
@@ -244,10 +255,8 @@ def _read_config(directory: Path) -> ModelInfo:
 
 
 def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifier:
-    model, folder = info.model, directory / "encoder"
-    own_encoder = isinstance(model.encoder, HuggingFaceConfig) and folder.is_dir()
-    if isinstance(model.encoder, HuggingFaceConfig) and own_encoder:
-        model = replace(model, encoder=replace(model.encoder, name=str(folder), from_config=None))
+    folder = directory / "encoder"
+    model = replace(info.model, encoder=_with_own_weights(info.model.encoder, folder))
     try:
         classifier = model.build(info.vocab_size, labels)
     except ConfigError as error:
@@ -260,6 +269,17 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
     elif isinstance(encoder.model, PeftModel):
         _load_adapter(encoder.model, directory / "adapter" / "adapter_model.safetensors")
     return classifier
+
+
+def _with_own_weights(encoder: EncoderConfig, folder: Path) -> EncoderConfig:
+    """The encoder, made of what the export holds of it in place of the pretrained backbone that its name stands for."""
+    if isinstance(encoder, HuggingFaceConfig) and folder.is_dir():
+        return replace(encoder, name=str(folder), from_config=None)
+    if isinstance(encoder, MaxPoolConfig | LayerMixConfig) and isinstance(encoder.base, HuggingFaceConfig):
+        shape = folder / "config.json"
+        if shape.is_file() and not encoder.base.quantize:  # weights in 4 or 8 bits are made of pretrained ones only
+            return replace(encoder, base=replace(encoder.base, from_config=_read_json(shape)))
+    return encoder
 
 
 def read_fused(classifier: Classifier, directory: Path, info: ModelInfo) -> None:

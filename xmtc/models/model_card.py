@@ -1,11 +1,14 @@
 """The model card of an exported model: what it is, how it did, how to use it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from torch import nn
 
-_SHOWN = ("p@1", "p@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "map")
+_SHOWN = {
+    "multi_label": ("p@1", "p@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "map"),
+    "single_label": ("accuracy", "macro_f1", "macro_recall"),
+}
 
 
 class _Info(Protocol):
@@ -37,13 +40,16 @@ def model_card(
         metrics: split → metric → value, as fractions.
     """
     millions = sum(p.numel() for p in classifier.parameters()) / 1e6
-    front = ["---", "library_name: xmtc", "pipeline_tag: text-classification", "tags: [extreme-multi-label, xmtc]"]
+    tags = "[extreme-multi-label, xmtc]" if info.task == "multi_label" else "[xmtc]"
+    front = ["---", "library_name: xmtc", "pipeline_tag: text-classification", f"tags: {tags}"]
     if base is not None:
         front.append(f'base_model: "{base}"')
     task = "any number of labels" if info.task == "multi_label" else "exactly one label"
     counts = "`thresholds.json` holds those from which a label counts as predicted, tuned on dev"
+    call = 'model.predict(["a text"], top_k=5)'
     if info.task == "single_label":
         counts = "the best label is the one predicted, and `thresholds.json` is not used"
+        call = 'model.predict(["a text"])'
     lines = [
         *front,
         "---",
@@ -52,14 +58,14 @@ def model_card(
         f"Gives a text {task} out of {labels:,}. {millions:.1f} million parameters; backbone: {base or 'its own'}; "
         f"texts are read up to {info.max_length:,} tokens. This folder holds {contents}.",
         "",
-        *_table(metrics),
+        *_table(metrics, _SHOWN[info.task]),
         "## Use",
         "",
         "```python",
         "import xmtc",
         "",
         'model = xmtc.Model.from_pretrained("path/to/this/folder")',
-        'model.predict(["a text"], top_k=5)',
+        call,
         "```",
         "",
         f"Scores are probabilities; {counts}.",
@@ -69,8 +75,8 @@ def model_card(
     return "\n".join(lines)
 
 
-def _table(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
-    shown = [key for key in _SHOWN if any(key in values for values in metrics.values())]
+def _table(metrics: Mapping[str, Mapping[str, float]], wanted: Sequence[str]) -> list[str]:
+    shown = [key for key in wanted if any(key in values for values in metrics.values())]
     if not shown:
         return []
     rows = [

@@ -177,13 +177,12 @@ def _attend(
 
 
 def _check_layers(base: HuggingFaceBackbone | TransformerEncoder, last_layers: int) -> None:
-    if isinstance(base, TransformerEncoder):
-        name, has = "model.encoder.base", len(base.blocks)
-    else:
-        name = base.name or "the model of base.from_config"
-        has: int = base.transformer.config.num_hidden_layers  # pyright: ignore
+    scratch = isinstance(base, TransformerEncoder)
+    has: int = len(base.blocks) if scratch else base.transformer.config.num_hidden_layers  # pyright: ignore
     if last_layers > has:
-        raise ConfigError(f"model.encoder.last_layers: {last_layers}, but {name} has {has} layers; give at most {has}")
+        raise ConfigError(
+            f"model.encoder.last_layers: {last_layers}, but model.encoder.base has {has} layers; give at most {has}"
+        )
 
 
 def _refuse_groups(base: HuggingFaceConfig) -> None:
