@@ -260,3 +260,9 @@ def test_a_model_that_reads_the_first_token_shows_what_that_one_looked_at(tmp_pa
     shares = [bar.received["cls"] for bar in section.bars]
     assert shares == sorted(shares, reverse=True)
     assert [bar.share for bar in section.bars] == pytest.approx([share / shares[0] for share in shares])
+
+    words = ("acute kidney failure and a very long document " * 5).split()  # a token each, of which a window holds 22
+    section, alone = (explain_text(model, " ".join(some), [], 1)[0] for some in (words, words[:22]))
+    looked_at = section.explanation.received["cls"]
+    assert looked_at[:22] == pytest.approx(alone.explanation.received["cls"], rel=1e-5)
+    assert looked_at[22:] == (0,) * 18  # the first token of another window looked there, and nothing reads that one

@@ -9,6 +9,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from xmtc.config.base import config
 from xmtc.data.collate import Batch
@@ -16,7 +17,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.calibration import Calibration
 from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
 from xmtc.models.encoders.base import Encoder, ShowsAttention
-from xmtc.models.encoders.maxpool import MaxPoolConfig
+from xmtc.models.encoders.maxpool import FIRST_TOKEN, MaxPoolConfig
 from xmtc.models.heads import (
     FlatConfig,
     FlatHead,
@@ -158,13 +159,14 @@ class Classifier(nn.Module):
         """Share (B, T) of the encoder's top-layer attention that each document token gets, by kind of attention.
 
         Empty where the encoder does not say. A token that stands in two windows counts in the one that represents it.
+        Where the first token attends, it sees the document's first window alone.
         """
         encoder = self.encoder
         if not isinstance(encoder, ShowsAttention):
             return {}
         received = encoder.attention_received(batch.input_ids_WU, batch.attention_mask_WU)
-        shares = {kind: gather_documents(x_WU.unsqueeze(2), batch).squeeze(2) for kind, x_WU in received.items()}
-        return {kind: x_BT / x_BT.sum(1, keepdim=True) for kind, x_BT in shares.items()}
+        gather = {FIRST_TOKEN: _first_windows}
+        return {kind: gather.get(kind, _shares_of_documents)(x_WU, batch) for kind, x_WU in received.items()}
 
     @property
     def label_attention(self) -> LabelAttentionHead:
@@ -218,6 +220,22 @@ def gather_documents(hidden_WUD: Tensor, batch: Batch) -> Tensor:
         flat = hidden_WUD.flatten(0, 1)
         hidden_BTD = flat.index_select(0, batch.position_BT.flatten()).view(*batch.position_BT.shape, -1)
     return hidden_BTD.masked_fill(~batch.mask_BT.unsqueeze(-1), 0)
+
+
+def _shares_of_documents(shares_WU: Tensor, batch: Batch) -> Tensor:
+    shares_BT = gather_documents(shares_WU.unsqueeze(2), batch).squeeze(2)
+    return shares_BT / shares_BT.sum(1, keepdim=True)
+
+
+def _first_windows(values_WU: Tensor, batch: Batch) -> Tensor:
+    """Values (B, T) that the tokens have in their document's first window; 0 for those behind it."""
+    if batch.position_BT is None:
+        return values_WU
+    width = min(values_WU.shape[1], batch.mask_BT.shape[1])
+    first_B = batch.position_BT[:, 0] // values_WU.shape[1]
+    # Not the special token that ends the window: it stands where the document goes on.
+    same_BU = batch.input_ids_WU[first_B, :width] == batch.token_ids_BT[:, :width]
+    return F.pad(values_WU[first_B, :width] * same_BU, (0, batch.mask_BT.shape[1] - width))
 
 
 def _group_parameters(classifier: Classifier) -> dict[str, list[nn.Parameter]]:

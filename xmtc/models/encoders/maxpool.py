@@ -16,6 +16,9 @@ from xmtc.models.encoders.hugging_face import HuggingFaceBackbone, HuggingFaceCo
 from xmtc.models.encoders.multilevel import MultilevelConfig
 from xmtc.models.encoders.self_attention import SelfAttentionConfig, TransformerEncoder
 
+FIRST_TOKEN = "cls"
+"""The kind of attention of a window's first token; of a document it is that of its first window's."""
+
 
 @config
 class MaxPoolConfig:
@@ -121,7 +124,7 @@ class MaxPoolEncoder(nn.Module):
             return {}
         states_WUD = self._layers(input_ids_WU, attention_mask_WU).amax(0)
         _, weights_W1U = _attend(self.attention, states_WUD, attention_mask_WU, need_weights=True)
-        return {"cls": weights_W1U.squeeze(1)}
+        return {FIRST_TOKEN: weights_W1U.squeeze(1)}
 
     def _layers(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """The layers (K, W, U, D) that the variant pools."""
