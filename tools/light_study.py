@@ -26,7 +26,6 @@ from pydantic import TypeAdapter
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from xmtc.config.run_state import read_run
 from xmtc.config.schema import RunConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.parallel import map_processes
@@ -34,6 +33,7 @@ from xmtc.data.progress import Silent
 from xmtc.data.readers.base import Document
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.pipeline import prepare_stage, train_run
+from xmtc.orchestrate.sweep import train_seconds
 
 DATA = Path(os.environ.get("XMTC_DATA", Path(__file__).parents[2] / "shared" / "data"))
 HELD_OUT, CHOOSING = 0.2, 0.04
@@ -176,10 +176,8 @@ def run(config: RunConfig) -> tuple[NDArray[np.bool_], Json]:
         train_run(config)
     paths = RunPaths.of(config)
     corpus = Corpus.open(paths.corpus)
-    record = read_run(paths.root)
-    seconds = record.stages["finetune"].seconds if record else None
     model = config.model.build(len(corpus.tokenizer()), len(corpus.labels))
-    counts = {"parameters": sum(p.numel() for p in model.parameters()), "train_s": seconds}
+    counts = {"parameters": sum(p.numel() for p in model.parameters()), "train_s": train_seconds(paths)}
     return right_of_run(paths.evaluation("test") / "predictions.parquet", corpus), counts
 
 

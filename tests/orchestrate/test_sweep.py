@@ -8,12 +8,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tiny_runs import write_config
+from tiny_runs import load, write_config
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.export import load_model
 from xmtc.orchestrate import sweep as sweeping
+from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.pipeline import train_run
-from xmtc.orchestrate.sweep import Row, SweepConfig, combinations, plan, student_interval, sweep, write_comparison
+from xmtc.orchestrate.sweep import (
+    Row,
+    SweepConfig,
+    combinations,
+    plan,
+    student_interval,
+    sweep,
+    train_seconds,
+    write_comparison,
+)
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 GRIDS = sorted((CONFIGS / "sweeps").glob("*.yaml"))
@@ -154,6 +164,30 @@ def test_cells_that_prepare_differently_have_corpora_of_their_own(config, tmp_pa
     assert sweep(config, grid, [], train) == 2
     assert capsys.readouterr().err.count("Traceback") == 2
     assert len(set(corpora)) == 2
+
+
+def test_a_section_and_a_key_of_it_hold_both_in_any_order(config, tmp_path):
+    pooling = {"kind": "attention", "heads": 4}
+    grid = {"model.head.pooling.heads": [2], "model.head": [{"kind": "flat", "pooling": pooling}]}
+    for keys in (list(grid), list(reversed(grid))):
+        path = tmp_path / "grid.yaml"
+        path.write_text(yaml.safe_dump({"grid": {key: grid[key] for key in keys}}, sort_keys=False))
+        _, _, cells = plan(config, path, [])
+        assert [run.model.head.pooling.heads for cell in cells for run in cell.runs] == [2]
+
+
+def test_training_seconds_are_those_of_all_sessions(tmp_path):
+    paths = RunPaths.of(load(write_config(tmp_path)))
+    assert train_seconds(paths) is None
+    paths.root.mkdir(parents=True)
+    stage = {"state": "done", "started_at": "2026-01-01T00:00:00+00:00", "finished_at": "2026-01-01T00:00:30+00:00"}
+    session = {"format": 1, "config_hash": "", "created_at": "", "updated_at": "", "stages": {"finetune": stage}}
+    (paths.root / "run.json").write_text(json.dumps(session))
+    assert train_seconds(paths) == 30, "of the one session, with what comes before the first step"
+    ends = (("plant", 9, 50.0), ("finetune", 1, 51.0), ("finetune", 80, 170.0))
+    lines = [json.dumps({"stage": name, "step": step, "time_s": end}) for name, step, end in ends]
+    (paths.root / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert train_seconds(paths) == 120, "the last of several sessions took 30"
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)

@@ -93,7 +93,7 @@ class Row:
         ci95: metric → interval of the mean: by Student's t over the seeds, empty where fewer than two of them finished;
             in a sweep of one seed, over documents.
         parameters: of the model, the weights of a lexical branch among them.
-        train_s: seconds of fine-tuning, mean over the runs.
+        train_s: see `train_seconds`, mean over the runs.
         docs_per_s: documents trained on a second, median of what was logged.
         failed: seed → why.
     """
@@ -188,11 +188,12 @@ def make_runs(
     A cell that changes how documents are prepared gets a corpus of its own.
     """
     mark = config_hash({key: node.plain() for key, node in chosen.items()})[:8]
+    outer_first = dict(sorted(chosen.items(), key=lambda item: item[0].count(".")))  # a section replaces its keys
     own = list(overrides)
     if any(key.startswith("data.") for key in chosen):
         own.append(f"data.corpus={json.dumps(f'{base.data.corpus}-{mark}')}")
     return [
-        load_config(RunConfig, config_file, [*own, f"seed={seed}", f"name={base.name}-{mark}-s{seed}"], chosen)
+        load_config(RunConfig, config_file, [*own, f"seed={seed}", f"name={base.name}-{mark}-s{seed}"], outer_first)
         for seed in seeds
     ]
 
@@ -264,7 +265,7 @@ def summarise(cell: Cell, wanted: Sequence[str], failures: Mapping[str, str]) ->
         means[key] = statistics.mean(numbers)
         of_documents = found[0].get("ci95", {}).get(key) if len(cell.runs) == 1 else None
         intervals[key] = student_interval(numbers) or of_documents or []
-    seconds = [s for s in map(_train_seconds, runs) if s is not None]
+    seconds = [s for s in map(train_seconds, runs) if s is not None]
     speeds = [entry["perf/docs_per_s"] for paths in runs for entry in _training(paths)]
     return Row(
         values=cell.values,
@@ -339,9 +340,18 @@ def _metrics(paths: RunPaths) -> dict[str, Any]:
     return json.loads((paths.evaluation("dev") / "metrics.json").read_text(encoding="utf-8"))
 
 
-def _train_seconds(paths: RunPaths) -> float | None:
+def train_seconds(paths: RunPaths) -> float | None:
+    """Seconds of fine-tuning, over its interruptions; None before it is done.
+
+    The stage's own record is of the last session alone. The log's clock goes on from session to session, but leaves out
+    what comes before the first step.
+    """
     record = read_run(paths.root)
-    return record.stages["finetune"].seconds if record else None
+    last_session = record.stages["finetune"].seconds if record else None
+    if last_session is None:
+        return None
+    ends_s = {entry["stage"]: float(entry["time_s"]) for entry in read_metrics(paths.root / METRICS_FILE)}
+    return max(last_session, ends_s.get("finetune", 0.0) - ends_s.get("plant", 0.0))
 
 
 def _training(paths: RunPaths) -> list[dict[str, Any]]:
