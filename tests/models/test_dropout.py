@@ -42,6 +42,10 @@ def test_same_seed_same_mask_and_nothing_in_evaluation():
     assert dropout.eval()(x).equal(x)
 
 
+def test_a_rate_of_almost_one_keeps_almost_nothing():
+    assert Dropout(0.999_999)(torch.ones(1000)).isfinite().all()
+
+
 def test_a_rate_of_nothing_draws_nothing():
     before = torch.get_rng_state()
     x = torch.randn(5, generator=torch.Generator().manual_seed(0))

@@ -22,7 +22,7 @@ class Dropout(nn.Module):
         """Values of the same shape, drawn from PyTorch's default generator."""
         if not self.training or x.device.type != "cpu":
             return F.dropout(x, self.rate, self.training)
-        dropped = round(self.rate * _LEVELS)
+        dropped = min(round(self.rate * _LEVELS), _LEVELS - 1)
         if dropped == 0:
             return x
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
