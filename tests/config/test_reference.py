@@ -47,6 +47,14 @@ def test_the_page_lists_alternatives_by_kind() -> None:
             assert len(re.findall(r"(?<!\\)\|", line)) == 5, line
 
 
+@pytest.mark.parametrize("name", ["sentiment.yaml", "sentiment_minilm.yaml"])
+def test_the_columns_that_are_asked_for_are_those_that_are_read(name: str) -> None:
+    path = ROOT / "configs" / name
+    columns = load_config(RunConfig, path).data.source.columns
+    for text in (path.read_text(encoding="utf-8"), (ROOT / "README.md").read_text(encoding="utf-8")):
+        assert re.findall(r"columns (\w+) and (\w+)", text) == [(columns.text, columns.labels)]
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_shipped_configuration_loads_and_survives_its_snapshot(path: Path, tmp_path: Path) -> None:
     config = load_config(RunConfig, path)
