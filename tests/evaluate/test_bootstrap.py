@@ -1,5 +1,6 @@
 """Resampled metrics are the metrics of resampled documents."""
 
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import sparse
 from sklearn.metrics import f1_score
 
 from xmtc.evaluate.bins import bin_mask
-from xmtc.evaluate.bootstrap import paired_difference, resample_weights
+from xmtc.evaluate.bootstrap import bootstrap, paired_difference, resample_weights
 from xmtc.evaluate.classification import Outcome, label_scores
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
@@ -113,3 +114,30 @@ def test_replicates_of_other_documents_do_not_pair():
     b = measured(scores[:100], gold[:100], resamples=10).replicates
     with pytest.raises(ValueError, match="do not pair"):
         paired_difference(a, b, "p@1")
+
+
+def test_labels_without_a_document_take_no_memory():
+    gold, scores = gold_and_scores(documents=30)
+    wide = sparse.csr_array((gold.data, gold.indices, gold.indptr), shape=(30, 300_000))
+    predictions = whole(scores)
+    hits = match(predictions.label_ids_NK, gold)
+    found = []
+    for truth in (gold, wide):
+        outcome = Outcome.of(predictions, predictions.scores_NK > 0.35, hits, truth)
+        everything = {"": np.ones(truth.shape[1], np.bool_)}
+        tracemalloc.start()
+        found.append(bootstrap({}, outcome, everything, resamples=40, seed=13))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 20e6  # one array of counts of all labels would be 48 MB
+    np.testing.assert_allclose(found[1]["macro_f1"], found[0]["macro_f1"], rtol=1e-6)
+    np.testing.assert_allclose(found[1]["macro_f1_all"], found[0]["macro_f1_all"] * 40 / 300_000, rtol=1e-5)
+
+
+def test_label_counts_held_in_pieces_change_nothing(monkeypatch):
+    gold, scores = gold_and_scores(documents=30)
+    expected = measured(scores, gold, resamples=20).replicates
+    monkeypatch.setattr("xmtc.evaluate.bootstrap._CHUNK_COUNTS", 150)
+    found = measured(scores, gold, resamples=20).replicates
+    for name, values in expected.values.items():
+        np.testing.assert_allclose(found.values[name], values, rtol=1e-6, err_msg=name)

@@ -12,6 +12,7 @@ from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.goals import AFTER_TRAINING, goals
+from xmtc.evaluate.levels import ancestors
 from xmtc.evaluate.predictions import SparsePredictions, match
 from xmtc.evaluate.summary import markdown_summary, summary_rows
 from xmtc.evaluate.thresholds import Thresholds
@@ -214,6 +215,39 @@ def test_documents_without_gold_labels_leave_recall_alone():
         whole(scores), gold, label_table(2), TRAIN, config=EvaluateConfig(resamples=0), thresholds=Thresholds(0.5)
     ).metrics
     assert (metrics["p@1"], metrics["r@5"], metrics["rp@5"], metrics["ndcg@5"]) == (0.5, 1.0, 1.0, 1.0)
+
+
+def test_curves_go_through_the_metrics():
+    gold, scores = gold_and_scores(documents=50)
+    some = sparse.csr_array(gold.toarray() & (np.arange(50) % 5 > 0)[:, None])
+    config = EvaluateConfig(resamples=0)
+    found = evaluate(whole(scores), some, label_table(), TRAIN, config=config, thresholds=Thresholds(THRESHOLD))
+    curves = found.details["cutoffs"]
+    for name, key, k in (("p", "p@1", 1), ("p", "p@8", 8), ("r", "r@10", 10), ("ndcg", "ndcg@5", 5)):
+        assert curves[name][k - 1] == pytest.approx(found.metrics[key], abs=1e-6)
+    none = sparse.csr_array((50, 40), dtype=bool)
+    curves = evaluate(
+        whole(scores), none, label_table(), TRAIN, config=config, thresholds=Thresholds(THRESHOLD)
+    ).details["cutoffs"]
+    assert curves["r"] == curves["ndcg"] == [0.0] * 20
+
+
+def test_ranks_beyond_32767():
+    labels = 33_000
+    scores = np.linspace(1, 0, labels, dtype=np.float32)[None]
+    gold = sparse.csr_array(([True], ([0], [labels - 1])), shape=(1, labels))
+    config = EvaluateConfig(resamples=0, top_k=labels, bins=(">0",))
+    table = LabelTable([str(i) for i in range(labels)], ["" for _ in range(labels)], np.ones(labels, np.int64))
+    found = evaluate(whole(scores), gold, table, TRAIN, config=config, thresholds=Thresholds(0.0))
+    assert found.metrics["bins"][">0"]["rp@5"] == 0
+
+
+def test_levels_find_ancestors_by_every_way():
+    parents = [("b", "root"), ("c", "root"), ("root",), ()]
+    table = LabelTable(["a", "b", "c", "root"], ["a", "b", "c", "root"], np.ones(4, np.int64), parents)
+    above, level = ancestors(table)
+    assert above.toarray().tolist() == [[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]]
+    assert level.tolist() == [1, 1, 1, 0]
 
 
 def test_levels_roll_labels_up_to_their_ancestors():

@@ -23,6 +23,8 @@ from xmtc.evaluate.ranking import Ratio
 
 _CHUNK_WEIGHTS = 48 << 20
 """Document weights held at once: 192 MiB of float32."""
+_CHUNK_COUNTS = 8 << 20
+"""Of each kind of label counts, held at once: 32 MiB of float32."""
 
 
 @dataclass(frozen=True)
@@ -100,20 +102,36 @@ def bootstrap(
         Metric name → (resamples,).
     """
     parts: dict[str, list[NDArray[np.floating]]] = {}
-    sums = _RatioSums(ratios)
-    # false and missed rather than predicted and gold: fewer entries, and the sums follow
-    false, missed = (_without(matrix, outcome.right) for matrix in (outcome.predicted, outcome.gold))
-    by_label = [sparse.csr_array(matrix.T) for matrix in (outcome.right, false, missed)]
-    masks_GL = np.array(list(groups_GL.values()), np.float32)
+    ratio_sums, label_sums = _RatioSums(ratios), _LabelSums(outcome, groups_GL)
     for weights_NR in resample_weights(shape_of(outcome.gold)[0], resamples, seed):
-        chunk: dict[str, NDArray[np.floating]] = {**sums.values(weights_NR)}
-        right_LR, false_LR, missed_LR = (matrix @ weights_NR for matrix in by_label)
-        scores = label_scores(right_LR, right_LR + false_LR, right_LR + missed_LR, masks_GL)
-        for name, values_GR in scores.items():
-            chunk |= {prefix + name: values_GR[g] for g, prefix in enumerate(groups_GL)}
-        for name, values_R in chunk.items():
+        for name, values_R in [*ratio_sums.values(weights_NR).items(), *label_sums.values(weights_NR)]:
             parts.setdefault(name, []).append(values_R)
     return {name: np.concatenate(values) for name, values in parts.items()}
+
+
+class _LabelSums:
+    """The label metrics on resamples: only labels that are gold or predicted anywhere, some resamples at a time."""
+
+    def __init__(self, outcome: Outcome, groups_GL: Mapping[str, NDArray[np.bool_]]):
+        masks_GL = np.array(list(groups_GL.values()), np.float32)
+        self._prefixes, self._labels_G = tuple(groups_GL), masks_GL.sum(axis=1, dtype=np.float64)
+        used = np.union1d(outcome.predicted.indices, outcome.gold.indices)
+        self._masks_GL = masks_GL[:, used]
+        # false and missed rather than predicted and gold: fewer entries, and the sums follow
+        false, missed = (_without(matrix, outcome.right) for matrix in (outcome.predicted, outcome.gold))
+        self._by_label = [sparse.csr_array(matrix.T)[used] for matrix in (outcome.right, false, missed)]
+        self._step = max(1, _CHUNK_COUNTS // max(len(used), 1))
+
+    def values(self, weights_NR: NDArray[np.float32]) -> Iterator[tuple[str, NDArray[np.floating]]]:
+        """Name and values of each metric, on some of the resamples after the other."""
+        for start in range(0, weights_NR.shape[1], self._step):
+            some_NR = np.ascontiguousarray(weights_NR[:, start : start + self._step])
+            right_LR, false_LR, missed_LR = (matrix @ some_NR for matrix in self._by_label)
+            scores = label_scores(
+                right_LR, right_LR + false_LR, right_LR + missed_LR, self._masks_GL, labels_G=self._labels_G
+            )
+            for name, values_GR in scores.items():
+                yield from ((prefix + name, values_GR[g]) for g, prefix in enumerate(self._prefixes))
 
 
 def _without(matrix: sparse.csr_array, part: sparse.csr_array) -> sparse.csr_array:

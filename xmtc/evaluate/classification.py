@@ -50,6 +50,7 @@ def label_scores(
     predicted_LR: NDArray[np.floating],
     gold_LR: NDArray[np.floating],
     masks_GL: NDArray[np.floating],
+    labels_G: NDArray[np.float64] | None = None,
 ) -> dict[str, NDArray[np.floating]]:
     """Metrics over labels from their counts.
 
@@ -63,6 +64,7 @@ def label_scores(
         predicted_LR: documents where it was predicted.
         gold_LR: documents where it is gold.
         masks_GL: 1 for the labels of each group.
+        labels_G: how many labels each group has, where labels without any document are left out of the counts.
 
     Returns:
         Metric → (G, R); 0 where nothing defines it.
@@ -70,7 +72,8 @@ def label_scores(
     masks = sparse.csr_array(masks_GL)
     present_LR = (gold_LR > 0).astype(gold_LR.dtype)
     f1_LR = _ratio(2 * right_LR, predicted_LR + gold_LR)
-    present, labels = _sum(masks, present_LR), masks_GL.sum(1, dtype=np.float64)[:, None]
+    present = _sum(masks, present_LR)
+    labels_G = masks_GL.sum(1, dtype=np.float64) if labels_G is None else labels_G
     right, predicted, gold = (_sum(masks, m) for m in (right_LR, predicted_LR, gold_LR))
     macro_precision = _ratio(_sum(masks, _ratio(right_LR, predicted_LR) * present_LR), present)
     macro_recall = _ratio(_sum(masks, _ratio(right_LR, gold_LR)), present)
@@ -82,7 +85,7 @@ def label_scores(
         "macro_precision": macro_precision,
         "macro_recall": macro_recall,
         "macro_f1": _ratio(f1_sum, present),
-        "macro_f1_all": _ratio(f1_sum, np.broadcast_to(labels, f1_sum.shape)),
+        "macro_f1_all": _ratio(f1_sum, np.broadcast_to(labels_G[:, None], f1_sum.shape)),
         "macro_f1_harmonic": _ratio(2 * macro_precision * macro_recall, macro_precision + macro_recall),
     }
 

@@ -22,9 +22,10 @@ _BLOCK = 1 << 15
 
 
 def cutoff_curves(hits_NK: NDArray[np.bool_], gold: Gold) -> dict[str, list[float]]:
-    """P@k, R@k and nDCG@k for k = 1…20 (or K): means over documents that have gold labels."""
+    """P@k, R@k and nDCG@k for k = 1…20 (or K): as `ranking_ratios`, P@k over all documents, the others over those that
+    have gold labels (0 without any)."""
     counts_N = np.diff(gold.indptr)
-    some = counts_N > 0
+    some, least = counts_N > 0, max(int((counts_N > 0).sum()), 1)
     width = min(_CURVE_K, hits_NK.shape[1])
     weights = discounts(width)
     curves: dict[str, list[float]] = {"k": list(range(1, width + 1)), "p": [], "r": [], "ndcg": []}
@@ -32,9 +33,9 @@ def cutoff_curves(hits_NK: NDArray[np.bool_], gold: Gold) -> dict[str, list[floa
     for k in range(1, width + 1):
         found_N += hits_NK[:, k - 1]
         gains_N += hits_NK[:, k - 1] * weights[k - 1]
-        curves["p"].append(float(found_N[some].mean() / k))
-        curves["r"].append(float((found_N[some] / counts_N[some]).mean()))
-        curves["ndcg"].append(float((gains_N[some] / ideal_gains(k, counts_N[some])).mean()))
+        curves["p"].append(float(found_N.mean() / k))
+        curves["r"].append(float((found_N[some] / counts_N[some]).sum() / least))
+        curves["ndcg"].append(float((gains_N[some] / ideal_gains(k, counts_N[some])).sum() / least))
     return curves
 
 

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.classification import Outcome, label_scores
+from xmtc.evaluate.predictions import shape_of
 
 
 def by_level(labels: LabelTable, outcome: Outcome) -> list[dict[str, Any]]:
@@ -59,8 +60,14 @@ def ancestors(labels: LabelTable) -> tuple[sparse.csr_array, NDArray[np.int64]]:
         level += 1
         frontier = (up @ frontier.astype(np.float32) > 0) & (depth_V < 0)
         depth_V[frontier] = level
-    above = step = sparse.csr_array(sparse.eye_array(len(nodes)), dtype=np.float32)
-    for _ in range(int(depth_V.max(initial=0))):
-        step = sparse.csr_array(step @ up)
-        above = sparse.csr_array(above + step)
-    return above[: len(labels)], depth_V
+    return _closure(up)[: len(labels)], depth_V
+
+
+def _closure(up: sparse.csr_array) -> sparse.csr_array:
+    """1 from every node to itself and to all that can be reached from it: ways may be longer than the shortest."""
+    above, known = sparse.csr_array(sparse.eye_array(shape_of(up)[0]), dtype=np.float32), -1
+    while above.nnz > known:
+        known = above.nnz
+        above = sparse.csr_array(above + above @ up)
+        above.data[:] = 1
+    return above

@@ -73,7 +73,7 @@ def most_confused(
     for start in range(0, documents, _BLOCK):
         rows = slice(start, start + _BLOCK)
         wrong_BK = chosen_NK[rows] & ~hits_NK[rows]
-        wrong_BK &= np.cumsum(wrong_BK, axis=1, dtype=np.int16) <= _FALSE_PER_DOCUMENT
+        wrong_BK &= np.cumsum(wrong_BK, axis=1, dtype=np.int32) <= _FALSE_PER_DOCUMENT
         block = SparsePredictions(predictions.label_ids_NK[rows], predictions.scores_NK[rows])
         missed = outcome.gold[rows] - outcome.right[rows]
         missed.eliminate_zeros()

@@ -142,7 +142,7 @@ def restricted_ratios(
     for start in range(0, len(counts_N), _BLOCK):
         ids_BK = predictions.label_ids_NK[start : start + _BLOCK]
         inside_BK = mask_L[ids_BK] & (ids_BK >= 0)
-        ranks_BK = np.cumsum(inside_BK, axis=1, dtype=np.int16)
+        ranks_BK = np.cumsum(inside_BK, axis=1, dtype=np.int32)
         rows, columns = np.nonzero(inside_BK & hits_NK[start : start + _BLOCK] & (ranks_BK <= k))
         size = len(ids_BK)
         found_N[start : start + size] = np.bincount(rows, minlength=size)

@@ -163,7 +163,8 @@ def ranking_charts(runs: Sequence[RunResults]) -> list[Chart]:
         ]
         if lines:
             svg = line_chart(lines, Axis("k"), Axis(f"{title}, %", percent=True, low=0), f"{title} by k")
-            charts.append(Chart(f"{title} by k", "Mean over documents that have gold labels.", svg))
+            over = "Mean over all documents." if key == "p" else "Mean over documents that have gold labels."
+            charts.append(Chart(f"{title} by k", over, svg))
     return charts
 
 
