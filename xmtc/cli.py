@@ -184,6 +184,7 @@ def report(
     from xmtc.orchestrate.reporting import report_runs
 
     report_runs(runs, output, split, examples)
+    print(f"report: {output}")
 
 
 @app.command()

@@ -83,6 +83,15 @@ def test_the_wrong_split_is_named(corpus, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
+def test_an_output_that_is_a_file_is_refused(corpus, tmp_path):
+    split = corpus.split("test")
+    write(tmp_path / "p.parquet", split.doc_ids(), [["law"]] * len(split), [[0.9]] * len(split))
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(DataError, match="taken: cannot be made: File exists"):
+        evaluate_files(tmp_path / "p.parquet", corpus.path, "test", tmp_path / "taken", EvaluateConfig(resamples=0))
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
 def test_the_output_of_a_scoring_job_can_be_evaluated(corpus, tmp_path):
     split, scores = corpus.split("test"), tmp_path / "scores"
     scores.mkdir()

@@ -63,7 +63,14 @@ def test_unordered_plain_lists_are_ranked(tmp_path):
         ({"doc_id": ["a", "b"], "labels": [["Q"], []], "scores": [[0.5], []]}, "label 'Q' is not in the gold corpus"),
         ({"doc_id": ["a", "b"], "labels": [[], ["L001"]], "scores": [[], []]}, "document 'b' has lists of unequal"),
         ({"doc_id": ["a", "b"], "labels": [[], []]}, "no column 'scores'"),
-        ({"doc_id": ["a", "b"], "labels": [["L001"], []], "scores": [[7.0], []]}, "row 0 has a score outside"),
+        (
+            {"doc_id": ["a", "b"], "labels": [["L001"], []], "scores": [[7.0], []]},
+            r"p\.parquet: document 'a' has a score",
+        ),
+        (
+            {"doc_id": ["b", "a"], "labels": [["L001"] * 2, []], "scores": [[0.5] * 2, []]},
+            r"p\.parquet: document 'b' has the same label twice",
+        ),
     ],
 )
 def test_files_that_do_not_fit_are_refused_by_name(tmp_path, columns, message):
@@ -71,6 +78,28 @@ def test_files_that_do_not_fit_are_refused_by_name(tmp_path, columns, message):
     pq.write_table(pa.table({k: pa.array(v, types[k]) for k, v in columns.items()}), tmp_path / "p.parquet")
     with pytest.raises(DataError, match=message):
         read_predictions(tmp_path / "p.parquet", LABELS, ["a", "b"], top_k=5)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"labels": ["L001", "L002"]}, "column 'labels' is string"),
+        ({"labels": pa.nulls(2)}, "column 'labels' is null"),
+        ({"labels": [[1], [2]]}, "column 'labels' is list<.*int64>"),
+        ({"scores": [["0.5"], ["0.5"]]}, "column 'scores' is list<.*string>"),
+        ({"doc_id": [1, 2]}, "column 'doc_id' is int64"),
+    ],
+)
+def test_columns_of_another_type_are_refused_by_name(tmp_path, columns, message):
+    fitting = {"doc_id": ["a", "b"], "labels": [["L001"], ["L002"]], "scores": [[0.5], [0.5]]}
+    pq.write_table(pa.table(fitting | columns), tmp_path / "p.parquet")
+    with pytest.raises(DataError, match=rf"p\.parquet: {message}; predictions need doc_id \(string\)"):
+        read_predictions(tmp_path / "p.parquet", LABELS, ["a", "b"], top_k=5)
+
+
+def test_empty_lists_predict_nothing_whatever_their_type(tmp_path):
+    pq.write_table(pa.table({"doc_id": ["a"], "labels": [[]], "scores": [[]]}), tmp_path / "p.parquet")
+    assert read_predictions(tmp_path / "p.parquet", LABELS, ["a"], top_k=5).label_ids_NK.tolist() == [[-1]]
 
 
 def test_a_missing_or_foreign_file_is_named(tmp_path):

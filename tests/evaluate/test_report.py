@@ -3,9 +3,11 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from evaluation_cases import label_table, whole
 from markupsafe import Markup
@@ -15,6 +17,7 @@ from synthetic_runs import make_run
 from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import evaluate
+from xmtc.evaluate.report import compare
 from xmtc.evaluate.report.label_data import embed, label_columns
 from xmtc.evaluate.report.run_results import RunResults
 from xmtc.evaluate.report.svg import Axis, Bars, Series, bar_chart, line_chart, number
@@ -139,6 +142,69 @@ def test_many_classes_show_their_most_frequent_confusions(tmp_path):
     assert len(table) == 50
     assert table["documents"].is_monotonic_decreasing
     assert (table["gold"] != table["predicted"]).all()
+
+
+def test_few_labels_are_listed_once(tmp_path):
+    write_report([single_label_run("topics", 3)], tmp_path / "report.html")
+    assert sorted(pd.read_csv(tmp_path / "report_tables" / "drift.csv")["label"].str[:4]) == ["L000", "L001", "L002"]
+
+
+def test_a_run_counts_its_own_documents_of_a_label(runs, tmp_path):
+    other = make_run(tmp_path, "other", documents=100)
+    columns = label_columns([RunResults.load(run) for run in (*runs, other)])
+    frames = [
+        pd.read_parquet(run / "eval" / "test" / "per_label.parquet").set_index("label").loc[columns["labels"]]
+        for run in (runs[0], other)
+    ]
+    assert columns["support"] == frames[0]["support"].tolist()
+    assert [run["support"] for run in columns["runs"]] == [0, 0, frames[1]["support"].tolist()]
+
+
+def test_runs_with_other_labels_or_counts_say_so_and_their_groups_are_not_compared(runs, tmp_path):
+    base, same = (RunResults.load(run) for run in runs)
+    assert compare.caveats([base, same]) == []
+    table = base.per_label.to_pandas()
+    rare = table["train_count"].between(21, 50) & (table["support"] > 0)
+    assert rare.any()
+    more = table.assign(train_count=table["train_count"].where(~rare, 8))
+    other = replace(base, name="more", per_label=pa.Table.from_pandas(more))
+    (sentence,) = compare.caveats([base, other])
+    assert "more: labels have other numbers of training documents than in planted" in sentence
+    metrics = {row[0] for row in compare.differences([base, other])[0].rows}
+    assert "macro-F1 of labels with >50 train documents" in metrics
+    assert not metrics & {f"macro-F1 of labels with {name} train documents" for name in ("6-10", "11-50")}
+    fewer = replace(base, name="fewer", per_label=pa.Table.from_pandas(table[~rare]))
+    assert f"{rare.sum()} are only in planted and 0 only in fewer" in compare.caveats([base, fewer])[0]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "content", "message"),
+    [
+        ("eval/test/per_label.parquet", b"PAR1cut", r"per_label\.parquet: damaged"),
+        ("eval/test/per_label.parquet", None, r"per_label\.parquet: missing"),
+        ("eval/test/replicates.parquet", b"PAR1cut", r"replicates\.parquet: damaged"),
+        ("eval/test/metrics.json", b"{}", r"metrics\.json: no 'docs'"),
+        ("config.yaml", b"a: [", r"config\.yaml: damaged"),
+        ("config.yaml", b"words", r"config\.yaml: damaged"),
+    ],
+)
+def test_damaged_files_of_a_run_are_named(runs, tmp_path, damaged, content, message):
+    run = shutil.copytree(runs[0], tmp_path / "run")
+    (run / damaged).unlink()
+    if content is not None:
+        (run / damaged).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        RunResults.load(run)
+
+
+@pytest.mark.parametrize("output", ["", "report.md", "taken/report.html"])
+def test_an_output_that_can_be_no_page_is_refused(runs, tmp_path, output):
+    (tmp_path / "taken").write_text("mine")
+    before = sorted(tmp_path.parent.iterdir())
+    with pytest.raises(DataError, match=r"the report is an HTML page|cannot be written"):
+        write_report([RunResults.load(runs[0])], tmp_path / output)
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    assert sorted(tmp_path.parent.iterdir()) == before
 
 
 def test_what_cannot_be_reported_is_said(runs, tmp_path):

@@ -1,5 +1,6 @@
 """The report in a browser: no errors, sorting, searching, run selection, dark, narrow, keyboard."""
 
+import pandas as pd
 import pytest
 from browser import Browser, find_browser
 from synthetic_runs import make_run
@@ -140,3 +141,15 @@ def test_thirty_thousand_labels_sort_and_search_without_lag(browser, tmp_path):
     milliseconds = browser.run(timed % "document.querySelector('#explorer button[data-key=train]').click()")
     assert milliseconds < 1000
     assert browser.errors == []
+
+
+def test_a_run_of_other_documents_shows_its_own_f1(browser, page, tmp_path):
+    runs = [page.parent / "planted", make_run(tmp_path, "fewer", documents=300)]
+    write_report([RunResults.load(run) for run in runs], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    browser.run("(e => { e.value = 1; e.dispatchEvent(new Event('change')); })(document.getElementById('run'))")
+    frame = pd.read_parquet(runs[1] / "eval" / "test" / "per_label.parquet").set_index("label")
+    shown = frame.loc[column(browser, 1)]
+    assert len(shown) > 5
+    assert column(browser, 4) == [f"{support:,}" for support in shown["support"]]
+    assert [float(f1) for f1 in column(browser, 5)] == pytest.approx((100 * shown["f1"]).tolist(), abs=0.06)

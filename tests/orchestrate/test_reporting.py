@@ -8,7 +8,7 @@ import torch
 
 import tiny_runs
 from xmtc.errors import DataError
-from xmtc.orchestrate.pipeline import train_run
+from xmtc.orchestrate.pipeline import prepare_stage, train_run
 from xmtc.orchestrate.reporting import FROM_TRAINING, evaluate_run, report_runs
 
 SENTENCE = tiny_runs.documents(1, first=76)[0]["text"]
@@ -31,6 +31,18 @@ def test_what_only_training_can_measure_is_kept(run):
     after = metrics(run)
     assert after.pop("threshold_tuned_here") is False
     assert after | {"seconds": 0} == before | {"seconds": 0}
+
+
+def test_a_corpus_made_anew_with_other_counts_is_refused(run, tmp_path):
+    config = tiny_runs.load(run / "config.yaml", "data.limit.train=20", f"data.corpus={tmp_path / 'corpus'}")
+    prepare_stage(config)
+    text = (run / "config.yaml").read_text()
+    corpus = next(line for line in text.splitlines() if line.startswith("  corpus: "))
+    (run / "config.yaml").write_text(text.replace(corpus, f"  corpus: {tmp_path / 'corpus'}"))
+    before = (run / "eval" / "test" / "metrics.json").read_bytes()
+    with pytest.raises(DataError, match=r"corpus: no longer the corpus that .*tiny was trained on"):
+        evaluate_run(run)
+    assert (run / "eval" / "test" / "metrics.json").read_bytes() == before
 
 
 def test_examples_are_shown_only_when_asked_for(run, tmp_path):

@@ -22,7 +22,7 @@ from test_batch import FP32, contents, read_output, score, write_rows
 from test_predictor import TEXTS, export
 
 from xmtc.errors import ConfigError
-from xmtc.orchestrate.score import run_on_ray
+from xmtc.orchestrate.score import _stream, run_on_ray
 from xmtc.score.command import make_job
 
 TOOL = Path(__file__).parents[2] / "tools" / "kill_scoring.py"
@@ -41,6 +41,15 @@ def model(tmp_path_factory):
 def score_on_ray(model, source, output):
     job = make_job(model, [str(source)], output, EVIDENCE)
     return run_on_ray(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+
+
+def test_a_cluster_without_a_gpu_is_told(model, tmp_path, monkeypatch):
+    write_rows(tmp_path / "in" / "a.jsonl", 6)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    job = make_job(model, [str(tmp_path / "in")], tmp_path / "out", FP32)
+    for workers in (None, 2):
+        with pytest.raises(ConfigError, match="--device cuda: the Ray cluster has no GPU"):
+            next(_stream(job, [], "cuda", workers))
 
 
 def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(model, tmp_path):

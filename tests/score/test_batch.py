@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +24,9 @@ from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig
 from xmtc.score.batch import BlockScorer
 from xmtc.score.command import make_job, parse_threshold, read_labels, use_bfloat16
-from xmtc.score.inputs import find_files, read_blocks, text_columns
+from xmtc.score.inputs import block_name, find_files, read_blocks, text_columns
 from xmtc.score.job import Settings
-from xmtc.score.local import score_local
+from xmtc.score.local import pending_files, score_local
 
 COLUMNS = text_columns(["text"], "id")
 FP32 = Settings(top_k=5, bfloat16=False, block_rows=3, columns=COLUMNS)
@@ -329,3 +330,26 @@ def test_killed_at_random_moments_every_document_is_there_once(model, tmp_path):
 @pytest.mark.timeout(1200)
 def test_killed_twenty_times(model, tmp_path):
     kill_and_restart(model, tmp_path, kills=20, rows=3000)
+
+
+def test_many_files_of_which_some_are_done_are_told_apart_at_once(model, tmp_path):
+    job = make_job(model, [str(write_rows(tmp_path / "a.jsonl", 3))], tmp_path / "out", FP32)
+    file = replace(job.files[0], kind="parquet", rows=2 * FP32.block_rows)
+    job = replace(job, files=(file,) * 5_000)
+    done = frozenset(block_name(i, block) for i in range(4_990) for block in range(2)) | {block_name(4_990, 0)}
+    started = time.process_time()
+    assert list(pending_files(job, done)) == list(range(4_990, 5_000))
+    assert time.process_time() - started < 2  # every name looked at for every file would take a minute
+
+
+def test_a_last_line_without_an_end_is_a_row(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "law"}\n{"text": "fish"}')
+    (tmp_path / "b.csv").write_text("text\nlaw")
+    write_rows(tmp_path / "c.jsonl", 3)
+    assert [file.rows for file in find_files([str(tmp_path)])] == [2, 1, 3]
+
+
+def test_a_gpu_of_another_machine_is_not_looked_for_here(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert use_bfloat16("auto", "cuda")
+    assert not use_bfloat16("fp32", "cuda")

@@ -18,6 +18,7 @@ from xmtc.errors import ConfigError
 from xmtc.mining import LabelIndex
 from xmtc.models.heads import FlatConfig
 from xmtc.orchestrate.pipeline import train_run
+from xmtc.orchestrate.reporting import evaluate_run
 from xmtc.score.command import make_job, run_locally
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
@@ -129,6 +130,10 @@ def test_training_evaluates_through_a_shortlist(tmp_path):
     metrics = json.loads((run / "eval" / "test" / "metrics.json").read_text())
     assert 0.5 < metrics["shortlist_recall@5"] <= 1
     assert metrics.get("macro_auc") is None
+    evaluate_run(run)
+    again = json.loads((run / "eval" / "test" / "metrics.json").read_text())
+    assert again["shortlist_recall@5"] == metrics["shortlist_recall@5"]
+    assert "the shortlist holds" in (run / "eval" / "test" / "report.html").read_text()
     predicted = pq.read_table(run / "eval" / "test" / "predictions.parquet").column("labels")
     assert all(len(labels) == 5 for labels in predicted.to_pylist())
 

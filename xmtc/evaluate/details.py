@@ -23,7 +23,8 @@ _BLOCK = 1 << 15
 
 def cutoff_curves(hits_NK: NDArray[np.bool_], gold: Gold) -> dict[str, list[float]]:
     """P@k, R@k and nDCG@k for k = 1…20 (or K): as `ranking_ratios`, P@k over all documents, the others over those that
-    have gold labels (0 without any)."""
+    have gold labels (0 without any).
+    """
     counts_N = np.diff(gold.indptr)
     some, least = counts_N > 0, max(int((counts_N > 0).sum()), 1)
     width = min(_CURVE_K, hits_NK.shape[1])

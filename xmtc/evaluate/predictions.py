@@ -48,15 +48,24 @@ class SparsePredictions:
         """The first k of each row, as views."""
         return SparsePredictions(self.label_ids_NK[:, :k], self.scores_NK[:, :k])
 
-    def check(self, labels: int) -> None:
+    def check(self, labels: int, doc_ids: Sequence[str] | None = None, source: str = "predictions") -> None:
         """Refuse label ids beyond `labels`, scores that are no probabilities or not descending, repeated labels.
 
+        Args:
+            labels: L.
+            doc_ids: N ids, to call documents by; without them by row number.
+            source: where the predictions are from, for the message.
+
         Raises:
-            DataError: names the first document (row number) and what is wrong with it.
+            DataError: names the first document and what is wrong with it.
         """
         for start in range(0, len(self), 1 << 16):
             rows = slice(start, start + (1 << 16))
-            _check_block(self.label_ids_NK[rows], self.scores_NK[rows], start, labels)
+            found = _problem(self.label_ids_NK[rows], self.scores_NK[rows], labels)
+            if found is not None:
+                row, what = start + found[0], found[1]
+                name = f"row {row}" if doc_ids is None else f"document {doc_ids[row]!r}"
+                raise DataError(f"{source}: {name} has {what}")
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[tuple[int, float]]]) -> "SparsePredictions":
@@ -86,13 +95,14 @@ class SparsePredictions:
         return cls(np.concatenate([p.label_ids_NK for p in parts]), np.concatenate([p.scores_NK for p in parts]))
 
 
-def _check_block(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], start: int, labels: int) -> None:
+def _problem(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: int) -> tuple[int, str] | None:
+    """The first row with something wrong, and what; None where all is well."""
     used = ids_BK >= 0
     ordered = np.sort(ids_BK, axis=1)
     falls = (scores_BK[:, 1:] <= scores_BK[:, :-1]) | ~used[:, 1:]
     problems = {
         f"a label id outside 0…{labels - 1}": (ids_BK >= labels) | (ids_BK < -1),
-        "a score outside 0…1": used & ~((scores_BK >= 0) & (scores_BK <= 1)),
+        "a score outside 0…1: give probabilities": used & ~((scores_BK >= 0) & (scores_BK <= 1)),
         "scores that are not best first": ~falls,
         "the same label twice": (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0),
         "a prediction behind padding": used[:, 1:] & ~used[:, :-1],
@@ -100,7 +110,8 @@ def _check_block(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], star
     for what, wrong in problems.items():
         rows = wrong.any(axis=1)
         if rows.any():
-            raise DataError(f"predictions: row {start + int(rows.argmax())} has {what}")
+            return int(rows.argmax()), what
+    return None
 
 
 def match(label_ids_NK: NDArray[np.int32], gold: Gold) -> NDArray[np.bool_]:

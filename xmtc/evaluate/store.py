@@ -5,7 +5,7 @@ Shapes: N documents, K kept predictions, L labels.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +40,14 @@ def write_evaluation(
         predictions: to be written too, with `doc_ids` and `labels` (label of each id).
         doc_ids: N ids.
         labels: L labels.
+
+    Raises:
+        DataError: the folder cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made: {error.strerror}; choose another folder for the output") from error
     if predictions is not None:
         if doc_ids is None or labels is None:
             raise ValueError("predictions are written with their doc_ids and labels")
@@ -76,11 +82,30 @@ def _replace(path: Path, text: str) -> None:
 
 
 def read_replicates(path: Path) -> Replicates:
-    """Read replicates.parquet."""
-    table = pq.read_table(path)
-    metadata = table.schema.metadata or {}
-    values = {name: table[name].to_numpy() for name in table.column_names}
-    return Replicates(values, metadata[b"identity"].decode())
+    """Read replicates.parquet.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    table = read_table(path)
+    identity = (table.schema.metadata or {}).get(b"identity")
+    if identity is None:
+        raise DataError(f"{path}: does not say of which documents it is; evaluate the run again")
+    return Replicates({name: table[name].to_numpy() for name in table.column_names}, identity.decode())
+
+
+def read_table(path: Path) -> pa.Table:
+    """Read a table that `write_evaluation` wrote.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    try:
+        return pq.read_table(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: missing; evaluate the run again") from error
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: damaged, not a Parquet table; evaluate the run again") from error
 
 
 def write_predictions(
@@ -126,8 +151,8 @@ def read_predictions(path: Path, labels: Sequence[str], doc_ids: Sequence[str], 
         top_k: kept per document.
 
     Raises:
-        DataError: a column is missing; documents are missing, unknown or twice; a label is unknown; lists differ in
-            length; scores lie outside 0…1.
+        DataError: a column is missing or of another type; documents are missing, unknown or twice; a label is unknown
+            or twice; lists differ in length; scores lie outside 0…1.
     """
     table = _read_columns(path)
     order = _join(path, table["doc_id"].to_pylist(), doc_ids)
@@ -142,7 +167,7 @@ def read_predictions(path: Path, labels: Sequence[str], doc_ids: Sequence[str], 
     predictions = SparsePredictions(ids_NK, scores_NK)
     width = int((ids_NK >= 0).sum(axis=1).max(initial=1))
     predictions = predictions.top(max(width, 1))
-    predictions.check(len(labels))
+    predictions.check(len(labels), doc_ids, str(path))
     return predictions
 
 
@@ -152,13 +177,37 @@ def _read_columns(path: Path) -> pa.Table:
     if not path.exists():
         raise DataError(f"{path}: no such predictions file")
     try:
-        names = pq.read_schema(path).names
+        schema = pq.read_schema(path)
     except pa.ArrowInvalid as error:
         raise DataError(f"{path}: not a Parquet file; predictions are Parquet with doc_id, labels, scores") from error
-    missing = [name for name in ("doc_id", "labels", "scores") if name not in names]
-    if missing:
-        raise DataError(f"{path}: no column {missing[0]!r}; predictions need doc_id, labels (list), scores (list)")
-    return pq.read_table(path, columns=["doc_id", "labels", "scores"])
+    for name, wanted in _COLUMNS.items():
+        if name not in schema.names:
+            raise DataError(f"{path}: no column {name!r}; predictions need {_NEEDED}")
+        if not wanted(schema.field(name).type):
+            raise DataError(f"{path}: column {name!r} is {schema.field(name).type}; predictions need {_NEEDED}")
+    return pq.read_table(path, columns=list(_COLUMNS))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return _is_text(kind.value_type) if pa.types.is_dictionary(kind) else _any_of(kind, "string", "large_string")
+
+
+def _is_list(kind: pa.DataType, of: Callable[[pa.DataType], bool]) -> bool:
+    """Of such values, or of nothing at all: every list of the file is empty."""
+    lists = _any_of(kind, "list", "large_list", "fixed_size_list")
+    return lists and (of(kind.value_type) or pa.types.is_null(kind.value_type))
+
+
+def _any_of(kind: pa.DataType, *names: str) -> bool:
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
+
+
+_COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
+    "doc_id": _is_text,
+    "labels": lambda kind: _is_list(kind, _is_text),
+    "scores": lambda kind: _is_list(kind, lambda value: _any_of(value, "floating", "integer", "decimal")),
+}
+_NEEDED = "doc_id (string), labels (list of strings) and scores (list of floats)"
 
 
 def _parts(directory: Path) -> list[Path]:

@@ -23,7 +23,14 @@ from xmtc.orchestrate.paths import RunPaths
 from xmtc.track.console import duration, print_line
 from xmtc.track.tracker import METRICS_FILE, read_metrics
 
-FROM_TRAINING = ("micro_auc", "macro_auc", "micro_auc_error", "macro_auc_error", "ece_uncalibrated")
+FROM_TRAINING = (
+    "micro_auc",
+    "macro_auc",
+    "micro_auc_error",
+    "macro_auc_error",
+    "ece_uncalibrated",
+    "shortlist_recall@5",
+)
 
 
 def print_status(run: Path) -> None:
@@ -96,26 +103,34 @@ def evaluate_predictions(
 def evaluate_run(run: Path) -> None:
     """Measure a run's saved predictions again, as after a change of its `evaluate` section, at its tuned thresholds.
 
-    What needs more than the kept predictions (areas under the curve, the calibration error before calibration) stays
-    as training measured it.
+    What needs more than the kept predictions (areas under the curve, the calibration error before calibration, what a
+    shortlist holds) stays as training measured it.
 
     Raises:
-        DataError: there are no predictions in the run.
+        DataError: there are no predictions in the run, or its corpus has been replaced since.
     """
     config = load_config(RunConfig, run / CONFIG_FILE, [])
+    paths = RunPaths.of(config)
     found = sorted(path.parent for path in run.glob("eval/*/predictions.parquet"))
     if not found:
         raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
+    corpus, record = open_corpus(paths), read_run(run)
+    trained_on = corpus.fingerprint if record is None else record.fingerprints.get("corpus", corpus.fingerprint)
+    if corpus.fingerprint != trained_on:
+        raise DataError(
+            f"{corpus.path}: no longer the corpus that {run} was trained on: counts of training documents and labels "
+            "would be another's; run 'xmtc prepare' with the run's config.yaml first"
+        )
     for folder in found:
         before = RunResults.load(run, folder.name)
         kept = {key: before.metrics[key] for key in FROM_TRAINING if before.metrics.get(key) is not None}
         evaluation = evaluate_files(
             folder / "predictions.parquet",
-            open_corpus(RunPaths.of(config)).path,
+            corpus.path,
             folder.name,
             folder,
             config.evaluate,
-            _thresholds(RunPaths.of(config), before.metrics),
+            _thresholds(paths, before.metrics),
             kept,
         )
         report_runs([run], folder / "report.html", folder.name)

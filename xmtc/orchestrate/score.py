@@ -103,9 +103,12 @@ def _stream(job: Job, records: list[Record], device: str, workers: int | None) -
     if not files:
         return
     resources = ray.cluster_resources()
-    gpu = device.startswith("cuda") or (device == "auto" and resources.get("GPU", 0) > 0)
+    gpus = resources.get("GPU", 0)
+    gpu = device.startswith("cuda") or (device == "auto" and gpus > 0)
+    if gpu and not gpus:
+        raise ConfigError(f"--device {device}: the Ray cluster has no GPU: use auto or cpu")
     # Without GPUs one core stays free, for reading and tokenising.
-    actors = workers or max(1, int(resources["GPU"] if gpu else resources.get("CPU", 2) - 1))
+    actors = workers or max(1, int(gpus if gpu else resources.get("CPU", 2) - 1))
     context = DataContext.get_current().copy()
     context.target_max_block_size = 1  # every row, a block of the corpus, travels on its own
     context.enable_progress_bars = False

@@ -228,7 +228,10 @@ def use_bfloat16(precision: str, device: str) -> bool:
         raise ConfigError(f"--precision {precision}: give auto, bf16 or fp32")
     if precision == "auto":
         capabilities = torch.cpu.get_capabilities()
-        return choose_device(device).type == "cuda" or any(
-            capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
+        # A GPU that is asked for may be another machine's: who computes on it says whether it is there.
+        return (
+            device.startswith("cuda")
+            or choose_device(device).type == "cuda"
+            or any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16"))
         )
     return precision == "bf16"

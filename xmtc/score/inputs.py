@@ -185,8 +185,11 @@ def _rows(path: Path) -> int | None:
             raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
     if path.suffix in _COMPRESSIONS:
         return None
+    lines, last = 0, b"\n"
     with path.open("rb") as file:
-        lines = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+        while block := file.read(1 << 20):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+    lines += last != b"\n"  # the last line may have no end
     return lines if kind_of(path) == "jsonl" else max(0, lines - 1)  # a table has a header
 
 

@@ -248,12 +248,13 @@ def _listed(output: Path) -> list[Record]:
     """The records of a finished job, from its manifest; none where there is none."""
     if not (output / "manifest.json").is_file():
         return []
-    rejected = pq.read_table(output / "rejected.parquet").to_pylist()
+    rejected: dict[str, list[tuple[str, str]]] = {}
+    for row in pq.read_table(output / "rejected.parquet").to_pylist():
+        rejected.setdefault(row["block"], []).append((row["where"], row["reason"]))
     records = []
     for part in json.loads((output / "manifest.json").read_text())["parts"]:
         block = part["path"].removeprefix("part-").removesuffix(".parquet")
-        rows = tuple((row["where"], row["reason"]) for row in rejected if row["block"] == block)
-        records.append(Record(block, part["rows"], part["sha256"], rows))
+        records.append(Record(block, part["rows"], part["sha256"], tuple(rejected.get(block, ()))))
     return records
 
 

@@ -1,6 +1,7 @@
 """The local engine of `xmtc score`: one process, and a thread that reads and tokenises ahead of the model."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -71,11 +72,10 @@ def rows_left(job: Job, records: list[Record]) -> int | None:
 
 def check_rejected(records: list[Record], most: int | None) -> None:
     """Raises DataError where there are more bad rows than allowed; names the first."""
-    rejected = [row for record in records for row in record.rejected]
-    if most is not None and len(rejected) > most:
-        where, reason = rejected[0]
+    if most is not None and (bad := sum(len(record.rejected) for record in records)) > most:
+        where, reason = next(row for record in records for row in record.rejected)
         raise DataError(
-            f"{len(rejected)} bad rows, more than --max-rejected {most}; the first is {where}: {reason}. Finished "
+            f"{bad} bad rows, more than --max-rejected {most}; the first is {where}: {reason}. Finished "
             "blocks are kept: mend the input (another job), or allow more and run this one again"
         )
 
@@ -90,10 +90,10 @@ def check_documents(records: list[Record]) -> None:
 
 def pending_files(job: Job, done: frozenset[str]) -> Iterator[int]:
     """Indices of the files that may have unfinished blocks."""
+    blocks = Counter(name.partition("-")[0] for name in done)
     for index, file in enumerate(job.files):
-        blocks = sum(name.startswith(f"{index:05d}-") for name in done)
         exact = file.kind == "parquet" and file.rows is not None
-        if not exact or blocks < -(-(file.rows or 0) // job.settings.block_rows):
+        if not exact or blocks[f"{index:05d}"] < -(-(file.rows or 0) // job.settings.block_rows):
             yield index
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from xmtc.evaluate.bins import bin_mask
 from xmtc.evaluate.bootstrap import paired_difference
@@ -35,6 +36,36 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
     return Table("differences", columns, rows, owners, words=2), unpaired
 
 
+def caveats(runs: Sequence[RunResults]) -> list[str]:
+    """A sentence for every later run whose labels are not the first's: their metrics are then of different things."""
+    sentences = []
+    for run in runs[1:]:
+        here, there = (set(_present(one).index) for one in (runs[0], run))
+        if here != there:
+            sentences.append(
+                f"{run.name}: of the labels with documents here, {len(here - there):,} are only in {runs[0].name} and "
+                f"{len(there - here):,} only in {run.name}, so that metrics and differences are not of the same labels"
+            )
+        if not all(_same_bin(runs[0], run, name) for name in runs[0].metrics["bins"]):
+            sentences.append(
+                f"{run.name}: labels have other numbers of training documents than in {runs[0].name}; groups that "
+                "therefore hold other labels are not compared, and the counts of labels below go by the first run's"
+            )
+    return sentences
+
+
+def _present(run: RunResults) -> pd.Series:
+    """Training documents of each label that has documents in the split."""
+    table = run.per_label.select(["label", "train_count", "support"]).to_pandas().set_index("label")
+    return table.loc[table["support"] > 0, "train_count"]
+
+
+def _same_bin(a: RunResults, b: RunResults, name: str) -> bool:
+    """Whether, of the labels that both runs have documents of, the same ones are in the bin."""
+    both = pd.concat([_present(a), _present(b)], axis=1, join="inner").to_numpy()
+    return bool((bin_mask(name, both[:, 0]) == bin_mask(name, both[:, 1])).all())
+
+
 def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
     assert base.replicates is not None
     assert run.replicates is not None
@@ -44,7 +75,7 @@ def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
     titles = HEADLINE | ({"micro_f1": HEADLINE["accuracy"]} if exclusive else {})
     rows = [(titles[key], key, base.metrics[key], run.metrics[key]) for key in shared]
     for name in base.metrics["bins"]:
-        other = run.metrics["bins"].get(name)
+        other = run.metrics["bins"].get(name) if _same_bin(base, run, name) else None
         for metric in ("macro_f1", "recall"):
             a, b = base.metrics["bins"][name][metric], other and other[metric]
             if a is not None and b is not None:
@@ -87,8 +118,7 @@ def changes(runs: Sequence[RunResults], count: int = 8, least: int = 5) -> Table
         both = base[base["support"] >= least].join(other, how="inner").fillna({"f1": 0, "other": 0})
         both["change"] = both["other"] - both["f1"]
         both = both[both["change"] != 0].sort_values(["change", "support"], ascending=False, kind="stable")
-        half = min(count, len(both) // 2)
-        for label, x in [*both.head(half).iterrows(), *both.tail(half).iterrows()]:
+        for label, x in (both if len(both) < 2 * count else pd.concat([both.head(count), both.tail(count)])).iterrows():
             counts = (f"{x['train_count']:,}", f"{x['support']:,}")
             values = (f"{100 * x['f1']:.1f}", f"{100 * x['other']:.1f}", f"{100 * x['change']:+.1f}")
             rows.append([title(str(label), x["name"]), run.name, *counts, *values])

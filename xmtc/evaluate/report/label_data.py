@@ -43,7 +43,7 @@ def label_columns(runs: Sequence[RunResults]) -> dict[str, Any]:
         "names": [0 if name == label else _short(name) for name, label in zip(names, index, strict=True)],
         "train": _integers(first, "train_count"),
         "support": _integers(first, "support"),
-        "runs": [_run(run.name, frame.reindex(index), place) for run, frame in zip(runs, frames, strict=True)],
+        "runs": [_run(run.name, frame.reindex(index), place, first) for run, frame in zip(runs, frames, strict=True)],
     }
 
 
@@ -55,7 +55,9 @@ def _integers(frame: pd.DataFrame, name: str) -> list[int]:
     return frame[name].fillna(0).astype(np.int64).tolist()
 
 
-def _run(name: str, frame: pd.DataFrame, place: dict[str, int]) -> dict[str, Any]:
+def _run(name: str, frame: pd.DataFrame, place: dict[str, int], first: pd.DataFrame) -> dict[str, Any]:
+    """A run's columns; `support` is 0 where it is the same as that of all runs."""
+    support = _integers(frame, "support")
     precision = (frame["average_precision"] * 1000).round().fillna(-1).astype(int)
     confused = [
         [place[x] for x in row if x in place] if isinstance(row, list | np.ndarray) else []
@@ -65,6 +67,7 @@ def _run(name: str, frame: pd.DataFrame, place: dict[str, int]) -> dict[str, Any
         "name": name,
         "tp": _integers(frame, "tp"),
         "fp": _integers(frame, "fp"),
+        "support": 0 if support == _integers(first, "support") else support,
         "ap": precision.tolist(),
         "confused": [row or 0 for row in confused],
     }

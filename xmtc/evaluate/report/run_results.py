@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 from xmtc.errors import DataError
 from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.evaluation import Evaluation
-from xmtc.evaluate.store import read_replicates
+from xmtc.evaluate.store import read_replicates, read_table
 from xmtc.track.tracker import read_metrics
 
 
@@ -60,16 +59,18 @@ class RunResults:
         folder = _evaluation_folder(run, split)
         attention = _json(folder / "attention_overlap.json") or _json(run / "eval" / "dev" / "attention_overlap.json")
         replicates = folder / "replicates.parquet"
-        config = run / "config.yaml"
+        metrics = _json(folder / "metrics.json")
+        if absent := [key for key in ("docs", "labels", "labels_present", "bins") if key not in metrics]:
+            raise DataError(f"{folder / 'metrics.json'}: no {absent[0]!r}; evaluate the run again")
         return cls(
             name or run.resolve().name,
             split or folder.name if folder != run else "predictions",
-            _json(folder / "metrics.json"),
-            pq.read_table(folder / "per_label.parquet"),
+            metrics,
+            read_table(folder / "per_label.parquet"),
             _json(folder / "details.json"),
             read_replicates(replicates) if replicates.exists() else None,
             read_metrics(run / "metrics.jsonl"),
-            yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else {},
+            _yaml(run / "config.yaml"),
             _json(run / "run.json"),
             attention or None,
         )
@@ -101,6 +102,19 @@ def _evaluation_folder(run: Path, split: str | None) -> Path:
         what = f" of split {split!r}" if split else ""
         raise DataError(f"{run}: no evaluation{what} ({there}); run 'xmtc evaluate' first")
     return run / "eval" / wanted[0]
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; empty where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: damaged: not YAML; copy it again") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: damaged: not a mapping; copy it again")
+    return found
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -41,6 +41,7 @@ HEADLINE = {
     "micro_auc": "micro-AUC",
     "macro_auc": "macro-AUC",
     "coverage": "coverage (labels ever predicted)",
+    "shortlist_recall@5": "share of the best five labels that the shortlist holds",
     "ece": "expected calibration error",
     "ece_uncalibrated": "expected calibration error before calibration",
 }
@@ -324,7 +325,7 @@ def drift(run: RunResults, count: int = 5) -> tuple[str, Table]:
         "training."
     )
     order = np.argsort(change)
-    chosen = [*order[::-1][:count], *order[:count][::-1]]
+    chosen = (order if len(order) < 2 * count else np.append(order[:count], order[-count:]))[::-1]
     rows = [
         [
             title(table["label"][i], table["name"][i]),

@@ -51,15 +51,20 @@ def write_report(runs: Sequence[RunResults], output: Path, examples: Sequence[Ex
         examples: documents to show; the page warns of them.
 
     Raises:
-        DataError: no runs, too many, or two of the same name.
+        DataError: no runs, too many, or two of the same name; `output` cannot be a page.
     """
+    if output.is_dir() or output.suffix == ".md":
+        raise DataError(f"{output}: the report is an HTML page: give a file for it, such as report.html")
     names = [run.name for run in runs]
     if not 1 <= len(runs) <= MOST_RUNS:
         raise DataError(f"a report takes 1 to {MOST_RUNS} runs, not {len(runs)}")
     if len(set(names)) < len(names):
         raise DataError(f"two runs are named {next(n for n in names if names.count(n) > 1)!r}; rename one directory")
     context = _context(runs, examples)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{output}: cannot be written: {error.strerror}; choose another --output") from error
     _write(output, _environment().get_template("report.html").render(context))
     summaries = [markdown_summary(run.metrics, f"{run.name}: {run.split}") for run in runs]
     if len(runs) > 1:
@@ -96,6 +101,7 @@ def _context(runs: Sequence[RunResults], examples: Sequence[Example]) -> dict[st
         "frequency_charts": sections.frequency_charts(runs),
         "differences": differences,
         "unpaired": unpaired,
+        "caveats": compare.caveats(runs),
         "wins": compare.wins(runs) if several else None,
         "changes": compare.changes(runs) if several else None,
         "settings": compare.settings(runs) if several else None,

@@ -7,7 +7,8 @@
   const named = data.names.some((name) => name !== 0);
   const several = data.runs.length > 1;
   const ratio = (part, whole) => (whole > 0 ? part / whole : -1);
-  const f1Of = (run) => Float32Array.from(run.tp, (tp, i) => ratio(2 * tp, tp + run.fp[i] + data.support[i]));
+  const supportOf = (run) => run.support || data.support; // of its own where runs saw other documents
+  const f1Of = (run) => Float32Array.from(run.tp, (tp, i) => ratio(2 * tp, tp + run.fp[i] + supportOf(run)[i]));
   const scores = data.runs.map(f1Of);
   const columnsOf = (r) => {
     const run = data.runs[r];
@@ -15,10 +16,10 @@
       { key: "label", words: true, value: (i) => data.labels[i] },
       ...(named ? [{ key: "name", words: true, value: (i) => data.names[i] || "" }] : []),
       { key: "train", value: (i) => data.train[i] },
-      { key: "documents", value: (i) => data.support[i] },
+      { key: "documents", value: (i) => supportOf(run)[i] },
       { key: "F1", share: true, value: (i) => scores[r][i] },
       { key: "precision", share: true, value: (i) => ratio(run.tp[i], run.tp[i] + run.fp[i]) },
-      { key: "recall", share: true, value: (i) => ratio(run.tp[i], data.support[i]) },
+      { key: "recall", share: true, value: (i) => ratio(run.tp[i], supportOf(run)[i]) },
       { key: "AP", share: true, value: (i) => (run.ap[i] < 0 ? -1 : run.ap[i] / 1000) },
     ];
     if (several && r > 0) {
@@ -65,7 +66,7 @@
     const present = byId("present").checked;
     state.rows = [];
     for (let i = 0; i < total; i++) {
-      if (present && data.support[i] === 0) continue;
+      if (present && supportOf(data.runs[state.run])[i] === 0) continue;
       if (!inBin(bin, data.train[i])) continue;
       if (words.every((word) => haystack[i].includes(word))) state.rows.push(i);
     }
