@@ -73,7 +73,7 @@ def label_scores(
     present_LR = (gold_LR > 0).astype(gold_LR.dtype)
     f1_LR = _ratio(2 * right_LR, predicted_LR + gold_LR)
     present = _sum(masks, present_LR)
-    labels_G = masks_GL.sum(1, dtype=np.float64) if labels_G is None else labels_G
+    all_G = masks_GL.sum(1, dtype=np.float64) if labels_G is None else labels_G
     right, predicted, gold = (_sum(masks, m) for m in (right_LR, predicted_LR, gold_LR))
     macro_precision = _ratio(_sum(masks, _ratio(right_LR, predicted_LR) * present_LR), present)
     macro_recall = _ratio(_sum(masks, _ratio(right_LR, gold_LR)), present)
@@ -85,7 +85,7 @@ def label_scores(
         "macro_precision": macro_precision,
         "macro_recall": macro_recall,
         "macro_f1": _ratio(f1_sum, present),
-        "macro_f1_all": _ratio(f1_sum, np.broadcast_to(labels_G[:, None], f1_sum.shape)),
+        "macro_f1_all": _ratio(f1_sum, np.broadcast_to(all_G[:, None], f1_sum.shape)),
         "macro_f1_harmonic": _ratio(2 * macro_precision * macro_recall, macro_precision + macro_recall),
     }
 

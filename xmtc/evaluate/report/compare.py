@@ -121,7 +121,7 @@ def changes(runs: Sequence[RunResults], count: int = 8, least: int = 5) -> Table
         for label, x in (both if len(both) < 2 * count else pd.concat([both.head(count), both.tail(count)])).iterrows():
             counts = (f"{x['train_count']:,}", f"{x['support']:,}")
             values = (f"{100 * x['f1']:.1f}", f"{100 * x['other']:.1f}", f"{100 * x['change']:+.1f}")
-            rows.append([title(str(label), x["name"]), run.name, *counts, *values])
+            rows.append([title(str(label), str(x["name"])), run.name, *counts, *values])
             owners.append(r)
     columns = ["label", "run", "train", "documents", f"F1 of {runs[0].name}", "F1 of the run", "change, points"]
     return Table("changes", columns, rows, owners, words=2) if rows else None
