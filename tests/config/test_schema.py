@@ -54,6 +54,19 @@ def test_a_metric_that_picks_no_epoch_is_refused(file, metric, words) -> None:
         load_config(RunConfig, CONFIGS / file, [f"finetune.metric={metric}"])
 
 
+@pytest.mark.parametrize(
+    ("file", "kind", "words"),
+    [
+        ("sentiment.yaml", "asymmetric_focal", "fits the probability of each label by itself"),
+        ("sentiment.yaml", "binary_cross_entropy", "fits the probability of each label by itself"),
+        ("mimic4_layout_minilm.yaml", "cross_entropy", "needs exactly one label on each document"),
+    ],
+)
+def test_a_loss_of_the_other_task_is_refused(file, kind, words) -> None:
+    with pytest.raises(ConfigError, match=rf"finetune\.loss\.kind: {kind} {words}"):
+        load_config(RunConfig, CONFIGS / file, [f"finetune.loss={{kind: {kind}}}"])
+
+
 def test_a_contrastive_loss_that_moves_nothing_is_refused() -> None:
     contrastive = ["model.head.kind=flat", "finetune.contrastive={}"]
     frozen = [*contrastive, "finetune.phases=[{epochs: 1}]"]

@@ -217,10 +217,15 @@ def test_split_and_whole_checkpoints_are_not_mixed_up(path, whole) -> None:
         ("finetune.mining={candidates: 2}", "mining"),
         ("finetune.sampled_labels=4", "sampled_labels"),
         ("finetune.loss={kind: asymmetric_focal, hard_negatives: 3}", "hard_negatives"),
-        ("finetune.loss={kind: cross_entropy}", "softmax"),
         ("model.head.row_dtype=bfloat16", "row_dtype"),
     ],
 )
 def test_what_needs_other_workers_rows_is_refused(path, setting, named) -> None:
     with pytest.raises(ConfigError, match=named):
         load(path, "refused", "distributed.shard_labels=true", setting)
+
+
+def test_a_softmax_over_rows_of_several_workers_is_refused(path) -> None:
+    settings = ["data.task=single_label", "finetune.loss={kind: cross_entropy}", "finetune.metric=accuracy"]
+    with pytest.raises(ConfigError, match="a softmax needs every label"):
+        load(path, "refused", "distributed.shard_labels=true", *settings)

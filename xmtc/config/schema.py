@@ -12,7 +12,6 @@ from xmtc.distributed.strategies import DeepSpeedConfig, SingleConfig, StrategyC
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.goals import goals
 from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
-from xmtc.losses.cross_entropy import CrossEntropyConfig
 from xmtc.mig.config import MigConfig
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders import backbone_of
@@ -56,6 +55,7 @@ class RunConfig:
         self._check_finetune()
         if self.evaluate.shortlist and self.data.task == "single_label":
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
+        self._check_loss()
         if self.finetune.label_optimizer and not isinstance(strategy, SingleConfig):
             raise ValueError(
                 f"finetune.label_optimizer: {self.finetune.label_optimizer.kind} updates rows in one process only; "
@@ -99,6 +99,20 @@ class RunConfig:
                 "attention, or leave it out"
             )
 
+    def _check_loss(self) -> None:
+        """Refuse a loss whose probabilities are not those of the task: one of all labels, or one of each."""
+        task, kind = self.data.task, self.finetune.loss.kind
+        if task == "single_label" and kind != "cross_entropy":
+            raise ValueError(
+                f"finetune.loss.kind: {kind} fits the probability of each label by itself, and data.task: single_label "
+                "reads them as shares of one; set finetune.loss={kind: cross_entropy}"
+            )
+        if task == "multi_label" and kind == "cross_entropy":
+            raise ValueError(
+                "finetune.loss.kind: cross_entropy needs exactly one label on each document: set finetune.loss.kind to "
+                "binary_cross_entropy or asymmetric_focal, or data.task to single_label"
+            )
+
     def _check_sharded(self) -> None:
         """Refuse what needs rows of labels that another worker has."""
         finetune, unfit = self.finetune, "distributed.shard_labels"
@@ -108,7 +122,7 @@ class RunConfig:
                     f"finetune.{name} and {unfit} exclude each other: every worker scores all of its own labels; "
                     "leave one of them out"
                 )
-        if self.data.task == "single_label" or isinstance(finetune.loss, CrossEntropyConfig):
+        if self.data.task == "single_label":
             raise ValueError(f"{unfit}: a softmax needs every label, and each worker has only its own; leave it out")
         if isinstance(finetune.loss, AsymmetricFocalConfig) and finetune.loss.hard_negatives:
             raise ValueError(
