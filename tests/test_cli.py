@@ -245,7 +245,7 @@ def test_predict_reads_lines_and_says_which(xmtc, trained, tmp_path, monkeypatch
     piped = [json.loads(line) for line in xmtc("predict", model, "--input", "-").out.splitlines()]
     assert [row["line"] for row in piped] == [1, 4]
     for content, words in {
-        "café".encode("latin-1"): r"in\.txt: not UTF-8 text \(.*\); convert the file",
+        "café".encode("latin-1"): r"in\.txt:1: not UTF-8 text \(.*\); convert the file",
         b" \n": r"in\.txt: only blank lines",
         b"law\n\x01\n": "--input: line 2 has no token: leave it out",
     }.items():

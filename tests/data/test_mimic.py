@@ -21,6 +21,7 @@ from real_data import real_data
 from xmtc.data.progress import Silent
 from xmtc.data.readers import Document, ReaderConfig, Rejected
 from xmtc.data.readers.icd import dotted
+from xmtc.data.readers.stream_csv import stream_columns
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
 
@@ -163,6 +164,7 @@ def test_damaged_tables_are_named_without_their_text(mimic4):
     rows = list(reader(mimic4, min_code_documents=2).read(serial, Silent()))
     (bad,) = [row for row in rows if isinstance(row, Rejected)]
     assert "6 columns in place of 8" in bad.reason
+    assert bad.where.endswith("discharge.csv.gz: row 10")
     assert "secret" not in bad.where + bad.reason
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"discharge\.csv\.gz: cannot be read"):
@@ -170,6 +172,12 @@ def test_damaged_tables_are_named_without_their_text(mimic4):
     path.unlink()
     with pytest.raises(DataError, match=r"discharge\.csv\.gz: no such file"):
         read(mimic4)
+
+
+def test_bad_rows_count_where_there_are_no_others(tmp_path):
+    (tmp_path / "table.csv").write_text("a,b\n1\n2\n")
+    found = list(stream_columns(tmp_path / "table.csv", ["a", "b"]))
+    assert [row.where[-6:] for row in found if isinstance(row, Rejected)] == [" row 2", " row 3"]
 
 
 def test_a_missing_column_is_named(mimic4):

@@ -52,6 +52,15 @@ class LabelInfo:
     closed: bool = False
 
 
+def check_characters(*texts: str) -> None:
+    """Raises ValueError where a text cannot be written down: JSON can name one half of a pair of surrogates."""
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("the id, text or labels hold half of a character, such as \\ud83d of \\ud83d\\ude00") from None
+
+
 class Reader(Protocol):
     """The configuration of a source, which also reads it."""
 
@@ -66,7 +75,7 @@ class Reader(Protocol):
         ...
 
     def provides(self) -> frozenset[str]:
-        """Splits for which the source has documents of its own."""
+        """Splits for which the source has documents of its own, as far as is known before it is read."""
         ...
 
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:

@@ -1,9 +1,6 @@
 """CSV and TSV files with a header line; plain, .gz or .zst."""
 
-import csv
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,13 +15,11 @@ from xmtc.data.readers.columns import (
     LabelFileConfig,
     check_split_column,
     label_file_info,
-    label_file_paths,
+    table_fingerprint,
     table_splits,
 )
-from xmtc.data.readers.files import SplitFilesConfig, content_hash, open_text
+from xmtc.data.readers.files import SplitFilesConfig, csv_rows
 from xmtc.errors import DataError
-
-_LONGEST_FIELD = 1 << 30
 
 
 @config
@@ -46,9 +41,7 @@ class CsvConfig:
 
     def fingerprint(self) -> str:
         """As of Reader."""
-        settings = json.dumps([asdict(self.columns), self.delimiter, sorted(self.provides())])
-        paths = [path for _, path in self.files.by_split()] + label_file_paths(self.labels)
-        return f"csv:{settings}:{content_hash(paths)}"
+        return table_fingerprint(f"csv:{self.delimiter!r}", self.files, self.columns, self.labels)
 
     def provides(self) -> frozenset[str]:
         """As of Reader."""
@@ -60,19 +53,12 @@ class CsvConfig:
             yield from self._file(path, split)
 
     def _file(self, path: Path, split: str) -> Iterator[Document | Rejected]:
-        csv.field_size_limit(_LONGEST_FIELD)
-        delimiter = self.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-        with open_text(path) as lines:
-            rows = csv.reader(lines, delimiter=delimiter, strict=True)
-            try:
-                header = next(rows, [])
-                self._check_header(path, header)
-                for number, cells in enumerate(rows, start=1):
-                    if cells:
-                        where = f"{path}:{rows.line_num}"
-                        yield self._document(header, cells, where, f"{path.name}:{number}", split)
-            except csv.Error as error:
-                raise DataError(f"{path}:{rows.line_num}: malformed CSV: {error}") from None
+        rows = csv_rows(path, self.delimiter)
+        _, header = next(rows, (1, []))
+        self._check_header(path, header)
+        for number, (line, cells) in enumerate(rows, start=1):
+            if cells:
+                yield self._document(header, cells, f"{path}:{line}", f"{path.name}:{number}", split)
 
     def _check_header(self, path: Path, header: list[str]) -> None:
         missing = [name for name in self.columns.names() if name not in header]
@@ -81,6 +67,9 @@ class CsvConfig:
             raise DataError(
                 f"{path}:1: no column {missing[0]!r} in the header; there are: {there}; {self.columns.advice()}"
             )
+        repeated = [name for name in self.columns.names() if header.count(name) > 1]
+        if repeated:
+            raise DataError(f"{path}:1: {header.count(repeated[0])} columns are called {repeated[0]!r}; rename one")
 
     def _document(
         self, header: list[str], cells: list[str], where: str, fallback_id: str, split: str

@@ -1,11 +1,12 @@
 """Files of a source: which there are, what is in them, lines of text compressed or not."""
 
+import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import xxhash
@@ -14,6 +15,7 @@ from xmtc.config.base import config
 from xmtc.errors import DataError
 
 _BLOCK = 1 << 20
+_LONGEST_FIELD = 1 << 30
 
 Paths = str | tuple[str, ...] | None
 
@@ -76,21 +78,23 @@ def content_hash(paths: Sequence[Path]) -> str:
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
+def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIOWrapper]:
     """Text of a plain, .gz, .zst or .bz2 file, UTF-8, a byte-order mark left out.
+
+    Args:
+        path: the file.
+        newline: the line feed: a lone carriage return ends no line then.
 
     Raises:
         DataError: missing, empty, truncated or damaged file, or bytes that are not UTF-8.
     """
     check_file(path)
     try:
-        with (
-            pa.input_stream(str(path), compression="detect", buffer_size=_BLOCK) as stream,
-            io.TextIOWrapper(io.BufferedReader(_Raw(stream), _BLOCK), encoding="utf-8-sig", newline="") as text,
-        ):
+        with _open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline=newline) as text:
             yield text
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); convert the file") from None
+        line = _first_undecodable(path)
+        raise DataError(f"{path}:{line}: not UTF-8 text ({error.reason}); convert the file") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}; the file is damaged or cut short") from error
 
@@ -106,12 +110,62 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{path}:{number}: malformed JSON: {error.msg} at column {error.colno}") from None
-            if not isinstance(row, dict):
-                raise DataError(f"{path}:{number}: a JSON {type(row).__name__}, not an object")
-            yield row
+                yield json_object(line)
+            except ValueError as problem:
+                raise DataError(f"{path}:{number}: {problem}") from None
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """The JSON object that a line holds.
+
+    Raises:
+        ValueError: it holds none; the message says why without the line.
+    """
+    try:
+        row = json.loads(line.rstrip())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"malformed JSON: {error.msg} at column {error.colno}") from None
+    except (ValueError, RecursionError):
+        raise ValueError("malformed JSON: a number of thousands of digits, or thousands of lists in lists") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"a JSON {type(row).__name__}, not an object")
+    return row
+
+
+def csv_rows(path: Path, delimiter: str | None = None) -> Iterator[tuple[int, list[str]]]:
+    """(line of the file, cells) of every row, the header included; blank rows have no cells.
+
+    Args:
+        path: plain or compressed.
+        delimiter: None: a tab in files named .tsv, a comma in others.
+
+    Raises:
+        DataError: the file cannot be read, or is not CSV.
+    """
+    csv.field_size_limit(_LONGEST_FIELD)
+    with open_text(path) as lines:
+        rows = csv.reader(lines, delimiter=delimiter or ("\t" if ".tsv" in path.suffixes else ","), strict=True)
+        try:
+            for cells in rows:
+                yield rows.line_num, cells
+        except csv.Error as error:
+            raise DataError(f"{path}:{rows.line_num}: malformed CSV: {error}") from None
+
+
+def _open_bytes(path: Path) -> io.BufferedReader:
+    """The content of a file, unpacked."""
+    return io.BufferedReader(_Raw(pa.input_stream(str(path), compression="detect", buffer_size=_BLOCK)), _BLOCK)
+
+
+def _first_undecodable(path: Path) -> int:
+    """The first line that is not UTF-8, from 1."""
+    with _open_bytes(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    raise AssertionError(f"{path}: every line is UTF-8")
 
 
 class _Raw(io.RawIOBase):
@@ -119,6 +173,10 @@ class _Raw(io.RawIOBase):
 
     def __init__(self, stream: pa.NativeFile):
         self._stream = stream
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
     def readable(self) -> bool:
         return True

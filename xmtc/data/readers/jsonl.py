@@ -1,8 +1,6 @@
 """JSON lines: one object a line; plain, .gz or .zst."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +13,10 @@ from xmtc.data.readers.columns import (
     LabelFileConfig,
     check_split_column,
     label_file_info,
-    label_file_paths,
+    table_fingerprint,
     table_splits,
 )
-from xmtc.data.readers.files import SplitFilesConfig, content_hash, open_text
+from xmtc.data.readers.files import SplitFilesConfig, json_object, open_text
 
 
 @config
@@ -38,9 +36,7 @@ class JsonlConfig:
 
     def fingerprint(self) -> str:
         """As of Reader."""
-        paths = [path for _, path in self.files.by_split()] + label_file_paths(self.labels)
-        settings = json.dumps([asdict(self.columns), sorted(self.provides())])
-        return f"jsonl:{settings}:{content_hash(paths)}"
+        return table_fingerprint("jsonl", self.files, self.columns, self.labels)
 
     def provides(self) -> frozenset[str]:
         """As of Reader."""
@@ -57,11 +53,9 @@ class JsonlConfig:
     def _document(self, line: str, path: Path, number: int, split: str) -> Document | Rejected:
         where = f"{path}:{number}"
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            return Rejected(where, f"malformed JSON: {error.msg} at column {error.colno}")
-        if not isinstance(row, dict):
-            return Rejected(where, f"a JSON {type(row).__name__}, not an object")
+            row = json_object(line)
+        except ValueError as problem:
+            return Rejected(where, str(problem))
         return self.columns.document(row, where, f"{path.name}:{number}", split)
 
     def label_info(self) -> LabelInfo:

@@ -1,8 +1,6 @@
 """Parquet files, read batch by batch."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -18,10 +16,10 @@ from xmtc.data.readers.columns import (
     LabelFileConfig,
     check_split_column,
     label_file_info,
-    label_file_paths,
+    table_fingerprint,
     table_splits,
 )
-from xmtc.data.readers.files import SplitFilesConfig, check_file, content_hash
+from xmtc.data.readers.files import SplitFilesConfig, check_file
 from xmtc.errors import DataError
 
 _ROWS = 1024
@@ -44,9 +42,7 @@ class ParquetConfig:
 
     def fingerprint(self) -> str:
         """As of Reader."""
-        paths = [path for _, path in self.files.by_split()] + label_file_paths(self.labels)
-        settings = json.dumps([asdict(self.columns), sorted(self.provides())])
-        return f"parquet:{settings}:{content_hash(paths)}"
+        return table_fingerprint("parquet", self.files, self.columns, self.labels)
 
     def provides(self) -> frozenset[str]:
         """As of Reader."""
@@ -68,7 +64,12 @@ class ParquetConfig:
                 raise DataError(f"{path}: no column {missing[0]!r}; there are: {there}; {self.columns.advice()}")
             number = 0
             for batch in file.iter_batches(_ROWS, columns=self.columns.names()):
-                for row in batch.to_pylist():
+                try:
+                    rows = batch.to_pylist()
+                except UnicodeDecodeError as error:
+                    there = f"{path}: among rows {number + 1} to {number + batch.num_rows}"
+                    raise DataError(f"{there}: not UTF-8 text ({error.reason}); write the file again") from None
+                for row in rows:
                     number += 1
                     yield self.columns.document(row, f"{path}: row {number}", f"{path.name}:{number}", split)
 

@@ -100,8 +100,8 @@ def python_files(package: str) -> list[tuple[str, str]]:
     Raises:
         DataError: the package is not installed.
     """
-    spec = importlib.util.find_spec(package) if "." not in package else None
-    if spec is None or spec.origin is None:
+    spec = importlib.util.find_spec(package) if package.isidentifier() and package != "__main__" else None
+    if spec is None or spec.origin is None or not spec.has_location:  # `sys` and `os` are part of the interpreter
         raise DataError(f"data.source.packages: no package {package!r} is installed here; install it or leave it out")
     if not spec.submodule_search_locations:
         return [(package, spec.origin)]

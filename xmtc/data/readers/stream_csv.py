@@ -27,10 +27,11 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.
         DataError: the file is missing, empty, damaged, not UTF-8, or lacks a column.
     """
     actual = _header(path, columns)
-    bad: list[tuple[int, int]] = []
+    bad: list[Rejected] = []
 
     def note(row: pa_csv.InvalidRow) -> str:
-        bad.append((row.actual_columns, row.expected_columns))
+        reason = f"{row.actual_columns} columns in place of {row.expected_columns}; a quote or delimiter is amiss"
+        bad.append(Rejected(f"{path}: row {row.number}", reason))
         return "skip"
 
     done = 1
@@ -44,12 +45,11 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.
             ),
         ) as blocks:
             for block in blocks:
-                for found, wanted in bad:
-                    reason = f"a row of {found} columns in place of {wanted}; a quote or delimiter is amiss"
-                    yield Rejected(f"{path}: among rows {done} to {done + block.num_rows}", reason)
-                bad.clear()
+                while bad:
+                    yield bad.pop(0)
                 done += block.num_rows
                 yield {column: block.column(name) for column, name in actual.items()}
+        yield from bad  # where no row is left, there is no block
     except (pa.ArrowException, OSError) as error:
         # Only the first line, and not of parse errors: Arrow quotes the row, and rows here are clinical text.
         what = str(error).splitlines()[0].split(":")[0] if isinstance(error, pa.ArrowException) else str(error)

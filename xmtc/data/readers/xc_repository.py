@@ -17,8 +17,8 @@ from pydantic import Field
 from xmtc.config.base import config
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
-from xmtc.data.readers.base import Document, LabelInfo, Rejected
-from xmtc.data.readers.files import content_hash, json_lines, open_text
+from xmtc.data.readers.base import Document, LabelInfo, Rejected, check_characters
+from xmtc.data.readers.files import content_hash, json_lines, json_object, open_text
 from xmtc.errors import DataError
 
 # What the files of each layout are called: labels of the documents, their texts, names of the labels.
@@ -75,8 +75,7 @@ class XcRepositoryConfig:
         if path is None:
             return LabelInfo()
         if self._form() == "json":
-            rows = list(json_lines(path))
-            return LabelInfo({str(row.get("uid", i)): str(row.get("title") or i) for i, row in enumerate(rows)})
+            return LabelInfo(_names_of_uids(path))
         with open_text(path) as lines:
             names = [line.strip() for line in lines]
         if self._form() == "texts":
@@ -85,24 +84,30 @@ class XcRepositoryConfig:
 
     def _read_json(self, split: str, labels: list[str]) -> Iterator[Document | Rejected]:
         path = self._split_files(split)[0]
-        for number, row in enumerate(json_lines(path), start=1):
-            where = f"{path}:{number}"
-            targets = row.get("target_ind")
-            if not isinstance(targets, list):
-                yield Rejected(where, "no list 'target_ind'")
-                continue
-            unknown = [i for i in targets if not isinstance(i, int) or not 0 <= i < len(labels)]
-            if unknown:
-                yield Rejected(where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
-                continue
-            parts = [str(row[field]) for field in self.fields if row.get(field)]
-            ids = tuple(dict.fromkeys(labels[i] for i in targets))
-            yield _checked(where, str(row.get("uid", f"{split}:{number}")), "\n".join(parts), ids, split)
+        with open_text(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield self._json_row(line, f"{path}:{number}", number, split, labels)
+
+    def _json_row(self, line: str, where: str, number: int, split: str, labels: list[str]) -> Document | Rejected:
+        try:
+            row = json_object(line)
+        except ValueError as problem:
+            return Rejected(where, str(problem))
+        targets = row.get("target_ind")
+        if not isinstance(targets, list):
+            return Rejected(where, "no list 'target_ind'")
+        unknown = [i for i in targets if not isinstance(i, int) or not 0 <= i < len(labels)]
+        if unknown:
+            return Rejected(where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
+        parts = [str(row[field]) for field in self.fields if row.get(field)]
+        ids = tuple(dict.fromkeys(labels[i] for i in targets))
+        return _checked(where, str(row.get("uid", f"{split}:{number}")), "\n".join(parts), ids, split)
 
     def _read_lines(self, split: str) -> Iterator[Document | Rejected]:
         labels_path, texts_path = self._split_files(split)
-        with open_text(labels_path) as label_lines, open_text(texts_path) as text_lines:
-            header = next(label_lines).split() if self._form() == "sparse" else None
+        with open_text(labels_path, newline="\n") as label_lines, open_text(texts_path, newline="\n") as text_lines:
+            header = next(label_lines, "").split() if self._form() == "sparse" else None
             first = 1 if header is None else 2
             number = 0
             for number, (labels, text) in enumerate(zip_longest(label_lines, text_lines), start=1):
@@ -110,7 +115,11 @@ class XcRepositoryConfig:
                     short, other = (labels_path, texts_path) if labels is None else (texts_path, labels_path)
                     raise DataError(f"{short}: ends after {number - 1} documents, but {other.name} has more")
                 where = f"{labels_path}:{number + first - 1}"
-                ids = _matrix_row(labels) if header is not None else tuple(dict.fromkeys(labels.split()))
+                try:
+                    ids = _matrix_row(labels) if header is not None else tuple(dict.fromkeys(labels.split()))
+                except ValueError as problem:
+                    yield Rejected(where, str(problem))
+                    continue
                 yield _checked(where, f"{split}:{number}", text.strip(), ids, split)
         if header is not None and header[:1] != [str(number)]:
             raise DataError(f"{labels_path}:1: announces {header[:1]} documents, but {number} follow")
@@ -156,9 +165,37 @@ class XcRepositoryConfig:
 
 
 def _matrix_row(line: str) -> tuple[str, ...]:
-    """Labels of `3:1 17:1`, entries of value 0 left out."""
-    entries = [entry.partition(":") for entry in line.split()]
-    return tuple(dict.fromkeys(label for label, _, value in entries if value == "" or float(value) != 0))
+    """Labels of `3:1 17:1`, entries of value 0 left out.
+
+    Raises:
+        ValueError: an entry is something else.
+    """
+    found: dict[str, None] = {}
+    for entry in line.split():
+        label, _, value = entry.partition(":")
+        try:
+            if float(value or 1) != 0:
+                found[str(int(label))] = None
+        except ValueError:
+            raise ValueError(f"{entry[:20]!r} is not `label:value`, two numbers; see data.source.form") from None
+    return tuple(found)
+
+
+def _names_of_uids(path: Path) -> dict[str, str]:
+    """`uid` -> title, in the order by which `target_ind` counts.
+
+    Raises:
+        DataError: the file cannot be read, or two labels have the same `uid`.
+    """
+    names: dict[str, str] = {}
+    for index, row in enumerate(json_lines(path)):
+        uid = str(row.get("uid", index))
+        if uid in names:
+            raise DataError(
+                f"{path}: label {index} has the uid {uid!r}, which an earlier one has too; make them differ"
+            )
+        names[uid] = str(row.get("title") or index)
+    return names
 
 
 def _checked(where: str, doc_id: str, text: str, labels: tuple[str, ...], split: str) -> Document | Rejected:
@@ -166,4 +203,8 @@ def _checked(where: str, doc_id: str, text: str, labels: tuple[str, ...], split:
         return Rejected(where, "no text")
     if not labels:
         return Rejected(where, "no labels")
+    try:
+        check_characters(doc_id, text, *labels)
+    except ValueError as problem:
+        return Rejected(where, str(problem))
     return Document(doc_id, text, labels, split)
