@@ -18,7 +18,7 @@ class CheckpointError(XmtcError):
 
 
 class StorageError(XmtcError):
-    """A remote file system cannot be reached, refuses, or holds something damaged."""
+    """A file system cannot be reached, refuses, or holds something damaged."""
 
 
 class TrainingError(XmtcError):

@@ -13,7 +13,7 @@ from corpora import MINILM, data_config, documents, jsonl_source, serial, small_
 from real_data import real_data
 from xmtc.data.corpus import Corpus
 from xmtc.data.prepare import prepare
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError, DataError, StorageError
 
 
 def build(config):
@@ -84,6 +84,12 @@ def test_something_else_is_never_overwritten(tmp_path):
     assert (tmp_path / "corpus" / "thesis.txt").read_text() == "years of work"
 
 
+def test_a_place_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=r"file/corpus: cannot be made: .*; choose another place"):
+        build(data_config(tmp_path / "file" / "corpus", jsonl_source(tmp_path, documents(9))))
+
+
 def test_repeats_of_training_texts_are_dropped(tmp_path):
     rows = documents(60)
     source = jsonl_source(tmp_path, rows)
@@ -124,6 +130,16 @@ def test_a_source_with_test_gets_its_dev_from_train(tmp_path):
     assert 10 < len(corpus.split("dev")) < 60
 
 
+def test_a_split_column_without_dev_gets_it_from_train(tmp_path):
+    rows = [row | {"part": "test" if i % 5 == 0 else "train"} for i, row in enumerate(documents(300))]
+    source = jsonl_source(tmp_path, rows, columns={"id": "id", "split": "part"})
+    corpus = build(data_config(tmp_path / "corpus", source))
+    assert corpus.splits == ["train", "dev", "test"]
+    assert len(corpus.split("test")) == 60
+    assert 10 < len(corpus.split("dev")) < 50
+    assert build(data_config(tmp_path / "corpus", source, split={"dev": 0})).splits == ["train", "test"]
+
+
 def test_rare_and_unseen_labels(tmp_path):
     rows = [{"id": str(i), "text": f"text {i}", "labels": ["often"]} for i in range(10)]
     rows[0]["labels"] = ["often", "once"]
@@ -158,6 +174,9 @@ def test_bad_rows_are_errors_or_are_counted(tmp_path):
     corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip"))
     assert corpus.manifest.counts.rejected == 2
     assert corpus.manifest.counts.read == 32
+    named = jsonl_source(tmp_path, rows, columns={"text": "body"})
+    with pytest.raises(DataError, match=r"no training .* \(32 rows were bad, the first: .*:1: no column 'body'"):
+        build(data_config(tmp_path / "other", named, on_bad_row="skip"))
 
 
 def test_repeated_doc_ids_are_counted(tmp_path):
@@ -183,8 +202,10 @@ def test_document_without_tokens(tmp_path):
     source = jsonl_source(tmp_path, rows)
     with pytest.raises(DataError, match=r"document 'blank' of .*only padding"):
         build(data_config(tmp_path / "corpus", source))
-    corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip"))
+    corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip", split={"dev": 0, "test": 0}))
     assert corpus.manifest.counts.rejected == 1
+    found = corpus.split("train").label_matrix().toarray().sum(0)
+    np.testing.assert_array_equal(corpus.labels.train_counts, found)
     padding = jsonl_source(tmp_path, [*documents(30), {"id": "pad", "text": "[PAD] [PAD]", "labels": ["l0"]}])
     with pytest.raises(DataError, match=r"document 'pad' of .*only padding"):
         build(data_config(tmp_path / "corpus", padding))

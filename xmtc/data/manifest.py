@@ -128,7 +128,9 @@ class Manifest:
             raise DataError(f"{place}: not the manifest of an xmtc corpus")
         if found.get("format") != FORMAT:
             theirs = found.get("format")
-            raise DataError(f"{place}: corpus format {theirs}, this xmtc reads {FORMAT}; prepare the corpus again")
+            raise DataError(
+                f"{place}: corpus format {theirs}, this xmtc reads {FORMAT}; delete its folder and prepare it again"
+            )
         try:
             return TypeAdapter(Manifest).validate_python(found)
         except ValidationError as error:

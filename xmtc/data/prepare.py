@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,13 +19,14 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.config.base import config
 from xmtc.data import manifest as manifests
 from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
+from xmtc.data.labels import LabelTable
 from xmtc.data.manifest import Counts, Manifest, SplitInfo, TokenizerIdentity, file_info
 from xmtc.data.parallel import MapUnordered, map_processes
 from xmtc.data.progress import Progress, Silent
 from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.base import SPLITS
 from xmtc.data.selection import Duplicates, LimitConfig, Selection, SplitConfig, select
-from xmtc.data.shards import ShardResult, ShardTask, make_shard
+from xmtc.data.shards import ShardResult, ShardTask, make_shard, read_batch
 from xmtc.data.spool import OnBadRow, Spool
 from xmtc.data.tokenizer import (
     TokenizerConfig,
@@ -191,7 +192,7 @@ def _build(
     counts = _counts(spool, chosen, results)
     shutil.rmtree(work / _SPOOL)
     tokenizer.save_pretrained(work / TOKENIZER)
-    chosen.labels.save(work / LABELS)
+    _counted(chosen.labels, work, results).save(work / LABELS)
     _write_manifest(config, work, identity(tokenizer, name), fingerprint, results, counts)
     _report(work, counts)
 
@@ -253,6 +254,16 @@ def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Coun
         dropped_labels=chosen.dropped_labels,
         repeated_ids=spool.repeated_ids,
     )
+
+
+def _counted(labels: LabelTable, work: Path, results: list[ShardResult]) -> LabelTable:
+    """The labels with the training documents that are left after those in which the tokenizer found nothing."""
+    counts = np.zeros(len(labels), dtype=np.int64)
+    for result in results:
+        if result.split == "train" and result.shard is not None:
+            ids = read_batch(work / result.shard.file.path).column("label_ids").values
+            counts += np.bincount(ids.to_numpy(), minlength=len(labels))
+    return replace(labels, train_counts=counts)
 
 
 def _write_manifest(

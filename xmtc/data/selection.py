@@ -85,7 +85,7 @@ def select(
     Args:
         spool: the documents.
         info: names and parents of labels.
-        provides: splits that the source has of its own.
+        provides: splits that the source is known to have of its own, besides those that its documents name.
         split: how to divide.
         limit: how many to take.
         duplicates: whether dev and test documents with the text of a training document are dropped.
@@ -95,8 +95,9 @@ def select(
     Raises:
         DataError: no training documents, no labels among them, or just one where they exclude each other.
     """
-    hashes = spool.hashes
-    of_row = _divide(spool.splits, hashes, provides, split)
+    hashes, own = spool.hashes, spool.splits
+    provides |= {SPLITS[i] for i in np.unique(own[own >= 0])}
+    of_row = _divide(own, hashes, provides, split)
     rows = {name: np.flatnonzero(of_row == i) for i, name in enumerate(SPLITS)}
     limited = {name: _limited(part, hashes, getattr(limit, name), split.seed) for name, part in rows.items()}
     over_limit = sum(len(rows[name]) - len(limited[name]) for name in SPLITS)
@@ -105,7 +106,10 @@ def select(
     if duplicates == "drop":
         limited |= {name: limited[name][~mask] for name, mask in repeats.items()}
     if len(limited["train"]) == 0:
-        raise DataError(f"no training documents among the {len(hashes)} documents read; see data.source and data.split")
+        rejected = f" ({spool.rejected} rows were bad, the first: {spool.first_rejected})" if spool.rejected else ""
+        raise DataError(
+            f"no training documents among the {len(hashes)} documents read{rejected}; see data.source and data.split"
+        )
     table, label_of, dropped = _label_table(spool, limited, info, min_label_documents)
     bare_N = _without_labels(spool, label_of)
     without = sum(int(bare_N[part].sum()) for part in limited.values())

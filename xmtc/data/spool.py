@@ -28,7 +28,7 @@ class Spool:
     """Documents set aside, with what later decisions need.
 
     Attributes:
-        rejected: bad rows left out.
+        rejected: bad rows left out; `first_rejected` says where the first is, and why.
         read: rows read.
         repeated_ids: documents whose doc_id an earlier document of the same split has.
         labels: all labels, by provisional id.
@@ -47,6 +47,7 @@ class Spool:
         self._known: dict[str, int] = {}
         self._ids_seen: set[int] = set()  # hashes: identifiers themselves would take several times the memory
         self.rejected = self.read = self.repeated_ids = 0
+        self.first_rejected = ""
 
     @property
     def labels(self) -> list[str]:
@@ -79,9 +80,10 @@ class Spool:
             bad = _problem(row, info, one_label)
             if bad is None and isinstance(row, Document):
                 self._add(row)
-            elif on_bad_row == "error" and bad is not None:
-                raise DataError(f"{bad.where}: {bad.reason}; mend the row, or set data.on_bad_row: skip")
-            else:
+            elif bad is not None:
+                self.first_rejected = self.first_rejected or f"{bad.where}: {bad.reason}"
+                if on_bad_row == "error":
+                    raise DataError(f"{self.first_rejected}; mend the row, or set data.on_bad_row: skip")
                 self.rejected += 1
             task.advance()
         self._flush()

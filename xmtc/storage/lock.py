@@ -6,14 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from xmtc.errors import StorageError
+
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process of this machine makes `path` at a time; the others wait and then find it finished."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / f".{path.name}.lock").open("w") as lock:
+    """One process of this machine makes `path` at a time; the others wait and then find it finished.
+
+    Raises:
+        StorageError: nothing can be written beside it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = (path.parent / f".{path.name}.lock").open("w")
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be made: {error}; choose another place") from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
