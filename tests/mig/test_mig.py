@@ -126,7 +126,7 @@ def _best_tokens(config: MigConfig, present: np.ndarray, has_label: np.ndarray) 
     for token in range(2, present.shape[1]):
         n_t, n_l, n11 = int(present[:, token].sum()), int(has_label.sum()), int(present[has_label == 1, token].sum())
         associated = n11 * n > n_t * n_l if config.signed else n11 > 0 or config.signal.scores_absence
-        if n_t >= config.min_documents and n_l > 0 and associated:
+        if n_t >= config.min_documents and 0 < n_l < n and associated:
             scored.append((-config.signal.score(pair_of(n, n11, n_t, n_l))[0], token))
     return [token for _, token in sorted(scored)[: config.top_k]]
 
@@ -167,11 +167,19 @@ def test_shuffled_control_keeps_frequencies_and_loses_the_signal(split: RandomSp
     assert (shuffled[0].token_ids_LK != shuffled[2].token_ids_LK).any()
 
 
-def test_labels_without_evidence_have_no_ranking() -> None:
+@pytest.mark.parametrize(
+    ("settings", "ranked"),
+    [
+        (MigConfig(min_documents=1, top_k=3), 2),
+        (MigConfig(min_documents=1, top_k=3, signed=False), 3),
+        (MigConfig(min_documents=1, top_k=3, signed=False, signal=TermFrequencyConfig()), 2),
+    ],
+)
+def test_labels_without_evidence_have_no_ranking(settings: MigConfig, ranked: int) -> None:
     """Label 1 is on no document, label 2 on all of them (nothing can be associated with it)."""
     split = RandomSplit.of([[2, 3], [3, 4], []], [[0, 2], [2], [2]], vocab_size=5, labels=3)
-    ranking = rank(split, MigConfig(min_documents=1, top_k=3))
-    np.testing.assert_array_equal(ranking.counts, [2, 0, 0])
+    ranking = rank(split, settings)
+    np.testing.assert_array_equal(ranking.counts, [ranked, 0, 0])
     assert ranking.unranked == 2
     np.testing.assert_array_equal(ranking.token_ids_LK[1], [-1, -1, -1])
     assert ranking.documents == 3  # a document without tokens or labels is a document

@@ -133,7 +133,7 @@ def test_fingerprint_follows_corpus_and_settings() -> None:
 
 class Letters:
     def decode(self, token_ids: list[int]) -> str:
-        return {1: " a", 2: "##b", 3: "\N{REPLACEMENT CHARACTER}", 4: ""}.get(token_ids[0], f"t{token_ids[0]}")
+        return {1: " a", 2: "[/b]", 3: "\N{REPLACEMENT CHARACTER}", 4: ""}.get(token_ids[0], f"t{token_ids[0]}")
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         return [f"<raw{token_id}>" for token_id in ids]
@@ -145,11 +145,11 @@ def test_show_prints_tokens_with_their_counts() -> None:
     ranking = rank_tokens(split, MigConfig(min_documents=1, top_k=6), special_token_ids=[], vocab_size=6)
     console = Console(width=150)
     with console.capture() as capture:
-        console.print(show(ranking, 0, Letters(), title="first"))
+        console.print(show(ranking, 0, Letters(), title="first [rare]"))
         console.print(show(ranking, 1, Letters()))
     text = capture.get()
-    assert "first: 5 tokens ranked on 1 of 4 training documents" in text
-    for name in ("▁a", "##b", "<raw3>", "<raw4>", "0.562335"):  # ln 4 / 4 + 3/4 · ln 4/3 = H(1/4)
+    assert "first [rare]: 5 tokens ranked on 1 of 4 training documents" in text
+    for name in ("▁a", "[/b]", "<raw3>", "<raw4>", "0.562335"):  # ln 4 / 4 + 3/4 · ln 4/3 = H(1/4)
         assert name in text
     assert "label 1: no training document, so nothing is ranked" in text
 

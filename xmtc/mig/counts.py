@@ -56,6 +56,10 @@ class PairCounts:
         """Where token and label occur together more often than if they were independent: n11·N > n_t·n_l."""
         return self.together_P * self.documents > self.token_documents_P * self.label_documents_P
 
+    def informative(self) -> NDArray[np.bool_]:
+        """Where the label is on some documents and not on all: of others no token says anything."""
+        return (self.label_documents_P > 0) & (self.label_documents_P < self.documents)
+
     def where(self, keep_P: NDArray[np.bool_]) -> "PairCounts":
         """Only the pairs of the mask."""
         occurrences_P = None if self.occurrences_P is None else self.occurrences_P[keep_P]

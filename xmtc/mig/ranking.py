@@ -236,8 +236,7 @@ def _empty(documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: i
 
 def _fill(ranking: TokenRanking, config: MigConfig, pairs: PairCounts, block: range) -> None:
     """Score the pairs of a range of labels and write each label's best into its row."""
-    if config.signed:
-        pairs = pairs.where(pairs.associated())
+    pairs = pairs.where(pairs.associated() if config.signed else pairs.informative())
     score_P = config.signal.score(pairs)
     bounds = np.searchsorted(pairs.label_P, np.arange(block.start, block.stop + 1))
     for label_id, first, last in zip(block, bounds[:-1], bounds[1:], strict=True):
