@@ -97,6 +97,12 @@ def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
     RunState.open(tmp_path, CONFIG).close()
 
 
+def test_a_place_where_no_run_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigError, match=r"no run can be kept there: .*; choose another track\.directory"):
+        RunState.open(tmp_path / "file" / "run", CONFIG)
+
+
 def test_a_killed_run_leaves_a_readable_record_and_no_lock(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path\n"

@@ -78,3 +78,9 @@ def test_a_contrastive_loss_that_moves_nothing_is_refused() -> None:
     ):
         load_config(RunConfig, CONFIGS / "sentiment.yaml", [*frozen, *trains])
     load_config(RunConfig, CONFIGS / "sentiment.yaml", ["model.head.kind=label_attention", *frozen[1:]])
+
+
+@pytest.mark.parametrize("override", ["name=..", "name=.", "name=.hidden", f"seed={2**32}"])
+def test_names_of_other_folders_and_seeds_that_libraries_refuse(override) -> None:
+    with pytest.raises(ConfigError, match=override.split("=")[0]):
+        load_config(RunConfig, CONFIGS / "quickstart.yaml", [override])

@@ -140,12 +140,11 @@ class RunState:
             may_change: top-level sections that may differ from the run that is there.
 
         Raises:
-            ConfigError: `resume` does not allow it, the run that is there has another configuration, or another
-                process is at work in the directory.
+            ConfigError: `resume` does not allow it, the run that is there has another configuration, another process
+                is at work in the directory, or nothing can be written there.
         """
         old = read_run(directory)
         _check_resume(directory, config, old, resume, may_change)
-        directory.mkdir(parents=True, exist_ok=True)
         lock = _lock(directory)
         now = _now()
         session = Session(started_at=now, command=list(sys.argv), world_size=world_size)
@@ -255,7 +254,11 @@ def _check_resume(
 
 def _lock(directory: Path) -> IO[str]:
     """A lock that ends with the process, so that a killed run blocks nobody."""
-    file = (directory / _LOCK_FILE).open("w")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / _LOCK_FILE).open("w")
+    except OSError as error:
+        raise ConfigError(f"{directory}: no run can be kept there: {error}; choose another track.directory") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -26,9 +26,9 @@ from xmtc.train.plant import PlantConfig
 class RunConfig:
     """A training run."""
 
-    name: Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")]
+    name: Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
     """The run's name; its directory is `<track.directory>/<name>`."""
-    seed: Annotated[int, Field(ge=0)] = 13
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 13
     """Fixes initialisation, the order of documents and every sampled choice."""
     data: DataConfig
     """Where documents come from and how they become a corpus."""

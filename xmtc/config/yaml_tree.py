@@ -106,17 +106,15 @@ def parse(text: str, file: str, problems: list[str], *, lines: bool = True) -> N
     Raises:
         ConfigError: the text is not YAML; names the line.
     """
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         root = loader.get_single_node()
         place = _places(file, lines)
         if root is None:
             return Node(None, Place(file, 1 if lines else 0))
         return _TreeBuilder(loader, place, problems).build(root, place(root), ())
     except yaml.YAMLError as error:
-        raise ConfigError(_syntax_message(error, file, lines)) from error
-    finally:
-        loader.dispose()
+        raise ConfigError(_syntax_message(error, text, file, lines)) from error
 
 
 def _places(file: str, lines: bool) -> Callable[[yaml.Node], Place]:
@@ -161,12 +159,15 @@ class _TreeBuilder:
         return node.value
 
 
-def _syntax_message(error: yaml.YAMLError, file: str, lines: bool) -> str:
+def _syntax_message(error: yaml.YAMLError, text: str, file: str, lines: bool) -> str:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         place = f"{file}:{mark.line + 1}" if mark and lines else file
         return f"{place}: not valid YAML: {error.problem or error.context}; check indentation, colons and quotes here"
-    return f"{file}: not valid YAML: {str(error).splitlines()[0]}"
+    # A control character: the one error without a mark.
+    line = text.count("\n", 0, getattr(error, "position", 0)) + 1
+    place = f"{file}:{line}" if lines else file
+    return f"{place}: not valid YAML: {str(error).splitlines()[0]}"
 
 
 def _kind(value: Any) -> str:

@@ -58,7 +58,11 @@ class HiddenCache:
         root = Path(directory)
         if not (root / _META).is_file():
             return None
-        meta: dict[str, Any] = json.loads((root / _META).read_text(encoding="utf-8"))
+        try:
+            meta: dict[str, Any] = json.loads((root / _META).read_text(encoding="utf-8"))
+        except ValueError:  # the machine went down before it was on the disk
+            logger.warning("%s: damaged, so the hidden states are computed again", root / _META)
+            return None
         if meta["fingerprint"] != fingerprint:
             return None
         offsets = _offsets(np.array(meta["lengths"], dtype=np.int64))
