@@ -3,6 +3,7 @@ import json
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -257,6 +258,13 @@ def test_errors_never_show_the_text(tmp_path):
         with pytest.raises(DataError) as caught:
             build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, [row])))
         assert "Jane" not in str(caught.value)
+    write_jsonl(tmp_path / "labels.jsonl", [{"label": "x", "name": "X"}])
+    known = {"path": str(tmp_path / "labels.jsonl")}
+    row = {"id": "1", "text": "a text", "labels": ["x"], "note": secret * 10}
+    for columns in ({"split": "note"}, {"labels": "note"}, {"id": "note", "labels": "id"}):
+        with pytest.raises(DataError, match="a text of 160 characters") as caught:
+            build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, [row], columns=columns, labels=known)))
+        assert "Jane" not in str(caught.value)
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device")])
@@ -310,6 +318,11 @@ def test_damaged_corpora_say_so(tmp_path):
     shard.unlink()
     with pytest.raises(DataError, match="missing from the corpus"):
         Corpus.open(path).split("train")
+    (path / "tokenizer" / "tokenizer.json").write_text('{"half":')
+    for _ in range(2):  # damaged, then missing
+        with pytest.raises(DataError, match="tokenizer: missing or damaged; delete"):
+            Corpus.open(path).tokenizer()
+        shutil.rmtree(path / "tokenizer", ignore_errors=True)
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
     with pytest.raises(DataError, match="corpus format 99, this xmtc reads 1"):

@@ -132,10 +132,18 @@ class Corpus:
 
     @cached_property
     def _tokenizer(self) -> PreTrainedTokenizerFast:
-        return AutoTokenizer.from_pretrained(self.path / TOKENIZER, local_files_only=True, trust_remote_code=False)
+        place = self.path / TOKENIZER
+        try:
+            return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{place}: missing or damaged; delete {self.path} and prepare it again") from error
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The tokenizer that made the token ids; it is kept in the corpus."""
+        """The tokenizer that made the token ids; it is kept in the corpus.
+
+        Raises:
+            DataError: it is missing or damaged.
+        """
         return self._tokenizer
 
     def verify(self) -> None:

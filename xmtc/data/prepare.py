@@ -24,7 +24,7 @@ from xmtc.data.manifest import Counts, Manifest, SplitInfo, TokenizerIdentity, f
 from xmtc.data.parallel import MapUnordered, map_processes
 from xmtc.data.progress import Progress, Silent
 from xmtc.data.readers import ReaderConfig
-from xmtc.data.readers.base import SPLITS
+from xmtc.data.readers.base import SPLITS, shown
 from xmtc.data.selection import Duplicates, LimitConfig, Selection, SplitConfig, select
 from xmtc.data.shards import ShardResult, ShardTask, make_shard, read_batch
 from xmtc.data.spool import OnBadRow, Spool
@@ -235,8 +235,8 @@ def _tokenise(
         for result in map_unordered(make, tasks):
             if result.without_tokens and config.on_bad_row == "error":
                 raise DataError(
-                    f"document {result.without_tokens[0]!r} of {result.split}: the tokenizer finds no tokens in its "
-                    "text, only padding; mend it, or set data.on_bad_row: skip"
+                    f"document {shown(result.without_tokens[0])} of {result.split}: the tokenizer finds no tokens in "
+                    "its text, only padding; mend it, or set data.on_bad_row: skip"
                 )
             results.append(result)
             bar.advance(result.rows)

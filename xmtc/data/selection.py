@@ -12,7 +12,7 @@ from pydantic import Field
 
 from xmtc.config.base import config
 from xmtc.data.labels import LabelTable
-from xmtc.data.readers.base import SPLITS, LabelInfo
+from xmtc.data.readers.base import SPLITS, LabelInfo, shown
 from xmtc.data.spool import Spool
 from xmtc.errors import DataError
 
@@ -179,8 +179,8 @@ def _check_several(table: LabelTable) -> None:
     trained = np.flatnonzero(table.train_counts)
     if len(trained) == 1:
         raise DataError(
-            f"data.task: single_label, but every training document has the label {table.labels[trained[0]]!r}: there "
-            "is nothing to tell apart; see data.source and data.min_label_documents"
+            f"data.task: single_label, but every training document has the label {shown(table.labels[trained[0]])}: "
+            "there is nothing to tell apart; see data.source and data.min_label_documents"
         )
 
 

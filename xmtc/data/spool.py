@@ -14,7 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from xmtc.data.progress import ProgressTask
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, shown
 from xmtc.data.shards import SPOOL_SCHEMA, read_batch, write_batch
 from xmtc.errors import DataError
 
@@ -146,7 +146,7 @@ class Spool:
 def _problem(row: Document | Rejected, info: LabelInfo, one_label: bool) -> Rejected | None:
     if isinstance(row, Rejected):
         return row
-    where = f"document {row.doc_id!r}"
+    where = f"document {shown(row.doc_id)}"
     if not row.text.strip():
         return Rejected(where, "no text")
     if not row.labels:
@@ -155,5 +155,5 @@ def _problem(row: Document | Rejected, info: LabelInfo, one_label: bool) -> Reje
         return Rejected(where, f"{len(row.labels)} labels, but data.task is single_label")
     unknown = [label for label in row.labels if label not in info.names] if info.closed else []
     if unknown:
-        return Rejected(where, f"label {unknown[0]!r} is not in the label file (closed: false admits it)")
+        return Rejected(where, f"label {shown(unknown[0])} is not in the label file (closed: false admits it)")
     return None

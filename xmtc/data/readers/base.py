@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
 
 SPLITS = ("train", "dev", "test")
+_LONGEST_SHOWN = 100  # characters: longer than labels and identifiers are, shorter than documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,12 @@ def check_characters(*texts: str) -> None:
             text.encode()
     except UnicodeEncodeError:
         raise ValueError("the id, text or labels hold half of a character, such as \\ud83d of \\ud83d\\ude00") from None
+
+
+def shown(value: Any) -> str:
+    """A cell for a message; a long one is not shown, because it may be a document's text in the wrong column."""
+    text = str(value)
+    return repr(text) if len(text) <= _LONGEST_SHOWN else f"a text of {len(text):,} characters"
 
 
 class Reader(Protocol):

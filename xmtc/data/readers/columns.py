@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, check_characters
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, check_characters, shown
 from xmtc.data.readers.files import SplitFilesConfig, check_file, content_hash, csv_rows, json_lines
 from xmtc.errors import DataError
 
@@ -96,7 +96,7 @@ class ColumnsConfig:
     def _split(self, value: Any) -> str:
         split = _SPLIT_NAMES.get(str(value).strip().lower())
         if split is None:
-            raise ValueError(f"{self.split!r} is {value!r}, which is not train, dev or test")
+            raise ValueError(f"{self.split!r} is {shown(value)}, which is not train, dev or test")
         return split
 
 
