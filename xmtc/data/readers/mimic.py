@@ -191,14 +191,17 @@ def read_split_file(path: Path) -> dict[int, int]:
     """Admission -> index into SPLITS.
 
     Raises:
-        DataError: the file cannot be read, lacks a column, or names another split.
+        DataError: the file cannot be read, lacks a column, names another split, or two of them for an admission.
     """
     table = _table(path)
     ids = next((name for name in _ID_COLUMNS if name in table.column_names), None)
     if ids is None or "split" not in table.column_names:
         there = ", ".join(table.column_names)
         raise DataError(f"{path}: needs the columns hadm_id (or _id) and split; there are: {there}")
-    rows: dict[Any, Any] = dict(zip(table[ids].to_pylist(), table["split"].to_pylist(), strict=True))
+    rows: dict[Any, Any] = {}
+    for hadm, split in zip(table[ids].to_pylist(), table["split"].to_pylist(), strict=True):
+        if rows.setdefault(hadm, split) != split:
+            raise DataError(f"{path}: admission {hadm} is in {rows[hadm]} and in {split}; leave one of the rows out")
     unknown = sorted({str(split) for split in rows.values()} - set(_SPLIT_NAMES))
     if unknown:
         raise DataError(f"{path}: split {unknown[0]!r} is none of {', '.join(_SPLIT_NAMES)}")
