@@ -9,7 +9,7 @@ from mig_cases import RandomSplit
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from xmtc.errors import DataError
+from xmtc.errors import DataError, TrainingError
 from xmtc.mig import (
     MigConfig,
     TokenRanking,
@@ -96,10 +96,12 @@ def test_a_failed_save_leaves_the_old_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("xmtc.mig.ranking.save_file", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(TrainingError, match=r"cannot be written: .*No space left"):
         ranking.save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(TrainingError, match=r"cannot be written: .*choose another place"):
+        ranking.save(path / "below a file" / "ranking.safetensors")
 
 
 def test_bad_files_are_named(ranking: TokenRanking, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from safetensors.numpy import save_file
 from scipy import sparse
 
 from xmtc.data.progress import Progress, Silent
-from xmtc.errors import DataError
+from xmtc.errors import DataError, TrainingError
 from xmtc.mig.config import MigConfig
 from xmtc.mig.counts import PairCounts, Presence, TokenSplit, count_pairs, count_presence, label_blocks, row_count
 from xmtc.mig.table import RankTable
@@ -115,17 +116,24 @@ class TokenRanking:
         ]
 
     def save(self, path: Path | str) -> None:
-        """Write one safetensors file, under a temporary name until it is whole."""
+        """Write one safetensors file, under a temporary name until it is whole.
+
+        Raises:
+            TrainingError: it cannot be written, as on a full disk; an older file is unharmed.
+        """
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         metadata = {"format": FORMAT, "documents": str(self.documents), "fingerprint": self.fingerprint}
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             save_file(tensors, temporary, metadata)
             os.replace(temporary, path)
+        except (OSError, SafetensorError) as error:
+            raise TrainingError(f"{path}: cannot be written: {error}; free space or choose another place") from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
 
     @classmethod
     def load(cls, path: Path | str) -> "TokenRanking":
