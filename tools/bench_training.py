@@ -223,7 +223,7 @@ class Bench:
                 objective,
                 sampler,
                 [phase],
-                StageSettings("finetune", optimizer, settings.metric, 0, self.config.seed, track),
+                StageSettings("finetune", optimizer, settings.metric, 0, self.config.seed, "", track),
                 strategy=strategy,
                 store=CheckpointStore(Path(folder) / "checkpoints"),
                 tracker=tracker,

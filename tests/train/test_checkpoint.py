@@ -11,9 +11,11 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+import torch
 
 from gloo import run_gloo
 from xmtc.errors import CheckpointError
+from xmtc.train.best import read_weights, write_weights
 from xmtc.train.checkpoint import CheckpointStore, verify
 
 
@@ -177,6 +179,29 @@ def test_operating_system_refuses_the_bytes(tmp_path):
     assert verify(tmp_path / "step_00000010").step == 10
     assert [p.name for p in tmp_path.iterdir()] == ["step_00000010"]
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000
+
+
+def test_weights_are_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "plant" / "best.safetensors"
+    write_weights(path, {"w": torch.ones(3)}, here=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(CheckpointError, match=r"best\.safetensors could not be written \(rank 0: .*make room"):
+            write_weights(path, {"w": torch.ones(100_000)}, here=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [p.name for p in path.parent.iterdir()] == ["best.safetensors"]
+    assert read_weights(path)["w"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-2])])
+def test_lost_weights_are_named(tmp_path, damage):
+    path = tmp_path / "best.safetensors"
+    write_weights(path, {"w": torch.ones(3)}, here=True)
+    damage(path)
+    with pytest.raises(CheckpointError, match=r"best\.safetensors: missing or damaged .*train under another name"):
+        read_weights(path)
 
 
 def test_state_that_json_cannot_hold_leaves_nothing(tmp_path):

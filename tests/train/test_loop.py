@@ -21,6 +21,7 @@ from xmtc.losses.base import LossOutput
 from xmtc.orchestrate.paths import RunPaths
 from xmtc.orchestrate.pipeline import mig_stage
 from xmtc.orchestrate.stages import run_stage
+from xmtc.orchestrate.worker import Worker
 from xmtc.train.finetune import FinetuneObjective
 from xmtc.train.loop import MOST_SKIPPED_STEPS, Loop
 from xmtc.train.plant import PlantObjective
@@ -156,6 +157,62 @@ def test_a_signal_ends_after_the_step_with_a_checkpoint(config, undisturbed, mon
     root = RunPaths.of(config).root
     assert (root / "plant" / "checkpoints" / "step_00000005").is_dir()
     same(run(config, ["plant"]), undisturbed, ["plant"])
+
+
+def test_a_signal_while_dev_is_measured_for_the_last_time_stops_the_stage(config, undisturbed, monkeypatch):
+    config = replace(config, name="signal_at_the_end")
+    measure = Loop._end_epoch
+
+    def interrupted(self, position):
+        if position.epochs_done == 1:
+            signal.raise_signal(signal.SIGINT)
+        measure(self, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_end_epoch", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="plant stopped after step 10, checkpoint written"):
+            run(config, ["plant"])
+    same(run(config, ["plant"]), undisturbed, ["plant"])
+
+
+def test_killed_in_the_save_at_the_end_of_an_epoch_dev_is_logged_once(config, undisturbed, monkeypatch):
+    """A checkpoint is due after the epoch's last step, too: there must be none from before dev is measured."""
+    config = replace(config, name="killed_at_the_end", track=replace(config.track, checkpoint_every_steps=5))
+    with monkeypatch.context() as patch:
+        save = Loop._save
+        patch.setattr(Loop, "_save", lambda self, position: boom() if position.epochs_done else save(self, position))
+        with pytest.raises(BoomError):
+            run(config, ["plant"])
+    same(run(config, ["plant"]), undisturbed, ["plant"])
+    dev = [m["step"] for m in tiny_runs.metrics(RunPaths.of(config).root) if "dev/ndcg@10" in m]
+    assert dev == [5, 10]
+
+
+def test_a_checkpoint_of_another_corpus_is_left_behind(tmp_path, capsys):
+    """The source has changed since: a model of the old documents would be exported as one of the new."""
+    path = tiny_runs.write_config(tmp_path)
+    run(tiny_runs.load(path))
+    rows = [row | {"labels": row["labels"][:1]} for row in tiny_runs.documents(60)]
+    tiny_runs.write_jsonl(tmp_path / "train.jsonl", rows)
+    again = run(tiny_runs.load(path))
+    said = capsys.readouterr().err
+    for stage in STAGES:
+        assert f"{stage}: starts anew: " in said
+    same(again, run(tiny_runs.load(path, "name=fresh")))
+    assert {p.name for p in (again / "checkpoints").iterdir()} == {"step_00000015", "step_00000020", "best.safetensors"}
+
+
+def test_gains_do_not_decay_in_stage_1(config, undisturbed, monkeypatch):
+    groups = []
+
+    def look(_worker, _stage, _objective, phases, *_rest) -> None:
+        groups.extend(phases[0].groups())
+        boom()
+
+    monkeypatch.setattr(Worker, "train_stage", look)
+    with pytest.raises(BoomError):
+        run(config, ["plant"])
+    assert {p.ndim: group.weight_decay for group in groups for p in group.parameters} == {1: 0.0, 2: 0.01}
 
 
 def test_a_second_signal_ends_at_once(config, monkeypatch):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from scipy import sparse
 from torch import Tensor
 
@@ -38,6 +37,7 @@ from xmtc.orchestrate.worker import Worker
 from xmtc.score.scorer import Scoring, score_split
 from xmtc.score.shortlist import Shortlist
 from xmtc.track.console import print_line
+from xmtc.train.best import read_weights, write_weights
 from xmtc.train.checkpoint import together
 from xmtc.train.finetune import AttentionDrift, FinetuneObjective
 from xmtc.train.loop import Phase
@@ -94,7 +94,10 @@ def plant(worker: Worker) -> None:
     optimizer = settings.optimizer
 
     def groups() -> list[ParameterGroup]:
-        return [ParameterGroup("head.attention", attention, optimizer.learning_rate, optimizer.weight_decay)]
+        trained = {"head.attention": attention}
+        return parameter_groups(
+            trained, PhaseConfig(epochs=settings.epochs), optimizer.learning_rate, optimizer.weight_decay
+        )
 
     worker.train_stage("plant", objective, [Phase(settings.epochs, groups, collate)], settings, objective.metric)
     if settings.prototypes:
@@ -102,16 +105,14 @@ def plant(worker: Worker) -> None:
         with worker.progress.task("plant: classifier rows", total=len(batches), unit="batches") as task:
             for_device = (collate(batch).to(worker.strategy.device) for batch in batches)
             plant_classifier(classifier, for_device, worker.log_odds(), progress=task.advance)
-    if worker.is_first:
-        save_file({k: t.contiguous() for k, t in classifier.head.state_dict().items()}, worker.paths.planted)
-    barrier()
+    write_weights(worker.paths.planted, classifier.head.state_dict(), here=worker.is_first)
 
 
 def finetune(worker: Worker) -> None:
     """Stage 2: classifier, attention and backbone, phase by phase."""
     settings, classifier = worker.config.finetune, worker.classifier
     if worker.config.plant.enabled:
-        classifier.head.load_state_dict(load_file(worker.paths.planted))
+        classifier.head.load_state_dict(read_weights(worker.paths.planted))
     worker.shard_labels()
     drift = _drift(worker)
 
@@ -322,7 +323,7 @@ def load_best(worker: Worker) -> dict[str, Tensor]:
     """Put the weights of the best epoch into the classifier; returns them by the classifier's names."""
     prefix = "classifier."
     path = worker.paths.checkpoints_of("finetune") / "best.safetensors"
-    trained = {name.removeprefix(prefix): tensor for name, tensor in load_file(path).items()}
+    trained = {name.removeprefix(prefix): tensor for name, tensor in read_weights(path).items()}
     worker.classifier.load_state_dict(trained, strict=False)
     return trained
 

@@ -1,17 +1,18 @@
-"""The weights of the best epoch."""
+"""The weights of the best epoch, and files of weights that one stage leaves to the next."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
-from xmtc.distributed.collectives import barrier
 from xmtc.distributed.row_shards import own_rows
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
 from xmtc.storage import Mirror
+from xmtc.train.checkpoint import together
 
 
 class BestWeights:
@@ -35,28 +36,64 @@ class BestWeights:
         self.start = {n: p.detach().to("cpu", copy=True) for n, p in module.named_parameters() if id(p) in wanted}
 
     def save(self, strategy: Strategy) -> None:
-        """Keep the weights as they are now. Collective."""
-        tensors = self.start | strategy.gather_trainable()
-        if strategy.rank == 0:
-            partial = self.path.with_name(f"{self.path.name}.tmp")
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({name: t.contiguous() for name, t in tensors.items()}, partial)
-            partial.rename(self.path)
-        barrier()
+        """Keep the weights as they are now. Collective.
+
+        Raises:
+            CheckpointError: the disk refuses.
+        """
+        write_weights(self.path, self.start | strategy.gather_trainable(), here=strategy.rank == 0)
 
     def restore(self) -> None:
         """Put the kept weights back into the module.
 
         Raises:
-            CheckpointError: the file is of another model.
+            CheckpointError: the file is missing, damaged or of another model.
         """
         if self._mirror is not None:
             name = self.path.relative_to(self._mirror.local).as_posix()
             self._mirror.pull(self.path.parent.relative_to(self._mirror.local).as_posix(), lambda n: n == name)
-        tensors = load_file(self.path)
+        tensors = read_weights(self.path)
         parameters = dict(self.module.named_parameters())
         if tensors.keys() != self.start.keys():
             raise CheckpointError(f"{self.path} holds other parameters than this run trains; delete the run directory")
         with torch.no_grad():
             for name, tensor in tensors.items():
                 parameters[name].copy_(own_rows(parameters[name], tensor))
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor], *, here: bool) -> None:
+    """Write a `.safetensors` file, whole or not at all, on the rank where `here` is True. Collective.
+
+    Raises:
+        CheckpointError: the disk refuses; on every rank. What was there before is as it was.
+    """
+
+    def write() -> None:
+        partial = path.with_name(f"{path.name}.tmp")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial)
+            partial.rename(path)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def explain(failures: list[str]) -> CheckpointError:
+        return CheckpointError(f"{path} could not be written ({'; '.join(failures)}): make room and resume")
+
+    together(write, explain, here=here)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read what `write_weights` wrote.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: missing or damaged ({error}): copy it again, or train under another name"
+        ) from error

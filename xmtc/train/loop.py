@@ -20,7 +20,7 @@ from torch import nn
 from xmtc.data.collate import Batch
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import MicroBatch, Sampler, Step
-from xmtc.distributed.collectives import all_reduce_sum
+from xmtc.distributed.collectives import all_reduce_sum, all_reduce_sum_floats
 from xmtc.distributed.strategy import ParameterGroup, Strategy
 from xmtc.errors import TrainingError
 from xmtc.losses.base import LossOutput
@@ -83,6 +83,7 @@ class StageSettings:
         metric: dev metric that picks the best epoch, higher is better.
         patience: epochs without a better one after which the stage stops; 0 never.
         seed: of every random choice.
+        corpus: its fingerprint; a checkpoint made from another corpus is none of this stage's.
         track: how often to log and save.
     """
 
@@ -91,6 +92,7 @@ class StageSettings:
     metric: str
     patience: int
     seed: int
+    corpus: str
     track: TrackConfig
 
 
@@ -105,6 +107,7 @@ class Position:
         epochs_done: of the stage.
         best, best_epoch: the best dev metric, and after how many epochs; None before the first.
         skipped: updates in a row that were not finite.
+        corpus: fingerprint of the corpus.
     """
 
     phase: int = 0
@@ -116,6 +119,7 @@ class Position:
     best: float | None = None
     best_epoch: int = 0
     skipped: int = 0
+    corpus: str = ""
 
 
 class Loop:
@@ -159,7 +163,7 @@ class Loop:
             KeyboardInterrupt: on SIGINT or SIGTERM, after a checkpoint.
         """
         checkpoint = self._newest()
-        position = Position(**checkpoint.state) if checkpoint else Position()
+        position = Position(**checkpoint.state) if checkpoint else Position(corpus=self.settings.corpus)
         self.tracker.start_stage(self.settings.name, self.total_steps, position.step)
         with self._signals():
             for index in range(position.phase, len(self.phases)):
@@ -173,8 +177,12 @@ class Loop:
 
     def _newest(self) -> Checkpoint | None:
         checkpoint = self.store.latest().checkpoint
-        if checkpoint is not None:
-            self._say(f"resuming after step {checkpoint.step}/{self.total_steps} from {checkpoint.path}")
+        if checkpoint is None:
+            return None
+        if checkpoint.state.get("corpus") != self.settings.corpus:
+            self._say(f"starts anew: {checkpoint.path} was made from another corpus")
+            return None
+        self._say(f"resuming after step {checkpoint.step}/{self.total_steps} from {checkpoint.path}")
         return checkpoint
 
     def _run_phase(self, position: Position, checkpoint: Checkpoint | None) -> None:
@@ -203,10 +211,10 @@ class Loop:
             self._guard(loss, norm, position)
             if self.tracker.due(position.step):
                 self._log(loss, norm, position, meter)
-            if save:
+            ended = position.phase_step % self.sampler.steps_per_epoch == 0
+            if self.stopping or (save and not ended):  # the end of an epoch saves by itself, when dev is measured
                 self._save(position)
-            if self.stopping:
-                raise KeyboardInterrupt(f"{self.settings.name} stopped after step {position.step}, checkpoint written")
+            self._stop_if_wanted(position)
 
     def _batches(self, phase: Phase, position: Position) -> Iterator[tuple[Step, Iterator[Batch]]]:
         """Each step of the rest of the epoch with its micro-batches, collated ahead in the background."""
@@ -283,6 +291,12 @@ class Loop:
             f"epoch {position.epochs_done}, dev: " + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown) + mark
         )
         self._save(position)
+        self.stopping = all_reduce_sum_floats([float(self.interrupted)])[0] > 0
+        self._stop_if_wanted(position)
+
+    def _stop_if_wanted(self, position: Position) -> None:
+        if self.stopping:
+            raise KeyboardInterrupt(f"{self.settings.name} stopped after step {position.step}, checkpoint written")
 
     def _finished(self, position: Position) -> bool:
         return 0 < self.settings.patience <= position.epochs_done - position.best_epoch
