@@ -7,10 +7,11 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
-from tiny import VOCAB, whole_documents
+from tiny import VOCAB, tiny, whole_documents
 
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders.bag import BagConfig
+from xmtc.models.encoders.hugging_face import HuggingFaceConfig
 from xmtc.models.heads import LabelAttentionConfig
 from xmtc.train.finetune import AttentionDrift
 
@@ -31,3 +32,13 @@ def test_drift_is_the_share_of_attention_that_moved(normaliser):
     with torch.no_grad():
         head.queries.zero_()
     assert 0.5 < drift() < 1, "and now at all"
+
+
+def test_dropout_of_an_encoder_that_trains_is_no_drift():
+    torch.manual_seed(0)
+    head = LabelAttentionConfig(width=16, heads=2)
+    encoder = HuggingFaceConfig(from_config=tiny("bert"), dropout=0.5)
+    classifier = ModelConfig(encoder=encoder, head=head, overlap=2).build(VOCAB, labels=3).train()
+    drift = AttentionDrift(classifier, whole_documents([5, 7, 3, 6], positives=[(0, 1), (1, 0)]))
+    assert drift() == 0
+    assert all(module.training for module in classifier.modules()), "training goes on as before"

@@ -64,19 +64,45 @@ def test_killed_and_resumed_with_label_tables_is_exact(path, monkeypatch, optimi
     settings = (optimizer, "finetune.sampled_labels=4")
     undisturbed = finetune(load(path, f"undisturbed_{kind}", *settings))
     config = load(path, f"killed_{kind}", *settings)
-    with monkeypatch.context() as patch:
-        step = Loop._step
-        patch.setattr(Loop, "_step", lambda self, *rest: boom() if rest[3].step == 7 else step(self, *rest))
-        with pytest.raises(KeyboardInterrupt):
-            finetune(config)
+    killed(config, monkeypatch, 7)
     root = finetune(config)
     assert tiny_runs.losses(root, "finetune") == tiny_runs.losses(undisturbed, "finetune")
     best, expected = (load_file(run / "checkpoints" / "best.safetensors") for run in (root, undisturbed))
     assert all(torch.equal(best[name], expected[name]) for name in expected)
 
 
-def boom():
-    raise KeyboardInterrupt
+def test_tables_may_be_all_that_trains(path, monkeypatch):
+    """A flat head over a frozen encoder has nothing else; in the second phase the encoder has."""
+    flat = ("model.head={kind: flat}", "finetune.label_optimizer={kind: rowwise_adagrad}", "finetune.sampled_labels=5")
+    undisturbed = finetune(load(path, "flat_tables", *flat))
+    config = load(path, "flat_tables_killed", *flat)
+    for killed_at in (7, 13):  # in each phase
+        killed(config, monkeypatch, killed_at)
+    losses = tiny_runs.losses(finetune(config), "finetune")
+    assert losses == tiny_runs.losses(undisturbed, "finetune")
+    assert losses[10] < losses[1]
+
+
+def test_too_few_sampled_labels_are_warned_of_once(path, caplog):
+    config = load(path, "too_few", "finetune.sampled_labels=2", "finetune.phases=[{epochs: 1}]")
+    with caplog.at_level("WARNING", "xmtc"):
+        finetune(config)
+    warnings = [record.getMessage() for record in caplog.records if "finetune.sampled_labels: 2" in record.message]
+    assert len(warnings) == 1
+    assert "leaves all others out; give more" in warnings[0]
+
+
+def killed(config: RunConfig, monkeypatch, at: int) -> None:
+    """Fine-tune until this many steps are done."""
+
+    def boom():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        step = Loop._step
+        patch.setattr(Loop, "_step", lambda self, *rest: boom() if rest[3].step == at else step(self, *rest))
+        with pytest.raises(KeyboardInterrupt):
+            finetune(config)
 
 
 def step_on(head, optimizer, hidden, shortlist) -> None:

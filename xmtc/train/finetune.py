@@ -4,6 +4,7 @@ Suffixes: B documents, T tokens, L labels, S labels of a batch, C certain ones o
 d width of label vectors.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,8 @@ from xmtc.train.loop import Objective
 from xmtc.train.optim import OptimizerConfig
 from xmtc.train.sharded_head import ShardedHead
 from xmtc.train.unfreeze import PhaseConfig
+
+logger = logging.getLogger(__name__)
 
 
 @config
@@ -113,6 +116,7 @@ class FinetuneObjective(Objective):
         self.settings, self.loss = settings, settings.loss.build()
         self.contrastive = settings.contrastive.build() if settings.contrastive else None
         self.contrasted: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)  # sum and documents since they were read
+        self.warned = False
         self.miner = Miner(settings.mining, self._label_vectors) if settings.mining else None
 
     def before_step(self, step: int) -> None:
@@ -174,7 +178,20 @@ class FinetuneObjective(Objective):
         if sampled is None or (sampled >= labels and self.texts is None):
             return None
         certain_C = batch.labels_P.unique()
+        if sampled <= len(certain_C) < labels:
+            self._warn_of_no_draws(len(certain_C), sampled)
         return draw_labels(batch.labels_P, certain_C, labels, max(0, sampled - len(certain_C)), generator)
+
+    def _warn_of_no_draws(self, own: int, sampled: int) -> None:
+        """Once: without a drawn label nothing stands for the labels of other documents."""
+        if not self.warned:
+            logger.warning(
+                "finetune.sampled_labels: %d is no more than the %d labels of a micro-batch's own documents, so that "
+                "its loss leaves all others out; give more, or lower finetune.tokens_per_micro_batch",
+                sampled,
+                own,
+            )
+        self.warned = True
 
     def _mine(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         assert self.miner is not None  # built where mining is set
@@ -228,5 +245,10 @@ class AttentionDrift:
 
     @torch.no_grad()
     def _attention(self) -> Tensor:
+        """Without dropout: its noise would count as a distance."""
+        training = self.classifier.training
+        self.classifier.eval()
         hidden_BTD = self.classifier.encode(self.batch)
-        return self.classifier.label_attention.attention(hidden_BTD, self.batch.mask_BT, self.labels_S).float()
+        attention_BSHT = self.classifier.label_attention.attention(hidden_BTD, self.batch.mask_BT, self.labels_S)
+        self.classifier.train(training)
+        return attention_BSHT.float()

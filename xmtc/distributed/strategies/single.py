@@ -40,17 +40,25 @@ class SingleStrategy(ReplicatedStrategy):
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
         """See `Strategy.prepare`."""
         self._row_wise = [group.optimizer is not None for group in groups]
-        module = super().prepare(model, [group for group in groups if group.optimizer is None])
+        dense = [group for group in groups if group.optimizer is None]
+        if dense:
+            model = super().prepare(model, dense)
+        else:  # nothing but tables, as with a flat head over a frozen encoder
+            self._trained = {}
+            model.to(self.device).requires_grad_(False).zero_grad(set_to_none=True)
         row_wise = [(group.parameters, config) for group in groups if (config := _optimizer(group))]
         wanted = {id(p) for parameters, _ in row_wise for p in parameters}
         self._rows = RowTables({n: p for n, p in model.named_parameters() if id(p) in wanted}, row_wise)
-        return module
+        return model
 
     def set_learning_rates(self, rates: Sequence[float]) -> None:
         """See `Strategy.set_learning_rates`."""
         of_rows = [rate for rate, row_wise in zip(rates, self._row_wise, strict=True) if row_wise]
-        super().set_learning_rates([rate for rate, row_wise in zip(rates, self._row_wise, strict=True) if not row_wise])
         self._rows.set_learning_rates(of_rows)
+        if self._trained:
+            super().set_learning_rates(
+                [rate for rate, row_wise in zip(rates, self._row_wise, strict=True) if not row_wise]
+            )
 
     def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
         """See `Strategy.step`."""
@@ -62,7 +70,8 @@ class SingleStrategy(ReplicatedStrategy):
         parameters = [*self._trained.values(), *self._rows.tables.values()]
         norm = clip_gradients(parameters, max_grad_norm)
         if math.isfinite(norm):
-            self._optimizer.step()
+            if self._trained:
+                self._optimizer.step()
             self._rows.step()
         for parameter in parameters:
             parameter.grad = None
@@ -70,13 +79,15 @@ class SingleStrategy(ReplicatedStrategy):
 
     def save(self, directory: Path) -> None:
         """See `Strategy.save`; label tables in a file of their own."""
-        super().save(directory)
+        if self._trained:
+            super().save(directory)
         if self._rows.tables:
             self._rows.save(directory)
 
     def load(self, directory: Path) -> None:
         """See `Strategy.load`."""
-        super().load(directory)
+        if self._trained:
+            super().load(directory)
         if self._rows.tables:
             self._rows.load(directory)
 
