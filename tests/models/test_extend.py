@@ -24,7 +24,7 @@ from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceConfig
 from xmtc.models.export import ModelInfo, export_model, load_model
-from xmtc.models.extend import add_labels
+from xmtc.models.extend import add_labels, read_new_labels
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig, LabelAttentionHead
 from xmtc.models.label_text import embed_texts, learn_rows, name_unseen_labels, rows_of_names, start_from_names
 from xmtc.models.lexical import Lexical, LexicalConfig
@@ -194,6 +194,14 @@ def test_bad_lines_are_named(model, tmp_path, row, words):
     with pytest.raises(DataError, match=words):
         add_labels(model, write(tmp_path / "new.jsonl", NEW[0], row), tmp_path / "longer")
     assert not (tmp_path / "longer").exists()
+
+
+def test_names_may_hold_separators_of_lines_that_json_allows(tmp_path):
+    """As `json.dumps(…, ensure_ascii=False)` writes them; str.splitlines() would cut there."""
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"label": "N1", "name": "fish\u2028and\u0085steel"}\r\n\n', encoding="utf-8", newline="")
+    (label,) = read_new_labels(file, LabelTable(["L"], ["known"], np.ones(1, np.int64)))
+    assert label.name == "fish\u2028and\u0085steel"
 
 
 def test_files_and_models_that_will_not_do(model, tmp_path):

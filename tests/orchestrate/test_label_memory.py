@@ -1,5 +1,6 @@
 """What a label set takes: arithmetic against real tables and optimizers, and advice that fits."""
 
+import re
 from pathlib import Path
 
 import psutil
@@ -8,6 +9,7 @@ import torch
 
 from xmtc.config.load import load_config
 from xmtc.config.schema import RunConfig
+from xmtc.orchestrate import check
 from xmtc.orchestrate.estimate import Workload, estimate, label_lines
 from xmtc.orchestrate.label_memory import cheaper, label_memory
 
@@ -60,6 +62,15 @@ def test_each_piece_of_advice_takes_less_than_the_one_before():
         "model.head.row_dtype",
         "model.head",
     ]
+
+
+def test_each_piece_of_advice_can_be_followed(monkeypatch):
+    monkeypatch.setattr(check, "check_tokenizer", lambda _: None)
+    overrides: list[str] = []
+    for advice, _ in cheaper(config(), WIDTH, 1_000_000, DOCUMENTS):
+        overrides += re.split(r" (?=plant\.)", advice.split(" (or")[0])
+        check.check(config(*overrides))
+    assert overrides[-2:] == ["plant.enabled=false", "model.head={kind: flat}"]
 
 
 def test_what_fits_is_said_only_where_something_does_not(monkeypatch):

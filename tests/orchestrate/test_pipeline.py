@@ -130,6 +130,14 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
             r".*; set data\.tokenizer=null",
         ),
         (
+            ["name=halved", "model.head.row_dtype=bfloat16"],
+            r"model\.head\.row_dtype: bfloat16: planting trains .* set plant\.enabled=false, or set .*=float32",
+        ),
+        (
+            ["name=halved", "model.head.row_dtype=bfloat16", "plant.enabled=false"],
+            r"model\.head\.row_dtype: bfloat16: AdamW trains float32: give finetune\.label_optimizer",
+        ),
+        (
             ["name=foreign", "model.encoder={kind: maxpool, base: {}}", "plant.enabled=false"],
             r"of model\.encoder\.base\.name: packaged:all-MiniLM-L6-v2; .* or model\.encoder\.base\.from_config",
         ),

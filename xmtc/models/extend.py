@@ -112,7 +112,7 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
         DataError: names file, line and what to do.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # JSON strings may hold other line separators
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as a file of labels ({error})") from error
     first: dict[str, int] = {}

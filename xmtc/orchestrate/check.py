@@ -4,21 +4,37 @@ from xmtc.config.schema import RunConfig
 from xmtc.data.tokenizer import PretrainedTokenizerConfig, load_pretrained, same_ids
 from xmtc.errors import ConfigError
 from xmtc.models.encoders import HuggingFaceConfig, backbone_of
-from xmtc.models.heads import LabelAttentionConfig
+from xmtc.models.heads import LabelAttentionConfig, TwoTowerConfig
 
 
 def check(config: RunConfig) -> None:
     """Refuse what cannot work before hours are spent on it.
 
     Raises:
-        ConfigError: planting without a label-attention head, or see `check_tokenizer`.
+        ConfigError: planting without a label-attention head; label tables of a dtype that nothing trains; or see
+            `check_tokenizer`.
     """
     if config.plant.enabled and not isinstance(config.model.head, LabelAttentionConfig):
         raise ConfigError(
             f"plant.enabled: true needs a head with label attention, but model.head.kind is {config.model.head.kind}; "
             "set plant.enabled=false"
         )
+    _check_row_dtype(config)
     check_tokenizer(config)
+
+
+def _check_row_dtype(config: RunConfig) -> None:
+    """Refuse label tables in bfloat16 where AdamW would have to train them, which takes float32."""
+    head = config.model.head
+    if head.row_dtype == "float32" or isinstance(head, TwoTowerConfig):  # whose rows no optimizer updates
+        return
+    problem = None
+    if config.plant.enabled:
+        problem = "planting trains the label queries in float32: set plant.enabled=false"
+    elif config.finetune.label_optimizer is None:
+        problem = "AdamW trains float32: give finetune.label_optimizer (and sampled_labels or mining)"
+    if problem is not None:
+        raise ConfigError(f"model.head.row_dtype: {head.row_dtype}: {problem}, or set model.head.row_dtype=float32")
 
 
 def check_tokenizer(config: RunConfig) -> None:

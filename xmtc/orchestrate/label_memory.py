@@ -108,11 +108,18 @@ def _steps(config: RunConfig, *, sampled: bool) -> Iterator[tuple[str, RunConfig
         yield "finetune.label_optimizer={kind: rowwise_adagrad}", config
     if config.finetune.label_optimizer is not None and config.model.head.row_dtype == "float32":
         head = replace(config.model.head, row_dtype="bfloat16")
-        config = replace(config, model=replace(config.model, head=head))
-        yield "model.head.row_dtype=bfloat16", config
+        changed = replace(config, model=replace(config.model, head=head), plant=replace(config.plant, enabled=False))
+        yield f"model.head.row_dtype=bfloat16{_without_plant(config)}", changed
+        config = changed
     if not isinstance(config.model.head, FlatConfig):
         head = FlatConfig(row_dtype=config.model.head.row_dtype)
-        yield "model.head={kind: flat}", replace(config, model=replace(config.model, head=head))
+        flat = replace(config, model=replace(config.model, head=head), plant=replace(config.plant, enabled=False))
+        yield f"model.head={{kind: flat}}{_without_plant(config)}", flat
+
+
+def _without_plant(config: RunConfig) -> str:
+    """What a setting needs beside it that rules out planting."""
+    return " plant.enabled=false" if config.plant.enabled else ""
 
 
 def memory_of_worker(config: RunConfig) -> float | None:
