@@ -12,7 +12,7 @@ from xmtc.config.load import load_config
 from xmtc.config.schema import RunConfig
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
-from xmtc.orchestrate.estimate import Workload, _weights, backbone_shape, estimate, micro_batch
+from xmtc.orchestrate.estimate import Workload, _weights, backbone_shape, estimate, micro_batch, print_estimate
 from xmtc.orchestrate.simulate import meta_classifier
 
 ROOT = Path(__file__).parents[1]
@@ -160,3 +160,12 @@ def test_encoders_from_scratch_have_an_estimate(kind: str) -> None:
     assert found.trained == found.parameters
     assert found.memory["activations, head, logits"] > 0
     assert (found.flops > 0) == (kind != "bag")  # a mean of embeddings multiplies nothing
+
+
+def test_time_is_said_to_be_the_encoders_alone(capsys) -> None:
+    """A bag of embeddings multiplies nothing, and its run still takes time."""
+    settings = config("eurlex57k_bigru", "model.encoder={kind: bag}")
+    print_estimate(settings, estimate(settings, LOAD), 1.0, 0.5)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("time in the encoder: about 0 min")
+    assert last.endswith("its attention and the head come on top")

@@ -309,7 +309,7 @@ def test_the_best_epoch_may_lie_in_an_early_phase(config, undisturbed, monkeypat
     assert any(".layer.1." in name for name in changed), "the second phase changed nothing, so this test shows nothing"
 
 
-def test_patience_ends_a_stage_and_a_resume_knows_it(config, monkeypatch):
+def test_patience_ends_a_stage_says_so_and_a_resume_knows_it(config, monkeypatch, capsys):
     config = replace(config, name="patient", finetune=replace(config.finetune, patience=1))
     scores = iter([0.5, 0.4, 9.0, 9.0])
 
@@ -323,4 +323,6 @@ def test_patience_ends_a_stage_and_a_resume_knows_it(config, monkeypatch):
     monkeypatch.setattr(Loop, "run", scripted)
     root = run(config, ["finetune"])
     assert max(tiny_runs.losses(root, "finetune")) == 10
+    said = "finetune: stops after epoch 2 of 4: epochs without a better ndcg@5: 1 (finetune.patience)"
+    assert said in capsys.readouterr().err
     assert max(tiny_runs.losses(run(config, ["finetune"]), "finetune")) == 10

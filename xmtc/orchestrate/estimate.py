@@ -268,7 +268,10 @@ def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share
         print(f"disk, nvme_path of all workers together: {found.offloaded / _GIB:,.2f} GiB")
     print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
     time = f"{hours:,.1f} h" if (hours := found.hours(peak_tflops, share)) >= 1 else f"{60 * hours:.0f} min"
-    print(f"time: about {time} at {share:.0%} of {peak_tflops:g} TFLOP/s a worker ({found.flops:.3g} FLOP)")
+    print(
+        f"time in the encoder: about {time} at {share:.0%} of {peak_tflops:g} TFLOP/s a worker "
+        f"({found.flops:.3g} FLOP); its attention and the head come on top"
+    )
 
 
 def _group(classifier: Classifier, name: str) -> list[nn.Parameter]:

@@ -172,6 +172,12 @@ class Loop:
                 if not self._finished(position):
                     self._run_phase(position, checkpoint)
                 checkpoint = None
+        planned, settings = sum(phase.epochs for phase in self.phases), self.settings
+        if position.epochs_done < planned:
+            self._say(
+                f"stops after epoch {position.epochs_done} of {planned}: epochs without a better {settings.metric}: "
+                f"{settings.patience} ({settings.name}.patience)"
+            )
         self.best.restore()
         return position
 
