@@ -38,7 +38,7 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.
     try:
         with pa_csv.open_csv(
             path,
-            read_options=pa_csv.ReadOptions(block_size=_BLOCK),
+            read_options=pa_csv.ReadOptions(block_size=_BLOCK, use_threads=False),  # threads do not know row numbers
             parse_options=pa_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
             convert_options=pa_csv.ConvertOptions(
                 column_types={name: pa.string() for name in actual.values()}, include_columns=list(actual.values())
