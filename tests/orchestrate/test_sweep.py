@@ -3,12 +3,14 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tiny_runs import load, write_config
+from xmtc.config.run_state import RunState
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.export import load_model
 from xmtc.orchestrate import sweep as sweeping
@@ -124,6 +126,18 @@ def test_nothing_is_trained_when_a_cell_is_wrong(config, tmp_path):
     ):
         with pytest.raises(ConfigError, match=words):
             sweep(config, write_grid(tmp_path, grid=grid), [], no_training)
+
+
+def test_nothing_is_trained_or_compared_when_a_run_that_is_there_is_of_another_configuration(config, tmp_path):
+    grid = write_grid(tmp_path, grid={"finetune.batch_size": [8]})
+    _, base, (cell,) = plan(config, grid, [])
+    RunState.open(RunPaths.of(cell.runs[0]).root, cell.runs[0]).close()
+    comparison = RunPaths.of(replace(base, name=f"{base.name}-sweep")).root / "sweep.md"
+    comparison.parent.mkdir(parents=True)
+    comparison.write_text("as it was")
+    with pytest.raises(ConfigError, match=r"-s1: holds a run of another configuration(?s:.*)weight_decay"):
+        sweep(config, grid, ["finetune.optimizer.weight_decay=0.3"], no_training)
+    assert comparison.read_text() == "as it was"
 
 
 def test_a_grid_that_is_wrong_is_refused(config, tmp_path):

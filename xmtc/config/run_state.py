@@ -32,6 +32,9 @@ _LOCK_FILE = ".lock"
 _FORMAT = 1
 _MOST_SHOWN_CHANGES = 8
 
+MAY_CHANGE = ("track", "distributed", "evaluate", "storage")
+"""Sections of the configuration that may differ from those of the run that goes on."""
+
 StageName = str
 State = Literal["pending", "running", "done", "failed"]
 Resume = Literal["auto", "never", "must"]
@@ -126,7 +129,7 @@ class RunState:
         stages: Sequence[StageName] = (),
         seeds: Mapping[str, int] | None = None,
         world_size: int = 1,
-        may_change: Sequence[str] = ("track", "distributed", "evaluate", "storage"),
+        may_change: Sequence[str] = MAY_CHANGE,
     ) -> "RunState":
         """Begin a run in `directory`, or go on with the one that is there.
 
@@ -143,8 +146,7 @@ class RunState:
             ConfigError: `resume` does not allow it, the run that is there has another configuration, another process
                 is at work in the directory, or nothing can be written there.
         """
-        old = read_run(directory)
-        _check_resume(directory, config, old, resume, may_change)
+        old = check_resume(directory, config, resume, may_change)
         lock = _lock(directory)
         now = _now()
         session = Session(started_at=now, command=list(sys.argv), world_size=world_size)
@@ -229,13 +231,25 @@ def _error_words(error: BaseException | None) -> str | None:
     return f"{type(error).__name__}: {error}" if isinstance(error, XmtcError) else type(error).__name__
 
 
-def _check_resume(
-    directory: Path, config: Any, old: RunRecord | None, resume: Resume, may_change: Sequence[str]
-) -> None:
+def check_resume(
+    directory: Path, config: Any, resume: Resume, may_change: Sequence[str] = MAY_CHANGE
+) -> RunRecord | None:
+    """The run that is there and may go on with this configuration, or None where there is none.
+
+    Args:
+        directory: the run directory.
+        config: the resolved configuration.
+        resume: see `RunState.open`.
+        may_change: see `RunState.open`.
+
+    Raises:
+        ConfigError: `resume` does not allow it, or the run that is there has another configuration.
+    """
+    old = read_run(directory)
     if old is None:
         if resume == "must":
             raise ConfigError(f"track.resume: must: {directory} holds no run; use resume=auto to start one")
-        return
+        return None
     if resume == "never":
         raise ConfigError(f"track.resume: never: {directory} holds a run already; use another name, or resume=auto")
     before = yaml_tree.read(directory / CONFIG_FILE, []).plain()
@@ -250,6 +264,7 @@ def _check_resume(
         raise ConfigError(
             f"{directory}: holds a run of another configuration; use another name, or move it away:\n{shown}{more}"
         )
+    return old
 
 
 def _lock(directory: Path) -> IO[str]:

@@ -23,7 +23,7 @@ from scipy import stats
 from xmtc.config.base import config
 from xmtc.config.load import load_config, read_tree
 from xmtc.config.problems import shown, suggestion
-from xmtc.config.run_state import read_run
+from xmtc.config.run_state import check_resume, read_run
 from xmtc.config.schema import RunConfig
 from xmtc.config.snapshot import config_hash, write_atomically
 from xmtc.config.yaml_tree import Node
@@ -159,6 +159,8 @@ def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> tuple[
             same = describe(cells[nameless].values)
             raise ConfigError(f"{grid_file}: {same} and {describe(values)} are the same configuration; take one out")
         cells[nameless] = cell
+    for run in (run for cell in cells.values() for run in cell.runs):
+        check_resume(RunPaths.of(run).root, run, run.track.resume)
     for metric in tree["metrics"].value if "metrics" in tree else ():
         _check_metric(metric, [cell.runs[0].data.task for cell in cells.values()])
     return settings, base, list(cells.values())
