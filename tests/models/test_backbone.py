@@ -1,5 +1,7 @@
 """Hugging Face backbones: every family, windows, masks, bidirectional decoders, bad settings."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny import DECODERS, FAMILIES, VOCAB, tiny, whole_documents
@@ -8,7 +10,11 @@ from transformers import AutoTokenizer
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError
 from xmtc.models.adapters import LoraConfig
+from xmtc.models.classifier import ModelConfig
 from xmtc.models.encoders.hugging_face import HuggingFaceConfig
+from xmtc.models.encoders.maxpool import MaxPoolConfig
+from xmtc.models.heads import FlatConfig
+from xmtc.models.poolings import FirstPoolingConfig
 
 
 def build(family: str, seed: int = 0, **settings):
@@ -50,7 +56,21 @@ def test_a_bidirectional_decoder_sees_the_next_token(family, attention):
         backbone = build(family, bidirectional=bidirectional, attention=attention).eval()
         with torch.no_grad():
             first, second = backbone(ids_WU, mask_WU)[:, 2]
-        assert torch.equal(first, second) is not bidirectional
+        assert torch.equal(first, second) is backbone.causal is not bidirectional
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_first_token_is_pooled_where_it_sees_the_others(family):
+    encoder = HuggingFaceConfig(from_config=tiny(family))
+    model = ModelConfig(encoder=encoder, head=FlatConfig(pooling=FirstPoolingConfig()), overlap=4)
+    if family not in DECODERS:
+        model.build(VOCAB, 3)
+        return
+    for causal in (encoder, MaxPoolConfig(base=encoder, variant="cls_max", last_layers=2)):
+        with pytest.raises(ConfigError, match=r"pooling\.kind: first: a decoder's first token sees no other"):
+            replace(model, encoder=causal).build(VOCAB, 3)
+    for seeing in (replace(encoder, bidirectional=True), MaxPoolConfig(base=encoder, variant="cls_attention", heads=4)):
+        replace(model, encoder=seeing).build(VOCAB, 3)
 
 
 @pytest.mark.parametrize("family", ["mistral", "bert"])

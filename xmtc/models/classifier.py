@@ -15,9 +15,9 @@ from xmtc.config.base import config
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
 from xmtc.models.calibration import Calibration
-from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
+from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig, backbone_in
 from xmtc.models.encoders.base import Encoder, ShowsAttention
-from xmtc.models.encoders.maxpool import FIRST_TOKEN, MaxPoolConfig
+from xmtc.models.encoders.maxpool import FIRST_TOKEN, MaxPoolConfig, MaxPoolEncoder
 from xmtc.models.heads import (
     FlatConfig,
     FlatHead,
@@ -76,8 +76,20 @@ class ModelConfig:
         if self.overlap > encoder.window // 2:
             half = encoder.window // 2
             raise ConfigError(f"model.overlap: {self.overlap} is more than half a window; give at most {half}")
+        self._check_first_token(encoder)
         share = self.lexical.share if self.lexical else 0.0
         return Classifier(encoder, self.head.build(encoder.width, labels), labels, share)
+
+    def _check_first_token(self, encoder: Encoder) -> None:
+        """Refuse to pool a first token that is the same whatever the text says."""
+        backbone, head = backbone_in(encoder), self.head
+        pooled = isinstance(head, FlatConfig | TwoTowerConfig) and head.pooling.kind == "first"
+        attends = isinstance(encoder, MaxPoolEncoder) and encoder.attention is not None
+        if backbone is not None and backbone.causal and pooled and not attends:
+            raise ConfigError(
+                "model.head.pooling.kind: first: a decoder's first token sees no other and says nothing of the text; "
+                "use last or mean, or let it see them with bidirectional: true in the encoder"
+            )
 
 
 class Classifier(nn.Module):

@@ -34,10 +34,9 @@ from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier, ModelConfig
-from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig
-from xmtc.models.encoders.base import Encoder
+from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig, backbone_in
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone, quiet
-from xmtc.models.encoders.maxpool import LayerMixConfig, LayerMixEncoder, MaxPoolConfig, MaxPoolEncoder
+from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
 from xmtc.models.lexical import Lexical
 from xmtc.models.model_card import model_card
 from xmtc.models.output import EDITABLE, FORMAT, HEAD, replacing
@@ -128,7 +127,7 @@ def export_model(
         labels.save(temporary / "labels.arrow")
         write_thresholds(temporary / "thresholds.json", threshold, thresholds_L)
         contents = "the whole model" if has_encoder else "what was trained; the backbone is loaded by its name"
-        backbone = _backbone(classifier.encoder)
+        backbone = backbone_in(classifier.encoder)
         base = None if backbone is None else backbone.name
         card = model_card(info, classifier, len(labels), base=base, contents=contents, metrics=metrics or {})
         (temporary / "README.md").write_text(card)
@@ -172,7 +171,7 @@ def _write_weights(folder: Path, classifier: Classifier, trained: Mapping[str, T
     encoder = classifier.encoder
     if not isinstance(encoder, HuggingFaceBackbone):
         (folder / "encoder").mkdir()
-        if backbone := _backbone(encoder):
+        if backbone := backbone_in(encoder):
             backbone.transformer.config.save_pretrained(folder / "encoder")
         save_file(_part(tensors, "encoder."), folder / "encoder" / "model.safetensors")
         return True
@@ -188,12 +187,6 @@ def _write_weights(folder: Path, classifier: Classifier, trained: Mapping[str, T
             encoder.transformer.save_pretrained(folder / "encoder", state_dict=weights)
         return True
     return False
-
-
-def _backbone(encoder: Encoder) -> HuggingFaceBackbone | None:
-    """The Hugging Face model that the encoder is or stands on."""
-    base = encoder.base if isinstance(encoder, MaxPoolEncoder | LayerMixEncoder) else encoder
-    return base if isinstance(base, HuggingFaceBackbone) else None
 
 
 def _write_adapter(folder: Path, model: PeftModel, tensors: Mapping[str, Tensor], base: str | None) -> None:

@@ -178,10 +178,12 @@ class HuggingFaceBackbone(nn.Module):
         width: D.
         window: most tokens of one window.
         name: of the pretrained model; None where the weights were drawn at random.
+        causal: whether a token sees those before it alone.
     """
 
     def __init__(self, model: PreTrainedModel, config: HuggingFaceConfig, window: int) -> None:
         super().__init__()
+        self.causal = any(getattr(module, "is_causal", False) for module in model.modules())
         self.width: int = model.config.hidden_size
         self.window = window
         self.pad_token_id: int = model.config.pad_token_id or 0
