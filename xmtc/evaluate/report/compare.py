@@ -46,7 +46,7 @@ def caveats(runs: Sequence[RunResults]) -> list[str]:
                 f"{run.name}: of the labels with documents here, {len(here - there):,} are only in {runs[0].name} and "
                 f"{len(there - here):,} only in {run.name}, so that metrics and differences are not of the same labels"
             )
-        if not all(_same_bin(runs[0], run, name) for name in runs[0].metrics["bins"]):
+        if len(_same_bins(runs[0], run)) < len(runs[0].metrics["bins"]):
             sentences.append(
                 f"{run.name}: labels have other numbers of training documents than in {runs[0].name}; groups that "
                 "therefore hold other labels are not compared, and the counts of labels below go by the first run's"
@@ -60,10 +60,10 @@ def _present(run: RunResults) -> pd.Series:
     return table.loc[table["support"] > 0, "train_count"]
 
 
-def _same_bin(a: RunResults, b: RunResults, name: str) -> bool:
-    """Whether, of the labels that both runs have documents of, the same ones are in the bin."""
+def _same_bins(a: RunResults, b: RunResults) -> list[str]:
+    """The bins of `a` that hold the same labels in both, of those that both runs have documents of."""
     both = pd.concat([_present(a), _present(b)], axis=1, join="inner").to_numpy()
-    return bool((bin_mask(name, both[:, 0]) == bin_mask(name, both[:, 1])).all())
+    return [name for name in a.metrics["bins"] if (bin_mask(name, both[:, 0]) == bin_mask(name, both[:, 1])).all()]
 
 
 def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
@@ -74,8 +74,8 @@ def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
     shared = [k for k in keys if k in base.metrics and k in run.metrics and k in run.replicates.values]
     titles = HEADLINE | ({"micro_f1": HEADLINE["accuracy"]} if exclusive else {})
     rows = [(titles[key], key, base.metrics[key], run.metrics[key]) for key in shared]
-    for name in base.metrics["bins"]:
-        other = run.metrics["bins"].get(name) if _same_bin(base, run, name) else None
+    for name in _same_bins(base, run):
+        other = run.metrics["bins"].get(name)
         for metric in ("macro_f1", "recall"):
             a, b = base.metrics["bins"][name][metric], other and other[metric]
             if a is not None and b is not None:
