@@ -63,7 +63,7 @@ format: $(VENV)/.stamp-dev  ## mend what ruff can mend
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.stamp  ## write docs/configuration.md from the schema
-	$(BIN)/python -m xmtc.config.reference docs/configuration.md
+	$(BIN)/python -m xmtc.run.reference docs/configuration.md
 
 clean:  ## remove caches and build results; keeps runs, corpora and .venv
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

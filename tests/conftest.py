@@ -11,3 +11,5 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("RAY_worker_niceness", "0")  # else Ray's workers starve beside any other work
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts tests in the background ignores it
 sys.path.insert(0, str(Path(__file__).parent))
+
+pytest_plugins = ["whole_run"]

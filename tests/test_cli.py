@@ -16,10 +16,10 @@ import torch
 import yaml
 
 import tiny_runs
+from xmtc import pipeline
 from xmtc.cli import main
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
-from xmtc.orchestrate import pipeline
+from xmtc.run.config import RunConfig
 
 COMMANDS = ("prepare", "mig", "train", "evaluate", "report", "predict", "status", "doctor")
 
@@ -323,10 +323,10 @@ def test_a_damaged_corpus_stops_training(xmtc, tiny):
 INTERRUPTIONS = {
     "prepare": "xmtc.data.prepare.make_shard",
     "mig": "xmtc.mig.stage.rank_tokens",
-    "lexical": "xmtc.orchestrate.pipeline.fit_lexical",
-    "plant": "xmtc.orchestrate.stages.plant_classifier",
-    "evaluate": "xmtc.orchestrate.stages.export_model",
-    "report": "xmtc.orchestrate.pipeline.report_runs",
+    "lexical": "xmtc.stages.lexical.fit_lexical",
+    "plant": "xmtc.stages.plant.plant_classifier",
+    "evaluate": "xmtc.stages.evaluate.export_model",
+    "report": "xmtc.pipeline.report_runs",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
+from xmtc.run.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ["launch/local.sh", "launch/slurm/train.sbatch", "tools/submit_demo.sh"]

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
+from xmtc.run.config import RunConfig
 
 LABELS = ["law", "fish", "heart", "trade", "school", "steel"]
 FILLER = ["the", "of", "and", "to", "in", "that", "was", "for", "with", "as", "by", "on", "at", "from", "this", "which"]

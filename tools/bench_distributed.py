@@ -23,13 +23,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
 from xmtc.distributed.process_group import destroy_process_group, init_process_group
-from xmtc.orchestrate.paths import RunPaths
-from xmtc.orchestrate.pipeline import prepare_stage
-from xmtc.orchestrate.stages import run_stage
+from xmtc.pipeline import prepare_stage
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.stages.run_stage import run_stage
 from xmtc.track.throughput import Throughput
-from xmtc.track.tracker import METRICS_FILE, read_metrics
+from xmtc.track.tracker import read_metrics
 from xmtc.train import loop
 
 ROOT = Path(__file__).parents[1]
@@ -74,7 +74,7 @@ def train(config: RunConfig, clock: str) -> dict[str, float]:
     with redirect_stdout(sys.stderr), patch.object(loop, "Throughput", meter):
         run_stage("finetune", config, paths)
     destroy_process_group()
-    steps = [m for m in read_metrics(paths.root / METRICS_FILE) if "perf/tokens_per_s" in m][WARM_UP:]
+    steps = [m for m in read_metrics(paths.metrics_log) if "perf/tokens_per_s" in m][WARM_UP:]
     keys = {"tokens_per_s": "perf/tokens_per_s", "waiting": "time/data_wait_frac"}
     return {short: statistics.median(step[key] for step in steps) for short, key in keys.items()}
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from sklearn.metrics import ndcg_score, roc_auc_score
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.models.export import LoadedModel, load_model
 from xmtc.models.label_text import embed_texts, label_tables, rows_of_names
+from xmtc.run.config import RunConfig
 
 
 def main() -> None:

@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
 from xmtc.data.collate import Batch
 from xmtc.data.sampler import MicroBatch
 from xmtc.mining import LabelIndex, label_vectors, query_vectors
 from xmtc.mining.config import IndexConfig
 from xmtc.models.heads import LabelAttentionHead
-from xmtc.orchestrate.paths import RunPaths
-from xmtc.orchestrate.stages import load_best
-from xmtc.orchestrate.worker import Worker
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.stages.evaluate import load_best
+from xmtc.stages.worker import Worker
 
 DEPTHS = (16, 64)
 RERANK = (1, 2, 4, 8)

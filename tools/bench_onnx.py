@@ -23,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import evaluation_batches
@@ -33,6 +32,7 @@ from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import Thresholds
 from xmtc.models.export import LoadedModel
 from xmtc.models.onnx_export import export_onnx, load_any
+from xmtc.run.config import RunConfig
 from xmtc.score.scorer import Scoring, score_split
 
 TOKENS = 4096  # of a batch

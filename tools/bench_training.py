@@ -35,7 +35,6 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, Trai
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
 from xmtc.data.collate import Batch, Collator
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import MicroBatch, Sampler
@@ -45,7 +44,8 @@ from xmtc.distributed.strategies.single import SingleStrategy
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.losses.base import Targets
 from xmtc.models.classifier import Classifier
-from xmtc.orchestrate.pipeline import prepare_stage
+from xmtc.pipeline import prepare_stage
+from xmtc.run.config import RunConfig
 from xmtc.track.tracker import Tracker
 from xmtc.train.best import BestWeights
 from xmtc.train.checkpoint import CheckpointStore

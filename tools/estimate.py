@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
-from xmtc.orchestrate.estimate import CPU_PEAK, GPU_PEAK, estimate, print_estimate, workload_of
+from xmtc.preflight.estimate import CPU_PEAK, GPU_PEAK, estimate, print_estimate, workload_of
+from xmtc.run.config import RunConfig
 
 
 def main() -> None:

@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.mig.ranking import TokenRanking
-from xmtc.orchestrate.paths import RunPaths
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
 from xmtc.score.batch import TokenBlock
 from xmtc.score.predictor import Model
 

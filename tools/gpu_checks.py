@@ -30,14 +30,14 @@ from transformers import (
 )
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
 from xmtc.data.collate import Batch
 from xmtc.models.adapters import LoraConfig
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders import HuggingFaceConfig
 from xmtc.models.heads import LabelAttentionConfig
 from xmtc.models.kernels import Implementation, Options, label_attention, triton_problem
-from xmtc.orchestrate.estimate import backbone_shape
+from xmtc.preflight.estimate import backbone_shape
+from xmtc.run.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
 

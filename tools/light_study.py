@@ -26,14 +26,14 @@ from pydantic import TypeAdapter
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from xmtc.config.schema import RunConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.parallel import map_processes
 from xmtc.data.progress import Silent
 from xmtc.data.readers.base import Document
-from xmtc.orchestrate.paths import RunPaths
-from xmtc.orchestrate.pipeline import prepare_stage, train_run
-from xmtc.orchestrate.sweep import train_seconds
+from xmtc.pipeline import prepare_stage, train_run
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.sweep import train_seconds
 
 DATA = Path(os.environ.get("XMTC_DATA", Path(__file__).parents[2] / "shared" / "data"))
 HELD_OUT, CHOOSING = 0.2, 0.04

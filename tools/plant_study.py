@@ -24,18 +24,19 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from tree_baseline import figures, measured, of_tokens, predict, train_tree
 
 from xmtc.config.load import load_config
-from xmtc.config.schema import RunConfig
 from xmtc.data.corpus import Corpus
 from xmtc.evaluate.calibration import calibrated, fit_calibration
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.evaluate.report.run_results import RunResults
-from xmtc.evaluate.report.write import write_report
 from xmtc.models.lexical import Lexical
-from xmtc.orchestrate.paths import RunPaths
-from xmtc.orchestrate.pipeline import prepare_stage, train_run
-from xmtc.orchestrate.stages import load_best, score
-from xmtc.orchestrate.worker import Worker
+from xmtc.pipeline import prepare_stage, train_run
+from xmtc.report.run_results import RunResults
+from xmtc.report.write import write_report
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.stages.evaluate import load_best
+from xmtc.stages.scoring import score
+from xmtc.stages.worker import Worker
 
 ARMS = {"planted": [], "planted attention only": ["plant.prototypes=false"], "random": ["plant.enabled=false"]}
 HEAD, LEXICAL, FUSED = "{}", "lexical branch alone", "{} + lexical branch"  # the first and last of an arm

@@ -25,11 +25,11 @@ from plant_study import of_texts
 from pydantic import TypeAdapter
 from tree_baseline import figures, measured, of_tokens, predict, train_tree
 
-from xmtc.config.schema import RunConfig
 from xmtc.data.collate import Batch
-from xmtc.orchestrate.paths import RunPaths
-from xmtc.orchestrate.pipeline import prepare_stage, train_run
-from xmtc.orchestrate.worker import Worker
+from xmtc.pipeline import prepare_stage, train_run
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.stages.worker import Worker
 from xmtc.train.finetune import FinetuneConfig, FinetuneObjective
 from xmtc.train.unfreeze import parameter_groups, with_row_optimizer
 

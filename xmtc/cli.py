@@ -51,7 +51,7 @@ def _fetched(path: str) -> Path:
     """A path as it is, or the local copy of what a URI names."""
     if "://" not in path:
         return Path(path)
-    from xmtc.orchestrate.copies import fetched
+    from xmtc.run.copies import fetched
 
     return fetched(path)
 
@@ -59,7 +59,7 @@ def _fetched(path: str) -> Path:
 def _fetched_status(path: str) -> Path:
     if "://" not in path:
         return Path(path)
-    from xmtc.orchestrate.copies import fetched_status
+    from xmtc.run.copies import fetched_status
 
     return fetched_status(path)
 
@@ -80,7 +80,7 @@ PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the res
 def prepare(config: ConfigFile, overrides: Overrides = None, print_config: PrintConfig = False) -> None:
     """Read the source and tokenise it into an Arrow corpus."""
     run = _load(config, overrides, print_config)
-    from xmtc.orchestrate.pipeline import prepare_stage
+    from xmtc.pipeline import prepare_stage
 
     prepare_stage(run)
 
@@ -97,7 +97,8 @@ def mig(
 ) -> None:
     """Rank tokens by mutual information gain with each label (train split only)."""
     run = _load(config, overrides, print_config)
-    from xmtc.orchestrate.pipeline import mig_stage, show_labels
+    from xmtc.pipeline import mig_stage
+    from xmtc.stages.mig import show_labels
 
     corpus, ranking = mig_stage(run)
     show_labels(corpus, ranking, show or [], top)
@@ -115,11 +116,11 @@ def train(
     """Run the whole job: prepare, MIG, plant, fine-tune, export, evaluate, report. Finished stages are skipped."""
     run = _load(config, overrides, print_config)
     if dry_run:
-        from xmtc.orchestrate.estimate import dry_run as estimate_run
+        from xmtc.preflight.estimate import dry_run as estimate_run
 
         estimate_run(run)
         return
-    from xmtc.orchestrate.pipeline import train_run
+    from xmtc.pipeline import train_run
 
     train_run(run)
 
@@ -131,8 +132,8 @@ def sweep(
     overrides: Overrides = None,
 ) -> None:
     """Train a grid of configurations and seeds, one after the other, and compare them. Finished runs are skipped."""
-    from xmtc.orchestrate.pipeline import train_run
-    from xmtc.orchestrate.sweep import sweep as sweep_grid
+    from xmtc.pipeline import train_run
+    from xmtc.sweep import sweep as sweep_grid
 
     raise typer.Exit(1 if sweep_grid(config, grid, overrides or [], train_run) else 0)
 
@@ -151,7 +152,7 @@ def evaluate(
     ] = None,
 ) -> None:
     """Evaluate a run's predictions again, or any predictions file against a corpus."""
-    from xmtc.orchestrate.reporting import evaluate_predictions, evaluate_run
+    from xmtc.report.runs import evaluate_predictions, evaluate_run
 
     if (run is None) == (predictions is None):
         raise typer.BadParameter("give either RUN or --predictions with --gold")
@@ -181,7 +182,7 @@ def report(
     examples: Annotated[int, typer.Option(min=0, help="Show so many documents of the first run, with their TEXT.")] = 0,
 ) -> None:
     """Write one self-contained HTML report of one or several runs."""
-    from xmtc.orchestrate.reporting import report_runs
+    from xmtc.report.runs import report_runs
 
     report_runs(runs, output, split, examples)
     print(f"report: {output}")
@@ -234,8 +235,8 @@ def score(
     block_rows: Annotated[int, typer.Option(min=1, help="Rows that are read, scored and published at once.")] = 2048,
 ) -> None:
     """Label a corpus of any size. The same command again continues where it was killed, each document exactly once."""
-    from xmtc.orchestrate.copies import published_output
-    from xmtc.orchestrate.sources import split_inputs
+    from xmtc.run.copies import published_output
+    from xmtc.run.sources import split_inputs
     from xmtc.score.command import make_job, make_settings, require_onnx, run_locally
 
     if address is not None and engine != "ray":
@@ -256,9 +257,9 @@ def score(
     with published_output(output) as folder:
         job = make_job(model, [str(_fetched(path)) for path in files], folder, settings, sources)
         if engine == "ray":
-            from xmtc.orchestrate.score import run_on_ray
+            from xmtc.cluster.scoring import score_on_cluster
 
-            run_on_ray(job, device=device, address=address, **limits)
+            score_on_cluster(job, device=device, address=address, **limits)
         else:
             run_locally(job, device=device, **limits)
 
@@ -273,7 +274,7 @@ def export(
 ) -> None:
     """Write the ONNX form of a model, for onnxruntime; `predict` and `score --engine onnx` take it as MODEL."""
     from xmtc.models.output import GRAPH
-    from xmtc.orchestrate.copies import published_model
+    from xmtc.run.copies import published_model
     from xmtc.score.command import export_graph
 
     with published_model(onnx, GRAPH) as folder:
@@ -291,7 +292,7 @@ def labels_add(
     """Add labels to a model without training: what their names say is all that it will know of them."""
     from xmtc.models.extend import add_labels
     from xmtc.models.output import HEAD
-    from xmtc.orchestrate.copies import published_model
+    from xmtc.run.copies import published_model
 
     with published_model(output, HEAD) as folder:
         added = add_labels(model, file, folder)
@@ -312,7 +313,7 @@ def explain(
     id_column: Annotated[str | None, typer.Option("--id", help="Column with identifiers \\[file and row].")] = None,
 ) -> None:
     """Show what each word of a text adds to a label's logit: exact, and what the attention looks at."""
-    from xmtc.orchestrate.sources import split_inputs
+    from xmtc.run.sources import split_inputs
     from xmtc.score.explain import explain_text, find_document, print_sections, write_page
     from xmtc.score.inputs import text_columns
     from xmtc.score.predictor import Model
@@ -338,7 +339,7 @@ def status(
     ],
 ) -> None:
     """Say where a run stands, from its files alone."""
-    from xmtc.orchestrate.reporting import print_status
+    from xmtc.report.runs import print_status
 
     print_status(run)
 
@@ -349,16 +350,16 @@ def doctor(
 ) -> None:
     """Say what this machine can do, and what is missing for a configuration."""
     from xmtc.config.load import load_config
-    from xmtc.config.schema import RunConfig
-    from xmtc.doctor import run_doctor
+    from xmtc.preflight.doctor import run_doctor
+    from xmtc.run.config import RunConfig
 
     raise typer.Exit(run_doctor(load_config(RunConfig, config, []) if config else None))
 
 
 def _load(config: Path, overrides: list[str] | None, print_config: bool):
     from xmtc.config.load import load_config
-    from xmtc.config.schema import RunConfig
-    from xmtc.config.snapshot import dump_yaml
+    from xmtc.config.plain import dump_yaml
+    from xmtc.run.config import RunConfig
 
     run = load_config(RunConfig, config, overrides or [])
     if print_config:

@@ -13,9 +13,9 @@ from xmtc.data.prepare import DataConfig, prepare
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.files import evaluate_files
-from xmtc.evaluate.report.run_results import RunResults
-from xmtc.evaluate.report.write import write_report
 from xmtc.evaluate.thresholds import Thresholds
+from xmtc.report.run_results import RunResults
+from xmtc.report.write import write_report
 
 WORDS = ("law", "note", "heart", "trade", "fish")
 

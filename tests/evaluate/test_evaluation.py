@@ -3,10 +3,10 @@
 import napkinxc.metrics as napkin
 import numpy as np
 import pytest
-from evaluation_cases import gold_and_scores, label_table, whole
 from scipy import sparse
 from sklearn import metrics as sklearn_metrics
 
+from evaluation_cases import gold_and_scores, label_table, whole
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig

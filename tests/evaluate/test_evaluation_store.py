@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from evaluation_cases import gold_and_scores, label_table, whole
 
+from evaluation_cases import gold_and_scores, label_table, whole
 from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import evaluate

@@ -2,15 +2,15 @@
 
 import numpy as np
 import torch
-from evaluation_cases import gold_and_scores
 from scipy.special import logit
 from sklearn.metrics import roc_auc_score
 
+from evaluation_cases import gold_and_scores
 from gloo import run_gloo
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.evaluate.histogram import ScoreHistogram
-from xmtc.orchestrate.stages import counter
+from xmtc.stages.scoring import counter
 
 
 def test_areas_are_within_their_own_error_of_the_exact_ones():

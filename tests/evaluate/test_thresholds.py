@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from evaluation_cases import gold_and_scores, whole
 from sklearn.metrics import f1_score
 
+from evaluation_cases import gold_and_scores, whole
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 

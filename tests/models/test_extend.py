@@ -28,7 +28,7 @@ from xmtc.models.extend import add_labels, read_new_labels
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig, LabelAttentionHead
 from xmtc.models.label_text import embed_texts, learn_rows, name_unseen_labels, rows_of_names, start_from_names
 from xmtc.models.lexical import Lexical, LexicalConfig
-from xmtc.orchestrate.pipeline import train_run
+from xmtc.pipeline import train_run
 
 VOCAB, NAMES = 30522, [f"{a} {b}" for a in ("fish", "steel", "school", "trade", "heart") for b in "abcdef"]
 LABELS = len(NAMES)

@@ -17,7 +17,7 @@ from xmtc.models.extend import add_labels
 from xmtc.models.heads import TwoTowerConfig, TwoTowerHead
 from xmtc.models.label_text import TextVectors, refresh
 from xmtc.models.poolings import AttentionPoolingConfig, MeanPoolingConfig
-from xmtc.orchestrate.pipeline import train_run
+from xmtc.pipeline import train_run
 
 HEAD = "model.head={kind: two_tower, width: 16, dropout: 0.0, scale: 5.0}"
 SETTINGS = (HEAD, "plant.enabled=false", "model.lexical=null", "finetune.sampled_labels=4")

@@ -17,8 +17,8 @@ from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError
 from xmtc.mining import LabelIndex
 from xmtc.models.heads import FlatConfig
-from xmtc.orchestrate.pipeline import train_run
-from xmtc.orchestrate.reporting import evaluate_run
+from xmtc.pipeline import train_run
+from xmtc.report.runs import evaluate_run
 from xmtc.score.command import make_job, run_locally
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings

@@ -12,9 +12,9 @@ import torch
 import tiny_runs
 from gcs_server import BUCKET, GcsServer, gcs
 from s3_server import names
-from xmtc.doctor.places import check_places
 from xmtc.errors import StorageError
-from xmtc.orchestrate.pipeline import train_run
+from xmtc.pipeline import train_run
+from xmtc.preflight.places import check_places
 from xmtc.storage import Mirror, Remote, is_denied
 from xmtc.track.tracker import Tracker
 

@@ -17,7 +17,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.errors import CheckpointError, DataError
 from xmtc.models.lexical import Lexical, LexicalConfig
 from xmtc.models.terms import Terms
-from xmtc.orchestrate.pipeline import prepare_stage
+from xmtc.pipeline import prepare_stage
 from xmtc.train.lexical import _learned_from, _temperature, fit_lexical
 
 

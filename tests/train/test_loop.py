@@ -15,13 +15,13 @@ import torch
 from safetensors.torch import load_file
 
 import tiny_runs
-from xmtc.config.schema import RunConfig
 from xmtc.errors import TrainingError
 from xmtc.losses.base import LossOutput
-from xmtc.orchestrate.paths import RunPaths
-from xmtc.orchestrate.pipeline import mig_stage
-from xmtc.orchestrate.stages import run_stage
-from xmtc.orchestrate.worker import Worker
+from xmtc.pipeline import mig_stage
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.stages.run_stage import run_stage
+from xmtc.stages.worker import Worker
 from xmtc.train.finetune import FinetuneObjective
 from xmtc.train.loop import MOST_SKIPPED_STEPS, Loop
 from xmtc.train.plant import PlantObjective

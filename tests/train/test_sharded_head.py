@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 
 import tiny_runs
 from gloo import run_gloo
-from xmtc.config.schema import RunConfig
 from xmtc.distributed.collectives import barrier, rank_and_world_size
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.strategy import ParameterGroup
@@ -18,9 +17,10 @@ from xmtc.losses.base import Targets
 from xmtc.losses.binary_cross_entropy import BinaryCrossEntropyConfig
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig
-from xmtc.orchestrate.paths import RunPaths
-from xmtc.orchestrate.pipeline import prepare_stage
-from xmtc.orchestrate.stages import run_stage
+from xmtc.pipeline import prepare_stage
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.stages.run_stage import run_stage
 from xmtc.train.loop import Loop
 from xmtc.train.sharded_head import ShardedHead
 

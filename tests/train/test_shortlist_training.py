@@ -7,16 +7,16 @@ import torch
 from safetensors.torch import load_file
 
 import tiny_runs
-from xmtc.config.schema import RunConfig
 from xmtc.distributed.rowwise_optim import LazyAdamConfig, RowwiseAdagradConfig
 from xmtc.distributed.strategies.ddp import DDPConfig
 from xmtc.distributed.strategies.single import SingleStrategy
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.heads import FlatConfig, LabelAttentionConfig
-from xmtc.orchestrate.paths import RunPaths
-from xmtc.orchestrate.pipeline import prepare_stage
-from xmtc.orchestrate.stages import run_stage
+from xmtc.pipeline import prepare_stage
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.stages.run_stage import run_stage
 from xmtc.train.loop import Loop
 
 MINING = "finetune.mining={candidates: 2, uniform: 1, refresh_steps: 4}"

@@ -4,7 +4,6 @@ Shapes: N documents, K kept predictions, L labels.
 """
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,10 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from xmtc.errors import DataError
+from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.summary import markdown_summary
+from xmtc.files import replacing, write_text
 
 _BLOCK = 1 << 15
 
@@ -51,34 +52,27 @@ def write_evaluation(
     if predictions is not None:
         if doc_ids is None or labels is None:
             raise ValueError("predictions are written with their doc_ids and labels")
-        write_predictions(folder / "predictions.parquet", predictions, doc_ids, labels)
-    _write_table(folder / "per_label.parquet", evaluation.per_label)
+        write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids, labels)
+    _write_table(folder / layout.PER_LABEL, evaluation.per_label)
     frame = evaluation.per_label.to_pandas()
-    _replace(
+    write_text(
         folder / "per_label.csv", frame.assign(confused_with=frame["confused_with"].map(" ".join)).to_csv(index=False)
     )
-    _write_table(folder / "documents.parquet", evaluation.documents)
+    _write_table(folder / layout.DOCUMENTS, evaluation.documents)
     if evaluation.replicates is not None:
         table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})
         _write_table(
-            folder / "replicates.parquet",
+            folder / layout.REPLICATES,
             table.replace_schema_metadata({"identity": evaluation.replicates.identity}),
         )
-    _replace(folder / "details.json", json.dumps(evaluation.details, allow_nan=False))
-    _replace(folder / "summary.md", markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"))
-    _replace(folder / "metrics.json", json.dumps(evaluation.metrics, indent=2, allow_nan=False) + "\n")
+    write_text(folder / layout.DETAILS, json.dumps(evaluation.details, allow_nan=False))
+    write_text(folder / layout.SUMMARY, markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"))
+    write_text(folder / layout.METRICS, json.dumps(evaluation.metrics, indent=2, allow_nan=False) + "\n")
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    partial = path.with_name(path.name + ".tmp")
-    pq.write_table(table, partial, compression="zstd")
-    os.replace(partial, path)
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".tmp")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        pq.write_table(table, partial, compression="zstd")
 
 
 def read_replicates(path: Path) -> Replicates:
@@ -123,8 +117,7 @@ def write_predictions(
             ("scores", pa.list_(pa.float32())),
         ]
     )
-    partial = path.with_name(path.name + ".tmp")
-    with pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+    with replacing(path) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
         for start in range(0, len(predictions), _BLOCK):
             ids_BK = predictions.label_ids_NK[start : start + _BLOCK]
             used_BK = ids_BK >= 0
@@ -137,7 +130,6 @@ def write_predictions(
                 pa.ListArray.from_arrays(offsets, scores),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-    os.replace(partial, path)
 
 
 def read_predictions(path: Path, labels: Sequence[str], doc_ids: Sequence[str], top_k: int) -> SparsePredictions:

@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,8 @@ from safetensors.numpy import save_file
 from scipy import sparse
 
 from xmtc.data.progress import Progress, Silent
-from xmtc.errors import DataError, TrainingError
+from xmtc.errors import DataError, StorageError
+from xmtc.files import replacing
 from xmtc.mig.config import MigConfig
 from xmtc.mig.counts import PairCounts, Presence, TokenSplit, count_pairs, count_presence, label_blocks, row_count
 from xmtc.mig.table import RankTable
@@ -119,21 +119,16 @@ class TokenRanking:
         """Write one safetensors file, under a temporary name until it is whole.
 
         Raises:
-            TrainingError: it cannot be written, as on a full disk; an older file is unharmed.
+            StorageError: it cannot be written, as on a full disk; an older file is unharmed.
         """
         path = Path(path)
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         metadata = {"format": FORMAT, "documents": str(self.documents), "fingerprint": self.fingerprint}
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(tensors, temporary, metadata)
-            os.replace(temporary, path)
+            with replacing(path) as partial:
+                save_file(tensors, partial, metadata)
         except (OSError, SafetensorError) as error:
-            raise TrainingError(f"{path}: cannot be written: {error}; free space or choose another place") from error
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
+            raise StorageError(f"{path}: cannot be written: {error}; free space or choose another place") from error
 
     @classmethod
     def load(cls, path: Path | str) -> "TokenRanking":

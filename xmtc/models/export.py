@@ -28,10 +28,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from xmtc.config.base import config
-from xmtc.config.snapshot import file_sha256
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
+from xmtc.files import file_sha256
 from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier, ModelConfig
 from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig, backbone_in

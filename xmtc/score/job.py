@@ -12,20 +12,18 @@ the next attempt writes again.
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xmtc.config.snapshot import file_sha256, write_atomically
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
+from xmtc.files import file_sha256, replacing, write_text
 from xmtc.score.inputs import InputFile, TextColumns
 
 logger = logging.getLogger(__name__)
@@ -182,7 +180,7 @@ def _forget_what_is_replaced(job: Job, overwrite: bool) -> None:
 def _begin(job: Job) -> None:
     try:
         (job.output / ".done").mkdir(parents=True, exist_ok=True)
-        write_atomically(job.output / "job.json", json.dumps(job.identity(), indent=2) + "\n")
+        write_text(job.output / "job.json", json.dumps(job.identity(), indent=2) + "\n")
     except OSError as error:
         raise DataError(f"{job.output}: cannot be written: {error.strerror}; give another --output") from error
 
@@ -194,20 +192,16 @@ def publish(output: Path, block: str, table: pa.Table, rejected: Sequence[Reject
         DataError: they cannot be written, as on a full disk.
     """
     target = output / f"part-{block}.parquet"
-    # A name of its own for every attempt: after a lost connection two workers may be at the same block.
-    temporary = output / f".{target.name}.{uuid4().hex}.tmp"
     try:
-        pq.write_table(table, temporary, compression="zstd")
-        sha256 = file_sha256(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        # After a lost connection two workers may write the same block; each has a temporary file of its own.
+        with replacing(target) as partial:
+            pq.write_table(table, partial, compression="zstd")
+            sha256 = file_sha256(partial)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise DataError(f"{target}: cannot be written: {error.strerror}; free space, then run it again") from error
     record = Record(block, table.num_rows, sha256, tuple((row.where, row.reason) for row in rejected))
     (output / ".done").mkdir(exist_ok=True)
-    write_atomically(output / ".done" / f"{block}.json", json.dumps(asdict(record)))
+    write_text(output / ".done" / f"{block}.json", json.dumps(asdict(record)))
     return record
 
 
@@ -220,13 +214,12 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
     records = sorted(records, key=lambda record: record.block)
     rejected = [(record.block, *row) for record in records for row in record.rejected]
     columns = {name: [row[i] for row in rejected] for i, name in enumerate(REJECTED.names)}
-    temporary = job.output / ".rejected.parquet.tmp"
-    pq.write_table(pa.table(columns, schema=REJECTED), temporary)
-    temporary.replace(job.output / "rejected.parquet")
+    with replacing(job.output / "rejected.parquet") as partial:
+        pq.write_table(pa.table(columns, schema=REJECTED), partial)
     parts = [{"path": r.part, "rows": r.rows, "sha256": r.sha256, "rejected": len(r.rejected)} for r in records]
     totals = {"documents": sum(record.rows for record in records), "rejected": len(rejected)}
     manifest = job.identity() | totals | {"parts": parts}
-    write_atomically(job.output / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+    write_text(job.output / "manifest.json", json.dumps(manifest, indent=2) + "\n")
     shutil.rmtree(job.output / ".done", ignore_errors=True)
     for leftover in job.output.glob(".part-*.tmp"):
         leftover.unlink(missing_ok=True)
@@ -270,7 +263,7 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
 
 def _clear(output: Path) -> None:
     """Remove a job's files, `job.json` last: a kill in between leaves a directory that --overwrite still clears."""
-    for pattern in ("manifest.json", "rejected.parquet", "part-*.parquet", ".part-*.tmp", ".rejected.parquet.tmp"):
+    for pattern in ("manifest.json", "rejected.parquet", "part-*.parquet", ".*.tmp"):
         for path in output.glob(pattern):
             path.unlink()
     shutil.rmtree(output / ".done", ignore_errors=True)

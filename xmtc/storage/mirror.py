@@ -14,8 +14,8 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from xmtc.config.snapshot import file_sha256, write_atomically
 from xmtc.errors import StorageError
+from xmtc.files import file_sha256, write_text
 from xmtc.storage.lock import locked
 from xmtc.storage.remote import Remote, Stamp
 
@@ -192,7 +192,7 @@ class Mirror:
 
     def _save(self, record: Record) -> None:
         assert self.remote is not None
-        write_atomically(self._memory, json.dumps({"uri": self.remote.uri, "files": record}))
+        write_text(self._memory, json.dumps({"uri": self.remote.uri, "files": record}))
 
 
 def _order(name: str) -> tuple[int, str]:

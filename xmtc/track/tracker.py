@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -13,12 +12,12 @@ from typing import Any
 from rich.console import Console
 
 from xmtc.errors import DataError
+from xmtc.files import write_text
 from xmtc.track.config import TrackConfig
 from xmtc.track.console import print_line, step_line
+from xmtc.track.layout import METRICS_LOG
 from xmtc.track.progress import Progress, Task
 from xmtc.track.sinks.base import RunInfo
-
-METRICS_FILE = "metrics.jsonl"
 
 
 class MetricsLog:
@@ -57,9 +56,7 @@ class MetricsLog:
         kept = [record for record in records if keep(record)]
         text = "".join(json.dumps(record) + "\n" for record in kept)
         if len(kept) != len(records) or not (old.endswith("\n") or not old):
-            partial = self.path.with_name(self.path.name + ".tmp")
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, self.path)
+            write_text(self.path, text)
         return len(records) - len(kept)
 
 
@@ -116,7 +113,7 @@ class Tracker:
         run_dir.mkdir(parents=True, exist_ok=True)
         run = RunInfo(run_dir, settings or {})
         self._sinks = [sink.open(run) for sink in config.sinks]
-        self._log = MetricsLog(run_dir / METRICS_FILE)
+        self._log = MetricsLog(run_dir / METRICS_LOG)
         self._zero_s = clock() - self._log.last_time_s
 
     def start_stage(self, stage: str, total_steps: int | None = None, resumed_step: int = 0) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from xmtc.distributed.row_shards import own_rows
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
+from xmtc.files import replacing
 from xmtc.storage import Mirror
 from xmtc.train.checkpoint import together
 
@@ -69,15 +70,11 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], *, here: bool) -> N
     """
 
     def write() -> None:
-        partial = path.with_name(f"{path.name}.tmp")
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial)
-            partial.rename(path)
+            with replacing(path) as partial:
+                save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial)
         except SafetensorError as error:
             raise OSError(str(error)) from error
-        finally:
-            partial.unlink(missing_ok=True)
 
     def explain(failures: list[str]) -> CheckpointError:
         return CheckpointError(f"{path} could not be written ({'; '.join(failures)}): make room and resume")

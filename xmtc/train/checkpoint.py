@@ -18,9 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from xmtc.config.snapshot import file_sha256
 from xmtc.distributed.collectives import all_gather_object, broadcast_object, leads, rank_and_world_size
 from xmtc.errors import CheckpointError, StorageError, XmtcError
+from xmtc.files import file_sha256
 from xmtc.storage import Mirror
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,226 @@
+"""What breaks on a cluster, tried: the run ends by itself or at the next start, with the losses of an undisturbed one.
+
+Each row of the table in docs/operations.md is a test here or names its own.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from ray.cluster_utils import Cluster
+
+import tiny_runs
+from s3_server import BUCKET, names, s3
+from smoke_jobs import SHORT, STEPS, Job, assert_same
+from xmtc.errors import CheckpointError, DataError
+from xmtc.pipeline import train_run
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.timeout(1200),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder) -> Path:
+    job = Job(folder, "undisturbed", *SHORT)
+    code, log = job.finish()
+    assert code == 0, log[-5000:]
+    return job.run
+
+
+def assert_resumed(log: str) -> None:
+    resumed = re.findall(rf"finetune: resuming after step (\d+)/{STEPS}", log)
+    assert resumed, log[-5000:]
+    assert all(4 <= int(step) < STEPS for step in resumed)
+
+
+def start_again(folder: Path, name: str, undisturbed: Path, *more: str) -> None:
+    """The same command goes on where the run stopped."""
+    job = Job(folder, name, *SHORT, *more)
+    code, log = job.finish()
+    assert code == 0, log[-5000:]
+    assert_resumed(log)
+    assert_same(job.run, undisturbed)
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    """None of them outlives the job for long; a zombie has ended. Ray's own agents take over a minute to notice."""
+    deadline = time.monotonic() + 180
+    while left := [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
+        assert time.monotonic() < deadline, [p.cmdline() for p in left]
+        time.sleep(0.2)
+
+
+def test_a_killed_driver_takes_its_workers_along_and_is_started_again(folder, undisturbed):
+    job = Job(folder, "driver", *SHORT)
+    job.wait_for_a_checkpoint("finetune")
+    family = psutil.Process(job.process.pid).children(recursive=True)
+    job.process.kill()
+    assert job.process.wait() == -signal.SIGKILL
+    assert_gone(family)
+    start_again(folder, "driver", undisturbed)
+
+
+def test_ctrl_c_says_how_to_go_on_and_leaves_no_process(folder, undisturbed):
+    job = Job(folder, "interrupted", *SHORT)
+    job.wait_for_a_checkpoint("finetune")
+    family = psutil.Process(job.process.pid).children(recursive=True)
+    job.process.send_signal(signal.SIGINT)
+    code, log = job.finish(120)
+    assert code == 130, log[-5000:]
+    assert "interrupted: " in log
+    assert_gone(family)
+    start_again(folder, "interrupted", undisturbed)
+
+
+def test_a_rank_that_hangs_is_killed_after_the_timeout_and_the_run_goes_on(folder, undisturbed):
+    job = Job(folder, "hung", *SHORT, "distributed.timeout_s=30")
+    job.wait_for_a_checkpoint("finetune")
+    job.workers()[1].send_signal(signal.SIGSTOP)
+    code, log = job.finish()
+    assert code == 0, log[-5000:]
+    assert "distributed.timeout_s" in log
+    assert_resumed(log)
+    assert_same(job.run, undisturbed)
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A head and one more node, with a CPU each: one rank on either."""
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "10")  # before a driver gives its head up
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()
+
+
+def test_a_lost_node_is_replaced_and_the_run_goes_on(folder, undisturbed, cluster):
+    job = Job(folder, "node", *SHORT, f"distributed.address={cluster.address}")
+    job.wait_for_a_checkpoint("finetune")
+    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+    cluster.add_node(num_cpus=1)
+    code, log = job.finish()
+    assert code == 0, log[-5000:]
+    assert_resumed(log)
+    assert_same(job.run, undisturbed)
+
+
+def test_a_lost_head_ends_the_job_which_is_started_again_on_a_new_cluster(folder, undisturbed, cluster):
+    job = Job(folder, "head", *SHORT, f"distributed.address={cluster.address}")
+    job.wait_for_a_checkpoint("finetune")
+    cluster.remove_node(cluster.head_node, allow_graceful=False)
+    code, log = job.finish(240)
+    assert code != 0, log[-5000:]
+    start_again(folder, "head", undisturbed)
+
+
+def test_a_machine_lost_with_its_disk_is_replaced_where_runs_are_at_a_uri(folder, undisturbed, tmp_path):
+    """Two ranks on Ray; a machine is a cache folder."""
+    with s3(tmp_path / "home"):
+        at_uri = (f"data.corpus=s3://{BUCKET}/corpus", f"track.directory=s3://{BUCKET}/runs")
+        lost = Job(tmp_path, "moved", *SHORT, *at_uri, f"storage.cache={tmp_path / 'lost'}")
+        lost.run = local_copy(tmp_path / "lost")
+        lost.wait_for_a_checkpoint("finetune")
+        family = psutil.Process(lost.process.pid).children(recursive=True)
+        for process in (lost.process, *family):
+            process.kill()
+        lost.process.wait()
+        assert_gone(family)
+        shutil.rmtree(tmp_path / "lost")
+        job = Job(tmp_path, "moved", *SHORT, *at_uri, f"storage.cache={tmp_path / 'new'}")
+        code, log = job.finish()
+        assert code == 0, log[-5000:]
+        assert_resumed(log)
+        assert_same(local_copy(tmp_path / "new"), undisturbed)
+        assert "model/config.json" in names(f"s3://{BUCKET}/runs/moved")
+
+
+def local_copy(cache: Path) -> Path:
+    """Of the run, once there is one."""
+    deadline = time.monotonic() + 120
+    while not (found := list(cache.glob("runs/*/moved"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> tuple[Path, Path]:
+    """The configuration of a run in this process, and an undisturbed one."""
+    config = tiny_runs.write_config(tmp_path_factory.mktemp("tiny"))
+    return config, train_run(tiny_runs.load(config, "track.checkpoint_every_steps=3"))
+
+
+def damage(path: Path) -> None:
+    """Flip a bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("hurt", "words"),
+    [
+        (damage, "changed since it was written; prepare the corpus again"),
+        (Path.unlink, "missing from the corpus; delete .* and prepare it again"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "bytes in place of"),
+    ],
+    ids=["flipped", "missing", "truncated"],
+)
+def test_a_damaged_corpus_shard_is_named_before_anything_trains(tiny, tmp_path, hurt, words):
+    config, _ = tiny
+    corpus = shutil.copytree(tiny_runs.load(config).data.corpus, tmp_path / "corpus")
+    shard = next(corpus.glob("train/*.arrow"))
+    hurt(shard)
+    with pytest.raises(DataError, match=words) as found:
+        train_run(tiny_runs.load(config, f"name={tmp_path.name}", f"data.corpus={corpus}"))
+    assert str(shard) in str(found.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system takes root")
+def test_a_disk_that_fills_up_in_mid_run_ends_it_and_with_room_it_goes_on(tiny, tmp_path, monkeypatch):
+    config, undisturbed = tiny
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", disk], check=True)
+    try:
+        settings = tiny_runs.load(config, "name=full", f"track.directory={disk}", "track.checkpoint_every_steps=3")
+        fill_after_the_first_checkpoint(disk, monkeypatch)
+        with pytest.raises(CheckpointError, match=r"could not be written .* bytes are free.*make room and resume"):
+            train_run(settings)
+        monkeypatch.undo()
+        (disk / "ballast").unlink()
+        run = train_run(settings)
+        for stage in ("plant", "finetune"):
+            assert tiny_runs.losses(run, stage) == pytest.approx(tiny_runs.losses(undisturbed, stage), rel=1e-6)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def fill_after_the_first_checkpoint(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves too little for a checkpoint, but the metrics of a step."""
+    from xmtc.train.checkpoint import CheckpointStore
+
+    save = CheckpointStore.save
+
+    def save_and_fill(self, step, *args, **kwargs):
+        path = save(self, step, *args, **kwargs)
+        if not (disk / "ballast").exists():
+            (disk / "ballast").write_bytes(bytes(max(0, shutil.disk_usage(disk).free - 50_000)))
+        return path
+
+    monkeypatch.setattr(CheckpointStore, "save", save_and_fill)

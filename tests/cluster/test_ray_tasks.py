@@ -1,0 +1,84 @@
+"""Preparation as Ray tasks makes the corpus that processes of this machine make; a sweep's runs go side by side."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import ray
+
+import tiny_runs
+from xmtc.cluster.tasks import Needs, cluster_mapper, map_tasks
+from xmtc.data.prepare import prepare
+from xmtc.errors import DataError
+from xmtc.pipeline import train_run
+from xmtc.sweep import sweep
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_ray():
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="warning")
+    yield
+    ray.shutdown()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_same_bytes_and_paths_from_the_working_directory(tmp_path, monkeypatch):
+    config = tiny_runs.load(tiny_runs.write_config(tmp_path), "data.corpus=corpus")
+    monkeypatch.chdir(tmp_path)
+    ours = contents(prepare(config.data, None, map_unordered=map_tasks).path)
+    assert any(name.startswith("train/") for name in ours)
+    (tmp_path / "corpus").rename(tmp_path / "on_ray")
+    assert ours == contents(prepare(config.data, None).path)
+
+
+def test_every_item_once_and_an_error_as_it_was_raised():
+    def refuse_three(number: int) -> int:
+        if number == 3:
+            raise DataError("row 3 is wrong")
+        return number
+
+    assert sorted(map_tasks(lambda number: 2 * number, range(50))) == [2 * i for i in range(50)]
+    with pytest.raises(DataError, match=r"^row 3 is wrong$"):
+        list(map_tasks(refuse_three, range(5)))
+
+
+def test_only_a_cluster_that_is_joined_prepares(tmp_path, monkeypatch):
+    path = tiny_runs.write_config(tmp_path)
+    assert cluster_mapper(tiny_runs.load(path, "distributed.workers=2")) is None
+    assert cluster_mapper(tiny_runs.load(path, "distributed.workers=2", "distributed.address=auto")) is not None
+
+
+def test_a_sweep_on_a_cluster_trains_side_by_side_and_names_what_fails(tmp_path):
+    path = tiny_runs.write_config(tmp_path)
+    grid = tmp_path / "grid.yaml"
+    grid.write_text("grid: {plant.enabled: [false]}\nseeds: [1, 2, 3]\nmetrics: [p@1]\n")
+
+    def train(run):
+        (tmp_path / f"begun-{run.seed}").touch()
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("begun-*"))) < 2:  # one after the other never gets beyond this
+            assert time.monotonic() < deadline, "the other run does not begin"
+            time.sleep(0.05)
+        if run.seed == 3:
+            raise DataError("the disk is on fire")
+        return train_run(run)
+
+    assert sweep(path, grid, ["distributed.address=auto"], train) == 1
+    (cell,) = json.loads((tmp_path / "runs" / "tiny-sweep" / "sweep.json").read_text())["cells"]
+    assert len(cell["runs"]) == 2
+    assert cell["failed"] == {"3": "DataError: the disk is on fire"}
+
+
+def test_as_many_runs_as_the_cluster_holds():
+    assert Needs(cpus=1).room() == 2
+    assert Needs(cpus=2, held=False).room() == 1
+    assert Needs(gpus=1).room() == 1  # it waits for a machine that has one

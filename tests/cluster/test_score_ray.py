@@ -1,0 +1,102 @@
+"""The Ray engine writes what the local one writes, and loses nothing when an actor is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine's tests have the model and the rows
+
+from test_batch import FP32, contents, read_output, score, write_rows
+from test_predictor import TEXTS, export
+
+from xmtc.cluster.scoring import _stream, run_on_ray
+from xmtc.errors import ConfigError
+from xmtc.score.command import make_job
+
+TOOL = Path(__file__).parents[2] / "tools" / "kill_scoring.py"
+EVIDENCE = replace(FP32, evidence=True)  # the words, too, travel from tokenisers to actors
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return export(tmp_path_factory.mktemp("run") / "model")
+
+
+def score_on_ray(model, source, output):
+    job = make_job(model, [str(source)], output, EVIDENCE)
+    return run_on_ray(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+
+
+def test_a_cluster_without_a_gpu_is_told(model, tmp_path, monkeypatch):
+    write_rows(tmp_path / "in" / "a.jsonl", 6)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    job = make_job(model, [str(tmp_path / "in")], tmp_path / "out", FP32)
+    for workers in (None, 2):
+        with pytest.raises(ConfigError, match="--device cuda: the Ray cluster has no GPU"):
+            next(_stream(job, [], "cuda", workers))
+
+
+def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(model, tmp_path):
+    write_rows(tmp_path / "in" / "a.jsonl", 60)
+    write_rows(tmp_path / "in" / "b.jsonl", 18)
+    manifest = score(model, tmp_path / "in", tmp_path / "local", EVIDENCE)
+    killer = threading.Thread(target=kill_an_actor, args=(tmp_path / "ray",), daemon=True)
+    killer.start()
+    assert score_on_ray(model, tmp_path / "in", tmp_path / "ray") == manifest
+    killer.join(timeout=1)
+    assert not killer.is_alive(), "no actor was killed"
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    assert read_output(tmp_path / "ray").num_rows == 78
+    assert json.loads((tmp_path / "ray" / "manifest.json").read_text()) == manifest
+    assert pq.read_table(tmp_path / "ray" / "rejected.parquet").num_rows == 0
+    assert not ray.is_initialized()
+
+
+def kill_an_actor(output):
+    """Kill -9 this process's own scoring actor when it has published a few blocks."""
+    while len(list(output.glob("part-*"))) < 3:
+        time.sleep(0.01)
+    for process in psutil.Process().children(recursive=True):
+        if "_Scorer" in " ".join(process.cmdline()) or "_Scorer" in process.name():
+            os.kill(process.pid, signal.SIGKILL)
+            return
+    raise AssertionError([process.cmdline()[:1] for process in psutil.Process().children(recursive=True)])
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(1200)
+def test_killed_twenty_times_by_process_driver_actor_and_node(model, tmp_path):
+    rows = {"id": [f"d{i}" for i in range(4000)], "text": [TEXTS[i % 4] for i in range(4000)]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    tool = [sys.executable, str(TOOL), str(model), str(tmp_path / "in.parquet")]
+    options = ["--output", str(tmp_path / "out"), "--id", "id", "--block-rows", "2", "--seed", "20"]
+    kills = ["--kills", "local=4", "ray=2", "driver=4", "actor=6", "node=4"]
+    done = subprocess.run([*tool, *options, *kills], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sum("kill" in line for line in said) == 20
+    assert said[-1]["holds"] is True
+
+
+def test_an_address_where_no_cluster_is_gets_named(model, tmp_path):
+    write_rows(tmp_path / "in.jsonl", 3)
+    job = make_job(model, [str(tmp_path / "in.jsonl")], tmp_path / "out", FP32)
+    with pytest.raises(ConfigError, match=r"--address 127\.0\.0\.1:1: no Ray cluster answers there"):
+        run_on_ray(job, device="cpu", workers=1, max_rejected=None, overwrite=False, address="127.0.0.1:1")
+    assert not (tmp_path / "out").exists()

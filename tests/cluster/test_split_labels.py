@@ -1,0 +1,37 @@
+"""Label rows split over two Ray workers give the run that one process gives."""
+
+import json
+import shutil
+
+import pytest
+
+import tiny_runs
+from xmtc.pipeline import train_run
+from xmtc.run.directory import RunPaths
+from xmtc.stages.run_stage import run_stage
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+SPLIT = ("name=split", "distributed.workers=2", "distributed.cpus_per_worker=1", "distributed.shard_labels=true")
+
+
+@pytest.mark.faults  # slow: a Ray cluster of its own; what its ranks do is tested under gloo
+@pytest.mark.timeout(600)
+def test_two_workers_with_split_labels_train_and_measure_as_one_process(tmp_path):
+    """From the same planted head, because stage 1 samples labels on each worker by itself."""
+    path = tiny_runs.write_config(tmp_path)
+    loss = "finetune.loss.kind=binary_cross_entropy"  # the default also picks hard negatives, of each rank's labels
+    split = train_run(tiny_runs.load(path, loss, *SPLIT))
+
+    config = tiny_runs.load(path, loss, "name=whole")
+    paths = RunPaths.of(config)
+    for part in ("plant", "mig"):
+        shutil.copytree(split / part, paths.root / part)
+    for stage in ("finetune", "evaluate"):
+        run_stage(stage, config, paths)
+    assert tiny_runs.losses(split, "finetune") == pytest.approx(tiny_runs.losses(paths.root, "finetune"), rel=1e-4)
+    ours, theirs = (json.loads((r / "eval" / "test" / "metrics.json").read_text()) for r in (split, paths.root))
+    for name in ("ndcg@5", "map", "micro_f1", "macro_f1"):
+        assert ours[name] == pytest.approx(theirs[name], abs=1e-4)

@@ -1,0 +1,70 @@
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import ray
+import torch
+
+from gloo import run_gloo
+from xmtc.cluster import training as cluster
+from xmtc.cluster import worker_errors
+from xmtc.cluster.worker_errors import WorkerErrors
+from xmtc.distributed.collectives import all_reduce_sum_floats, rank_and_world_size
+from xmtc.errors import DataError, TrainingError
+
+
+@pytest.fixture(scope="module")
+def on_ray():
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def test_an_error_that_all_workers_meet_ends_them_without_one(on_ray):
+    errors = WorkerErrors()
+    assert errors.first() is None
+    with ThreadPoolExecutor(2) as pool:
+        ended = list(pool.map(lambda rank: errors.leave(TrainingError(f"rank {rank}: NaN"), rank, 2), (0, 1)))
+    assert ended == [True, True]
+    found = errors.first()
+    assert isinstance(found, TrainingError)
+    assert str(found) == "rank 0: NaN"
+
+
+def test_an_error_of_one_worker_is_raised_there_and_its_group_is_not_tried_again(on_ray, monkeypatch):
+    monkeypatch.setattr(worker_errors, "_PATIENCE_S", 0.2)
+    errors = WorkerErrors()
+    assert not errors.leave(DataError("shard 3: damaged"), 1, 2)
+    monkeypatch.setattr("xmtc.stages.run_stage.run_stage", lambda *_: pytest.fail("tries again"))
+    cluster._train_on_worker({"errors": errors, "stage": "plant", "config": None, "paths": None})
+    found = errors.first()
+    assert isinstance(found, DataError)
+
+
+def late_or_gone(gone: bool) -> str | None:
+    """What rank 0 says when rank 1 sleeps through an exchange, or is gone."""
+    rank, _ = rank_and_world_size()
+    if rank == 1:
+        time.sleep(0 if gone else 6)
+        os._exit(0)
+    try:
+        all_reduce_sum_floats([1.0])
+    except RuntimeError as error:
+        return worker_errors.explain_lost_exchange(error, 2.0)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [(False, "more than distributed.timeout_s=2: a worker hangs"), (True, "connection to another worker is lost")],
+)
+def test_a_lost_exchange_is_said_in_words(tmp_path, gone, words):
+    with pytest.raises(FileNotFoundError, match=r"rank1\.pt"):  # rank 1 leaves no result
+        run_gloo(late_or_gone, 2, tmp_path, gone, timeout_s=2)
+    said = torch.load(tmp_path / "rank0.pt", weights_only=False)
+    assert words in said
+
+
+def test_other_errors_are_not_explained():
+    assert worker_errors.explain_lost_exchange(RuntimeError("shape mismatch"), 1.0) is None

@@ -1,0 +1,289 @@
+"""The whole job in this process: what it writes, what it skips, what it refuses."""
+
+import json
+import logging
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tiny_runs
+from tiny_runs import load, losses, metrics
+from xmtc import pipeline
+from xmtc.config.plain import differences, to_plain
+from xmtc.data.tokenizer import load_pretrained
+from xmtc.errors import ConfigError
+from xmtc.pipeline import train_run
+from xmtc.preflight.check import check
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.run.state import read_run
+from xmtc.stages import run_stage as stages
+from xmtc.stages.worker import Worker
+
+HEADLINE = (
+    "p@1 p@3 p@5 p@8 r@5 r@10 rp@5 ndcg@5 psp@1 psp@3 psp@5 micro_f1 macro_f1 macro_f1_all map micro_auc macro_auc"
+)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_run_directory_is_the_contracts(whole):
+    run = whole.run
+    contract = {"config.yaml", "run.json", "metrics.jsonl", "plant", "checkpoints", "model", "eval"}
+    assert names(run) == contract | {"mig", ".lock"}
+    assert names(run / "plant") == {"head.safetensors", "checkpoints"}
+    assert names(run / "checkpoints") == {"step_00000015", "step_00000020", "best.safetensors"}
+    assert names(run / "eval") == {"dev", "test"}
+    assert names(run / "model") == {
+        "config.json",
+        "head.safetensors",
+        "lexical.safetensors",
+        "calibration.safetensors",
+        "encoder",  # its weights are random: no name could stand for them
+        "tokenizer",
+        "labels.arrow",
+        "thresholds.json",
+        "README.md",
+    }
+    unfinished = [p for p in whole.folder.rglob("*") if p.name.endswith((".tmp", ".unfinished", ".partial"))]
+    assert unfinished == list(whole.folder.rglob("*.pkl")) == []
+
+
+def test_what_evaluation_writes_is_the_contracts(whole):
+    folder = whole.run / "eval" / "test"
+    found = json.loads((folder / "metrics.json").read_text())
+    assert set(HEADLINE.split()) <= found.keys()
+    assert {"ci95", "bins", "threshold", "docs", "labels", "seconds"} <= found.keys()
+    assert all(0 <= found[key] <= 1 for key in HEADLINE.split())
+    low, high = found["ci95"]["ndcg@5"]
+    assert low <= found["ndcg@5"] <= high
+    per_label = pd.read_parquet(folder / "per_label.parquet")
+    wanted = "label name train_count support tp fp fn precision recall f1 average_precision"
+    assert set(wanted.split()) <= set(per_label.columns)
+    predictions = pd.read_parquet(folder / "predictions.parquet")
+    assert list(predictions.columns)[:3] == ["doc_id", "labels", "scores"]
+    assert all((scores[:-1] >= scores[1:]).all() for scores in predictions["scores"])
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+def test_metrics_and_stages_are_written_down(whole):
+    record = read_run(whole.run)
+    assert record is not None
+    wanted = ["prepare", "mig", "lexical", "plant", "finetune", "evaluate", "report"]
+    assert [(name, stage.state) for name, stage in record.stages.items()] == [(name, "done") for name in wanted]
+    assert list(losses(whole.run, "plant")) == list(range(1, 11))
+    assert list(losses(whole.run, "finetune")) == list(range(1, 21))
+    line = next(m for m in metrics(whole.run) if m["stage"] == "finetune")
+    keys = "stage step time_s train/loss train/grad_norm perf/tokens_per_s perf/docs_per_s mem/peak_gib"
+    assert set(keys.split()) | {"time/data_wait_frac"} <= line.keys()
+
+
+def test_no_text_is_written_down(whole):
+    """The corpus holds tokens and the tokenizer words; the run directory holds neither sentences nor words of them."""
+    sentence = tiny_runs.documents(1)[0]["text"].encode()
+    for path in (p for p in whole.run.rglob("*") if p.is_file() and "tokenizer" not in p.parts):
+        assert sentence not in path.read_bytes(), path
+
+
+def test_a_second_run_skips_what_is_done_and_says_so(whole, monkeypatch, capsys):
+    monkeypatch.setattr(pipeline, "run_workers", lambda *_: pytest.fail("trains again"))
+    before = {p: p.stat().st_mtime_ns for p in (whole.run / "model").rglob("*")}
+    train_run(load(whole.config))
+    said = capsys.readouterr().err
+    for stage in ("mig", "plant", "finetune", "evaluate"):
+        assert f"{stage}: done before, skipped" in said
+    assert {p: p.stat().st_mtime_ns for p in (whole.run / "model").rglob("*")} == before
+
+
+def test_reuse_of_the_corpus_is_said(whole, caplog):
+    with caplog.at_level(logging.INFO, "xmtc"):
+        pipeline.prepare_stage(load(whole.config))
+    assert f"corpus {whole.folder / 'corpus'} is up to date: reused" in caplog.text
+
+
+def test_only_what_changed_runs_again(whole, monkeypatch):
+    ran: list[str] = []
+    monkeypatch.setattr(pipeline, "run_workers", lambda stage, *_: ran.append(stage))
+    train_run(load(whole.config, "evaluate.resamples=10"))
+    assert ran == ["evaluate"]
+    train_run(load(whole.config))  # as it was
+    assert ran == ["evaluate", "evaluate"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["track.resume=never"], r"track\.resume: never: .*tiny holds a run already; use another name, or resume=auto"),
+        (["track.resume=must", "name=absent"], r"track\.resume: must: .*absent holds no run"),
+        (["finetune.batch_size=9"], r"another configuration.*\n +finetune\.batch_size: 12 -> 9"),
+        (
+            ["name=flat", "model.head={kind: flat}"],
+            r"plant\.enabled: true needs a head with label attention, but model\.head\.kind is flat; set plant",
+        ),
+        (
+            ["name=foreign", "model.encoder.from_config=null"],
+            r"data\.tokenizer: \{kind: trained, model: wordpiece\} numbers tokens .* model\.encoder\.name: packaged:"
+            r".*; set data\.tokenizer=null",
+        ),
+        (
+            ["name=halved", "model.head.row_dtype=bfloat16"],
+            r"model\.head\.row_dtype: bfloat16: planting trains .* set plant\.enabled=false, or set .*=float32",
+        ),
+        (
+            ["name=halved", "model.head.row_dtype=bfloat16", "plant.enabled=false"],
+            r"model\.head\.row_dtype: bfloat16: AdamW trains float32: give finetune\.label_optimizer",
+        ),
+        (
+            ["name=foreign", "model.encoder={kind: maxpool, base: {}}", "plant.enabled=false"],
+            r"of model\.encoder\.base\.name: packaged:all-MiniLM-L6-v2; .* or model\.encoder\.base\.from_config",
+        ),
+    ],
+)
+def test_refused(whole, overrides, words):
+    before = (whole.run / "run.json").read_bytes()
+    with pytest.raises(ConfigError, match=words):
+        train_run(load(whole.config, *overrides))
+    assert (whole.run / "run.json").read_bytes() == before
+    assert names(whole.folder / "runs") <= {"tiny", "random", "uncached", "broken", "interrupted"}
+
+
+def test_a_pretrained_backbone_takes_tokenizers_that_number_tokens_as_it_does(whole, tmp_path):
+    def tokenizer(name: object) -> RunConfig:
+        chosen = f"data.tokenizer={{kind: pretrained, name: '{name}'}}"
+        return load(whole.config, "model.encoder.from_config=null", chosen)
+
+    own = load_pretrained("packaged:all-MiniLM-L6-v2")
+    own.save_pretrained(tmp_path)
+    check(load(whole.config, "model.encoder.from_config=null", "data.tokenizer=null"))
+    for name in ("packaged:all-MiniLM-L6-v2", tmp_path):
+        check(tokenizer(name))
+    for command in (check, pipeline.prepare_stage):
+        with pytest.raises(ConfigError, match=r"data\.tokenizer: .*corpus/tokenizer numbers tokens in another way"):
+            command(tokenizer(whole.folder / "corpus" / "tokenizer"))
+
+
+def test_heads_without_label_attention_need_no_ranking(whole, monkeypatch, tmp_path):
+    """Nothing reads it, so that labels without informative tokens are no obstacle."""
+
+    def stop(stage: str, *_: object) -> None:
+        raise ConfigError(f"reached {stage}")
+
+    monkeypatch.setattr(pipeline, "run_workers", stop)
+    flat = ("model.head={kind: flat}", "plant.enabled=false", "mig.min_documents=1000", f"track.directory={tmp_path}")
+    with pytest.raises(ConfigError, match="reached finetune"):
+        train_run(load(whole.config, *flat))
+    assert names(tmp_path / "tiny" / "mig") == {"lexical.safetensors"}
+    record = read_run(tmp_path / "tiny")
+    assert record is not None
+    assert "mig" not in record.stages
+
+
+def test_without_planting_everything_else_is_the_same(whole):
+    config = load(whole.config, "name=random", "plant.enabled=false")
+    assert list(differences(to_plain(load(whole.config)), to_plain(config))) == [
+        'name: "tiny" -> "random"',
+        "plant.enabled: true -> false",
+    ]
+    planted, random = Worker(load(whole.config), RunPaths.of(config)), Worker(config, RunPaths.of(config))
+    for (name, ours), theirs in zip(
+        random.classifier.state_dict().items(), planted.classifier.state_dict().values(), strict=True
+    ):
+        assert torch.equal(ours, theirs), name
+
+    run = train_run(config)
+    assert not (run / "plant").exists()
+    lines = [m for m in metrics(run) if "train/lr" in m]
+    same = [m for m in metrics(whole.run) if "train/lr" in m and m["stage"] == "finetune"]
+    assert [(m["step"], m["train/lr"], m["train/phase"]) for m in lines] == [
+        (m["step"], m["train/lr"], m["train/phase"]) for m in same
+    ]
+    head = load_file(whole.run / "plant" / "head.safetensors")
+    start = random.classifier.head.state_dict()
+    changed = {name for name, tensor in head.items() if not torch.equal(tensor, start[name])}
+    trained = {n for n, p in planted.classifier.head.named_parameters() if p.requires_grad}
+    assert changed <= trained
+    assert losses(run, "finetune")[1] != losses(whole.run, "finetune")[1]
+
+
+def test_how_many_tokens_found_a_word_vector_is_said_once(whole, monkeypatch, tmp_path, capsys):
+    (tmp_path / "vectors.txt").write_text("the 1 2\nof 3 4\nunheard 5 6\n")
+    base = f"{{kind: self_attention, width: 8, embedding: {{width: 2, vectors: '{tmp_path}/vectors.txt'}}}}"
+    encoder = f"model.encoder={{kind: layer_mix, last_layers: 2, base: {base}}}"
+    config = load(whole.config, encoder, f"track.directory={tmp_path}")
+    for stage in ("plant", "finetune", "evaluate"):
+        monkeypatch.setattr(stages, stage, lambda worker: None)
+        stages.run_stage(stage, config, RunPaths.of(config))
+    assert capsys.readouterr().err.count("word vectors: found for 2 of ") == 1
+
+
+def test_denormal_numbers_count_as_zero_in_training_and_nowhere_else(whole, monkeypatch):
+    denormal, seen = torch.full((8,), 1e-39), []
+    monkeypatch.setattr(stages, "evaluate", lambda worker: seen.append((denormal * 1).any()))
+    assert (denormal * 1).all()
+    stages.run_stage("evaluate", load(whole.config), RunPaths.of(load(whole.config)))
+    assert seen == [False]
+    assert (denormal * 1).all()
+
+
+def test_cached_hidden_states_change_nothing(whole):
+    run = train_run(load(whole.config, "name=uncached", "plant.cache_hidden=false", "finetune.cache_hidden=false"))
+    for stage in ("plant", "finetune"):
+        assert losses(run, stage) == pytest.approx(losses(whole.run, stage), rel=1e-4)
+
+
+def test_hidden_states_of_an_encoder_from_scratch_are_kept_by_seed_and_by_its_vectors(whole, tmp_path):
+    vectors = tmp_path / "vectors.txt"
+
+    def kept(*overrides: str) -> set[str]:
+        worker = Worker(config := load(whole.config, *overrides), RunPaths.of(config))
+        worker.collator(worker.dev, cached=True)
+        return names(RunPaths.of(config).corpus / "hidden")
+
+    before = kept()
+    bag = "model.encoder={kind: bag, embedding: {width: 2}}"
+    first = kept(bag, "seed=1") - before
+    assert kept(bag, "seed=1") == before | first
+    second = kept(bag, "seed=2") - before - first
+    assert len(first) == len(second) == 1
+    for text in ("the 1 2\n", "the 3 4\n"):
+        vectors.write_text(text)
+        kept(bag, f"model.encoder.embedding.vectors={vectors}", "seed=1")
+    assert len(kept()) == len(before) + 4
+
+
+def test_checkpoints_hold_what_trains_and_nothing_else(whole):
+    def held(path: Path) -> set[str]:
+        return {name for file in path.glob("*.safetensors") for name in load_file(file)}
+
+    model = Worker(load(whole.config), RunPaths.of(load(whole.config))).classifier
+    attention = {id(p) for p in model.label_attention.attention_parameters()}
+    planted = {n for n, p in model.named_parameters() if id(p) in attention}
+    head = {n for n, _ in model.named_parameters() if n.startswith("head.")}
+    top = {n for n, _ in model.named_parameters() if ".layer.1." in n}
+    assert planted
+    assert top
+    for folder, parameters in (
+        (whole.run / "plant" / "checkpoints" / "step_00000010", planted),
+        (whole.run / "checkpoints" / "step_00000020", head | top),
+    ):
+        found = {name.split("classifier.", 1)[-1] for name in held(folder)}
+        assert {n for n in found if n in dict(model.named_parameters())} == parameters
+        others = set(dict(model.named_parameters())) - parameters
+        assert not [n for n in found if any(other in n for other in others)]
+
+
+def test_the_exported_model_is_the_best_epochs(whole):
+    best = load_file(whole.run / "checkpoints" / "best.safetensors")
+    head = load_file(whole.run / "model" / "head.safetensors")
+    for name in (n for n in best if ".head." in n):
+        assert torch.equal(best[name], head[name.removeprefix("classifier.head.")])
+
+
+def test_the_resolved_configuration_starts_the_same_run(whole):
+    assert load(whole.run / "config.yaml") == load(whole.config)
+    assert isinstance(load(whole.run / "config.yaml"), RunConfig)

@@ -1,0 +1,213 @@
+"""Sweeps: which runs a grid becomes, resuming, failures that are named, the comparison."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tiny_runs import load, write_config
+from xmtc import sweep as sweeping
+from xmtc.errors import ConfigError, DataError
+from xmtc.models.export import load_model
+from xmtc.pipeline import train_run
+from xmtc.run.directory import RunPaths
+from xmtc.run.state import RunState
+from xmtc.sweep import (
+    Row,
+    SweepConfig,
+    combinations,
+    plan,
+    student_interval,
+    sweep,
+    train_seconds,
+    write_comparison,
+)
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+GRIDS = sorted((CONFIGS / "sweeps").glob("*.yaml"))
+HEAD = {"kind": "flat"}
+MODEL = {"encoder": {"kind": "bag", "embedding": {"width": 8}}, "head": HEAD, "overlap": 4, "lexical": {}}
+PHASE = {"epochs": 1, "encoder_layers": -1}
+
+
+@pytest.fixture
+def config(tmp_path):
+    return write_config(
+        tmp_path,
+        model=MODEL,
+        plant={"enabled": False},
+        finetune={"batch_size": 12, "phases": [PHASE], "loss": {"kind": "binary_cross_entropy"}},
+    )
+
+
+def write_grid(folder, **content):
+    path = folder / "grid.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def no_training(config):
+    raise AssertionError(f"{config.name} must not be trained")
+
+
+def test_combinations_are_the_product():
+    assert list(combinations({"a": [1, 2], "b": ["x", "y"]})) == [
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": "y"},
+        {"a": 2, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
+
+
+def test_intervals_are_students():
+    low, high = student_interval([0.8, 0.9, 1.0])
+    assert (low + high) / 2 == pytest.approx(0.9)
+    assert high - low == pytest.approx(2 * 4.3027 * 0.1 / 3**0.5, rel=1e-4)
+    assert student_interval([0.8]) is None
+
+
+def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
+    grid = {"model.head.pooling.kind": ["mean", "max"]}
+    path = write_grid(tmp_path, grid=grid, seeds=[1, 2], metrics=["micro_f1", "p@1"])
+    broken = []
+
+    def train(run):
+        if run.model.head.pooling.kind == "max" and run.seed == 2 and not broken:
+            broken.append(run.name)
+            raise DataError("the disk is on fire")
+        return train_run(run)
+
+    assert sweep(config, path, [], train) == 1
+    output = tmp_path / "runs" / "tiny-sweep"
+    assert (
+        'Failed: model.head.pooling.kind="max", seed 2: DataError: the disk is on fire'
+        in (output / "sweep.md").read_text()
+    )
+    intervals = {len(cell["runs"]): cell["ci95"] for cell in json.loads((output / "sweep.json").read_text())["cells"]}
+    assert intervals[1] == {"micro_f1": [], "p@1": []}, "of one run of two there is none over seeds"
+    assert intervals[2]["p@1"]
+
+    done = {run: (run / "model" / "config.json").stat().st_mtime_ns for run in (tmp_path / "runs").glob("tiny-*-s?")}
+    assert len(done) == 3
+    assert sweep(config, path, [], train) == 0
+    assert all((run / "model" / "config.json").stat().st_mtime_ns == time for run, time in done.items())
+
+    cells = json.loads((output / "sweep.json").read_text())["cells"]
+    assert [len(cell["runs"]) for cell in cells] == [2, 2]
+    for cell in cells:
+        found = [json.loads((sweeping.Path(run) / "eval/dev/metrics.json").read_text()) for run in cell["runs"]]
+        assert cell["metrics"]["p@1"] == pytest.approx((found[0]["p@1"] + found[1]["p@1"]) / 2)
+        classifier = load_model(sweeping.Path(cell["runs"][0]) / "model").classifier
+        trained = sum(parameter.numel() for parameter in classifier.parameters())
+        assert cell["parameters"] == trained + len(classifier.lexical.values) + 6
+        assert cell["train_s"] > 0
+        assert cell["docs_per_s"] > 0
+    assert cells[0]["metrics"]["micro_f1"] >= cells[1]["metrics"]["micro_f1"]
+    with (output / "sweep.csv").open() as lines:
+        assert {row["model.head.pooling.kind"] for row in csv.DictReader(lines)} == {'"mean"', '"max"'}
+    assert sweeping.Path(cells[0]["runs"][0]).name in (output / "sweep.md").read_text().splitlines()[2]
+    assert (output / "report.html").stat().st_size > 10_000
+
+
+def test_nothing_is_trained_when_a_cell_is_wrong(config, tmp_path):
+    for grid, words in (
+        (
+            {"finetune.batch_size": [16, "many"]},
+            r'with finetune.batch_size="many": .*grid.yaml:4: finetune.batch_size: ',
+        ),
+        ({"model.encoder.kid": ["bag"]}, r"grid.yaml:3: model.encoder.kid: unknown key"),
+        ({"finetune.metric": ["accuracy"]}, r'grid.yaml: with finetune.metric="accuracy": .*tiny.yaml'),
+        ({"model.lexical.share": [1, 1.0]}, "share=1 and model.lexical.share=1.0 are the same configuration"),
+        ({"data.max_length": [8, 8]}, "are the same configuration"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            sweep(config, write_grid(tmp_path, grid=grid), [], no_training)
+
+
+def test_nothing_is_trained_or_compared_when_a_run_that_is_there_is_of_another_configuration(config, tmp_path):
+    grid = write_grid(tmp_path, grid={"finetune.batch_size": [8]})
+    _, base, (cell,) = plan(config, grid, [])
+    RunState.open(RunPaths.of(cell.runs[0]).root, cell.runs[0]).close()
+    comparison = RunPaths.of(replace(base, name=f"{base.name}-sweep")).root / "sweep.md"
+    comparison.parent.mkdir(parents=True)
+    comparison.write_text("as it was")
+    with pytest.raises(ConfigError, match=r"-s1: holds a run of another configuration(?s:.*)weight_decay"):
+        sweep(config, grid, ["finetune.optimizer.weight_decay=0.3"], no_training)
+    assert comparison.read_text() == "as it was"
+
+
+def test_a_grid_that_is_wrong_is_refused(config, tmp_path):
+    for content, words in (
+        ({"grid": {"seed": [1, 2]}}, "seed is set by the sweep"),
+        ({"grid": {"data.corpus": ["elsewhere"]}}, "data.corpus is set by the sweep"),
+        ({"grid": {"track": [{"directory": "elsewhere"}]}}, "track holds track.directory, which the sweep sets"),
+        ({"grid": {"data": [{"max_length": 8}]}}, "data holds data.corpus"),
+        ({"grid": {"finetune.batch_size": []}}, "has no values"),
+        ({"grid": {}}, "grid"),
+        ({"grid": {"finetune.batch_size": [8]}, "seed": 1}, "seed"),
+        ({"grid": {"finetune.batch_size": [8]}, "seeds": [1, 2, 1]}, r"seeds: \[1, 2, 1\]: one is given twice"),
+        ({"grid": {"finetune.batch_size": [8]}, "metrics": ["micro_fl"]}, r"grid.yaml:5: .*did you mean 'micro_f1'"),
+        ({"grid": {"finetune.batch_size": [8]}, "metrics": ["micro_f1", "docs"]}, "'docs': no metric that compares"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            sweep(config, write_grid(tmp_path, **content), [], no_training)
+
+
+def test_the_calibration_error_is_best_where_it_is_lowest(tmp_path):
+    rows = [
+        Row({"a": n}, [], {"ece": ece} if ece else {}, {"ece": []}, None, None, None, {})
+        for n, ece in ((1, 0.3), (2, None), (3, 0.1))
+    ]
+    write_comparison(tmp_path, rows, SweepConfig(grid={"a": [1, 2, 3]}, metrics=["ece"]))
+    cells = json.loads((tmp_path / "sweep.json").read_text())["cells"]
+    assert [cell["values"]["a"] for cell in cells] == [3, 1, 2]
+
+
+def test_cells_that_prepare_differently_have_corpora_of_their_own(config, tmp_path, capsys):
+    corpora = []
+
+    def train(run):
+        corpora.append(run.data.corpus)
+        raise RuntimeError("out of memory")
+
+    grid = write_grid(tmp_path, grid={"data.max_length": [8, 16]})
+    assert sweep(config, grid, [], train) == 2
+    assert capsys.readouterr().err.count("Traceback") == 2
+    assert len(set(corpora)) == 2
+
+
+def test_a_section_and_a_key_of_it_hold_both_in_any_order(config, tmp_path):
+    pooling = {"kind": "attention", "heads": 4}
+    grid = {"model.head.pooling.heads": [2], "model.head": [{"kind": "flat", "pooling": pooling}]}
+    for keys in (list(grid), list(reversed(grid))):
+        path = tmp_path / "grid.yaml"
+        path.write_text(yaml.safe_dump({"grid": {key: grid[key] for key in keys}}, sort_keys=False))
+        _, _, cells = plan(config, path, [])
+        assert [run.model.head.pooling.heads for cell in cells for run in cell.runs] == [2]
+
+
+def test_training_seconds_are_those_of_all_sessions(tmp_path):
+    paths = RunPaths.of(load(write_config(tmp_path)))
+    assert train_seconds(paths) is None
+    paths.root.mkdir(parents=True)
+    stage = {"state": "done", "started_at": "2026-01-01T00:00:00+00:00", "finished_at": "2026-01-01T00:00:30+00:00"}
+    session = {"format": 1, "config_hash": "", "created_at": "", "updated_at": "", "stages": {"finetune": stage}}
+    (paths.root / "run.json").write_text(json.dumps(session))
+    assert train_seconds(paths) == 30, "of the one session, with what comes before the first step"
+    ends = (("plant", 9, 50.0), ("finetune", 1, 51.0), ("finetune", 80, 170.0))
+    lines = [json.dumps({"stage": name, "step": step, "time_s": end}) for name, step, end in ends]
+    (paths.root / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert train_seconds(paths) == 120, "the last of several sessions took 30"
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
+def test_every_shipped_grid_fits_the_configuration_that_its_command_names(path):
+    found = re.search(rf"xmtc sweep (configs/\w+\.yaml) configs/sweeps/{path.name}\n", path.read_text())
+    assert found, "no command in its first lines"
+    settings, _, cells = plan(CONFIGS.parent / found[1], path, [])
+    assert len(cells) > 1
+    assert len({run.name for cell in cells for run in cell.runs}) == len(cells) * len(settings.seeds)

@@ -1,0 +1,285 @@
+"""The doctor's findings, on machines that lack this and that."""
+
+import io
+import json
+import re
+import shutil
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import boto3
+import fsspec
+import psutil
+import pytest
+import torch
+from rich.console import Console
+
+from s3_server import BUCKET, S3Server, names, s3
+from xmtc import doctor as module
+from xmtc.config.load import load_config
+from xmtc.preflight.doctor import Check, doctor, run_doctor
+from xmtc.preflight.places import check_places
+from xmtc.run.config import RunConfig
+from xmtc.storage import Remote
+
+QUICKSTART = Path(__file__).parents[2] / "configs/quickstart.yaml"
+
+
+def config(*overrides: str) -> RunConfig:
+    return load_config(RunConfig, QUICKSTART, overrides)
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def found(*overrides: str) -> dict[str, Check]:
+    return {check.name: check for check in doctor(config(*overrides))}
+
+
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ray is started in one test only; elsewhere its process answers at once with this return code."""
+    answer = [0]
+
+    def run(*_: Any, **__: Any) -> Any:
+        return types.SimpleNamespace(returncode=answer[0], stderr="Traceback\nRuntimeError: no port is free")
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    return answer
+
+
+def test_the_quickstart_runs_on_this_machine() -> None:
+    checks = found()
+    assert {name for name, check in checks.items() if check.status == "missing"} == set()
+    assert checks["ray"].detail.startswith("not needed")
+    assert "packaged:all-MiniLM-L6-v2" in checks["backbone"].detail
+
+
+def test_table_and_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=160)
+    assert run_doctor(config(), console) == 0
+    assert "everything that this configuration needs is here" in printed(console)
+    monkeypatch.setattr(module, "doctor", lambda config: [Check("x [1]", "missing", "gone", "get it")])
+    console = Console(file=io.StringIO(), width=160)
+    assert run_doctor(None, console) == 1
+    assert "x [1]" in printed(console)
+    assert "1 missing" in printed(console)
+
+
+def test_missing_and_outdated_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = module.importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "peft":
+            raise PackageNotFoundError(name)
+        return "0.1" if name == "pydantic" else real(name)
+
+    monkeypatch.setattr(module.importlib.metadata, "version", version)
+    check = found()["packages"]
+    assert check.status == "missing"
+    assert "peft is not installed; pydantic 0.1 is not >=" in check.detail
+    assert check.fix == "pip install -c constraints.txt -e ."
+
+
+def test_deepspeed_needs_a_compiler_only_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    assert {found()[name].status for name in ("compiler", "ninja")} == {"note"}
+    checks = found("distributed.workers=2", "distributed.strategy={kind: deepspeed}")
+    assert {checks[name].status for name in ("compiler", "ninja")} == {"missing"}
+    assert "apt-get install g++" in checks["compiler"].fix
+
+
+def test_what_a_configuration_asks_for_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    checks = found("track.sinks=[{kind: wandb}]")
+    assert checks["wandb"].status == "missing"
+    assert checks["wandb"].fix == "pip install 'xmtc[track]'"
+    assert checks["mlflow"].status == checks["triton"].status == checks["bitsandbytes"].status == "note"
+    quantized = "model.encoder={quantize: nf4, lora: {}}"
+    assert found(quantized)["bitsandbytes"].status == "missing"
+
+
+def test_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert found()["gpu"].status == "note"
+    assert found("distributed.workers=1", "distributed.gpus_per_worker=1")["gpu"].status == "missing"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    gpu = types.SimpleNamespace(name="Test GPU", total_memory=80 * 2**30, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpu)
+    assert found()["gpu 0"].detail == "Test GPU, 80 GiB, compute capability 9.0"
+
+
+def test_more_workers_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_usable_threads", lambda: 2)
+    assert found("distributed.workers=2")["cpu"].status == "ok"
+    check = found("distributed.workers=2", "distributed.cpus_per_worker=2")["cpu"]
+    assert check.status == "missing"
+    assert "4 wanted" in check.detail
+
+
+def test_bf16_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx2"})
+    check = found("distributed.precision=bf16")["bf16"]
+    assert (check.status, check.fix) == ("note", "distributed.precision=fp32 is faster here")
+    monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx512_bf16"})
+    assert found("distributed.precision=bf16")["bf16"].status == "ok"
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: types.SimpleNamespace(total=8 * 2**30, available=2**30))
+    assert found()["memory"].status == "note"
+
+
+def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = f"track.directory={tmp_path}/not/yet/there"
+    assert found(directory)["disk: runs"].status == "ok"
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2**30))
+    assert found(directory)["disk: runs"].status == "note"
+    monkeypatch.setattr(module.os, "access", lambda path, mode: False)
+    assert found(directory)["disk: runs"].status == "missing"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[S3Server]:
+    with s3(tmp_path / "home") as running:
+        yield running
+
+
+def at_uris(runs: str, corpus: str = f"s3://{BUCKET}/corpus", source: str = f"s3://{BUCKET}/in/*.jsonl") -> list[str]:
+    files = f"data.source={{kind: jsonl, files: {{train: '{source}'}}}}"
+    return [f"track.directory={runs}", f"data.corpus={corpus}", files]
+
+
+def stored(*overrides: str) -> dict[str, Check]:
+    return {check.name.removeprefix("storage: "): check for check in check_places(config(*overrides))}
+
+
+def test_places_at_uris_are_used_and_left_as_they_were(server: S3Server, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("{}")
+    Remote(f"s3://{BUCKET}/in").upload(tmp_path / "a", "a.jsonl")
+    checks = stored(*at_uris(f"s3://{BUCKET}/runs"))
+    assert [checks[name].status for name in ("runs", "corpus", "source")] == ["ok"] * 3
+    assert checks["runs"].detail == f"s3://{BUCKET}/runs can be listed, written, read and deleted from"
+    assert names(f"s3://{BUCKET}") == {"in/a.jsonl"}
+    single = stored(*at_uris(f"s3://{BUCKET}/runs", source=f"s3://{BUCKET}/in/b.jsonl"))["source"]
+    assert (single.status, single.detail) == ("missing", f"nothing at s3://{BUCKET}/in/b.jsonl")
+    assert stored() == {}
+
+
+def test_a_bucket_that_is_absent_and_a_server_that_is_gone(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = stored(*at_uris("s3://nobodys-bucket/runs"))["runs"]
+    assert check.status == "missing"
+    assert "writing failed: FileNotFoundError" in check.detail
+    assert check.fix.startswith("make the bucket")
+    server.stop()
+    checks = stored(*at_uris(f"s3://{BUCKET}/runs"))
+    for name in ("runs", "corpus", "source"):
+        assert checks[name].status == "missing"
+        assert "listing failed: " in checks[name].detail or "looking at failed: " in checks[name].detail
+        assert "AWS_ENDPOINT_URL" in checks[name].fix
+    server.start()
+    monkeypatch.setattr("xmtc.preflight.places._PATIENCE_S", 0.01)
+    assert "no answer within" in stored(*at_uris(f"s3://{BUCKET}/runs"))["runs"].detail
+
+
+def test_a_bucket_that_may_only_be_read(server: S3Server, tmp_path: Path) -> None:
+    Remote(f"s3://{BUCKET}/corpus").upload(QUICKSTART, "manifest.json")
+    with only_reading(server):
+        checks = stored(*at_uris(f"s3://{BUCKET}/runs"))
+    assert checks["runs"].status == "missing"
+    assert "writing failed: PermissionError" in checks["runs"].detail
+    assert checks["runs"].fix == "give the client credentials that may list, read, write and delete there"
+    assert checks["corpus"].status == "note"
+    assert "can be read, not written" in checks["corpus"].detail
+
+
+@contextmanager
+def only_reading(server: S3Server) -> Iterator[None]:
+    """The client has the credentials of a user who may list and read; the server looks at them."""
+    iam = boto3.client("iam", endpoint_url=server.url)
+    iam.create_user(UserName="reader")
+    statement = {"Effect": "Allow", "Action": ["s3:Get*", "s3:List*"], "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    iam.put_user_policy(UserName="reader", PolicyName="reads", PolicyDocument=policy)
+    key = iam.create_access_key(UserName="reader")["AccessKey"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+        patch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        patch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)  # of the server, which is in this process
+        yield
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_a_scheme_whose_package_is_not_installed() -> None:
+    check = stored("track.directory=nosuch://x/runs")["runs"]
+    assert (check.status, check.fix) == ("missing", "install it on every node")
+
+
+def test_an_offload_to_a_disk(no_ray: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = f"{{kind: deepspeed, stage: 3, offload_optimizer: nvme, nvme_path: {tmp_path}/not/yet}}"
+    wanted = ("distributed.workers=2", f"distributed.strategy={strategy}")
+    checks = found(*wanted)
+    assert (checks["libaio"].status, checks["disk: nvme_path"].status) == ("ok", "ok")
+    assert re.search(r"about \d+\.\d GiB wanted by all workers together", checks["disk: nvme_path"].detail)
+    no_ray[0] = 3
+    assert "apt-get install libaio-dev" in found(*wanted)["libaio"].fix
+    no_ray[0] = 1
+    assert "cannot be imported: RuntimeError" in found(*wanted)["libaio"].detail
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1000))
+    assert found(*wanted)["disk: nvme_path"].status == "missing"
+    monkeypatch.setattr(module.os, "access", lambda path, mode: False)
+    assert "not writable" in found(*wanted)["disk: nvme_path"].detail
+    assert "libaio" not in found()
+
+
+def test_hidden_states_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = f"data.corpus={tmp_path}/corpus"
+    check = found(place, "data.limit.train=1000", "data.max_length=512")["hidden states"]
+    assert check.detail == "cached on disk: about 0.73 GiB (512,000 tokens of train, width 384)"
+    assert found(place, "data.limit.train=null")["hidden states"].status == "note"
+    assert "hidden states" not in found("plant.cache_hidden=false", "finetune.cache_hidden=false")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2**28))
+    assert found(place, "data.limit.train=1000", "data.max_length=512")["hidden states"].status == "missing"
+
+
+def test_ray_that_does_not_start(no_ray: list[int]) -> None:
+    no_ray[0] = 1
+    check = found("distributed.workers=1")["ray"]
+    assert check.status == "missing"
+    assert "RuntimeError: no port is free" in check.detail
+    assert found("distributed.workers=1", "distributed.address=ray://host:10001")["ray"].status == "note"
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("packaged:all-MiniLM-L6-v2", "ok"),
+        ("packaged:none", "missing"),
+        ("/no/such/folder", "missing"),
+        ("some-owner/some-model-that-nobody-has", "missing"),
+    ],
+)
+def test_backbones(name: str, status: str) -> None:
+    assert found(f"model.encoder={{kind: hugging_face, name: '{name}'}}")["backbone"].status == status
+
+
+def test_random_and_light_backbones_need_no_files() -> None:
+    assert "llama" in found("model.encoder.from_config={model_type: llama}")["backbone"].detail
+    assert found("model.encoder={kind: cnn}")["backbone"].status == "ok"
+
+
+def test_the_backbone_inside_another_encoder_is_checked_too() -> None:
+    for kind in ("maxpool", "layer_mix"):
+        base = "{kind: hugging_face, name: 'some-owner/some-model-that-nobody-has'}"
+        assert found(f"model.encoder={{kind: {kind}, base: {base}}}")["backbone"].status == "missing"
+        assert "packaged" in found(f"model.encoder={{kind: {kind}}}")["backbone"].detail
+
+
+def test_ray_really_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert found("distributed.workers=1")["ray"].detail == "starts and runs a task"

@@ -1,0 +1,233 @@
+"""The report's files, without a browser."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from markupsafe import Markup
+from scipy import sparse
+
+from evaluation_cases import label_table, whole
+from synthetic_runs import make_run
+from xmtc.errors import DataError
+from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.evaluation import evaluate
+from xmtc.report import compare
+from xmtc.report.label_data import embed, label_columns
+from xmtc.report.run_results import RunResults
+from xmtc.report.svg import Axis, Bars, Series, bar_chart, line_chart, number
+from xmtc.report.write import Example, write_report
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return [make_run(folder, "planted", documents=200, skill=2.7), make_run(folder, "random", documents=200, skill=2.2)]
+
+
+def test_one_page_with_summary_and_tables(runs, tmp_path):
+    write_report([RunResults.load(runs[0])], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    for heading in ("Headline", "By label frequency", "Curves", "Training", "Labels", "Data", "Setup"):
+        assert f"<h2>{heading}" in page
+    assert "src=" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "Comparison" not in page
+    assert "| P@1 |" in (tmp_path / "report.md").read_text()
+    table = pd.read_csv(tmp_path / "report_tables" / "frequency.csv")
+    assert table.equals(pd.read_parquet(tmp_path / "report_tables" / "frequency.parquet").astype(table.dtypes))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_two_runs_are_compared_in_pairs(runs, tmp_path):
+    write_report([RunResults.load(run) for run in runs], tmp_path / "report.html")
+    table = pd.read_csv(tmp_path / "report_tables" / "differences.csv").set_index("metric")
+    values = [json.loads((run / "eval" / "test" / "metrics.json").read_text())["ndcg@5"] for run in runs]
+    assert float(table.loc["nDCG@5", "difference, points"].split()[0]) == pytest.approx(
+        100 * (values[1] - values[0]), abs=0.006
+    )
+    wins = pd.read_csv(tmp_path / "report_tables" / "wins.csv")
+    assert wins[["better", "worse", "equal"]].to_numpy().sum() == len(
+        pd.read_parquet(runs[0] / "eval" / "test" / "per_label.parquet").query("support > 0")
+    )
+    changes = pd.read_csv(tmp_path / "report_tables" / "changes.csv")
+    points = changes["change, points"]
+    assert points.is_monotonic_decreasing
+    assert points.tolist() == pytest.approx((changes["F1 of the run"] - changes["F1 of planted"]).tolist(), abs=0.11)
+    assert (changes["documents"] >= 5).all()
+    lengths = pd.read_csv(tmp_path / "report_tables" / "lengths.csv")
+    assert lengths["run"].tolist() == ["planted", "random"] * (len(lengths) // 2)
+    settings = pd.read_csv(tmp_path / "report_tables" / "settings.csv")
+    assert settings["setting"].tolist() == ["name", "plant.enabled"]
+
+
+def test_runs_of_other_documents_are_shown_but_not_paired(runs, tmp_path):
+    other = make_run(tmp_path, "other", documents=100)
+    write_report([RunResults.load(runs[0]), RunResults.load(other)], tmp_path / "report.html")
+    assert "Not compared in pairs: other: its documents" in (tmp_path / "report.html").read_text()
+
+
+def test_only_the_evaluation_is_needed(runs, tmp_path):
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    for name in ("metrics.json", "per_label.parquet"):
+        shutil.copy(runs[0] / "eval" / "test" / name, folder)
+    write_report([RunResults.load(folder)], tmp_path / "report.html")
+    assert "<h2>Headline" in (tmp_path / "report.html").read_text()
+
+
+def test_text_is_shown_only_on_request_and_with_a_warning(runs, tmp_path):
+    result = RunResults.load(runs[0])
+    write_report([result], tmp_path / "plain.html")
+    assert 'class="warning" role="note"' not in (tmp_path / "plain.html").read_text()
+    example = Example("d1", "patient <b>with</b> fever", ["A"], [("B", 0.5)])
+    write_report([result], tmp_path / "report.html", [example])
+    page = (tmp_path / "report.html").read_text()
+    assert "This page shows the text of 1 documents" in page
+    assert "patient &lt;b&gt;with&lt;/b&gt; fever" in page
+
+
+def test_label_names_cannot_break_out_of_the_page():
+    assert "</script>" not in embed({"a": "</script><script>alert(1)</script>"})
+    assert json.loads(embed({"a": "</script>"})) == {"a": "</script>"}
+
+
+def test_labels_of_runs_join_by_name(runs):
+    columns = label_columns([RunResults.load(run) for run in runs])
+    frame = pd.read_parquet(runs[1] / "eval" / "test" / "per_label.parquet").set_index("label")
+    assert columns["runs"][1]["tp"] == frame.loc[columns["labels"], "tp"].tolist()
+    assert columns["total"] == len(frame)
+
+
+def single_label_run(name, classes, documents=60, seed=0):
+    rng = np.random.default_rng(seed)
+    gold = sparse.csr_array(np.eye(classes, dtype=bool)[np.arange(documents) % classes])
+    scores = rng.dirichlet(np.ones(classes), documents).astype(np.float32)
+    lengths = np.arange(5, documents + 5, dtype=np.int32)
+    found = evaluate(
+        whole(scores),
+        gold,
+        label_table(classes),
+        100,
+        config=EvaluateConfig(resamples=20),
+        thresholds=None,
+        lengths=lengths,
+    )
+    return RunResults.of(found, name, "test")
+
+
+def test_a_single_label_task_shows_what_has_a_meaning_there(tmp_path):
+    runs = [single_label_run("topics", 3), single_label_run("others", 3, seed=1)]
+    write_report(runs, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    for words in ("Confusion matrix", "best label", "accuracy = micro-F1", "macro-recall", "Accuracy@k", "Reliability"):
+        assert words in page
+    for words in ("P@", "R@", "nDCG", "F1 by threshold", "Precision and recall"):
+        assert words not in page, "a constant, or another name of the accuracy"
+    differences = pd.read_csv(tmp_path / "report_tables" / "differences.csv")
+    assert differences["metric"][0] == "accuracy = micro-F1"
+    assert "accuracy = micro-F1" in pd.read_csv(tmp_path / "report_tables" / "lengths.csv").columns
+
+
+def test_many_classes_show_their_most_frequent_confusions(tmp_path):
+    run = single_label_run("many", 101, documents=202)
+    write_report([run], tmp_path / "report.html")
+    assert "Most frequent confusions" in (tmp_path / "report.html").read_text()
+    table = pd.read_csv(tmp_path / "report_tables" / "confusions.csv")
+    assert len(table) == 50
+    assert table["documents"].is_monotonic_decreasing
+    assert (table["gold"] != table["predicted"]).all()
+
+
+def test_few_labels_are_listed_once(tmp_path):
+    write_report([single_label_run("topics", 3)], tmp_path / "report.html")
+    assert sorted(pd.read_csv(tmp_path / "report_tables" / "drift.csv")["label"].str[:4]) == ["L000", "L001", "L002"]
+
+
+def test_a_run_counts_its_own_documents_of_a_label(runs, tmp_path):
+    other = make_run(tmp_path, "other", documents=100)
+    columns = label_columns([RunResults.load(run) for run in (*runs, other)])
+    frames = [
+        pd.read_parquet(run / "eval" / "test" / "per_label.parquet").set_index("label").loc[columns["labels"]]
+        for run in (runs[0], other)
+    ]
+    assert columns["support"] == frames[0]["support"].tolist()
+    assert [run["support"] for run in columns["runs"]] == [0, 0, frames[1]["support"].tolist()]
+
+
+def test_runs_with_other_labels_or_counts_say_so_and_their_groups_are_not_compared(runs, tmp_path):
+    base, same = (RunResults.load(run) for run in runs)
+    assert compare.caveats([base, same]) == []
+    table = base.per_label.to_pandas()
+    rare = table["train_count"].between(21, 50) & (table["support"] > 0)
+    assert rare.any()
+    more = table.assign(train_count=table["train_count"].where(~rare, 8))
+    other = replace(base, name="more", per_label=pa.Table.from_pandas(more))
+    (sentence,) = compare.caveats([base, other])
+    assert "more: labels have other numbers of training documents than in planted" in sentence
+    metrics = {row[0] for row in compare.differences([base, other])[0].rows}
+    assert "macro-F1 of labels with >50 train documents" in metrics
+    assert not metrics & {f"macro-F1 of labels with {name} train documents" for name in ("6-10", "11-50")}
+    fewer = replace(base, name="fewer", per_label=pa.Table.from_pandas(table[~rare]))
+    assert f"{rare.sum()} are only in planted and 0 only in fewer" in compare.caveats([base, fewer])[0]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "content", "message"),
+    [
+        ("eval/test/per_label.parquet", b"PAR1cut", r"per_label\.parquet: damaged"),
+        ("eval/test/per_label.parquet", None, r"per_label\.parquet: missing"),
+        ("eval/test/replicates.parquet", b"PAR1cut", r"replicates\.parquet: damaged"),
+        ("eval/test/metrics.json", b"{}", r"metrics\.json: no 'docs'"),
+        ("config.yaml", b"a: [", r"config\.yaml: damaged"),
+        ("config.yaml", b"words", r"config\.yaml: damaged"),
+    ],
+)
+def test_damaged_files_of_a_run_are_named(runs, tmp_path, damaged, content, message):
+    run = shutil.copytree(runs[0], tmp_path / "run")
+    (run / damaged).unlink()
+    if content is not None:
+        (run / damaged).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        RunResults.load(run)
+
+
+@pytest.mark.parametrize("output", ["", "report.md", "taken/report.html"])
+def test_an_output_that_can_be_no_page_is_refused(runs, tmp_path, output):
+    (tmp_path / "taken").write_text("mine")
+    before = sorted(tmp_path.parent.iterdir())
+    with pytest.raises(DataError, match=r"the report is an HTML page|cannot be written"):
+        write_report([RunResults.load(runs[0])], tmp_path / output)
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    assert sorted(tmp_path.parent.iterdir()) == before
+
+
+def test_what_cannot_be_reported_is_said(runs, tmp_path):
+    with pytest.raises(DataError, match="no evaluation"):
+        RunResults.load(tmp_path)
+    with pytest.raises(DataError, match=r"of split 'dev' \(it has test\)"):
+        RunResults.load(runs[0], "dev")
+    result = RunResults.load(runs[0])
+    with pytest.raises(DataError, match="two runs are named 'planted'"):
+        write_report([result, result], tmp_path / "report.html")
+    with pytest.raises(DataError, match="1 to 8 runs"):
+        write_report([], tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, 1e-9, 1e12])
+def test_charts_hold_constant_and_extreme_values(value):
+    chart = line_chart([Series("a", [1, 2], [value, math.nan])], Axis("x"), Axis("y"), "a chart")
+    assert isinstance(chart, Markup)
+    assert "nan" not in chart
+    bars = bar_chart(["<g>"], [Bars("a", [None]), Bars("b", [value], 1, [[value, value]])], "x", Axis("y"), "b")
+    assert "&lt;g&gt;" in bars
+    assert "<g>" not in bars
+
+
+def test_numbers_are_short():
+    assert [number(v) for v in (0, 0.25, 1200, 3.4e6)] == ["0", "0.25", "1.2k", "3.4M"]

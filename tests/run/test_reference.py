@@ -1,0 +1,63 @@
+"""The schema as a whole: shipped configurations load, fields are documented, the reference page is current."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from xmtc.config.load import load_config
+from xmtc.config.plain import dump_yaml
+from xmtc.config.shape import Shape
+from xmtc.run.config import RunConfig
+from xmtc.run.reference import reference
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+def test_the_reference_page_is_current() -> None:
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    assert page == reference(RunConfig), "run `make docs`"
+
+
+def fields(shape: Shape, path: str = "") -> Iterator[tuple[str, Shape]]:
+    for key, child in shape.properties().items():
+        yield f"{path}{key}", child
+        for member in [*child.kinds().values(), *child.members()]:
+            yield from fields(member, f"{path}{key}.")
+            item = member.child(0, []) if "items" in member.schema else None
+            if item:
+                for alternative in [*item.kinds().values(), item]:
+                    yield from fields(alternative, f"{path}{key}[].")
+
+
+def test_every_field_is_documented() -> None:
+    undocumented = {path for path, shape in fields(Shape.of(RunConfig)) if not shape.description}
+    assert {path for path in undocumented if not path.endswith(".kind")} == set()
+
+
+def test_the_page_lists_alternatives_by_kind() -> None:
+    page = reference(RunConfig)
+    assert "## `data.source`, kind `jsonl`" in page
+    assert "## `track.sinks[]`, kind `tensorboard`" in page
+    assert "| `name` | text" in page
+    for line in page.splitlines():
+        if line.startswith("| "):
+            assert len(re.findall(r"(?<!\\)\|", line)) == 5, line
+
+
+@pytest.mark.parametrize("name", ["sentiment.yaml", "sentiment_minilm.yaml"])
+def test_the_columns_that_are_asked_for_are_those_that_are_read(name: str) -> None:
+    path = ROOT / "configs" / name
+    columns = load_config(RunConfig, path).data.source.columns
+    for text in (path.read_text(encoding="utf-8"), (ROOT / "README.md").read_text(encoding="utf-8")):
+        assert re.findall(r"columns (\w+) and (\w+)", text) == [(columns.text, columns.labels)]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_shipped_configuration_loads_and_survives_its_snapshot(path: Path, tmp_path: Path) -> None:
+    config = load_config(RunConfig, path)
+    resolved = tmp_path / "config.yaml"
+    resolved.write_text(dump_yaml(config), encoding="utf-8")
+    assert load_config(RunConfig, resolved) == config

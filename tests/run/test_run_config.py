@@ -1,0 +1,86 @@
+"""What no section of the configuration can see alone."""
+
+from pathlib import Path
+
+import pytest
+
+from xmtc.config.load import load_config
+from xmtc.errors import ConfigError
+from xmtc.run.config import RunConfig
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def test_zero_3_with_quantised_weights_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"quantize: nf4 and distributed\.strategy\.stage: 3 exclude each other"):
+        load_config(
+            RunConfig,
+            CONFIGS / "mimic4_mistral.yaml",
+            ["distributed.strategy.stage=3", "model.encoder.window_group=null"],
+        )
+
+
+def test_zero_3_with_quantised_weights_under_several_layers_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"quantize: nf4 and distributed\.strategy\.stage: 3 exclude each other"):
+        load_config(
+            RunConfig,
+            CONFIGS / "mimic4_mistral.yaml",
+            [
+                "distributed.strategy.stage=3",
+                "model.encoder={kind: layer_mix, base: {kind: hugging_face, quantize: nf4, lora: {}}}",
+            ],
+        )
+
+
+def test_zero_3_with_window_groups_is_refused() -> None:
+    overrides = ["distributed.strategy.stage=3", "model.encoder.window_group=2"]
+    with pytest.raises(ConfigError, match=r"window_group and distributed\.strategy\.stage: 3 exclude each other"):
+        load_config(RunConfig, CONFIGS / "mimic4_llama3.yaml", overrides)
+    load_config(RunConfig, CONFIGS / "mimic4_llama3.yaml", overrides[:1])
+
+
+@pytest.mark.parametrize(
+    ("file", "metric", "words"),
+    [
+        ("sentiment.yaml", "acuracy", r"'acuracy': .*single_label.*; did you mean 'accuracy'\? known: accuracy, p@1"),
+        ("sentiment.yaml", "docs", r"'docs': .* known: "),
+        ("sentiment.yaml", "ece", r"'ece': .* known: "),
+        ("quickstart.yaml", "accuracy", r"'accuracy': .*multi_label task.* known: p@1"),
+        ("quickstart.yaml", "micro_auc", r"'micro_auc': .* known: .*micro_f1"),
+    ],
+)
+def test_a_metric_that_picks_no_epoch_is_refused(file, metric, words) -> None:
+    with pytest.raises(ConfigError, match=rf"finetune\.metric: {words}"):
+        load_config(RunConfig, CONFIGS / file, [f"finetune.metric={metric}"])
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "words"),
+    [
+        ("sentiment.yaml", "asymmetric_focal", "fits the probability of each label by itself"),
+        ("sentiment.yaml", "binary_cross_entropy", "fits the probability of each label by itself"),
+        ("mimic4_layout_minilm.yaml", "cross_entropy", "needs exactly one label on each document"),
+    ],
+)
+def test_a_loss_of_the_other_task_is_refused(file, kind, words) -> None:
+    with pytest.raises(ConfigError, match=rf"finetune\.loss\.kind: {kind} {words}"):
+        load_config(RunConfig, CONFIGS / file, [f"finetune.loss={{kind: {kind}}}"])
+
+
+def test_a_contrastive_loss_that_moves_nothing_is_refused() -> None:
+    contrastive = ["model.head.kind=flat", "finetune.contrastive={}"]
+    frozen = [*contrastive, "finetune.phases=[{epochs: 1}]"]
+    with pytest.raises(ConfigError, match=r"finetune\.contrastive: it moves nothing .* pooling mean has no parameters"):
+        load_config(RunConfig, CONFIGS / "sentiment.yaml", frozen)
+    for trains in (
+        ["finetune.phases=[{epochs: 1}, {epochs: 1, encoder_layers: 1}]"],
+        ["model.head.pooling.kind=attention"],
+    ):
+        load_config(RunConfig, CONFIGS / "sentiment.yaml", [*frozen, *trains])
+    load_config(RunConfig, CONFIGS / "sentiment.yaml", ["model.head.kind=label_attention", *frozen[1:]])
+
+
+@pytest.mark.parametrize("override", ["name=..", "name=.", "name=.hidden", f"seed={2**32}"])
+def test_names_of_other_folders_and_seeds_that_libraries_refuse(override) -> None:
+    with pytest.raises(ConfigError, match=override.split("=")[0]):
+        load_config(RunConfig, CONFIGS / "quickstart.yaml", [override])

@@ -1,0 +1,144 @@
+"""run.json and the snapshot: what is skipped on a resume, what is refused, what survives a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from xmtc.config.load import load_config
+from xmtc.config.plain import config_hash, differences, dump_yaml
+from xmtc.errors import ConfigError, DataError, TrainingError
+from xmtc.files import write_text
+from xmtc.run.provenance import git_state, versions
+from xmtc.run.state import RunState, read_run
+from xmtc.track.config import TrackConfig
+from xmtc.track.sinks import TensorBoardConfig
+
+CONFIG = TrackConfig(sinks=(TensorBoardConfig(),), checkpoint_every_minutes=1e-5)
+
+
+def test_resolved_yaml_loads_to_an_equal_config(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(dump_yaml(CONFIG))
+    assert load_config(TrackConfig, path) == CONFIG
+    assert "keep_last: 2" in path.read_text()
+
+
+def test_hash_depends_on_every_part() -> None:
+    assert config_hash(CONFIG) == config_hash(TrackConfig(sinks=(TensorBoardConfig(),), checkpoint_every_minutes=1e-5))
+    other = replace(CONFIG, keep_last=3)
+    assert len({config_hash(CONFIG), config_hash(other), config_hash(CONFIG, "a"), config_hash(CONFIG, {"a": 1})}) == 4
+
+
+def test_differences_name_the_nested_key() -> None:
+    before = {"a": 1, "b": {"c": [1], "d": 2}, "gone": 0}
+    after = {"a": 1, "b": {"c": [1, 2], "d": 2}, "new": "x"}
+    assert list(differences(before, after)) == ["b.c: [1] -> [1, 2]", "gone: 0 -> null", 'new: null -> "x"']
+
+
+def test_stages_go_from_pending_to_done_and_are_skipped_then(tmp_path: Path) -> None:
+    with RunState.open(tmp_path / "run", CONFIG, stages=("mig", "plant"), seeds={"seed": 13}, world_size=2) as run:
+        assert not run.resumed
+        with run.stage("mig", "aa"):
+            assert json.loads((tmp_path / "run/run.json").read_text())["stages"]["mig"]["state"] == "running"
+        run.set_fingerprint("corpus", "cc")
+    with RunState.open(tmp_path / "run", CONFIG, stages=("mig", "plant")) as run:
+        assert run.resumed
+        assert run.is_done("mig", "aa")
+        assert not run.is_done("mig", "bb")
+        assert not run.is_done("plant", "aa")
+        assert not run.is_done("unknown", "aa")
+    record = read_run(tmp_path / "run")
+    assert record is not None
+    assert [stage.state for stage in record.stages.values()] == ["done", "pending"]
+    assert record.stages["mig"].seconds is not None
+    assert record.fingerprints == {"corpus": "cc"}
+    assert [session.world_size for session in record.sessions] == [2, 1]
+    assert record.versions["python"] == sys.version.split()[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (DataError("row 3: no text"), "DataError: row 3: no text"),
+        (ValueError("the patient said"), "ValueError"),
+        (KeyboardInterrupt(), "interrupted"),
+    ],
+)
+def test_a_failed_stage_is_written_down_without_foreign_text(tmp_path: Path, error: BaseException, words: str) -> None:
+    with RunState.open(tmp_path, CONFIG) as run:
+        with pytest.raises(type(error)), run.stage("plant", "aa"):
+            raise error
+        assert run.record.stages["plant"].state == "failed"
+        assert run.record.stages["plant"].error == words
+        assert not run.is_done("plant", "aa")
+
+
+def test_resume_never_must_and_another_configuration(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    with pytest.raises(ConfigError, match="holds no run; use resume=auto"):
+        RunState.open(run_dir, CONFIG, resume="must")
+    assert not run_dir.exists()
+    RunState.open(run_dir, CONFIG, resume="never").close()
+    with pytest.raises(ConfigError, match="holds a run already"):
+        RunState.open(run_dir, CONFIG, resume="never")
+    changed = replace(CONFIG, keep_last=5, log_every_steps=1)
+    with pytest.raises(ConfigError, match=r"another configuration[^*]*keep_last: 2 -> 5"):
+        RunState.open(run_dir, changed)
+    RunState.open(run_dir, changed, resume="must", may_change=("keep_last", "log_every_steps")).close()
+
+
+def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
+    with RunState.open(tmp_path, CONFIG), pytest.raises(ConfigError, match="another process is at work"):
+        RunState.open(tmp_path, CONFIG)
+    RunState.open(tmp_path, CONFIG).close()
+
+
+def test_a_place_where_no_run_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigError, match=r"no run can be kept there: .*; choose another track\.directory"):
+        RunState.open(tmp_path / "file" / "run", CONFIG)
+
+
+def test_a_killed_run_leaves_a_readable_record_and_no_lock(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from xmtc.run.state import RunState; from xmtc.track.config import TrackConfig\n"
+        "run = RunState.open(Path(sys.argv[1]), TrackConfig(), stages=('plant',))\n"
+        "with run.stage('plant', 'aa'): os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    process = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert process.returncode == -signal.SIGKILL
+    with RunState.open(tmp_path, TrackConfig()) as run:
+        assert run.record.stages["plant"].state == "running"
+        assert not run.is_done("plant", "aa")
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"format": 1}', "[]"])
+def test_a_damaged_record_says_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(ConfigError, match="not a run record of this version; move"):
+        RunState.open(tmp_path, CONFIG)
+
+
+def test_atomic_write_keeps_the_old_file_when_it_fails(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    write_text(target, "old")
+    full = Path("/dev/full")
+    if full.exists():
+        (tmp_path / f"file.{os.getpid()}.tmp").symlink_to(full)
+        with pytest.raises(TrainingError, match="No space left on device; free space"):
+            write_text(target, "new" * 100_000)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_versions_and_commit() -> None:
+    assert {"python", "xmtc", "torch", "pydantic"} <= versions().keys()
+    state = git_state()
+    assert state is None or len(state.commit) == 40

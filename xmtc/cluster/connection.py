@@ -1,0 +1,56 @@
+"""The connection to Ray: a cluster that is there, or one that ends with this process."""
+
+import logging
+import os
+from typing import Any
+
+import ray
+
+from xmtc.run.config import RunConfig
+
+
+def connect(config: RunConfig) -> None:
+    """Join the cluster that the configuration names, or as `join` does."""
+    join(config.distributed.address)
+
+
+def join(address: str | None) -> bool:
+    """Join the cluster at `address`, or else the one whose job this is; otherwise start one here.
+
+    A bare `ray.init()` would attach to any cluster that happens to run on this machine.
+
+    Returns:
+        Whether that was necessary.
+    """
+    if ray.is_initialized():
+        return False
+    address = address or ("auto" if _inside_job() else "local")
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    runtime = {"worker_process_setup_hook": "xmtc.cluster.connection.quiet_ray"}
+    ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
+    return True
+
+
+def joins_cluster(config: RunConfig) -> bool:
+    """Whether `connect` joins a cluster that was there before."""
+    return config.distributed.address is not None or _inside_job()
+
+
+def disconnect(config: RunConfig) -> None:
+    """End the Ray that `connect` started; leave a cluster that was there before alone."""
+    if not joins_cluster(config):
+        ray.shutdown()
+
+
+def quiet_ray() -> None:
+    """In every Ray process: silence what tells a user nothing.
+
+    The cleaner asks the dashboard once a second whether the controller lives, which a Ray without one cannot answer;
+    such a Ray ends with this process, and everything in it.
+    """
+    for module in ("placement_group_cleaner", "controller"):
+        logging.getLogger(f"ray.train.v2._internal.execution.controller.{module}").setLevel(logging.ERROR)
+
+
+def _inside_job() -> bool:
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ

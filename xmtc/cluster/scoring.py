@@ -1,0 +1,205 @@
+"""The Ray engine of `xmtc score`: readers, tokenisers and a pool of scoring actors, streamed, with back-pressure.
+
+A row of the dataset is a block. Actors publish their blocks themselves, so that what the driver, a node or an actor
+loses on its way out is found again in the output directory; see `xmtc.score.job`.
+"""
+
+import socket
+import time
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.data import ActorPoolStrategy, DataContext
+from ray.exceptions import RayError
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.cluster.connection import join
+from xmtc.data.readers import Rejected
+from xmtc.errors import ConfigError, XmtcError
+from xmtc.models.export import load_model, load_tokenizer
+from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
+from xmtc.score.command import print_summary
+from xmtc.score.inputs import RawBlock, read_blocks
+from xmtc.score.job import Job, Record, finish, open_job, publish
+from xmtc.score.local import check_documents, check_rejected, pending_files, rows_left
+from xmtc.score.predictor import choose_device
+from xmtc.track.progress import Progress
+
+Row = dict[str, Any]
+
+
+def score_on_cluster(
+    job: Job,
+    *,
+    device: str,
+    workers: int | None,
+    max_rejected: int | None,
+    overwrite: bool,
+    address: str | None = None,
+) -> dict[str, Any]:
+    """Run the job on a Ray cluster, or on a Ray started here; see `xmtc.score.local.score_local`.
+
+    Args:
+        job: what to score; every node must reach its paths.
+        device: `cuda`: one GPU an actor; `auto`: one where the cluster has any.
+        workers: scoring actors; None: one a GPU, or one a core.
+        max_rejected: stop when there are more bad rows than this.
+        overwrite: throw away the output of another job, or this one's when it was finished.
+        address: of the cluster; None: the one whose job this is, otherwise one started here.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ConfigError: no cluster answers at the address.
+        DataError: too many bad rows; the input cannot be read; the output is another job's.
+    """
+    started_s = time.monotonic()
+    if address is not None:
+        _check_answers(address)
+    records = open_job(job, overwrite=overwrite)
+    check_rejected(records, max_rejected)
+    connected_here = join(address)
+    try:
+        with Progress() as progress, progress.task("score", rows_left(job, records)) as task:
+            for record in _stream(job, records, device, workers):
+                records.append(record)
+                check_rejected(records, max_rejected)
+                task.advance(record.rows + len(record.rejected))
+    except RayError as error:
+        raise _explain(error) from error
+    finally:
+        if connected_here:
+            ray.shutdown()
+    check_documents(records)
+    manifest = finish(job, records)
+    print_summary(job, manifest, time.monotonic() - started_s)
+    return manifest
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself would try for minutes.
+
+    Raises:
+        ConfigError: nothing listens there.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--address {address}: no Ray cluster answers there; give HOST:PORT of its head, or leave it out"
+        ) from error
+
+
+def _stream(job: Job, records: list[Record], device: str, workers: int | None) -> Iterator[Record]:
+    done = frozenset(record.block for record in records)
+    files = [{"file": index} for index in pending_files(job, done)]
+    if not files:
+        return
+    resources = ray.cluster_resources()
+    gpus = resources.get("GPU", 0)
+    gpu = device.startswith("cuda") or (device == "auto" and gpus > 0)
+    if gpu and not gpus:
+        raise ConfigError(f"--device {device}: the Ray cluster has no GPU: use auto or cpu")
+    # Without GPUs one core stays free, for reading and tokenising.
+    actors = workers or max(1, int(gpus if gpu else resources.get("CPU", 2) - 1))
+    context = DataContext.get_current().copy()
+    context.target_max_block_size = 1  # every row, a block of the corpus, travels on its own
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    with DataContext.current(context):
+        dataset = ray.data.from_items(files, override_num_blocks=len(files))
+        # Different needs keep Ray from joining the two: the blocks of one file are tokenised side by side.
+        dataset = dataset.flat_map(partial(_read, job, done), num_cpus=0.25)
+        dataset = dataset.map(partial(_tokenise, job), num_cpus=0.5)
+        scored = dataset.map(
+            _Scorer,  # pyright: ignore[reportArgumentType]  # Ray's types know functions only
+            fn_constructor_args=(job, "cuda" if gpu else "cpu"),
+            compute=ActorPoolStrategy(size=actors),
+            num_cpus=0 if gpu else 1,
+            num_gpus=1 if gpu else 0,
+        )
+        for row in scored.iter_rows():
+            yield Record(row["block"], row["rows"], row["sha256"], tuple(zip(row["where"], row["reason"], strict=True)))
+
+
+def _read(job: Job, done: frozenset[str], row: Row) -> Iterator[Row]:
+    index = int(row["file"])
+    for raw in read_blocks(index, job.files[index], job.settings.columns, job.settings.block_rows, done):
+        yield {
+            "file": raw.file,
+            "block": raw.block,
+            "doc_ids": list(raw.doc_ids),
+            "texts": list(raw.texts),
+            "where": [row.where for row in raw.rejected],
+            "reason": [row.reason for row in raw.rejected],
+        }
+
+
+def _tokenise(job: Job, row: Row) -> Row:
+    tokenizer, max_length = _tokenizer(job.model)
+    rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
+    raw = RawBlock(int(row["file"]), int(row["block"]), tuple(row["doc_ids"]), tuple(row["texts"]), rejected)
+    block = tokenise(raw, tokenizer, max_length, evidence=job.settings.evidence)
+    return {
+        "name": block.name,
+        "doc_ids": list(block.doc_ids),
+        "lengths": block.lengths.tobytes(),
+        "ids": b"".join(ids.tobytes() for ids in block.ids_N),
+        "texts": list(block.texts),
+        "offsets": b"".join(offsets.tobytes() for offsets in block.offsets_N),
+        "where": [one.where for one in block.rejected],
+        "reason": [one.reason for one in block.rejected],
+    }
+
+
+@cache
+def _tokenizer(model: Path) -> tuple[PreTrainedTokenizerFast, int]:
+    """Of this process, which tokenises many blocks."""
+    return load_tokenizer(model)
+
+
+def _token_block(row: Row) -> TokenBlock:
+    """What `_tokenise` made a row of."""
+    ends = np.cumsum(np.frombuffer(row["lengths"], np.int32))[:-1]
+    ids = np.split(np.array(np.frombuffer(row["ids"], np.int32)), ends) if len(row["doc_ids"]) else []
+    offsets = np.split(np.frombuffer(row["offsets"], np.int64).reshape(-1, 2), ends) if len(row["texts"]) else []
+    rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
+    return TokenBlock(
+        row["name"], tuple(row["doc_ids"]), tuple(ids), rejected, texts=tuple(row["texts"]), offsets_N=tuple(offsets)
+    )
+
+
+class _Scorer:
+    """An actor: scores blocks and publishes them."""
+
+    def __init__(self, job: Job, device: str) -> None:
+        torch.set_num_threads(1)
+        self.job = job
+        self.scorer = BlockScorer(load_model(job.model), job.settings, choose_device(device), workers=1)
+
+    def __call__(self, row: Row) -> Row:
+        block = _token_block(row)
+        record = publish(self.job.output, block.name, self.scorer.score(block), block.rejected)
+        return {
+            "block": record.block,
+            "rows": record.rows,
+            "sha256": record.sha256,
+            "where": [where for where, _ in record.rejected],
+            "reason": [reason for _, reason in record.rejected],
+        }
+
+
+def _explain(error: RayError) -> XmtcError:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, XmtcError):
+            return type(cause)(str(cause))
+        cause = getattr(cause, "cause", None) or cause.__cause__
+    return XmtcError(f"scoring on Ray failed: {error}")

@@ -1,0 +1,124 @@
+"""The training workers on Ray. Ray starts and restarts processes; checkpoints, metrics and resume are xmtc's own."""
+
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.train import FailureConfig, ScalingConfig, get_context
+from ray.train import RunConfig as RayRunConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2.api.exceptions import TrainingFailedError
+
+from xmtc.cluster.connection import connect
+from xmtc.cluster.worker_errors import WorkerErrors, explain_lost_exchange
+from xmtc.errors import TrainingError, XmtcError
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.run.stage import Stage
+from xmtc.track.console import print_line
+
+
+def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
+    """Run a stage on `distributed.workers` Ray workers; a dead worker's group restarts from a checkpoint.
+
+    Ray stays up for the next stage; see `disconnect`.
+
+    Args:
+        stage: its name.
+        config: of the run.
+        paths: of the run; every worker must be able to reach them.
+
+    Raises:
+        TrainingError: training failed more often than `distributed.max_failures` allows.
+        XmtcError: what a worker raised.
+        KeyboardInterrupt: on Ctrl-C, when the workers are gone.
+    """
+    settings = config.distributed
+    connect(config)
+    # A name of its own for every attempt: Ray silently does nothing for a name that has finished before.
+    name = f"{stage}-{time.time_ns()}"
+    storage = paths.root / ".ray"
+    errors = WorkerErrors()
+    trainer = TorchTrainer(
+        _train_on_worker,
+        train_loop_config={"stage": stage, "config": config, "paths": paths, "errors": errors},
+        torch_config=TorchConfig(
+            backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=int(settings.timeout_s)
+        ),
+        scaling_config=ScalingConfig(
+            num_workers=settings.workers,
+            use_gpu=settings.gpus_per_worker > 0,
+            resources_per_worker={"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
+            | settings.resources_per_worker,
+        ),
+        run_config=RayRunConfig(
+            name=name,
+            storage_path=str(storage),
+            failure_config=FailureConfig(max_failures=settings.max_failures),
+        ),
+    )
+    try:
+        with _interruptible(stage):
+            trainer.fit()
+    except TrainingFailedError as failure:
+        raise _left(errors) or _explain(failure) from failure
+    else:
+        found = errors.first()
+        if found is not None:
+            raise found
+    finally:
+        shutil.rmtree(storage, ignore_errors=True)  # Ray's own notes, of no use to another attempt
+
+
+@contextmanager
+def _interruptible(stage: str) -> Iterator[None]:
+    """Ctrl-C ends what is within as an interrupt; Ray's handler would end this process as if all had gone well."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as end:
+        raise KeyboardInterrupt(f"{stage} stopped; the same command goes on from the newest checkpoint") from end
+    finally:
+        if threading.current_thread() is threading.main_thread():  # only there does Ray set its own
+            signal.signal(signal.SIGINT, handler)
+
+
+def _train_on_worker(settings: dict[str, Any]) -> None:
+    from xmtc.stages.run_stage import run_stage
+
+    errors: WorkerErrors = settings["errors"]
+    if errors.first() is not None:
+        return
+    try:
+        run_stage(settings["stage"], settings["config"], settings["paths"])
+    except XmtcError as error:
+        context = get_context()
+        if not errors.leave(error, context.get_world_rank(), context.get_world_size()):
+            raise
+    except RuntimeError as error:
+        words = explain_lost_exchange(error, settings["config"].distributed.timeout_s)
+        if words is not None:
+            print_line(f"{settings['stage']}: {words}")
+        raise  # Ray starts the workers again
+
+
+def _left(errors: WorkerErrors) -> XmtcError | None:
+    """What a worker has left, where the cluster is still there to say so."""
+    try:
+        return errors.first()
+    except RayError:
+        return None
+
+
+def _explain(failure: TrainingFailedError) -> TrainingError:
+    """Of an error that is not the user's: a worker that died too often, or a bug, whose traceback Ray has printed."""
+    causes = [str(cause).strip().splitlines()[-1:] for cause in getattr(failure, "worker_failures", {}).values()]
+    words = "; ".join(sorted({line for lines in causes for line in lines})) or str(failure)
+    return TrainingError(
+        f"training on Ray failed, see above: {words}. The same command goes on from the last checkpoint"
+    )

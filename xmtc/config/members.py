@@ -1,0 +1,147 @@
+"""Families of components: the built-in members and those of installed packages.
+
+A family is a set of configuration classes that a `kind` tells apart, such as the losses or the heads. A package adds a
+member by an entry point: the group is the family's, the name is the kind, and the object is the configuration class.
+
+    [project.entry-points."xmtc.losses"]
+    hinge = "my_package.hinge:HingeConfig"
+"""
+
+import functools
+import importlib.metadata
+import operator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+
+from xmtc.errors import ConfigError
+
+FAMILIES: dict[str, "Members"] = {}
+"""Every family that has been imported, by its group."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member from an installed package.
+
+    Attributes:
+        kind: the name of the entry point, which is the member's `kind`.
+        config: its configuration class.
+        distribution: the package and its version, such as `my-package 1.2`.
+    """
+
+    kind: str
+    config: type
+    distribution: str
+
+
+class Members:
+    """Annotation of a configuration field that holds one member of a family.
+
+    Type checkers see the protocol that is annotated; pydantic validates the union of all members, told apart by `kind`.
+
+    Args:
+        group: of the entry points, such as `xmtc.losses`.
+        builtin: the configuration classes of this package.
+
+    Example:
+        >>> LossConfig = Annotated[LossSettings, Members("xmtc.losses", AsymmetricFocalConfig, CrossEntropyConfig)]
+    """
+
+    def __init__(self, group: str, *builtin: type) -> None:
+        self.group = group
+        self.builtin = {kind_of(member): member for member in builtin}
+        FAMILIES[group] = self
+
+    @functools.cached_property
+    def installed(self) -> dict[str, Member]:
+        """Members of installed packages, by kind.
+
+        Raises:
+            ConfigError: an entry point cannot be imported, is no configuration class or takes a built-in kind.
+        """
+        found: dict[str, Member] = {}
+        for point in entry_points(self.group):
+            member = _load(point, self.group)
+            if member.kind in self.builtin or member.kind in found:
+                raise ConfigError(
+                    f"{member.distribution}: its entry point {self.group}: {member.kind} takes a kind that is there "
+                    "already; uninstall the package, or rename the kind in it"
+                )
+            found[member.kind] = member
+        return found
+
+    @property
+    def all(self) -> dict[str, type]:
+        """The configuration class of every kind."""
+        return self.builtin | {kind: member.config for kind, member in self.installed.items()}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The schema of the union of all members."""
+        members: list[Any] = list(self.all.values())
+        if len(members) == 1:
+            return handler.generate_schema(members[0])
+        union = functools.reduce(operator.or_, members)
+        return handler.generate_schema(Annotated[union, Field(discriminator="kind")])
+
+
+@functools.cache
+def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    """The entry points of a group, sorted by name."""
+    return tuple(sorted(importlib.metadata.entry_points(group=group), key=lambda point: point.name))
+
+
+def kind_of(config: type) -> str:
+    """The `kind` of a configuration class.
+
+    Raises:
+        TypeError: it is no dataclass, or its `kind` has no default.
+    """
+    kinds = [field.default for field in fields(config) if field.name == "kind"] if is_dataclass(config) else []
+    if not kinds or not isinstance(kinds[0], str):
+        raise TypeError(f'{config!r} needs a field kind: Literal["…"] with its name as the default')
+    return kinds[0]
+
+
+def packages_of(config: Any) -> dict[str, str]:
+    """The installed packages that a configuration needs, by `<group>: <kind>`.
+
+    A model directory records them, so that loading it elsewhere can name what is missing.
+    """
+    classes = {type(part) for part in _parts(config)}
+    return {
+        f"{family.group}: {member.kind}": member.distribution
+        for family in FAMILIES.values()
+        for member in family.installed.values()
+        if member.config in classes
+    }
+
+
+def _parts(config: Any) -> list[Any]:
+    if is_dataclass(config):
+        return [config, *(part for field in fields(config) for part in _parts(getattr(config, field.name)))]
+    if isinstance(config, list | tuple):
+        return [part for item in config for part in _parts(item)]
+    return []
+
+
+def _load(point: importlib.metadata.EntryPoint, group: str) -> Member:
+    package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+    try:
+        config = point.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{package}: its entry point {group}: {point.name} = {point.value} cannot be imported: {error}; repair or "
+            "uninstall the package"
+        ) from error
+    try:
+        kind = kind_of(config)
+    except TypeError as error:
+        raise ConfigError(f"{package}: its entry point {group}: {point.name}: {error}") from error
+    if kind != point.name:
+        raise ConfigError(
+            f"{package}: its entry point {group}: {point.name} names a class whose kind is {kind!r}; make them equal"
+        )
+    return Member(kind, config, package)

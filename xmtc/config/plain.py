@@ -1,0 +1,40 @@
+"""A configuration as plain data: dictionaries for comparison, YAML for people, a hash for fingerprints."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xmtc.config import yaml_tree
+from xmtc.config.shape import adapter
+
+
+def to_plain(config: Any) -> dict[str, Any]:
+    """A configuration, defaults and all, as dicts, lists and scalars in the order of the schema."""
+    return adapter(type(config)).dump_python(config, mode="json")
+
+
+def dump_yaml(config: Any) -> str:
+    """The resolved configuration as YAML, complete; loading it gives an equal configuration."""
+    return yaml_tree.dump(to_plain(config))
+
+
+def config_hash(*parts: Any) -> str:
+    """16 hexadecimal digits that change when any part does; parts are configurations or plain JSON data.
+
+    Use it for a stage's fingerprint: its own section, and the fingerprints of what it reads.
+    """
+    plain = [to_plain(part) if dataclasses.is_dataclass(part) else part for part in parts]
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Each key whose value differs, as `section.key: old -> new`."""
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            yield f"{prefix}{key}: {json.dumps(old)} -> {json.dumps(new)}"

@@ -1,0 +1,11 @@
+"""The files of an evaluation's folder, `eval/<split>/` of a run."""
+
+METRICS = "metrics.json"
+PER_LABEL = "per_label.parquet"
+PREDICTIONS = "predictions.parquet"
+DOCUMENTS = "documents.parquet"
+REPLICATES = "replicates.parquet"
+DETAILS = "details.json"
+SUMMARY = "summary.md"
+ATTENTION_OVERLAP = "attention_overlap.json"
+REPORT = "report.html"

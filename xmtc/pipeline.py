@@ -1,0 +1,172 @@
+"""The whole job: prepare → MIG → plant → fine-tune → evaluate → report. Finished stages are skipped."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from xmtc.config.plain import config_hash
+from xmtc.data.corpus import Corpus
+from xmtc.evaluate.summary import summary_table
+from xmtc.mig import TokenRanking, ranking_fingerprint
+from xmtc.models.heads import LabelAttentionConfig
+from xmtc.preflight.check import check, check_tokenizer
+from xmtc.preflight.estimate import label_lines
+from xmtc.report.runs import report_runs
+from xmtc.run.config import RunConfig
+from xmtc.run.copies import fetch_run, has_remote_parts, publish_run, published_run
+from xmtc.run.directory import RunPaths
+from xmtc.run.stage import Stage
+from xmtc.run.state import RunState
+from xmtc.stages.lexical import fit_branch
+from xmtc.stages.mig import rank_tokens
+from xmtc.stages.prepare import prepare_corpus
+from xmtc.track.console import print_line
+
+
+def train_run(config: RunConfig) -> Path:
+    """Run the whole job; finished stages are skipped.
+
+    Returns:
+        The run directory.
+
+    Raises:
+        XmtcError: the user has something to fix; the run can then be resumed.
+    """
+    check(config)
+    paths = RunPaths.of(config)
+    world = max(1, config.distributed.workers)
+    with (
+        published_run(paths),
+        RunState.open(
+            paths.root,
+            config,
+            resume=config.track.resume,
+            stages=stages(config),
+            seeds={"run": config.seed},
+            world_size=world,
+        ) as state,
+    ):
+        _run_stages(config, paths, state)
+    print_summary(paths)
+    return paths.root
+
+
+def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
+    with _stage(state, paths, Stage.PREPARE, config_hash(config.data)):
+        corpus = _prepare(config)
+        corpus.verify()  # a flipped bit would be learned from without an error
+    state.set_fingerprint("corpus", corpus.fingerprint)
+    for line in label_lines(config):
+        print_line(line)
+    ranking = ranking_fingerprint(corpus.fingerprint, config.mig)
+    if Stage.MIG in stages(config):
+        with _stage(state, paths, Stage.MIG, ranking):
+            rank_tokens(config, corpus)
+        state.set_fingerprint(Stage.MIG, ranking)
+    if config.model.lexical is not None:
+        fingerprint = config_hash(corpus.fingerprint, config.seed, config.model.lexical)
+        if not _is_done(state, Stage.LEXICAL, fingerprint):
+            with _stage(state, paths, Stage.LEXICAL, fingerprint):
+                fit_branch(config, config.model.lexical, corpus)
+    try:
+        for stage, fingerprint in model_stages(config, ranking):
+            if not _is_done(state, stage, fingerprint):
+                with _stage(state, paths, stage, fingerprint):
+                    run_workers(stage, config, paths)
+                    fetch_run(paths)  # rank 0 may have been on another node
+    finally:
+        end_workers(config)
+    with _stage(state, paths, Stage.REPORT, ""):
+        for split in paths.evaluated():
+            report_runs([paths.root], paths.report(split), split)
+
+
+@contextmanager
+def _stage(state: RunState, paths: RunPaths, stage: Stage, fingerprint: str) -> Iterator[None]:
+    """Record a stage and publish its start and its result."""
+    with state.stage(stage, fingerprint):
+        publish_run(paths)
+        yield
+    publish_run(paths)
+
+
+def _is_done(state: RunState, stage: Stage, fingerprint: str) -> bool:
+    done = state.is_done(stage, fingerprint)
+    if done:
+        print_line(f"{stage}: done before, skipped")
+    return done
+
+
+def stages(config: RunConfig) -> list[Stage]:
+    """The stages of the whole job, in order."""
+    skipped = {
+        Stage.MIG: not isinstance(config.model.head, LabelAttentionConfig),  # planted by it, or compared with it
+        Stage.LEXICAL: config.model.lexical is None,
+        Stage.PLANT: not config.plant.enabled,
+    }
+    return [stage for stage in Stage if not skipped.get(stage, False)]
+
+
+def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
+    """The stages that need the model, each with a fingerprint of everything its result depends on."""
+    plant = config_hash(ranking, config.seed, config.model, config.plant)
+    finetune = config_hash(plant, config.finetune)
+    stages = [(Stage.FINETUNE, finetune), (Stage.EVALUATE, config_hash(finetune, config.evaluate))]
+    return [(Stage.PLANT, plant), *stages] if config.plant.enabled else stages
+
+
+def prepare_stage(config: RunConfig) -> Corpus:
+    """Prepare the corpus alone, see `xmtc prepare`."""
+    check_tokenizer(config)
+    return _prepare(config)
+
+
+def _prepare(config: RunConfig) -> Corpus:
+    """Prepare on the cluster that training joins, or on this machine."""
+    mapper = None
+    # Copies of remote parts are on this machine only, so it does the work alone.
+    if config.distributed.workers > 0 and not has_remote_parts(config.data):
+        from xmtc.cluster.tasks import cluster_mapper
+
+        mapper = cluster_mapper(config)
+    return prepare_corpus(config, mapper)
+
+
+def mig_stage(config: RunConfig) -> tuple[Corpus, TokenRanking]:
+    """Prepare the corpus and rank its tokens, see `xmtc mig`."""
+    corpus = prepare_stage(config)
+    return corpus, rank_tokens(config, corpus)
+
+
+def run_workers(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
+    """Run a stage in this process, or on Ray workers."""
+    if config.distributed.workers == 0:
+        from xmtc.stages.run_stage import run_stage
+
+        run_stage(stage, config, paths)
+    else:
+        from xmtc.cluster.training import train_on_cluster
+
+        train_on_cluster(stage, config, paths)
+
+
+def end_workers(config: RunConfig) -> None:
+    """Shut down the Ray that this run started, if it started one."""
+    if config.distributed.workers > 0:
+        from xmtc.cluster.connection import disconnect
+
+        disconnect(config)
+
+
+def print_summary(paths: RunPaths) -> None:
+    """Print the metrics of the last evaluated split and where report and model are."""
+    split = paths.evaluated()[-1]
+    metrics = json.loads(paths.metrics(split).read_text(encoding="utf-8"))
+    Console().print(summary_table(metrics, f"{paths.root.name}: {split}"))
+    print(f"report: {paths.report(split)}")
+    print(f"model:  {paths.model}")
+    if paths.root_uri:
+        print(f"these are copies of {paths.root_uri}")

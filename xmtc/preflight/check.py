@@ -1,0 +1,65 @@
+"""What no run can do, found before it begins."""
+
+from xmtc.data.tokenizer import PretrainedTokenizerConfig, load_pretrained, same_ids
+from xmtc.errors import ConfigError
+from xmtc.models.encoders import HuggingFaceConfig, backbone_of
+from xmtc.models.heads import LabelAttentionConfig, TwoTowerConfig
+from xmtc.run.config import RunConfig
+
+
+def check(config: RunConfig) -> None:
+    """Refuse what cannot work before hours are spent on it.
+
+    Raises:
+        ConfigError: planting without a label-attention head; label tables of a dtype that nothing trains; or see
+            `check_tokenizer`.
+    """
+    if config.plant.enabled and not isinstance(config.model.head, LabelAttentionConfig):
+        raise ConfigError(
+            f"plant.enabled: true needs a head with label attention, but model.head.kind is {config.model.head.kind}; "
+            "set plant.enabled=false"
+        )
+    _check_row_dtype(config)
+    check_tokenizer(config)
+
+
+def _check_row_dtype(config: RunConfig) -> None:
+    """Refuse label tables in bfloat16 where AdamW would have to train them, which takes float32."""
+    head = config.model.head
+    if head.row_dtype == "float32" or isinstance(head, TwoTowerConfig):  # whose rows no optimizer updates
+        return
+    problem = None
+    if config.plant.enabled:
+        problem = "planting trains the label queries in float32: set plant.enabled=false"
+    elif config.finetune.label_optimizer is None:
+        problem = "AdamW trains float32: give finetune.label_optimizer (and sampled_labels or mining)"
+    if problem is not None:
+        raise ConfigError(f"model.head.row_dtype: {head.row_dtype}: {problem}, or set model.head.row_dtype=float32")
+
+
+def check_tokenizer(config: RunConfig) -> None:
+    """Refuse token ids that pretrained embeddings do not know: they would be looked up as those of other tokens.
+
+    Raises:
+        ConfigError: `data.tokenizer` is trained, or another model's, where the backbone has pretrained weights.
+    """
+    backbone, chosen = backbone_of(config.model.encoder), config.data.tokenizer
+    if backbone is None or backbone.from_config is not None or chosen is None:
+        return
+    if isinstance(chosen, PretrainedTokenizerConfig) and _fits(chosen.name, backbone.name):
+        return
+    its = chosen.name if isinstance(chosen, PretrainedTokenizerConfig) else f"{{kind: trained, model: {chosen.model}}}"
+    key = "model.encoder" if isinstance(config.model.encoder, HuggingFaceConfig) else "model.encoder.base"
+    raise ConfigError(
+        f"data.tokenizer: {its} numbers tokens in another way than the pretrained weights of {key}.name: "
+        f"{backbone.name}; set data.tokenizer=null for the model's own, or {key}.from_config for random weights"
+    )
+
+
+def _fits(tokenizer: str, backbone: str) -> bool:
+    if tokenizer == backbone:
+        return True
+    try:
+        return same_ids(load_pretrained(tokenizer), load_pretrained(backbone))
+    except ConfigError:
+        return True  # a model without a tokenizer of its own; or preparation will say what is wrong with the name

@@ -1,0 +1,383 @@
+"""Memory, disk, steps and time of a run before it begins, without weights and without a GPU.
+
+Numbers of parameters come from the model built on the meta device, activations from a simulated micro-batch of the
+longest documents (see `simulate`), the rest is arithmetic. Bytes are of one worker.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from xmtc.data.corpus import Corpus
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.windows import cut
+from xmtc.distributed.strategies import DeepSpeedConfig
+from xmtc.errors import ConfigError
+from xmtc.models.classifier import Classifier
+from xmtc.models.encoders import HuggingFaceConfig, backbone_of
+from xmtc.models.heads import LabelAttentionConfig
+from xmtc.preflight.check import check
+from xmtc.preflight.label_memory import describe, label_memory, scored_labels
+from xmtc.preflight.simulate import Shapes, meta_classifier, simulate_finetune
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.run.stage import Stage
+from xmtc.train.unfreeze import PhaseConfig, trained_groups
+
+# Published shapes of backbones whose files may not be on this machine.
+_LLAMA: dict[str, Any] = {"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 8192}
+_SHAPES: dict[str, dict[str, Any]] = {
+    "meta-llama/Meta-Llama-3-8B": _LLAMA
+    | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
+    | {"num_attention_heads": 32, "num_key_value_heads": 8},
+    "meta-llama/Llama-3.2-1B": _LLAMA
+    | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
+    | {"num_attention_heads": 32, "num_key_value_heads": 8},
+    "mistralai/Mistral-7B-v0.3": {"model_type": "mistral", "vocab_size": 32768, "max_position_embeddings": 32768}
+    | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "sliding_window": None}
+    | {"num_attention_heads": 32, "num_key_value_heads": 8},
+    "microsoft/Phi-3-mini-4k-instruct": {"model_type": "phi3", "vocab_size": 32064, "max_position_embeddings": 4096}
+    | {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32}
+    | {"num_attention_heads": 32, "num_key_value_heads": 32, "pad_token_id": 0},
+}
+_QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # a weight; NF4 with doubly quantised scales of blocks of 64
+_BUCKET = 500_000_000  # numbers in DeepSpeed's default buffer for the exchange of gradients
+_GIB = 2**30
+# TFLOP/s of a worker and the share of them that training reaches: an H100 in bfloat16, a core with AVX-512.
+GPU_PEAK, CPU_PEAK = (989.0, 0.4), (0.1, 0.4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What the corpus is like.
+
+    Attributes:
+        documents, dev_documents: of train and dev.
+        tokens: mean tokens of a document, cut at the maximum.
+        longest: tokens of the longest document.
+        labels, vocab_size: L and V.
+        prepared: False where some of these are assumptions.
+    """
+
+    documents: int = 100_000
+    dev_documents: int = 10_000
+    tokens: float = 1000.0
+    longest: int = 6000
+    labels: int = 10_000
+    vocab_size: int = 30_000
+    prepared: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The result.
+
+    Attributes:
+        memory: what -> bytes of one worker at its fullest moment; they add up to the peak.
+        disk: what -> bytes, of the whole run.
+        parameters, trained: of the model; at most at once.
+        steps: stage -> optimizer steps.
+        flops: of the whole run, by all workers together; of the encoder's matrix products.
+        workers: how many.
+        workload: what it was reckoned for.
+        offloaded: bytes in `nvme_path`, of all workers together.
+    """
+
+    memory: Mapping[str, float]
+    disk: Mapping[str, float]
+    parameters: int
+    trained: int
+    steps: Mapping[str, int]
+    flops: float
+    workers: int
+    workload: Workload
+    offloaded: float = 0.0
+
+    @property
+    def peak(self) -> float:
+        """Bytes of one worker."""
+        return sum(self.memory.values())
+
+    def hours(self, peak_tflops: float, share: float) -> float:
+        """Training time at a share of the devices' peak."""
+        return self.flops / (self.workers * peak_tflops * 1e12 * share) / 3600
+
+
+def estimate(config: RunConfig, workload: Workload | None = None, workers: int | None = None) -> Estimate:
+    """Reckon.
+
+    Args:
+        config: of the run.
+        workload: what the corpus is like; as of `workload_of` when absent.
+        workers: in place of `distributed.workers`.
+
+    Raises:
+        ConfigError: the shape of the backbone is known neither here nor from files on this machine.
+    """
+    workload = workload or workload_of(config)
+    world = max(1, config.distributed.workers if workers is None else workers)
+    classifier = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, workload.labels)
+    phase = config.finetune.phases[-1]
+    trained = [
+        p for name in trained_groups(list(classifier.parameter_groups()), phase) for p in _group(classifier, name)
+    ]
+    numbers = sum(p.numel() for p in trained)
+    total = sum(p.numel() for p in classifier.parameters())
+    shapes = micro_batch(config, workload, classifier.encoder.window)
+    memory = _weights(config, classifier, trained, world) | _training(config, numbers, world)
+    if config.finetune.label_optimizer is not None or config.distributed.shard_labels:
+        tables = sum(table.numel() for table in classifier.head.label_tables())
+        rows = label_memory(config, classifier.encoder.width, workload.labels, shapes.documents)
+        memory |= _training(config, numbers - tables, world) | {"label rows: gradients, moments": rows.training}
+        if config.distributed.shard_labels and _stage(config) != 3:  # stage 3 has divided them already
+            memory["trained weights"] -= 4 * tables - rows.tables
+    linear = _product_weights(classifier)
+    groups = len(classifier.parameter_groups())
+    scored = scored_labels(config, workload.labels, shapes.documents)
+    simulated = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, scored)
+    activations = simulate_finetune(simulated, phase, shapes, bf16=config.distributed.precision == "bf16")
+    memory["activations, head, logits"] = activations
+    return Estimate(
+        memory=memory,
+        disk=_disk(config, workload, classifier.encoder.width, numbers),
+        parameters=total,
+        trained=numbers,
+        steps=_steps(config, workload),
+        flops=_flops(config, workload, linear, groups),
+        workers=world,
+        workload=workload,
+        offloaded=_offloaded(config, classifier, numbers),
+    )
+
+
+def workload_of(config: RunConfig) -> Workload:
+    """From the prepared corpus, or else assumptions that respect `data.limit` and `data.max_length`."""
+    longest = config.data.max_length
+    prepared = RunPaths.of(config).corpus
+    if (prepared / "manifest.json").is_file():
+        corpus = Corpus.open(prepared)
+        lengths = np.asarray(corpus.split("train").lengths)
+        dev = len(corpus.split("dev")) if "dev" in corpus.splits else 0
+        return Workload(
+            documents=len(lengths),
+            dev_documents=dev,
+            tokens=float(lengths.mean()),
+            longest=int(lengths.max()),
+            labels=len(corpus.labels),
+            vocab_size=len(corpus.tokenizer()),
+            prepared=True,
+        )
+    limit, shape = config.data.limit, backbone_shape(config) or {}
+    return Workload(
+        documents=limit.train or Workload.documents,
+        dev_documents=limit.dev or Workload.dev_documents,
+        tokens=min(longest, max(longest / 2, 100)),
+        longest=longest,
+        vocab_size=int(shape.get("vocab_size", Workload.vocab_size)),
+    )
+
+
+def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
+    """The Transformers configuration of the backbone, from its files or the table here; None for other encoders.
+
+    Raises:
+        ConfigError: it is in neither.
+    """
+    encoder = backbone_of(config.model.encoder)
+    if encoder is None:
+        return None
+    if encoder.from_config is not None:
+        return dict(encoder.from_config)
+    if encoder.name in _SHAPES:
+        return dict(_SHAPES[encoder.name])
+    path = Path(resolve_pretrained(encoder.name)) / "config.json"
+    if not path.is_file():
+        raise ConfigError(
+            f"model.encoder.name: {encoder.name} is not on this machine and its shape not known here; give the folder "
+            f"of the model, or one of {', '.join(_SHAPES)}"
+        )
+    # Architectures carry keys that only the loaded configuration understands; those that it does not are harmless.
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def micro_batch(config: RunConfig, workload: Workload, window: int) -> Shapes:
+    """The largest micro-batch of the longest documents."""
+    tokens = min(workload.longest, config.data.max_length)
+    documents = max(1, config.finetune.tokens_per_micro_batch // tokens)
+    windows = len(cut(tokens, window - 2, config.model.overlap, 1, 1).starts_W)
+    # The windows of one document are equally long; documents hardly ever are.
+    return Shapes(documents, tokens, documents * windows, min(window, tokens), workload.labels, padded=documents > 1)
+
+
+def label_lines(config: RunConfig, workload: Workload | None = None) -> list[str]:
+    """What the label set takes of a worker's memory and, where that is too much, which settings take less.
+
+    Args:
+        config: of the run.
+        workload: as of `workload_of` when absent.
+    """
+    workload = workload or workload_of(config)
+    try:
+        shape = backbone_shape(config)
+    except ConfigError as error:
+        return [f"what the labels take of the memory is not known: {error}"]
+    encoder = meta_classifier(config.model, shape, workload.vocab_size, 1).encoder
+    documents = micro_batch(config, workload, encoder.window).documents
+    return list(describe(config, encoder.width, workload.labels, documents))
+
+
+def dry_run(config: RunConfig) -> None:
+    """Check the configuration and print the estimate: everything of a run but its weights.
+
+    Raises:
+        ConfigError: the run would refuse it too, or the shape of the backbone is not known.
+    """
+    check(config)
+    gpu = config.distributed.gpus_per_worker > 0
+    print_estimate(config, estimate(config), *(GPU_PEAK if gpu else CPU_PEAK))
+    print(*label_lines(config), sep="\n")
+
+
+def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share: float) -> None:
+    """Print it as a table."""
+    load = found.workload
+    origin = (
+        "of the prepared corpus"
+        if load.prepared
+        else "ASSUMED, since the corpus is not prepared (tools/estimate.py takes others)"
+    )
+    print(
+        f"{config.name}: {found.workers} workers; {origin}: {load.documents:,} documents of {load.tokens:,.0f} tokens"
+    )
+    print(f"(longest {load.longest:,}), {load.labels:,} labels")
+    print(f"parameters: {found.parameters:,}, of which at most {found.trained:,} train at once")
+    table = Table("memory of one worker", "GiB", title_justify="left")
+    for name, size in (*found.memory.items(), ("together", found.peak)):
+        table.add_row(name, f"{size / _GIB:,.2f}")
+    Console().print(table)
+    for name, size in found.disk.items():
+        print(f"disk, {name}: {size / _GIB:,.2f} GiB")
+    if found.offloaded:
+        print(f"disk, nvme_path of all workers together: {found.offloaded / _GIB:,.2f} GiB")
+    print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
+    time = f"{hours:,.1f} h" if (hours := found.hours(peak_tflops, share)) >= 1 else f"{60 * hours:.0f} min"
+    print(
+        f"time in the encoder: about {time} at {share:.0%} of {peak_tflops:g} TFLOP/s a worker "
+        f"({found.flops:.3g} FLOP); its attention and the head come on top"
+    )
+
+
+def _group(classifier: Classifier, name: str) -> list[nn.Parameter]:
+    return list(classifier.parameter_groups()[name])
+
+
+def _stage(config: RunConfig) -> int:
+    strategy = config.distributed.chosen_strategy()
+    return strategy.stage if isinstance(strategy, DeepSpeedConfig) else 0
+
+
+def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter], world: int) -> dict[str, float]:
+    """Bytes of frozen and of trained weights, where they are not offloaded."""
+    strategy = config.distributed.chosen_strategy()
+    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_parameters:
+        return {"frozen weights": 0.0, "trained weights": 0.0}
+    ours = {id(p) for p in trained}
+    quantize = getattr(config.model.encoder, "quantize", None)
+    inside = {id(m.weight) for m in _block_products(classifier)} if quantize else set()
+    frozen = 0.0
+    for parameter in classifier.parameters():
+        if id(parameter) not in ours:
+            size = _QUANTISED_BYTES[quantize] if id(parameter) in inside and quantize else parameter.element_size()
+            frozen += parameter.numel() * size
+    shared = world if _stage(config) == 3 else 1
+    own = sum(p.numel() * p.element_size() for p in trained)
+    return {"frozen weights": frozen / shared, "trained weights": own / shared}
+
+
+def _training(config: RunConfig, numbers: int, world: int) -> dict[str, float]:
+    """Bytes of gradients, optimizer state and exchange buffers; float32 throughout."""
+    strategy, stage = config.distributed.chosen_strategy(), _stage(config)
+    by_rank = numbers / world
+    gradients = 4 * (by_rank if stage >= 2 else numbers)
+    optimizer = 8 * (by_rank if stage >= 1 else numbers)
+    buffers = 0.0
+    if isinstance(strategy, DeepSpeedConfig) and stage >= 1:
+        zero = strategy.extra.get("zero_optimization", {})
+        optimizer += 4 * by_rank  # the flat copy that AdamW updates
+        buffers = 4.0 * zero.get("reduce_bucket_size", _BUCKET) * (2 if zero.get("overlap_comm", stage == 3) else 1)
+        optimizer = 0.0 if strategy.offload_optimizer else optimizer
+    elif world > 1:
+        buffers = 4.0 * numbers  # buckets of the gradients
+    return {"gradients": gradients, "optimizer state": optimizer, "exchange buffers": buffers}
+
+
+def _block_products(classifier: Classifier) -> list[nn.Module]:
+    """Layers of the backbone that multiply every token by their weights, adapters left out."""
+    named = classifier.encoder.named_modules() if isinstance(classifier.encoder, nn.Module) else ()
+    kinds = nn.Linear | nn.Conv1d | nn.RNNBase
+    return [module for name, module in named if isinstance(module, kinds) and "lora_" not in name]
+
+
+def _product_weights(classifier: Classifier) -> int:
+    modules = _block_products(classifier)
+    return sum(p.numel() for module in modules for p in module.parameters(recurse=False) if p.dim() > 1)
+
+
+def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> dict[str, float]:
+    tokens = workload.tokens * (workload.documents + workload.dev_documents)
+    cached = (config.plant.enabled and config.plant.cache_hidden) or (
+        config.finetune.cache_hidden and config.finetune.phases[0].encoder_layers == 0
+    )
+    size = 2 if config.distributed.precision == "bf16" else 4
+    return {
+        "corpus": 4 * tokens,
+        "hidden states": tokens * width * size if cached else 0.0,
+        "checkpoints": 12.0 * trained * (config.track.keep_last + 1) + 4.0 * trained,
+    }
+
+
+def _offloaded(config: RunConfig, classifier: Classifier, trained: int) -> float:
+    """Weights, moments and gradients in float32 of what trains; all parameters. Partitioned: the workers share them."""
+    strategy, size = config.distributed.chosen_strategy(), 0.0
+    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_optimizer == "nvme":
+        size += 16.0 * trained
+    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_parameters == "nvme":
+        size += sum(p.numel() * p.element_size() for p in classifier.parameters())
+    return size
+
+
+def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:
+    finetune = sum(phase.epochs for phase in config.finetune.phases)
+    steps = {str(Stage.FINETUNE): finetune * math.ceil(workload.documents / config.finetune.batch_size)}
+    if config.plant.enabled:
+        return {str(Stage.PLANT): config.plant.epochs * math.ceil(workload.documents / config.plant.batch_size)} | steps
+    return steps
+
+
+def _flops(config: RunConfig, workload: Workload, linear: int, groups: int) -> float:
+    """2 FLOP a weight and token forward; as many for the gradients of activations, of weights, and to recompute."""
+    encoder, forward = config.model.encoder, 2.0 * linear * workload.tokens * workload.documents
+    lora = isinstance(encoder, HuggingFaceConfig) and encoder.lora is not None
+    recompute = isinstance(encoder, HuggingFaceConfig) and encoder.gradient_checkpointing
+    layers = max(1, groups - (2 if isinstance(config.model.head, LabelAttentionConfig) else 1))
+    passes = 0.0
+    frozen: list[tuple[bool, int]] = [(config.plant.cache_hidden, config.plant.epochs)] if config.plant.enabled else []
+    for phase in config.finetune.phases:
+        if phase.encoder_layers == 0:
+            frozen.append((config.finetune.cache_hidden, phase.epochs))
+        else:
+            passes += phase.epochs * (1 + _trained_share(phase, layers) * (1 + (not lora) + recompute))
+    passes += sum(epochs for cached, epochs in frozen if not cached) + any(cached for cached, _ in frozen)
+    return passes * forward
+
+
+def _trained_share(phase: PhaseConfig, layers: int) -> float:
+    return 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / layers)

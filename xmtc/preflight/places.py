@@ -1,0 +1,72 @@
+"""What the configuration places at URIs: whether it can be reached, read and, where needed, written."""
+
+from collections.abc import Callable, Iterator
+
+from xmtc.data import manifest as manifests
+from xmtc.errors import ConfigError, StorageError
+from xmtc.preflight.finding import Check
+from xmtc.run.config import RunConfig
+from xmtc.run.copies import is_there, remote_parts
+from xmtc.storage import StorageConfig, answered, is_denied, is_remote, probe
+
+_PATIENCE_S = 60.0
+_ONCE = StorageConfig(retry_minutes=0)
+
+
+def check_places(config: RunConfig) -> Iterator[Check]:
+    """Runs, corpus and source, as far as they are at a URI."""
+    runs, corpus = config.track.directory, config.data.corpus
+    if is_remote(runs):
+        yield _check("storage: runs", runs, lambda: _writable("storage: runs", runs))
+    if is_remote(corpus):
+        yield _check("storage: corpus", corpus, lambda: _corpus(corpus))
+    if uris := list(dict.fromkeys(remote_parts(config.data.source))):
+        yield _check("storage: source", uris[0], lambda: _source(uris))
+
+
+def _writable(name: str, uri: str) -> Check:
+    probe(_ONCE.remote(uri))
+    return Check(name, "ok", f"{uri} can be listed, written, read and deleted from")
+
+
+def _corpus(uri: str) -> Check:
+    try:
+        return _writable("storage: corpus", uri)
+    except StorageError as error:
+        if not is_denied(error.__cause__) or _ONCE.remote(uri).read(manifests.NAME) is None:
+            raise
+        detail = f"{uri} can be read, not written: enough while the corpus there is that of this configuration"
+        return Check("storage: corpus", "note", detail)
+
+
+def _source(uris: list[str]) -> Check:
+    if absent := [uri for uri in uris if not is_there(uri, _ONCE)]:
+        fix = "mend data.source, or copy the files there"
+        return Check("storage: source", "missing", f"nothing at {', '.join(absent)}", fix)
+    return Check("storage: source", "ok", f"found: {', '.join(uris)}")
+
+
+def _check(name: str, uri: str, look: Callable[[], Check]) -> Check:
+    found: list[Check] = []
+    reach = "see that its server can be reached from here: network, proxy, the client's endpoint (AWS_ENDPOINT_URL)"
+    try:
+        if answered(lambda: found.append(look()), _PATIENCE_S) and found:
+            return found[0]
+    except ConfigError as error:
+        return Check(name, "missing", str(error), "install it on every node")
+    except StorageError as error:
+        return _failure(name, error, reach)
+    return Check(name, "missing", f"{uri}: no answer within {_PATIENCE_S:.0f} s", reach)
+
+
+def _failure(name: str, error: StorageError, reach: str) -> Check:
+    """The client's own words, and what to do about them."""
+    cause = error.__cause__
+    fix = reach
+    if is_denied(cause):
+        fix = "give the client credentials that may list, read, write and delete there"
+    elif isinstance(cause, FileNotFoundError | ValueError):
+        fix = "make the bucket, or mend the URI in the configuration"
+    doing = str(error).partition(" failed")[0]
+    detail = str(error) if cause is None else f"{doing} failed: {type(cause).__name__}: {cause}"
+    return Check(name, "missing", detail, fix)

@@ -1,0 +1,139 @@
+"""Several runs side by side: paired differences, labels won and lost and by how much, settings that differ."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from xmtc.evaluate.bins import bin_mask
+from xmtc.evaluate.bootstrap import paired_difference
+from xmtc.report.run_results import RunResults
+from xmtc.report.sections import BIN_COLUMNS, HEADLINE, Table, flat, one_label, title
+
+_METRICS = ("p@1", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "macro_f1_all")
+_METRICS_ONE_LABEL = ("micro_f1", "macro_f1", "macro_f1_all", "macro_recall")
+
+
+def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
+    """Each later run minus the first, on paired resamples of the same documents.
+
+    Returns:
+        The table, and for every run that cannot be paired a sentence why.
+    """
+    base, rows, owners, unpaired = runs[0], [], [], []
+    for r, run in enumerate(runs[1:], 1):
+        if base.replicates is None or run.replicates is None:
+            unpaired.append(f"{run.name}: a run without bootstrap has no intervals to compare")
+        elif base.replicates.identity != run.replicates.identity:
+            unpaired.append(
+                f"{run.name}: its documents, their order, or the bootstrap's settings are not {base.name}'s"
+            )
+        else:
+            found = _pair(base, run)
+            rows += found
+            owners += [r] * len(found)
+    columns = ["metric", "run", "difference, points", "95 % interval", "p"]
+    return Table("differences", columns, rows, owners, words=2), unpaired
+
+
+def caveats(runs: Sequence[RunResults]) -> list[str]:
+    """A sentence for every later run whose labels are not the first's: their metrics are then of different things."""
+    sentences = []
+    for run in runs[1:]:
+        here, there = (set(_present(one).index) for one in (runs[0], run))
+        if here != there:
+            sentences.append(
+                f"{run.name}: of the labels with documents here, {len(here - there):,} are only in {runs[0].name} and "
+                f"{len(there - here):,} only in {run.name}, so that metrics and differences are not of the same labels"
+            )
+        if len(_same_bins(runs[0], run)) < len(runs[0].metrics["bins"]):
+            sentences.append(
+                f"{run.name}: labels have other numbers of training documents than in {runs[0].name}; groups that "
+                "therefore hold other labels are not compared, and the counts of labels below go by the first run's"
+            )
+    return sentences
+
+
+def _present(run: RunResults) -> pd.Series:
+    """Training documents of each label that has documents in the split."""
+    table = run.per_label.select(["label", "train_count", "support"]).to_pandas().set_index("label")
+    return table.loc[table["support"] > 0, "train_count"]
+
+
+def _same_bins(a: RunResults, b: RunResults) -> list[str]:
+    """The bins of `a` that hold the same labels in both, of those that both runs have documents of."""
+    both = pd.concat([_present(a), _present(b)], axis=1, join="inner").to_numpy()
+    return [name for name in a.metrics["bins"] if (bin_mask(name, both[:, 0]) == bin_mask(name, both[:, 1])).all()]
+
+
+def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
+    assert base.replicates is not None
+    assert run.replicates is not None
+    exclusive = one_label([base, run])
+    keys = _METRICS_ONE_LABEL if exclusive else _METRICS
+    shared = [k for k in keys if k in base.metrics and k in run.metrics and k in run.replicates.values]
+    titles = HEADLINE | ({"micro_f1": HEADLINE["accuracy"]} if exclusive else {})
+    rows = [(titles[key], key, base.metrics[key], run.metrics[key]) for key in shared]
+    for name in _same_bins(base, run):
+        other = run.metrics["bins"].get(name)
+        for metric in ("macro_f1", "recall"):
+            a, b = base.metrics["bins"][name][metric], other and other[metric]
+            if a is not None and b is not None:
+                words = f"{BIN_COLUMNS[metric]} of labels with {name} train documents"
+                rows.append((words, f"{name}/{metric.replace('recall', 'micro_recall')}", a, b))
+    cells, least = [], 1 / len(next(iter(run.replicates.values.values())))
+    for words, key, a, b in rows:
+        d = paired_difference(run.replicates, base.replicates, key)
+        interval = f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]"
+        verdict = "" if d.low <= 0 <= d.high else (" ▲" if d.low > 0 else " ▼")
+        p = f"≤ {least:.3f}" if d.p_value <= least else f"{d.p_value:.3f}"
+        cells.append([words, run.name, f"{100 * (b - a):+.2f}{verdict}", interval, p])
+    return cells
+
+
+def wins(runs: Sequence[RunResults]) -> Table | None:
+    """On how many labels of each bin each later run has the higher F1, the lower, or the same as the first."""
+    base = runs[0].per_label.to_pandas().set_index("label")
+    rows, owners = [], []
+    for r, run in enumerate(runs[1:], 1):
+        other = run.per_label.to_pandas().set_index("label")["f1"].rename("other")
+        both = base.join(other, how="inner")
+        both = both[both["support"] > 0]
+        change = (both["other"].fillna(0) - both["f1"].fillna(0)).to_numpy()
+        for name in runs[0].metrics["bins"]:
+            inside = bin_mask(name, both["train_count"].to_numpy())
+            counts = [int((inside & part).sum()) for part in (change > 1e-9, change < -1e-9, np.abs(change) <= 1e-9)]
+            rows.append([name, run.name, *(f"{value:,}" for value in counts)])
+            owners.append(r)
+    columns = ["train documents", "run", "better", "worse", "equal"]
+    return Table("wins", columns, rows, owners, words=2) if rows else None
+
+
+def changes(runs: Sequence[RunResults], count: int = 8, least: int = 5) -> Table | None:
+    """The labels whose F1 each later run raises and lowers most against the first, of those with `least` documents."""
+    base = runs[0].per_label.to_pandas().set_index("label")
+    rows, owners = [], []
+    for r, run in enumerate(runs[1:], 1):
+        other = run.per_label.to_pandas().set_index("label")["f1"].rename("other")
+        both = base[base["support"] >= least].join(other, how="inner").fillna({"f1": 0, "other": 0})
+        both["change"] = both["other"] - both["f1"]
+        both = both[both["change"] != 0].sort_values(["change", "support"], ascending=False, kind="stable")
+        for label, x in (both if len(both) < 2 * count else pd.concat([both.head(count), both.tail(count)])).iterrows():
+            counts = (f"{x['train_count']:,}", f"{x['support']:,}")
+            values = (f"{100 * x['f1']:.1f}", f"{100 * x['other']:.1f}", f"{100 * x['change']:+.1f}")
+            rows.append([title(str(label), str(x["name"])), run.name, *counts, *values])
+            owners.append(r)
+    columns = ["label", "run", "train", "documents", f"F1 of {runs[0].name}", "F1 of the run", "change, points"]
+    return Table("changes", columns, rows, owners, words=2) if rows else None
+
+
+def settings(runs: Sequence[RunResults]) -> Table | None:
+    """Configuration keys whose values differ."""
+    found = [flat(run.config) for run in runs]
+    keys = list(dict.fromkeys(key for settings in found for key in settings))
+    rows = [
+        [key, *(settings.get(key, "–") for settings in found)]
+        for key in keys
+        if len({settings.get(key) for settings in found}) > 1
+    ]
+    return Table("settings", ["setting", *(run.name for run in runs)], rows, words=1 + len(runs)) if rows else None

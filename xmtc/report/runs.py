@@ -1,0 +1,148 @@
+"""Evaluation and reports from files alone: runs, or any system's predictions."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from xmtc.config.load import load_config
+from xmtc.errors import DataError
+from xmtc.evaluate import layout
+from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.files import evaluate_files
+from xmtc.evaluate.summary import summary_table
+from xmtc.evaluate.thresholds import Thresholds
+from xmtc.models.export import read_thresholds
+from xmtc.report.examples import choose_examples
+from xmtc.report.run_results import RunResults
+from xmtc.report.write import write_report
+from xmtc.run.config import RunConfig
+from xmtc.run.copies import open_corpus
+from xmtc.run.directory import RunDirectory, RunPaths
+from xmtc.run.stage import Stage
+from xmtc.run.state import read_run
+from xmtc.track.console import duration, print_line
+from xmtc.track.tracker import read_metrics
+
+FROM_TRAINING = (
+    "micro_auc",
+    "macro_auc",
+    "micro_auc_error",
+    "macro_auc_error",
+    "ece_uncalibrated",
+    "shortlist_recall@5",
+)
+
+
+def print_status(run: Path) -> None:
+    """Print where a run stands: its stages, the last metrics of each, and its checkpoints.
+
+    Raises:
+        DataError: there is no run in that directory.
+    """
+    record = read_run(run)
+    if record is None:
+        raise DataError(f"{run}: no run there (no run.json); give a directory such as runs/quickstart")
+    console = Console()
+    console.print(f"[bold]{run}[/] · started {len(record.sessions)} times · updated {record.updated_at}")
+    last = {entry["stage"]: entry for entry in read_metrics(RunDirectory(run).metrics_log)}
+    for name, stage in record.stages.items():
+        seconds = f" in {duration(stage.seconds)}" if stage.seconds is not None else ""
+        console.print(f"  {name:9} {stage.state}{seconds}{f': {stage.error}' if stage.error else ''}")
+        if name in last:
+            facts = {k: v for k, v in last[name].items() if isinstance(v, float) and k != "time_s"}
+            shown = ", ".join(f"{key} {value:.4g}" for key, value in list(facts.items())[:6])
+            console.print(f"            step {last[name]['step']}: {shown}")
+    for directory in map(RunDirectory(run).checkpoints_of, (Stage.PLANT, Stage.FINETUNE)):
+        saved = sorted(directory.glob("step_*")) if directory.is_dir() else []
+        if saved:
+            console.print(f"  last checkpoint: {saved[-1]}")
+
+
+def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, examples: int = 0) -> None:
+    """Write one self-contained page about runs (or folders that `xmtc evaluate` wrote); several are compared.
+
+    Args:
+        runs: run directories; one that is given twice counts once, those of equal names are told apart by their
+            folders' names.
+        output: HTML file.
+        split: dev or test; test where a run has it when absent.
+        examples: documents of the first run to show with their text, which the page then warns of.
+
+    Raises:
+        DataError: a run has no evaluation yet, or examples cannot be had.
+    """
+    named = _names(runs)
+    if len(named) < len(runs):
+        print_line(f"warning: {len(runs) - len(named)} of the runs were given before; each is shown once")
+    results = [RunResults.load(run, split, name) for run, name in named.items()]
+    chosen = choose_examples(runs[0], results[0].split, examples) if examples else []
+    write_report(results, output, chosen)
+
+
+def _names(runs: Sequence[Path]) -> dict[Path, str]:
+    """Each directory once, with the shortest end of its path that no other one has."""
+    paths = list(dict.fromkeys(run.resolve() for run in runs))
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return dict(zip(paths, names, strict=True))
+    raise AssertionError("different paths have different names")
+
+
+def evaluate_predictions(
+    predictions: Path, gold: Path, split: str, output: Path, threshold: float | None = None
+) -> None:
+    """Measure any system's predictions file against a corpus; print the table, write metrics and report."""
+    thresholds = None if threshold is None else Thresholds(threshold)
+    evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig(), thresholds)
+    report_runs([output], output / layout.REPORT)
+    Console().print(summary_table(evaluation.metrics, f"{predictions}: {split}"))
+    print(f"report: {output / 'report.html'}")
+
+
+def evaluate_run(run: Path) -> None:
+    """Measure a run's saved predictions again, as after a change of its `evaluate` section, at its tuned thresholds.
+
+    What needs more than the kept predictions (areas under the curve, the calibration error before calibration, what a
+    shortlist holds) stays as training measured it.
+
+    Raises:
+        DataError: there are no predictions in the run, or its corpus has been replaced since.
+    """
+    config = load_config(RunConfig, RunDirectory(run).config, [])
+    paths = RunPaths.of(config)
+    found = [split for split in paths.evaluated() if paths.predictions(split).exists()]
+    if not found:
+        raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
+    corpus, record = open_corpus(paths), read_run(run)
+    trained_on = corpus.fingerprint if record is None else record.fingerprints.get("corpus", corpus.fingerprint)
+    if corpus.fingerprint != trained_on:
+        raise DataError(
+            f"{corpus.path}: no longer the corpus that {run} was trained on: counts of training documents and labels "
+            "would be another's; run 'xmtc prepare' with the run's config.yaml first"
+        )
+    for split in found:
+        folder, before = paths.evaluation(split), RunResults.load(run, split)
+        kept = {key: before.metrics[key] for key in FROM_TRAINING if before.metrics.get(key) is not None}
+        evaluation = evaluate_files(
+            paths.predictions(split),
+            corpus.path,
+            split,
+            folder,
+            config.evaluate,
+            _thresholds(paths, before.metrics),
+            kept,
+        )
+        report_runs([run], paths.report(split), split)
+        Console().print(summary_table(evaluation.metrics, f"{run.name}: {split}"))
+
+
+def _thresholds(paths: RunPaths, metrics: Mapping[str, Any]) -> Thresholds | None:
+    """The thresholds that were tuned on dev; None for single-label tasks."""
+    if metrics["threshold"] is None:
+        return None
+    if not metrics["labels_with_own_threshold"]:
+        return Thresholds(metrics["threshold"])
+    return Thresholds(*read_thresholds(paths.model / "thresholds.json", metrics["labels"]))

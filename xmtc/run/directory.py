@@ -1,0 +1,123 @@
+"""Where the files of a run are."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xmtc.evaluate import layout
+from xmtc.run.config import RunConfig
+from xmtc.run.stage import Stage
+from xmtc.storage import Mirror, StorageConfig, is_remote
+from xmtc.track.layout import METRICS_LOG
+
+_ORDER = {"dev": 0, "test": 1}
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The files inside one run directory.
+
+    Attributes:
+        root: the run directory.
+    """
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration."""
+        return self.root / "config.yaml"
+
+    @property
+    def record(self) -> Path:
+        """Versions, seeds, fingerprints and the states of the stages; see `xmtc.run.state`."""
+        return self.root / "run.json"
+
+    @property
+    def metrics_log(self) -> Path:
+        """What training logged."""
+        return self.root / METRICS_LOG
+
+    @property
+    def ranking(self) -> Path:
+        """Tokens by information gain, per label."""
+        return self.root / "mig" / "ranking.safetensors"
+
+    @property
+    def lexical(self) -> Path:
+        """The lexical branch."""
+        return self.root / "mig" / "lexical.safetensors"
+
+    @property
+    def planted(self) -> Path:
+        """The head after stage 1."""
+        return self.root / "plant" / "head.safetensors"
+
+    def checkpoints_of(self, stage: Stage) -> Path:
+        """Resumable state and best weights of a stage."""
+        return self.root / "plant" / "checkpoints" if stage is Stage.PLANT else self.root / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The exported model."""
+        return self.root / "model"
+
+    def evaluation(self, split: str) -> Path:
+        """Metrics, predictions and report of a split."""
+        return self.root / "eval" / split
+
+    def metrics(self, split: str) -> Path:
+        """The metrics of a split."""
+        return self.evaluation(split) / layout.METRICS
+
+    def predictions(self, split: str) -> Path:
+        """The predictions for a split."""
+        return self.evaluation(split) / layout.PREDICTIONS
+
+    def report(self, split: str) -> Path:
+        """The report of a split."""
+        return self.evaluation(split) / layout.REPORT
+
+    def evaluated(self) -> list[str]:
+        """The splits that have been evaluated: dev, then test, then others by name."""
+        found = sorted(path.parent.name for path in self.root.glob(f"eval/*/{layout.METRICS}"))
+        return sorted(found, key=lambda split: _ORDER.get(split, len(_ORDER)))
+
+
+@dataclass(frozen=True)
+class RunPaths(RunDirectory):
+    """A run directory and its corpus: absolute, because workers run in directories of their own, and always local.
+
+    Attributes:
+        corpus: the corpus directory.
+        root_uri, corpus_uri: the URIs that these are copies of, or None.
+        storage: where copies are kept.
+    """
+
+    corpus: Path
+    root_uri: str | None = None
+    corpus_uri: str | None = None
+    storage: StorageConfig = field(default_factory=StorageConfig)
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "RunPaths":
+        """The paths of a configuration, resolved against the working directory."""
+        storage, runs, corpus = config.storage, config.track.directory, config.data.corpus
+        root_uri = f"{runs.rstrip('/')}/{config.name}" if is_remote(runs) else None
+        corpus_uri = corpus if is_remote(corpus) else None
+        return cls(
+            storage.path("runs", root_uri) if root_uri else (Path(runs) / config.name).absolute(),
+            storage.path("corpora", corpus_uri) if corpus_uri else Path(corpus).absolute(),
+            root_uri,
+            corpus_uri,
+            storage,
+        )
+
+    @property
+    def mirror(self) -> Mirror:
+        """Keeps the run directory and its URI the same, where it has one."""
+        return Mirror(self.root, self.storage.remote(self.root_uri) if self.root_uri else None)
+
+    @property
+    def corpus_mirror(self) -> Mirror:
+        """Likewise the corpus."""
+        return Mirror(self.corpus, self.storage.remote(self.corpus_uri) if self.corpus_uri else None)

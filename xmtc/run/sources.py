@@ -1,0 +1,19 @@
+"""What `xmtc score` and `xmtc explain` read besides files: the source of a configuration, by any of the readers."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from xmtc.config.load import load_config
+from xmtc.data.readers import ReaderConfig
+from xmtc.run.config import RunConfig
+
+
+def split_inputs(inputs: Sequence[str]) -> tuple[list[str], Mapping[str, ReaderConfig]]:
+    """The inputs that are files, and the readers of those that are configurations (`.yaml`), by their path.
+
+    Raises:
+        ConfigError: a configuration is wrong.
+    """
+    configurations = [given for given in inputs if Path(given).suffix in (".yaml", ".yml")]
+    files = [given for given in inputs if given not in configurations]
+    return files, {given: load_config(RunConfig, Path(given), []).data.source for given in configurations}

@@ -1,0 +1,15 @@
+"""The names of a run's stages, as they stand in `run.json` and `metrics.jsonl`."""
+
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """The stages of a run, in the order in which they run."""
+
+    PREPARE = "prepare"
+    MIG = "mig"
+    LEXICAL = "lexical"
+    PLANT = "plant"
+    FINETUNE = "finetune"
+    EVALUATE = "evaluate"
+    REPORT = "report"

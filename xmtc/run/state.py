@@ -1,0 +1,276 @@
+"""run.json: how a run was started, and which of its stages are done; what resuming and `xmtc status` go by."""
+
+import dataclasses
+import fcntl
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from xmtc.config import yaml_tree
+from xmtc.config.plain import config_hash, differences, dump_yaml, to_plain
+from xmtc.errors import ConfigError, XmtcError
+from xmtc.files import write_text
+from xmtc.run.directory import RunDirectory
+from xmtc.run.provenance import GitState, git_state, versions
+from xmtc.run.stage import Stage
+
+_LOCK_FILE = ".lock"
+_FORMAT = 1
+_MOST_SHOWN_CHANGES = 8
+
+MAY_CHANGE = ("track", "distributed", "evaluate", "storage")
+"""Sections of the configuration that may differ from those of the run that goes on."""
+
+State = Literal["pending", "running", "done", "failed"]
+Resume = Literal["auto", "never", "must"]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRecord:
+    """How far a stage is. Times are UTC, ISO 8601."""
+
+    state: State = "pending"
+    fingerprint: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    error: str | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the stage took, once it ended."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (datetime.fromisoformat(self.finished_at) - datetime.fromisoformat(self.started_at)).total_seconds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One start of the run: the first, or a resume."""
+
+    started_at: str
+    command: list[str]
+    world_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """The contents of run.json."""
+
+    format: int = _FORMAT
+    config_hash: str
+    created_at: str
+    updated_at: str
+    seeds: dict[str, int] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    git: GitState | None = None
+    sessions: list[Session] = field(default_factory=list)
+    stages: dict[Stage, StageRecord] = field(default_factory=dict)
+
+
+def read_run(directory: Path) -> RunRecord | None:
+    """The record of a run directory, None where there is none.
+
+    Raises:
+        ConfigError: run.json is damaged or of another format.
+    """
+    path = RunDirectory(directory).record
+    if not path.exists():
+        return None
+    try:
+        record = TypeAdapter(RunRecord).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ConfigError(f"{path}: not a run record of this version; move {directory} away to start anew") from error
+    if record.format != _FORMAT:
+        raise ConfigError(
+            f"{path}: format {record.format}, this version reads {_FORMAT}; use the version that wrote it"
+        )
+    return record
+
+
+class RunState:
+    """run.json of one run, for the process that drives it: which stages are done, and writing down what happens.
+
+    Example:
+        >>> with RunState.open(run_dir, config, resume="auto", stages=("mig", "plant")) as run:
+        ...     if not run.is_done("mig", fingerprint):
+        ...         with run.stage("mig", fingerprint):
+        ...             ...
+    """
+
+    def __init__(self, directory: Path, record: RunRecord, lock: IO[str]):
+        self.directory, self.record, self._lock = directory, record, lock
+
+    @staticmethod
+    def open(
+        directory: Path,
+        config: Any,
+        *,
+        resume: Resume = "auto",
+        stages: Sequence[Stage] = (),
+        seeds: Mapping[str, int] | None = None,
+        world_size: int = 1,
+        may_change: Sequence[str] = MAY_CHANGE,
+    ) -> "RunState":
+        """Begin a run in `directory`, or go on with the one that is there.
+
+        Args:
+            directory: the run directory; made when it does not exist.
+            config: the resolved configuration.
+            resume: `never` refuses a directory that holds a run, `must` one that does not.
+            stages: their names in order, so that run.json shows those that are still to come.
+            seeds: what was seeded with what.
+            world_size: number of ranks.
+            may_change: top-level sections that may differ from the run that is there.
+
+        Raises:
+            ConfigError: `resume` does not allow it, the run that is there has another configuration, another process
+                is at work in the directory, or nothing can be written there.
+        """
+        old = check_resume(directory, config, resume, may_change)
+        lock = _lock(directory)
+        now = _now()
+        session = Session(started_at=now, command=list(sys.argv), world_size=world_size)
+        record = RunRecord(
+            config_hash=config_hash(config),
+            created_at=old.created_at if old else now,
+            updated_at=now,
+            seeds=dict(seeds or {}),
+            fingerprints=old.fingerprints if old else {},
+            versions=versions(),
+            git=git_state(),
+            sessions=[*(old.sessions if old else []), session],
+            stages={**{name: StageRecord() for name in stages}, **(old.stages if old else {})},
+        )
+        write_text(RunDirectory(directory).config, dump_yaml(config))
+        state = RunState(directory, record, lock)
+        state._write()
+        return state
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the directory held this run before."""
+        return len(self.record.sessions) > 1
+
+    def is_done(self, stage: Stage, fingerprint: str) -> bool:
+        """Whether the stage finished with this fingerprint, so that it may be skipped."""
+        record = self.record.stages.get(stage)
+        return record is not None and record.state == "done" and record.fingerprint == fingerprint
+
+    def stage(self, name: Stage, fingerprint: str) -> "_StageScope":
+        """A context manager around the work of a stage: running inside; then done, or failed where it raises."""
+        return _StageScope(self, name, fingerprint)
+
+    def set_stage(self, name: Stage, record: StageRecord) -> None:
+        """Write down how far a stage is."""
+        self._update(stages={**self.record.stages, name: record})
+
+    def set_fingerprint(self, name: str, fingerprint: str) -> None:
+        """Write down the identity of something the run read or made, such as its corpus."""
+        self._update(fingerprints={**self.record.fingerprints, name: fingerprint})
+
+    def _update(self, **changes: Any) -> None:
+        self.record = dataclasses.replace(self.record, updated_at=_now(), **changes)
+        self._write()
+
+    def _write(self) -> None:
+        plain = TypeAdapter(RunRecord).dump_python(self.record, mode="json")
+        write_text(RunDirectory(self.directory).record, json.dumps(plain, indent=2) + "\n")
+
+    def close(self) -> None:
+        """Let another process work in the directory."""
+        self._lock.close()
+
+    def __enter__(self) -> "RunState":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        self.close()
+
+
+class _StageScope:
+    def __init__(self, state: RunState, name: Stage, fingerprint: str):
+        self._state, self._name = state, name
+        self._record = StageRecord(fingerprint=fingerprint)
+
+    def __enter__(self) -> None:
+        self._record = dataclasses.replace(self._record, state="running", started_at=_now())
+        self._state.set_stage(self._name, self._record)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        outcome: State = "done" if error is None else "failed"
+        ended = dataclasses.replace(self._record, state=outcome, finished_at=_now(), error=_error_words(error))
+        self._state.set_stage(self._name, ended)
+
+
+def _error_words(error: BaseException | None) -> str | None:
+    """The message of an error of ours, of others the type alone: their messages may quote document text."""
+    if error is None:
+        return None
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return f"{type(error).__name__}: {error}" if isinstance(error, XmtcError) else type(error).__name__
+
+
+def check_resume(
+    directory: Path, config: Any, resume: Resume, may_change: Sequence[str] = MAY_CHANGE
+) -> RunRecord | None:
+    """The run that is there and may go on with this configuration, or None where there is none.
+
+    Args:
+        directory: the run directory.
+        config: the resolved configuration.
+        resume: see `RunState.open`.
+        may_change: see `RunState.open`.
+
+    Raises:
+        ConfigError: `resume` does not allow it, or the run that is there has another configuration.
+    """
+    old = read_run(directory)
+    if old is None:
+        if resume == "must":
+            raise ConfigError(f"track.resume: must: {directory} holds no run; use resume=auto to start one")
+        return None
+    if resume == "never":
+        raise ConfigError(f"track.resume: never: {directory} holds a run already; use another name, or resume=auto")
+    before = yaml_tree.read(RunDirectory(directory).config, []).plain()
+    after = to_plain(config)
+    for section in may_change:
+        before.pop(section, None)
+        after.pop(section, None)
+    changes = list(differences(before, after))
+    if changes:
+        shown = "\n".join(f"  {change}" for change in changes[:_MOST_SHOWN_CHANGES])
+        more = f"\n  and {len(changes) - _MOST_SHOWN_CHANGES} more" if len(changes) > _MOST_SHOWN_CHANGES else ""
+        raise ConfigError(
+            f"{directory}: holds a run of another configuration; use another name, or move it away:\n{shown}{more}"
+        )
+    return old
+
+
+def _lock(directory: Path) -> IO[str]:
+    """A lock that ends with the process, so that a killed run blocks nobody."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / _LOCK_FILE).open("w")
+    except OSError as error:
+        raise ConfigError(f"{directory}: no run can be kept there: {error}; choose another track.directory") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise ConfigError(
+            f"{directory}: another process is at work in this run; wait for it, or use another name"
+        ) from None
+    return file

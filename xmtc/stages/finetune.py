@@ -1,0 +1,74 @@
+"""Stage 2: classifier, attention and backbone, phase by phase."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from xmtc.data.corpus import Split
+from xmtc.data.sampler import MicroBatch
+from xmtc.evaluate.evaluation import evaluate as measure
+from xmtc.run.stage import Stage
+from xmtc.stages.scoring import numbers_of, score, thresholds_of
+from xmtc.stages.worker import Worker
+from xmtc.train.best import read_weights
+from xmtc.train.finetune import AttentionDrift, FinetuneObjective
+from xmtc.train.loop import Phase
+from xmtc.train.unfreeze import PhaseConfig, parameter_groups, with_row_optimizer
+
+
+def finetune(worker: Worker) -> None:
+    """Stage 2: classifier, attention and backbone, phase by phase."""
+    settings, classifier = worker.config.finetune, worker.classifier
+    if worker.config.plant.enabled:
+        classifier.head.load_state_dict(read_weights(worker.paths.planted))
+    worker.shard_labels()
+    drift = _drift(worker)
+
+    def evaluate() -> dict[str, float]:
+        cached = settings.cache_hidden and not classifier.encoder_trainable
+        worker.refresh_labels()
+        metrics = _measure(worker, worker.dev, cached=cached, documents=settings.dev_documents)
+        return metrics | ({"attention_drift": drift()} if drift else {})
+
+    def phase(config: PhaseConfig) -> Phase:
+        optimizer = settings.optimizer
+        cached = settings.cache_hidden and config.encoder_layers == 0
+        return Phase(
+            config.epochs,
+            lambda: with_row_optimizer(
+                parameter_groups(
+                    classifier.parameter_groups(), config, optimizer.learning_rate, optimizer.weight_decay
+                ),
+                classifier.head.label_tables(),
+                settings.label_optimizer,
+            ),
+            worker.collator(worker.train, cached=cached),
+        )
+
+    objective = FinetuneObjective(classifier, settings, evaluate, worker.sharded, worker.texts)
+    worker.train_stage(Stage.FINETUNE, objective, [phase(p) for p in settings.phases], settings, settings.metric)
+
+
+def _drift(worker: Worker) -> AttentionDrift | None:
+    """Watches how far stage 2 moves the attention, on 16 dev documents."""
+    if not worker.has_attention:
+        return None
+    collate = worker.collator(worker.dev)
+    rows = np.random.default_rng(worker.config.seed).permutation(len(worker.dev))[:16]
+    batch = collate(MicroBatch(np.sort(rows), np.ones(len(rows), np.float32)))
+    return AttentionDrift(worker.classifier, batch.to(worker.strategy.device), worker.sharded)
+
+
+def _measure(worker: Worker, split: Split, *, cached: bool, documents: int | None) -> dict[str, float]:
+    """Metrics of the classifier as it is, without intervals, on a sample of a split."""
+    rows, predictions = score(worker, split, top_k=worker.config.evaluate.top_k, cached=cached, documents=documents)
+    gold = split.label_matrix()[rows]
+    evaluation = measure(
+        predictions,
+        gold,
+        worker.corpus.labels,
+        len(worker.train),
+        config=replace(worker.config.evaluate, resamples=0),
+        thresholds=thresholds_of(worker, predictions, gold),
+    )
+    return numbers_of(evaluation.metrics)

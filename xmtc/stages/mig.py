@@ -1,0 +1,32 @@
+"""Rank tokens by their information gain with each label, and show the ranking."""
+
+import numpy as np
+from rich.console import Console
+
+from xmtc.data.corpus import Corpus
+from xmtc.mig import TokenRanking, rank_corpus, show
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.track.console import print_line
+from xmtc.track.progress import Progress
+
+
+def rank_tokens(config: RunConfig, corpus: Corpus) -> TokenRanking:
+    """Rank tokens by information gain, or load the ranking that is there."""
+    ranking, reused = rank_corpus(corpus, config.mig, RunPaths.of(config).ranking, progress=Progress())
+    if reused:
+        print_line("mig: done before, skipped")
+    elif ranking.unranked:
+        print_line(f"mig: {ranking.unranked:,} of {len(corpus.labels):,} labels have no informative token in train")
+    return ranking
+
+
+def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: int) -> None:
+    """Print the top tokens of labels; of the median and the most frequent label when none is named."""
+    if not labels:
+        order = np.argsort(np.asarray(corpus.labels.train_counts))
+        labels = [corpus.labels.labels[int(order[len(order) // 2])], corpus.labels.labels[int(order[-1])]]
+    console = Console()
+    for label in labels:
+        index = corpus.labels.index(label)
+        console.print(show(ranking, index, corpus.tokenizer(), top, title=f"{label} {corpus.labels.names[index]}"))

@@ -1,0 +1,55 @@
+"""How much of the attention lies on a label's most informative tokens, beside what chance would put there."""
+
+import json
+
+import numpy as np
+import torch
+
+from xmtc.distributed.collectives import all_reduce_sum_floats
+from xmtc.evaluate import layout
+from xmtc.files import write_text
+from xmtc.mig.ranking import TokenRanking
+from xmtc.stages.worker import Worker
+
+DOCUMENTS = 200
+TOP_TOKENS = 100
+
+
+@torch.no_grad()
+def write_overlap(worker: Worker) -> None:
+    """Write `eval/dev/attention_overlap.json`: means over (document, positive label) pairs of dev. Collective.
+
+    `attention` is the share of attention on tokens among the label's `top_tokens` best by information gain,
+    `chance` the share of such tokens in the document, which is what uniform attention would give.
+    """
+    ranking = TokenRanking.load(worker.paths.ranking)
+    values = np.zeros(ranking.k + 1, np.float32)
+    values[:TOP_TOKENS] = 1
+    table = ranking.table(len(worker.tokenizer), values)
+    collate = worker.collator(worker.dev)
+    classifier = worker.classifier.eval()
+    sums = np.zeros(3)
+    for micro_batch in worker.batches(worker.dev, worker.config.plant.tokens_per_micro_batch, DOCUMENTS):
+        batch = collate(micro_batch).to(worker.strategy.device)
+        known_P = torch.from_numpy(ranking.counts > 0).to(batch.labels_P.device)[batch.labels_P]
+        rows_P, labels_P = batch.rows_P[known_P], batch.labels_P[known_P]
+        labels_S, columns_P = labels_P.unique(return_inverse=True)
+        if len(labels_S) == 0:
+            continue
+        attention_BSHT = classifier.label_attention.attention(classifier.encode(batch), batch.mask_BT, labels_S)
+        top_SV = torch.from_numpy(table(labels_S.cpu().numpy()).copy()).to(attention_BSHT.device)
+        top_PT = top_SV[columns_P[:, None], batch.token_ids_BT[rows_P]] * batch.mask_BT[rows_P]
+        weight_P = batch.weight_B[rows_P]
+        attention_P = (attention_BSHT[rows_P, columns_P].mean(1) * top_PT).sum(1)
+        chance_P = top_PT.sum(1) / batch.mask_BT[rows_P].sum(1)
+        sums += [float((attention_P * weight_P).sum()), float((chance_P * weight_P).sum()), float(weight_P.sum())]
+    attention, chance, pairs = all_reduce_sum_floats(sums.tolist())
+    result = {
+        "attention": attention / max(pairs, 1),
+        "chance": chance / max(pairs, 1),
+        "pairs": int(pairs),
+        "top_tokens": TOP_TOKENS,
+        "planted": worker.config.plant.enabled,
+    }
+    if worker.is_first:
+        write_text(worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP, json.dumps(result, indent=2))

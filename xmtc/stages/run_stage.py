@@ -1,0 +1,44 @@
+"""One stage that needs the model, on this rank: copies of what it reads, the work, and its result published."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from xmtc.run.config import RunConfig
+from xmtc.run.copies import fetch_corpus, fetch_run, publish_run
+from xmtc.run.directory import RunPaths
+from xmtc.run.stage import Stage
+from xmtc.stages.evaluate import evaluate
+from xmtc.stages.finetune import finetune
+from xmtc.stages.plant import plant
+from xmtc.stages.worker import Worker
+from xmtc.track.console import print_line
+from xmtc.train.checkpoint import together
+
+_WORK = {Stage.PLANT: plant, Stage.FINETUNE: finetune, Stage.EVALUATE: evaluate}
+
+
+def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
+    """Run one stage on this rank; where run or corpus are at a URI, on this node's copies."""
+    together(lambda: fetch_run(paths))
+    together(lambda: fetch_corpus(paths))
+    worker = Worker(config, paths)
+    if worker.is_first and worker.found_vectors and stage == (Stage.PLANT if config.plant.enabled else Stage.FINETUNE):
+        print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
+    with denormals_as_zero():
+        _WORK[stage](worker)
+    together(lambda: publish_run(paths), here=worker.is_first)
+
+
+@contextmanager
+def denormals_as_zero() -> Iterator[None]:
+    """Compute with zeros for denormal numbers, on a CPU and in this thread.
+
+    Gradients that vanish through a recurrent encoder become denormal, which a CPU computes 4 times as slowly.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)

@@ -1,0 +1,94 @@
+"""Scoring a split of the corpus on all ranks, for the stages that measure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from xmtc.data.corpus import Split
+from xmtc.data.sampler import MicroBatch
+from xmtc.distributed.collectives import all_gather_object
+from xmtc.evaluate.histogram import ScoreHistogram
+from xmtc.evaluate.predictions import SparsePredictions, shape_of
+from xmtc.evaluate.thresholds import Thresholds, tune_threshold
+from xmtc.score.scorer import Scoring, score_split
+from xmtc.score.shortlist import Shortlist
+from xmtc.stages.worker import Worker
+from xmtc.train.sharded_head import ShardedScores
+
+
+def score(
+    worker: Worker,
+    split: Split,
+    *,
+    top_k: int,
+    cached: bool = False,
+    documents: int | None = None,
+    histogram: ScoreHistogram | None = None,
+) -> tuple[NDArray[np.int64], SparsePredictions]:
+    """Rows scored, ascending, and their predictions, on every rank; ranks share the work."""
+    tokens = worker.config.finetune.tokens_per_micro_batch
+    sharded = worker.sharded
+    chosen = shortlist_of(worker) if sharded is None else ShardedScores(worker.classifier, sharded, top_k)
+    collate = worker.collator(split, cached=cached)
+    batches = worker.batches(split, tokens, documents)
+    parts = [batch.documents for batch in batches]
+    with worker.progress.task(f"score {split.name}", total=sum(map(len, parts))) as task:
+        ids_NK, scores_NK = score_split(
+            worker.classifier,
+            split,
+            collate,
+            len(worker.corpus.labels),
+            Scoring(top_k, tokens, worker.config.data.task, worker.config.distributed.precision == "bf16"),
+            batches=parts,
+            progress=task.advance,
+            on_logits=None if histogram is None else counter(histogram, batches, split.label_matrix()),
+            shortlist=chosen,
+        )
+    if histogram is not None:
+        histogram.sum_over_ranks()
+    for other_ids, other_scores in all_gather_object((ids_NK, scores_NK)):
+        found = other_ids[:, 0] >= 0
+        ids_NK[found], scores_NK[found] = other_ids[found], other_scores[found]
+    rows = np.flatnonzero(ids_NK[:, 0] >= 0)
+    return rows, SparsePredictions(ids_NK[rows], scores_NK[rows])
+
+
+def counter(
+    histogram: ScoreHistogram, batches: Sequence[MicroBatch], gold: sparse.csr_array
+) -> Callable[[NDArray[np.int64], Tensor], None]:
+    """Counts the logits of this rank's documents; not those of fillers, which another rank counts."""
+    own_N = np.zeros(shape_of(gold)[0], np.bool_)
+    for batch in batches:
+        own_N[batch.documents[batch.weights > 0]] = True
+
+    def count(rows_B: NDArray[np.int64], logits_BL: Tensor) -> None:
+        own_B = own_N[rows_B]
+        histogram.update(logits_BL[torch.from_numpy(own_B).to(logits_BL.device)], gold[rows_B[own_B]])
+
+    return count
+
+
+def thresholds_of(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> Thresholds | None:
+    """Thresholds tuned on these predictions; None for single-label tasks."""
+    config = worker.config.evaluate
+    if worker.config.data.task == "single_label":
+        return None
+    return tune_threshold(
+        predictions, gold, per_label=config.per_label_thresholds, min_support=config.per_label_min_support
+    )
+
+
+def shortlist_of(worker: Worker) -> Shortlist | None:
+    """An index of the labels as they are now, where not all of them are to be scored."""
+    size = worker.config.evaluate.shortlist
+    return None if size is None else Shortlist(worker.classifier, size)
+
+
+def numbers_of(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The plain metrics among those of `metrics.json`."""
+    return {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) and not isinstance(v, bool)}

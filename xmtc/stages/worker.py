@@ -1,0 +1,210 @@
+"""What the stages of a training worker share; the same code in this process and on Ray workers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xmtc.config.plain import config_hash, to_plain
+from xmtc.data.collate import Collator
+from xmtc.data.corpus import Corpus, Split
+from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
+from xmtc.distributed.collectives import all_gather_object, leads
+from xmtc.distributed.memory import keep_freed_memory
+from xmtc.errors import ConfigError
+from xmtc.files import file_sha256
+from xmtc.models.encoders import backbone_of
+from xmtc.models.encoders.embedding import LightEncoder
+from xmtc.models.encoders.maxpool import LayerMixEncoder
+from xmtc.models.heads import LabelAttentionHead, TwoTowerConfig, TwoTowerHead
+from xmtc.models.label_text import TextVectors, embed_texts, label_texts, refresh, start_from_names
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.run.stage import Stage
+from xmtc.track.progress import Progress
+from xmtc.track.tracker import Tracker
+from xmtc.train.best import BestWeights
+from xmtc.train.checkpoint import CheckpointStore
+from xmtc.train.finetune import FinetuneConfig
+from xmtc.train.hidden import open_hidden
+from xmtc.train.loop import Loop, Objective, Phase, StageSettings
+from xmtc.train.plant import PlantConfig
+from xmtc.train.sharded_head import ShardedHead
+
+ENCODE_TOKENS = 8192  # of a batch when hidden states are computed for the cache, where no gradients take memory
+
+
+class Worker:
+    """Corpus, model and strategy of one rank.
+
+    Args:
+        config: the run's configuration.
+        paths: the run's files.
+
+    Attributes:
+        plain_encoder: the encoder, without the mix of its layers where there is one.
+        found_vectors: tokens that start at a vector of `model.encoder.embedding.vectors`.
+    """
+
+    def __init__(self, config: RunConfig, paths: RunPaths) -> None:
+        self.config, self.paths = config, paths
+        threads = config.distributed.torch_threads()
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.strategy = config.distributed.build_strategy()
+        if self.strategy.device.type == "cpu":
+            keep_freed_memory()
+        self.is_first = self.strategy.rank == 0
+        self.progress = Progress(enabled=self.is_first)
+        self.corpus = Corpus.open(paths.corpus)
+        self.tokenizer = self.corpus.tokenizer()
+        self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
+        torch.manual_seed(config.seed)
+        self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
+        encoder = self.classifier.encoder
+        self.plain_encoder = encoder.base if isinstance(encoder, LayerMixEncoder) else encoder
+        self.found_vectors = 0
+        if isinstance(self.plain_encoder, LightEncoder):
+            self.found_vectors = self.plain_encoder.load_vectors(self.tokenizer.get_vocab())
+        self.classifier.to(self.strategy.device)
+        if config.model.label_text:
+            start_from_names(self.classifier, self.corpus.labels, self.embed)
+        self.classifier.head.set_classifier(bias_L=self.log_odds())
+        self.has_attention = isinstance(self.classifier.head, LabelAttentionHead)
+        self.sharded: ShardedHead | None = None
+        self.texts = self._label_texts()
+
+    def _label_texts(self) -> TextVectors | None:
+        """What a two-tower head reads of the labels."""
+        head = self.config.model.head
+        if not isinstance(head, TwoTowerConfig):
+            return None
+        texts, overlap = label_texts(self.corpus.labels), self.config.model.overlap
+        return TextVectors(self.classifier, self.tokenizer, texts, max_length=head.label_tokens, overlap=overlap)
+
+    def refresh_labels(self) -> None:
+        """Give a two-tower head the label vectors of its present weights; others need nothing."""
+        if self.texts is not None and isinstance(self.classifier.head, TwoTowerHead):
+            refresh(self.classifier.head, self.texts)
+
+    def shard_labels(self) -> None:
+        """From now on the head holds this rank's labels only, where the configuration wants it."""
+        if self.config.distributed.shard_labels:
+            self.sharded = ShardedHead(self.classifier)
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Vectors of texts by the encoder as it is, see `embed_texts`; the same on every rank."""
+        longest, overlap = self.config.data.max_length, self.config.model.overlap
+        return embed_texts(self.classifier, self.tokenizer, texts, max_length=longest, overlap=overlap)
+
+    def encoder_trains(self) -> bool:
+        """Whether fine-tuning changes the encoder, so that hidden states on disk would not be the model's."""
+        settings = self.config.finetune
+        return not settings.cache_hidden or any(phase.encoder_layers != 0 for phase in settings.phases)
+
+    def log_odds(self) -> Tensor:
+        """ln(p/(1−p)) (L,) of every label in train, smoothed by half a document: where classifier biases start."""
+        counts_L = torch.from_numpy(np.asarray(self.corpus.labels.train_counts)).float()
+        odds_L = (counts_L + 0.5) / (len(self.train) - counts_L + 0.5)
+        return odds_L.log().to(self.strategy.device)
+
+    def collator(self, split: Split, *, cached: bool = False) -> Collator:
+        """Turns documents of a split into batches; with `cached`, with the untrained encoder's hidden states."""
+        window, overlap = self.classifier.encoder.window, self.config.model.overlap
+        plain = Collator(split, self.tokenizer, window=window, overlap=overlap)
+        if not cached:
+            return plain
+        if self.paths.corpus_uri is not None and sum(all_gather_object(leads(self.corpus.path))) > 1:
+            raise ConfigError(
+                "plant.cache_hidden, finetune.cache_hidden: workers on several nodes write hidden states together, but "
+                f"every node has its own copy of {self.paths.corpus_uri}; set both to false, or storage.cache to a "
+                "folder that all nodes share"
+            )
+        precision = self.config.distributed.precision
+        encoder = to_plain(self.config.model.encoder)
+        key = config_hash(self.corpus.fingerprint, encoder, overlap, precision, *self._start())
+        hidden = open_hidden(
+            self.corpus.path / "hidden" / key / split.name,
+            key,
+            split,
+            plain,
+            self.batches(split, ENCODE_TOKENS),
+            classifier=self.classifier,
+            strategy=self.strategy,
+            dtype="bfloat16" if precision == "bf16" else "float32",
+            progress=self.progress,
+        )
+        return Collator(split, self.tokenizer, window=window, overlap=overlap, hidden=hidden)
+
+    def _start(self) -> list[int | str]:
+        """What the encoder's first weights come from beside its settings: nothing for pretrained ones."""
+        backbone = backbone_of(self.config.model.encoder)
+        if backbone is not None and backbone.from_config is None:
+            return []
+        start: list[int | str] = [self.config.seed]
+        if isinstance(self.plain_encoder, LightEncoder) and (path := self.plain_encoder.embedding.config.vectors):
+            start.append(file_sha256(Path(path)))
+        return start
+
+    def batches(self, split: Split, tokens: int, documents: int | None = None) -> Sequence[MicroBatch]:
+        """This rank's share of a pass over a split, equally many on every rank.
+
+        Where they do not divide evenly, some ranks get a batch again with weight 0.
+
+        Args:
+            split: which.
+            tokens: most padded tokens of a batch.
+            documents: pass over this many documents only, chosen by the seed; all when absent.
+        """
+        lengths_N = split.lengths
+        chosen = np.arange(len(lengths_N))
+        if documents is not None and documents < len(chosen):
+            chosen = np.sort(np.random.default_rng(self.config.seed).permutation(len(chosen))[:documents])
+        parts = [chosen[part] for part in evaluation_batches(lengths_N[chosen], tokens)]
+        rank, world = self.strategy.rank, self.strategy.world_size
+        batches = [MicroBatch(part, np.ones(len(part), np.float32)) for part in parts[rank::world]]
+        if len(batches) < -(-len(parts) // world):
+            batches.append(MicroBatch(parts[0], np.zeros(len(parts[0]), np.float32)))
+        return batches
+
+    def train_stage(
+        self,
+        stage: Stage,
+        objective: Objective,
+        phases: Sequence[Phase],
+        settings: PlantConfig | FinetuneConfig,
+        metric: str,
+    ) -> None:
+        """Run the loop over `phases`, from the newest checkpoint where there is one."""
+        sampler = Sampler(
+            self.train.lengths,
+            batch_size=settings.batch_size,
+            tokens_per_micro_batch=settings.tokens_per_micro_batch,
+            seed=self.config.seed,
+            rank=self.strategy.rank,
+            world_size=self.strategy.world_size,
+        )
+        track = self.config.track
+        directory, mirror = self.paths.checkpoints_of(stage), self.paths.mirror
+        trained = [p for phase in phases for group in phase.groups() for p in group.parameters]
+        with Tracker(self.paths.root, track, self.strategy.rank, settings=to_plain(self.config)) as tracker:
+            Loop(
+                objective,
+                sampler,
+                phases,
+                StageSettings(
+                    stage,
+                    settings.optimizer,
+                    metric,
+                    settings.patience,
+                    self.config.seed,
+                    self.corpus.fingerprint,
+                    track,
+                ),
+                strategy=self.strategy,
+                store=CheckpointStore(directory, track.keep_last, mirror),
+                tracker=tracker,
+                best=BestWeights(directory / "best.safetensors", objective, trained, mirror),
+            ).run()

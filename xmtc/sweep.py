@@ -1,0 +1,371 @@
+"""`xmtc sweep`: a grid of configurations and seeds, trained one after the other, and one comparison of them.
+
+A thin layer over `train_run`: every cell and seed is a run directory of its own, so that finished ones are skipped,
+interrupted ones go on, and everything that reads runs reads these. On a Ray cluster the runs go side by side.
+"""
+
+import functools
+import json
+import math
+import statistics
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+from scipy import stats
+
+from xmtc.cluster.connection import connect, joins_cluster
+from xmtc.cluster.tasks import Needs, map_tasks
+from xmtc.config.base import config
+from xmtc.config.load import load_config, read_tree
+from xmtc.config.plain import config_hash
+from xmtc.config.problems import shown, suggestion
+from xmtc.config.yaml_tree import Node
+from xmtc.errors import ConfigError, XmtcError
+from xmtc.evaluate import layout
+from xmtc.evaluate.goals import AFTER_TRAINING, goals
+from xmtc.files import write_text
+from xmtc.models.export import load_model
+from xmtc.pipeline import prepare_stage
+from xmtc.report.runs import report_runs
+from xmtc.report.write import MOST_RUNS
+from xmtc.run.config import RunConfig
+from xmtc.run.copies import fetch_run
+from xmtc.run.directory import RunPaths
+from xmtc.run.stage import Stage
+from xmtc.run.state import check_resume, read_run
+from xmtc.track.console import print_line
+from xmtc.track.tracker import read_metrics
+
+Train = Callable[[RunConfig], Path]
+
+SET_BY_SWEEP = ("name", "seed", "track.directory", "data.corpus")
+LOWER_IS_BETTER = "ece"
+
+
+@config
+class SweepConfig:
+    """What a grid file says."""
+
+    grid: Annotated[dict[str, list[Any]], Field(min_length=1)]
+    """Configuration keys, such as `finetune.optimizer.learning_rate`, each with the values to try: every combination is
+    a cell."""
+    seeds: Annotated[list[int], Field(min_length=1)] = field(default_factory=lambda: [1])
+    """Each cell is trained once with each."""
+    metrics: Annotated[list[str], Field(min_length=1)] = field(default_factory=lambda: ["micro_f1", "macro_f1"])
+    """Of dev's `metrics.json`, compared; the first one orders the table."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the sweep itself sets, keys without values, and seeds given twice."""
+        for key, values in self.grid.items():
+            held = next((own for own in SET_BY_SWEEP if f"{own}.".startswith(f"{key}.")), None)
+            if held == key:
+                raise ValueError(f"grid: {key} is set by the sweep; take it out (seeds go under `seeds`)")
+            if held:
+                raise ValueError(
+                    f"grid: {key} holds {held}, which the sweep sets; give the other keys of it one by one"
+                )
+            if not values:
+                raise ValueError(f"grid: {key} has no values")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: {self.seeds}: one is given twice; take it out")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of values, with a run for each seed."""
+
+    values: Mapping[str, Any]
+    runs: Sequence[RunConfig]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a cell.
+
+    Attributes:
+        values: by key.
+        runs: directories of the runs that finished.
+        metrics: metric → mean over the runs.
+        ci95: metric → interval of the mean: by Student's t over the seeds, empty where fewer than two of them finished;
+            in a sweep of one seed, over documents.
+        parameters: of the model, the weights of a lexical branch among them.
+        train_s: see `train_seconds`, mean over the runs.
+        docs_per_s: documents trained on a second, median of what was logged.
+        failed: seed → why.
+    """
+
+    values: Mapping[str, Any]
+    runs: list[str]
+    metrics: dict[str, float]
+    ci95: dict[str, list[float]]
+    parameters: int | None
+    train_s: float | None
+    docs_per_s: float | None
+    failed: dict[int, str]
+
+
+def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: Train) -> int:
+    """Train every cell and seed and write `sweep.json`, `.csv`, `.md` and `report.html`.
+
+    A run that fails is named, and the others go on; the same command again tries it again.
+
+    Args:
+        config_file: what the cells have in common.
+        grid_file: see `SweepConfig`.
+        overrides: of the configuration, for all cells.
+        train: `train_run`.
+
+    Returns:
+        How many runs failed.
+
+    Raises:
+        ConfigError: grid or configuration, of any cell, is wrong; nothing is trained then.
+    """
+    settings, base, cells = plan(config_file, grid_file, overrides)
+    runs = [run for cell in cells for run in cell.runs]
+    failures = train_all(runs, base, train)
+    for run in runs:
+        fetch_run(RunPaths.of(run))  # at a URI, another machine may have trained it
+    rows = [summarise(cell, settings.metrics, failures) for cell in cells]
+    paths = RunPaths.of(replace(base, name=f"{base.name}-sweep"))
+    write_comparison(paths.root, rows, settings)
+    paths.mirror.push()
+    print(f"comparison: {paths.root / 'sweep.md'}")
+    return sum(len(row.failed) for row in rows)
+
+
+def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> tuple[SweepConfig, RunConfig, list[Cell]]:
+    """The grid, the configuration that its cells have in common, and the cells.
+
+    Raises:
+        ConfigError: as of `sweep`.
+    """
+    settings, base = load_config(SweepConfig, grid_file), load_config(RunConfig, config_file, overrides)
+    tree = read_tree(SweepConfig, grid_file).value
+    cells: dict[str, Cell] = {}
+    for chosen in combinations({key: values.value for key, values in tree["grid"].value.items()}):
+        values = {key: node.plain() for key, node in chosen.items()}
+        try:
+            cell = Cell(values, make_runs(config_file, overrides, base, chosen, settings.seeds))
+        except ConfigError as error:
+            raise ConfigError(f"{grid_file}: with {describe(values)}: {error}") from None
+        first = cell.runs[0]
+        nameless = config_hash(replace(first, name="-", data=replace(first.data, corpus="-")))
+        if nameless in cells:
+            same = describe(cells[nameless].values)
+            raise ConfigError(f"{grid_file}: {same} and {describe(values)} are the same configuration; take one out")
+        cells[nameless] = cell
+    for run in (run for cell in cells.values() for run in cell.runs):
+        check_resume(RunPaths.of(run).root, run, run.track.resume)
+    for metric in tree["metrics"].value if "metrics" in tree else ():
+        _check_metric(metric, [cell.runs[0].data.task for cell in cells.values()])
+    return settings, base, list(cells.values())
+
+
+def _check_metric(metric: Node, tasks: Sequence[str]) -> None:
+    for task in tasks:
+        known = (*goals(task), *AFTER_TRAINING, LOWER_IS_BETTER)
+        if metric.value not in known:
+            raise ConfigError(
+                f"{metric.place}: metrics: {shown(metric.value)}: no metric that compares {task} runs; "
+                f"{suggestion(metric.value, known)}known: {', '.join(known)}"
+            )
+
+
+def combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every choice of one value a key; the last key changes fastest."""
+    for chosen in product(*grid.values()):
+        yield dict(zip(grid, chosen, strict=True))
+
+
+def make_runs(
+    config_file: Path, overrides: Sequence[str], base: RunConfig, chosen: Mapping[str, Node], seeds: Sequence[int]
+) -> list[RunConfig]:
+    """The runs of a cell, named by a hash of its values, so that a grid can grow without renaming what is trained.
+
+    A cell that changes how documents are prepared gets a corpus of its own.
+    """
+    mark = config_hash({key: node.plain() for key, node in chosen.items()})[:8]
+    outer_first = dict(sorted(chosen.items(), key=lambda item: item[0].count(".")))  # a section replaces its keys
+    own = list(overrides)
+    if any(key.startswith("data.") for key in chosen):
+        own.append(f"data.corpus={json.dumps(f'{base.data.corpus}-{mark}')}")
+    return [
+        load_config(RunConfig, config_file, [*own, f"seed={seed}", f"name={base.name}-{mark}-s{seed}"], outer_first)
+        for seed in seeds
+    ]
+
+
+def train_all(runs: Sequence[RunConfig], base: RunConfig, train: Train) -> dict[str, str]:
+    """Train runs: side by side on the cluster that `base` joins, as many as it holds; otherwise one after the other.
+
+    Returns:
+        Name of each run that failed → why.
+    """
+    attempt = functools.partial(_attempt, train)
+    outcomes = _side_by_side(attempt, runs, base) if joins_cluster(base) else map(attempt, runs)
+    failures = {}
+    for name, why in outcomes:
+        print_line(f"sweep: {name} {f'failed: {why}' if why else 'done'}")
+        if why:
+            failures[name] = why
+    return failures
+
+
+def _attempt(train: Train, run: RunConfig) -> tuple[str, str | None]:
+    """The run's name, and why it failed; a full memory or disk is not the other runs' affair either."""
+    print_line(f"sweep: {run.name} begins")
+    try:
+        train(run)
+    except XmtcError as error:
+        return run.name, f"{type(error).__name__}: {error}"
+    except (OSError, RuntimeError) as error:
+        traceback.print_exc()
+        return run.name, f"{type(error).__name__}: {error}"
+    return run.name, None
+
+
+def _side_by_side(
+    attempt: Callable[[RunConfig], tuple[str, str | None]], runs: Sequence[RunConfig], base: RunConfig
+) -> Iterator[tuple[str, str | None]]:
+    """Each run as a Ray task; Ray repeats the task of a lost machine, and the run goes on from its checkpoint."""
+    connect(base)
+    for run in {run.data.corpus: run for run in runs}.values():
+        with suppress(XmtcError):  # its runs meet it again, and are named
+            prepare_stage(run)
+    settings, workers = base.distributed, max(1, base.distributed.workers)
+    needs = Needs(
+        cpus=settings.cpus_per_worker * workers, gpus=settings.gpus_per_worker * workers, held=settings.workers == 0
+    )
+    return map_tasks(attempt, runs, needs)
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """The values of a cell in words."""
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+
+
+def summarise(cell: Cell, wanted: Sequence[str], failures: Mapping[str, str]) -> Row:
+    """Means and costs of the finished runs of a cell.
+
+    Args:
+        cell: its runs have been tried.
+        wanted: metrics; one that a finished run does not have is left out.
+        failures: name of each run that failed → why.
+    """
+    runs = [RunPaths.of(run) for run in cell.runs if run.name not in failures]
+    found = [_metrics(paths) for paths in runs]
+    means, intervals = {}, {}
+    for key in wanted:
+        numbers = [metrics[key] for metrics in found if metrics.get(key) is not None]
+        if not numbers or len(numbers) < len(found):
+            continue
+        means[key] = statistics.mean(numbers)
+        of_documents = found[0].get("ci95", {}).get(key) if len(cell.runs) == 1 else None
+        intervals[key] = student_interval(numbers) or of_documents or []
+    seconds = [s for s in map(train_seconds, runs) if s is not None]
+    speeds = [entry["perf/docs_per_s"] for paths in runs for entry in _training(paths)]
+    return Row(
+        values=cell.values,
+        runs=[str(paths.root) for paths in runs],
+        metrics=means,
+        ci95=intervals,
+        parameters=_parameters(runs[0]) if runs else None,
+        train_s=statistics.mean(seconds) if seconds else None,
+        docs_per_s=statistics.median(speeds) if speeds else None,
+        failed={run.seed: failures[run.name] for run in cell.runs if run.name in failures},
+    )
+
+
+def student_interval(numbers: Sequence[float]) -> list[float] | None:
+    """95 % interval of the mean by Student's t; None of fewer than two numbers."""
+    if len(numbers) < 2:
+        return None
+    half = float(stats.t.ppf(0.975, len(numbers) - 1)) * statistics.stdev(numbers) / len(numbers) ** 0.5
+    mean = statistics.mean(numbers)
+    return [mean - half, mean + half]
+
+
+def write_comparison(output: Path, rows: Sequence[Row], settings: SweepConfig) -> None:
+    """Write the table in three formats, best cell first, and a report of the best cells' first runs."""
+    first = settings.metrics[0]
+    sign = 1 if first == LOWER_IS_BETTER else -1
+    rows = sorted(rows, key=lambda row: sign * row.metrics[first] if first in row.metrics else math.inf)
+    output.mkdir(parents=True, exist_ok=True)
+    content = {"seeds": settings.seeds, "metrics": settings.metrics, "cells": [asdict(row) for row in rows]}
+    write_text(output / "sweep.json", json.dumps(content, indent=2) + "\n")
+    flat = [_flat(row) for row in rows]
+    write_text(output / "sweep.csv", pd.DataFrame(flat).to_csv(index=False))
+    write_text(output / "sweep.md", _markdown(rows, settings))
+    best = [Path(row.runs[0]) for row in rows if row.runs][:MOST_RUNS]
+    if best:
+        report_runs(best, output / layout.REPORT, "dev")
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    cells: dict[str, Any] = {key: json.dumps(value) for key, value in row.values.items()}
+    for key, mean in row.metrics.items():
+        low, high = row.ci95[key] or (None, None)
+        cells |= {key: mean, f"{key} low": low, f"{key} high": high}
+    costs = {"parameters": row.parameters, "train_s": row.train_s, "docs_per_s": row.docs_per_s}
+    return cells | costs | {"runs": len(row.runs), "failed": len(row.failed)}
+
+
+def _markdown(rows: Sequence[Row], settings: SweepConfig) -> str:
+    heads = [*settings.grid, *settings.metrics, "parameters", "training, s", "docs/s", "runs", "first run"]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(_cells(row, settings.metrics)) + " |" for row in rows]
+    seeds = "over seeds (Student's t)" if len(settings.seeds) > 1 else "over documents (bootstrap), of one seed"
+    lines += ["", f"Metrics of dev in percent, means with 95 % intervals {seeds}."]
+    for row in rows:
+        lines += [f"Failed: {describe(row.values)}, seed {seed}: {why}" for seed, why in row.failed.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
+    shown = [json.dumps(value) for value in row.values.values()]
+    for key in metrics:
+        interval = f" [{100 * row.ci95[key][0]:.1f}, {100 * row.ci95[key][1]:.1f}]" if row.ci95.get(key) else ""
+        shown.append(f"{100 * row.metrics[key]:.1f}{interval}" if key in row.metrics else "–")
+    costs = [(row.parameters, ",.0f"), (row.train_s, ",.0f"), (row.docs_per_s, ",.1f")]
+    shown += ["–" if number is None else format(number, form) for number, form in costs]
+    first = Path(row.runs[0]).name if row.runs else "–"  # as the report calls the cell
+    return [*shown, f"{len(row.runs)} of {len(row.runs) + len(row.failed)}", first]
+
+
+def _metrics(paths: RunPaths) -> dict[str, Any]:
+    """Of dev: who picks a cell by what is measured on test has nothing left to measure it with."""
+    return json.loads((paths.metrics("dev")).read_text(encoding="utf-8"))
+
+
+def train_seconds(paths: RunPaths) -> float | None:
+    """Seconds of fine-tuning, over its interruptions; None before it is done.
+
+    The stage's own record is of the last session alone. The log's clock goes on from session to session, but leaves out
+    what comes before the first step.
+    """
+    record = read_run(paths.root)
+    last_session = record.stages[Stage.FINETUNE].seconds if record else None
+    if last_session is None:
+        return None
+    ends_s = {entry["stage"]: float(entry["time_s"]) for entry in read_metrics(paths.metrics_log)}
+    return max(last_session, ends_s.get(Stage.FINETUNE, 0.0) - ends_s.get(Stage.PLANT, 0.0))
+
+
+def _training(paths: RunPaths) -> list[dict[str, Any]]:
+    entries = read_metrics(paths.metrics_log)
+    return [one for one in entries if one["stage"] == Stage.FINETUNE and "perf/docs_per_s" in one]
+
+
+def _parameters(paths: RunPaths) -> int:
+    classifier = load_model(paths.model).classifier
+    lexical = classifier.lexical
+    stored = len(lexical.values) + len(lexical.bias_L) if lexical else 0
+    return sum(parameter.numel() for parameter in classifier.parameters()) + stored
