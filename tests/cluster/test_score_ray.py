@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine
 from test_batch import FP32, contents, read_output, score, write_rows
 from test_predictor import TEXTS, export
 
-from xmtc.cluster.scoring import _stream, run_on_ray
+from xmtc.cluster.scoring import _stream, score_on_cluster
 from xmtc.errors import ConfigError
 from xmtc.score.command import make_job
 
@@ -40,7 +40,7 @@ def model(tmp_path_factory):
 
 def score_on_ray(model, source, output):
     job = make_job(model, [str(source)], output, EVIDENCE)
-    return run_on_ray(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+    return score_on_cluster(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
 
 
 def test_a_cluster_without_a_gpu_is_told(model, tmp_path, monkeypatch):
@@ -98,5 +98,5 @@ def test_an_address_where_no_cluster_is_gets_named(model, tmp_path):
     write_rows(tmp_path / "in.jsonl", 3)
     job = make_job(model, [str(tmp_path / "in.jsonl")], tmp_path / "out", FP32)
     with pytest.raises(ConfigError, match=r"--address 127\.0\.0\.1:1: no Ray cluster answers there"):
-        run_on_ray(job, device="cpu", workers=1, max_rejected=None, overwrite=False, address="127.0.0.1:1")
+        score_on_cluster(job, device="cpu", workers=1, max_rejected=None, overwrite=False, address="127.0.0.1:1")
     assert not (tmp_path / "out").exists()

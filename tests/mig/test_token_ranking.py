@@ -9,7 +9,7 @@ from mig_cases import RandomSplit
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from xmtc.errors import DataError, TrainingError
+from xmtc.errors import DataError, StorageError
 from xmtc.mig import (
     MigConfig,
     TokenRanking,
@@ -96,11 +96,11 @@ def test_a_failed_save_leaves_the_old_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("xmtc.mig.ranking.save_file", full_disk)
-    with pytest.raises(TrainingError, match=r"cannot be written: .*No space left"):
+    with pytest.raises(StorageError, match=r"cannot be written: .*No space left"):
         ranking.save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(TrainingError, match=r"cannot be written: .*choose another place"):
+    with pytest.raises(StorageError, match=r"cannot be written: .*choose another place"):
         ranking.save(path / "below a file" / "ranking.safetensors")
 
 

@@ -1,5 +1,6 @@
 """run.json and the snapshot: what is skipped on a resume, what is refused, what survives a kill."""
 
+import errno
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 
 from xmtc.config.load import load_config
 from xmtc.config.plain import config_hash, differences, dump_yaml
-from xmtc.errors import ConfigError, DataError, TrainingError
+from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.files import write_text
 from xmtc.run.provenance import git_state, versions
 from xmtc.run.state import RunState, read_run
@@ -126,14 +127,17 @@ def test_a_damaged_record_says_so(tmp_path: Path, text: str) -> None:
         RunState.open(tmp_path, CONFIG)
 
 
-def test_atomic_write_keeps_the_old_file_when_it_fails(tmp_path: Path) -> None:
+def test_atomic_write_keeps_the_old_file_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "file"
     write_text(target, "old")
-    full = Path("/dev/full")
-    if full.exists():
-        (tmp_path / f"file.{os.getpid()}.tmp").symlink_to(full)
-        with pytest.raises(TrainingError, match="No space left on device; free space"):
-            write_text(target, "new" * 100_000)
+
+    def fail(path: Path, text: str, encoding: str) -> None:
+        path.write_bytes(text.encode(encoding)[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(StorageError, match="No space left on device; free space"):
+        write_text(target, "new" * 100_000)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 

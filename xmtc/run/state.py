@@ -19,7 +19,6 @@ from xmtc.errors import ConfigError, XmtcError
 from xmtc.files import write_text
 from xmtc.run.directory import RunDirectory
 from xmtc.run.provenance import GitState, git_state, versions
-from xmtc.run.stage import Stage
 
 _LOCK_FILE = ".lock"
 _FORMAT = 1
@@ -76,7 +75,7 @@ class RunRecord:
     versions: dict[str, str] = field(default_factory=dict)
     git: GitState | None = None
     sessions: list[Session] = field(default_factory=list)
-    stages: dict[Stage, StageRecord] = field(default_factory=dict)
+    stages: dict[str, StageRecord] = field(default_factory=dict)
 
 
 def read_run(directory: Path) -> RunRecord | None:
@@ -118,7 +117,7 @@ class RunState:
         config: Any,
         *,
         resume: Resume = "auto",
-        stages: Sequence[Stage] = (),
+        stages: Sequence[str] = (),
         seeds: Mapping[str, int] | None = None,
         world_size: int = 1,
         may_change: Sequence[str] = MAY_CHANGE,
@@ -163,16 +162,16 @@ class RunState:
         """Whether the directory held this run before."""
         return len(self.record.sessions) > 1
 
-    def is_done(self, stage: Stage, fingerprint: str) -> bool:
+    def is_done(self, stage: str, fingerprint: str) -> bool:
         """Whether the stage finished with this fingerprint, so that it may be skipped."""
         record = self.record.stages.get(stage)
         return record is not None and record.state == "done" and record.fingerprint == fingerprint
 
-    def stage(self, name: Stage, fingerprint: str) -> "_StageScope":
+    def stage(self, name: str, fingerprint: str) -> "_StageScope":
         """A context manager around the work of a stage: running inside; then done, or failed where it raises."""
         return _StageScope(self, name, fingerprint)
 
-    def set_stage(self, name: Stage, record: StageRecord) -> None:
+    def set_stage(self, name: str, record: StageRecord) -> None:
         """Write down how far a stage is."""
         self._update(stages={**self.record.stages, name: record})
 
@@ -200,7 +199,7 @@ class RunState:
 
 
 class _StageScope:
-    def __init__(self, state: RunState, name: Stage, fingerprint: str):
+    def __init__(self, state: RunState, name: str, fingerprint: str):
         self._state, self._name = state, name
         self._record = StageRecord(fingerprint=fingerprint)
 

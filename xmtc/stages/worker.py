@@ -195,7 +195,7 @@ class Worker:
                 sampler,
                 phases,
                 StageSettings(
-                    stage,
+                    stage.value,
                     settings.optimizer,
                     metric,
                     settings.patience,
