@@ -27,7 +27,7 @@ def run_gloo(function: Callable[..., Any], world_size: int, folder: Path, *args:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "store").unlink(missing_ok=True)
-    multiprocessing.set_forkserver_preload(["xmtc.distributed.config"])  # imports PyTorch once for all of them
+    multiprocessing.set_forkserver_preload(["xmtc.distributed.strategies.base"])  # imports PyTorch once for all of them
     multiprocessing.start_processes(
         _worker, (function, world_size, folder, args, timeout_s), nprocs=world_size, start_method="forkserver"
     )

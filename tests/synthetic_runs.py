@@ -9,7 +9,7 @@ from scipy import sparse
 
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.evaluation import evaluate
+from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import tune_threshold
@@ -56,9 +56,8 @@ def make_run(root: Path, name: str, *, documents: int = 800, labels: int = 300, 
     thresholds = tune_threshold(predictions, gold)
     run = root / name
     config = EvaluateConfig(resamples=200)
-    evaluation = evaluate(
-        predictions, gold, table, TRAIN, config=config, thresholds=thresholds, doc_ids=doc_ids, lengths=lengths
-    )
+    known = EvaluatedDocuments(doc_ids, lengths)
+    evaluation = evaluate(predictions, gold, table, TRAIN, config=config, thresholds=thresholds, documents=known)
     write_evaluation(run / "eval" / "test", evaluation, predictions=predictions, doc_ids=doc_ids, labels=table.labels)
     _write_history(run, skill)
     _write_setup(run, name, planted="random" not in name)

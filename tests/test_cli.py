@@ -79,7 +79,7 @@ def test_help(xmtc, command):
     assert "Usage:" in outcome.out
     for name in COMMANDS if not command else ():
         assert name in outcome.out
-    assert command != "evaluate" or "[tuned here]" in outcome.out
+    assert command != "evaluate" or "[tuned on them]" in outcome.out
 
 
 def test_unknown_commands_and_options(xmtc):
@@ -167,7 +167,7 @@ def bad_source(folder: Path, what: str) -> list[str]:
         ("missing", r"train\.jsonl: no such file"),
         ("empty", r"train\.jsonl: the file is empty"),
         ("truncated", r"train\.jsonl\.gz: .*cut short"),
-        ("malformed", r"train\.jsonl:7: malformed JSON: .*; mend the row, or set data\.on_bad_row: skip"),
+        ("malformed", r"train\.jsonl:7: malformed JSON: .*; correct the row, or set data\.on_bad_row: skip"),
         ("no text", r"train\.jsonl:7: no column 'text'"),
         ("no labels", r"train\.jsonl:7: no labels"),
         ("unlabelled", r"no training documents|no label"),
@@ -317,7 +317,7 @@ def test_a_damaged_corpus_stops_training(xmtc, tiny):
     shard.write_bytes(shard.read_bytes()[:-100])
     outcome = xmtc("train", tiny)
     assert outcome.code == 1
-    assert re.search(r"DataError: .*00000\.arrow: \d+ bytes in place of \d+; delete", outcome.err), outcome.err
+    assert re.search(r"DataError: .*00000\.arrow: \d+ bytes instead of \d+; delete", outcome.err), outcome.err
 
 
 INTERRUPTIONS = {
@@ -338,7 +338,7 @@ def test_ctrl_c_in_every_stage_then_the_same_command_goes_on(xmtc, tiny, trained
             patch.setattr(place, lambda *_, **__: signal.raise_signal(signal.SIGINT))
             outcome = xmtc("train", tiny)
         assert outcome.code == 130, outcome.err
-        assert outcome.err.splitlines()[-1] == "interrupted: run the same command again to go on"
+        assert outcome.err.splitlines()[-1] == "interrupted: run the same command again to continue"
         assert left_over(tiny.parent) == []
         assert re.search(rf"{stage} +failed in \d:\d\d: interrupted", xmtc("status", run).out)
         done = [name for name in stages if re.search(rf"{name} +done", xmtc("status", run).out)]

@@ -18,7 +18,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.config",),
     ("xmtc.storage",),
     ("xmtc.data",),
-    ("xmtc.losses", "xmtc.distributed", "xmtc.track"),
+    ("xmtc.losses", "xmtc.distributed", "xmtc.track", "xmtc.scorers"),
     ("xmtc.models", "xmtc.mig"),
     ("xmtc.mining", "xmtc.evaluate"),
     ("xmtc.train", "xmtc.score"),
@@ -112,8 +112,8 @@ def test_scripts_import_only_the_package_and_the_standard_library() -> None:
 FORBIDDEN = {
     r"except Exception\b(?!.*# the library has no class of its own)": "name the errors that are expected",
     r"except:\s*$": "name the errors that are expected",
-    r"#\s*type:\s*ignore": "mend the type",
-    r"#\s*noqa": "mend the line",
+    r"#\s*type:\s*ignore": "correct the type",
+    r"#\s*noqa": "correct the line",
     r"trust_remote_code\s*=\s*True": "no code is run from a model directory",
     r"\bpickle\.loads?\(|torch\.load\((?!.*weights_only=True)": "safetensors only",
 }
@@ -141,7 +141,9 @@ def test_files_and_functions_stay_short() -> None:
                 named = [argument for argument in arguments if argument.arg not in ("self", "cls")]
                 # Kernels take their tensors, and Triton's their pointers and strides, one by one.
                 # A command of the command line has its options as arguments.
-                most = 50 if "kernels" in path.parts else 20 if _is_command(node) else 9
+                # The ONNX exporter hands a symbolic function every argument of the operator that it replaces.
+                free = "kernels" in path.parts or any("parse_args" in ast.unparse(one) for one in node.decorator_list)
+                most = 50 if free else 20 if _is_command(node) else 8
                 place = f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
                 assert length <= 70, f"{place} has {length} lines"
                 assert len(named) <= most, f"{place} has {len(named)} arguments"

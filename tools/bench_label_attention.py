@@ -18,7 +18,8 @@ import time
 import torch
 from torch import Tensor
 
-from xmtc.models.kernels import Options, label_attention
+from xmtc.models.kernels.dispatch import label_attention
+from xmtc.models.kernels.options import Options
 
 DOCUMENTS, TOKENS, WIDTH, HEADS = 4, 256, 384, 6
 TIME_BAR, MEMORY_BAR, GROWTH_BAR = 2.0, 1 / 3, 1.5

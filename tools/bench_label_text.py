@@ -23,8 +23,8 @@ from xmtc.config.load import load_config
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus
 from xmtc.data.sampler import MicroBatch, evaluation_batches
-from xmtc.models.export import LoadedModel, load_model
-from xmtc.models.label_text import embed_texts, label_tables, rows_of_names
+from xmtc.models.export import ModelParts, load_model
+from xmtc.models.label_text import embed_texts, rows_of_names
 from xmtc.run.config import RunConfig
 
 
@@ -45,7 +45,7 @@ def main() -> None:
 
 @torch.no_grad()
 def logits(
-    parts: LoadedModel, corpus: Corpus, documents: int, unseen_L: NDArray[np.bool_]
+    parts: ModelParts, corpus: Corpus, documents: int, unseen_L: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Logits (N, L) of the head as trained, and with rows from names for the unseen labels."""
     model, ids_U = parts.classifier, torch.from_numpy(np.flatnonzero(unseen_L))
@@ -53,7 +53,7 @@ def logits(
     embed = partial(embed_texts, model, parts.tokenizer, max_length=info.max_length, overlap=info.model.overlap)
     rows = rows_of_names(model, parts.labels, [parts.labels.names[i] for i in ids_U], embed).rows
     collate = Collator(dev, parts.tokenizer, window=model.encoder.window, overlap=info.model.overlap)
-    tables = {name: (table, table.detach().clone()) for name, table in label_tables(model).items()}
+    tables = {name: (table, table.detach().clone()) for name, table in model.head.label_tables().items()}
     trained_NL = np.empty((documents, len(unseen_L)), np.float32)
     named_NU = np.empty((documents, len(ids_U)), np.float32)
     for part in evaluation_batches(dev.lengths[:documents], 8192):

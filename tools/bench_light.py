@@ -21,11 +21,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.models.encoders.attention import global_attention, local_attention, split_heads
-from xmtc.models.encoders.bigru import BiGRUConfig
 from xmtc.models.encoders.embedding import LightEncoder
-from xmtc.models.encoders.lstm import LSTMConfig
-from xmtc.models.encoders.self_attention import SelfAttentionConfig
-from xmtc.models.poolings import AttentionPoolingConfig
+from xmtc.models.encoders.light_config import BiGRUConfig, LSTMConfig, SelfAttentionConfig
+from xmtc.models.poolings.config import AttentionPoolingConfig
 
 LENGTHS = (512, 1024, 2048, 4096, 8192)
 WIDTH, HEADS, RADIUS = 128, 4, 16

@@ -22,9 +22,9 @@ from torch import Tensor
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
 from xmtc.data.sampler import MicroBatch
-from xmtc.mining import LabelIndex, label_vectors, query_vectors
 from xmtc.mining.config import IndexConfig
-from xmtc.models.heads import LabelAttentionHead
+from xmtc.mining.index import LabelIndex, label_vectors, query_vectors
+from xmtc.models.heads.label_attention import LabelAttentionHead
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.evaluate import load_best
@@ -111,8 +111,8 @@ def main() -> None:
     worker.classifier.eval()
     sample = batches(worker, args.documents)
     hidden = [worker.classifier.encode(batch) for batch in sample]
-    study_vectors(worker.classifier.label_attention, hidden, sample)
-    study_kinds(worker.classifier.label_attention, hidden, sample)
+    study_vectors(worker.classifier.head, hidden, sample)
+    study_kinds(worker.classifier.head, hidden, sample)
 
 
 if __name__ == "__main__":

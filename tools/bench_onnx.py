@@ -30,7 +30,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import Thresholds
-from xmtc.models.export import LoadedModel
+from xmtc.models.export import ModelParts
 from xmtc.models.onnx_export import export_onnx, load_any
 from xmtc.run.config import RunConfig
 from xmtc.score.scorer import Scoring, score_split
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def score_in_turns(
-    engines: dict[str, LoadedModel], split: Split, options: argparse.Namespace
+    engines: dict[str, ModelParts], split: Split, options: argparse.Namespace
 ) -> tuple[dict[str, Found], dict[str, list[float]]]:
     """What each engine finds, and the seconds of its passes: engine after engine, so that all see the same machine."""
     now = time.process_time if options.clock == "cpu" else time.perf_counter
@@ -112,7 +112,7 @@ def paired_interval(difference_N: NDArray[np.float64]) -> list[float]:
 
 
 def metrics(
-    parts: LoadedModel, ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32], split: Split
+    parts: ModelParts, ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32], split: Split
 ) -> dict[str, float]:
     """The metrics that are shown."""
     task = parts.info.task

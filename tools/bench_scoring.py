@@ -30,10 +30,11 @@ from transformers import AutoTokenizer
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.tokenizer import special_tokens
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders.hugging_face import HuggingFaceConfig
-from xmtc.models.export import LoadedModel, ModelInfo, export_model, load_model
-from xmtc.models.heads import LabelAttentionConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig
+from xmtc.models.export import ModelParts, export_model, load_model
+from xmtc.models.heads.config import LabelAttentionConfig
+from xmtc.models.info import ModelInfo
 from xmtc.score.batch import BlockScorer
 from xmtc.score.command import use_bfloat16
 from xmtc.score.inputs import RawBlock
@@ -52,11 +53,11 @@ def untrained(directory: Path, labels: int) -> Path:
     info = ModelInfo(name="benchmark", model=config, vocab_size=len(tokenizer), max_length=510)
     head = dict(classifier.head.named_parameters(prefix="head"))
     table = LabelTable(names, names, np.ones(labels, np.int64))
-    return export_model(directory, classifier, head, info, labels=table, tokenizer=tokenizer)
+    return export_model(directory, ModelParts(info, classifier, tokenizer, table), head)
 
 
 @torch.no_grad()
-def plain_loop(parts: LoadedModel, texts: list[str], threads: int) -> list[list[str]]:
+def plain_loop(parts: ModelParts, texts: list[str], threads: int) -> list[list[str]]:
     torch.set_num_threads(threads)
     before, after = special_tokens(parts.tokenizer)
     longest = parts.info.max_length + len(before) + len(after)
@@ -84,7 +85,7 @@ def timed(run: Callable[[], list[list[str]]]) -> tuple[list[list[str]], float, f
     return found, time.perf_counter() - wall, time.process_time() - cpu
 
 
-def scaling(parts: LoadedModel, settings: Settings, texts: list[str], rounds: int) -> None:
+def scaling(parts: ModelParts, settings: Settings, texts: list[str], rounds: int) -> None:
     """Print documents/s with one worker and with two."""
     scorers = {workers: BlockScorer(parts, settings, torch.device("cpu"), workers) for workers in (1, 2)}
     seconds = []

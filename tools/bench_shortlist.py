@@ -23,16 +23,16 @@ from dataclasses import replace
 import torch
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.rowwise_optim import LazyAdamConfig, RowwiseAdagradConfig
+from xmtc.distributed.rowwise_config import LazyAdamConfig, RowwiseAdagradConfig
 from xmtc.distributed.strategies.single import SingleStrategy
-from xmtc.losses.binary_cross_entropy import BinaryCrossEntropyConfig
-from xmtc.mining import MiningConfig
-from xmtc.mining.config import IndexConfig
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders import HuggingFaceConfig
-from xmtc.models.heads import LabelAttentionConfig
-from xmtc.train.finetune import FinetuneConfig, FinetuneObjective
-from xmtc.train.unfreeze import PhaseConfig, parameter_groups, with_row_optimizer
+from xmtc.losses.config import BinaryCrossEntropyConfig
+from xmtc.mining.config import IndexConfig, MiningConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig
+from xmtc.models.heads.config import LabelAttentionConfig
+from xmtc.train.config import FinetuneConfig, PhaseConfig
+from xmtc.train.finetune import FinetuneObjective
+from xmtc.train.unfreeze import parameter_groups, with_row_optimizer
 
 DOCUMENTS, TOKENS, HIDDEN, WIDTH, HEADS, SHORTLIST, POSITIVES = 16, 128, 384, 128, 4, 512, 3
 SMALL, LARGE, TIME_BAR, MEMORY_BAR_GIB = 10_000, 1_000_000, 1.3, 12.0
@@ -86,7 +86,7 @@ def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
     objective = FinetuneObjective(classifier, settings, dict)
     strategy = SingleStrategy("fp32", torch.device("cpu"))
     groups = parameter_groups(classifier.parameter_groups(), PhaseConfig(epochs=1), 1e-3, 0.01)
-    groups = with_row_optimizer(groups, classifier.head.label_tables(), settings.label_optimizer)
+    groups = with_row_optimizer(groups, list(classifier.head.label_tables().values()), settings.label_optimizer)
     module = strategy.prepare(objective, groups)
     objective.before_step(0)
     wall, cpu = [], []

@@ -47,11 +47,13 @@ from xmtc.models.classifier import Classifier
 from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
 from xmtc.track.tracker import Tracker
-from xmtc.train.best import BestWeights
 from xmtc.train.checkpoint import CheckpointStore
+from xmtc.train.config import PhaseConfig
 from xmtc.train.finetune import FinetuneObjective
-from xmtc.train.loop import Loop, Phase, StageSettings
-from xmtc.train.unfreeze import PhaseConfig, parameter_groups
+from xmtc.train.loop import Equipment, Loop
+from xmtc.train.stage import Phase, StageSettings
+from xmtc.train.unfreeze import parameter_groups
+from xmtc.train.weights import BestWeights
 
 PADDING, DEFAULTS, GROUPED = 0.10, 1.5, 1.0
 MEGA_BATCH = 50  # batches inside of which Trainer's length grouping sorts; the sampler's chunks are as long
@@ -224,10 +226,12 @@ class Bench:
                 sampler,
                 [phase],
                 StageSettings("finetune", optimizer, settings.metric, 0, self.config.seed, "", track),
-                strategy=strategy,
-                store=CheckpointStore(Path(folder) / "checkpoints"),
-                tracker=tracker,
-                best=BestWeights(Path(folder) / "best.safetensors", objective, self.classifier.parameters()),
+                Equipment(
+                    strategy,
+                    CheckpointStore(Path(folder) / "checkpoints"),
+                    tracker,
+                    BestWeights(Path(folder) / "best.safetensors", objective, self.classifier.parameters()),
+                ),
             ).run()
         return watch.result(len(rows))
 

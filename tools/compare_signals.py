@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import rankdata
 
-from xmtc.mig import MigConfig, TokenRanking, rank_tokens
-from xmtc.mig.counts import row_count
-from xmtc.mig.measures import (
+from xmtc.mig.config import (
     ChiSquaredConfig,
+    MigConfig,
     MutualInformationConfig,
     PointwiseConfig,
     ShuffledConfig,
     TermFrequencyConfig,
 )
+from xmtc.mig.counts import row_count
+from xmtc.mig.ranking import TokenRanking, rank_tokens
 
 TOP = 20
 BINS = {"1-2": (1, 2), "3-5": (3, 5), "6-10": (6, 10), "11-50": (11, 50), ">50": (51, sys.maxsize)}

@@ -14,7 +14,6 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from xmtc.config.load import load_config
 from xmtc.data.collate import Collator
-from xmtc.data.corpus import Corpus, Split
+from xmtc.data.corpus import Corpus
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.mig.ranking import TokenRanking
@@ -40,7 +39,7 @@ def batches(model: Model, ids_N: Ids):
     """(rows, batch) over these documents."""
     block = TokenBlock("", tuple(map(str, range(len(ids_N)))), ids_N, ())
     window, overlap = model.classifier.encoder.window, model.info.model.overlap
-    collate = Collator(cast(Split, block), model.tokenizer, window=window, overlap=overlap)
+    collate = Collator(block, model.tokenizer, window=window, overlap=overlap)
     for rows_B in evaluation_batches(block.lengths, BUDGET):
         yield rows_B, collate(MicroBatch(rows_B, np.ones(len(rows_B), np.float32))).to(model.device)
 
@@ -57,7 +56,7 @@ def probabilities(model: Model, ids_N: Ids, labels_N: NDArray[np.int64]) -> NDAr
 
 def evidence(model: Model, ids_N: Ids) -> tuple[NDArray[np.int64], dict[str, list[NDArray[np.float32]]]]:
     """The best label of each document, and its content tokens' scores by signal."""
-    head, first = model.classifier.label_attention, len(special_tokens(model.tokenizer)[0])
+    head, first = model.classifier.head, len(special_tokens(model.tokenizer)[0])
     labels_N = np.zeros(len(ids_N), np.int64)
     signals: dict[str, list] = {name: [None] * len(ids_N) for name in ("contributions", "attention", "random")}
     random = np.random.default_rng(0)

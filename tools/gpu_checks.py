@@ -31,11 +31,11 @@ from transformers import (
 
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
-from xmtc.models.adapters import LoraConfig
 from xmtc.models.classifier import Classifier
-from xmtc.models.encoders import HuggingFaceConfig
-from xmtc.models.heads import LabelAttentionConfig
-from xmtc.models.kernels import Implementation, Options, label_attention, triton_problem
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
+from xmtc.models.heads.config import LabelAttentionConfig
+from xmtc.models.kernels.dispatch import label_attention, triton_problem
+from xmtc.models.kernels.options import Implementation, Options
 from xmtc.preflight.estimate import backbone_shape
 from xmtc.run.config import RunConfig
 

@@ -198,7 +198,7 @@ def true_labels(corpus: Corpus, name: str) -> dict[str, str]:
 def run_tfidf(config: RunConfig) -> tuple[NDArray[np.bool_], Json]:
     """TF-IDF of words and pairs of words, logistic regression, C chosen on dev: what a user would pick instead."""
     corpus = prepare_stage(config)
-    documents = config.data.source.read(map_processes, Silent())
+    documents = config.data.source.build().read(map_processes, Silent())
     text = {document.doc_id: document.text for document in documents if isinstance(document, Document)}
     splits = {name: sorted(true_labels(corpus, name).items()) for name in ("train", "dev", "test")}
     start = time.perf_counter()

@@ -30,7 +30,8 @@ from xmtc.pipeline import prepare_stage, train_run
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.worker import Worker
-from xmtc.train.finetune import FinetuneConfig, FinetuneObjective
+from xmtc.train.config import FinetuneConfig
+from xmtc.train.finetune import FinetuneObjective
 from xmtc.train.unfreeze import parameter_groups, with_row_optimizer
 
 ALL_LABELS = 22_625  # of GND's 41,333 training documents
@@ -95,7 +96,7 @@ def step_seconds(settings: FinetuneConfig, worker: Worker, steps: int) -> Iterat
     classifier = worker.config.model.build(len(worker.tokenizer), ALL_LABELS)
     objective = FinetuneObjective(classifier, settings, dict)
     groups = parameter_groups(classifier.parameter_groups(), settings.phases[0], RATE, 0.01)
-    groups = with_row_optimizer(groups, classifier.head.label_tables(), settings.label_optimizer)
+    groups = with_row_optimizer(groups, list(classifier.head.label_tables().values()), settings.label_optimizer)
     module = worker.strategy.prepare(objective, groups)
     for step, batch in zip(range(steps), documents(worker, settings.batch_size), strict=False):
         start = time.perf_counter()

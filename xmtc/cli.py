@@ -1,4 +1,7 @@
-"""The command line. Every command is a few lines over a function that Python callers can use as well."""
+"""The command line. Every command is a few lines over a function that Python callers can use as well.
+
+Commands import what they need when they run, so that help and mistakes in a configuration take no time.
+"""
 
 import logging
 import sys
@@ -15,20 +18,20 @@ from xmtc.track.console import print_line
 
 
 class _Commands(TyperGroup):
-    """Says what an interrupted command left behind; Typer by itself only sets the exit code."""
+    """Says how to continue after an interrupt; Typer itself only sets the exit code."""
 
     def invoke(self, ctx: typer.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            words = str(interrupt) or "run the same command again to go on"
+            words = str(interrupt) or "run the same command again to continue"
             print(f"interrupted: {words}", file=sys.stderr)
             raise typer.Exit(130) from interrupt
 
 
 class _Lines(logging.Handler):
-    """Shows what the package logs in the same plain lines as progress, above a live bar."""
+    """Prints log records as plain lines above a live progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
@@ -40,15 +43,15 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Extreme multi-label text classification on language-model backbones: train, evaluate, score.",
+    help="Train, evaluate and run extreme multi-label text classifiers on language-model backbones.",
 )
 
-labels_app = typer.Typer(no_args_is_help=True, help="The labels of an exported model.")
+labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model.")
 app.add_typer(labels_app, name="labels")
 
 
 def _fetched(path: str) -> Path:
-    """A path as it is, or the local copy of what a URI names."""
+    """A local path as it is, or the local copy of a URI."""
     if "://" not in path:
         return Path(path)
     from xmtc.run.copies import fetched
@@ -57,6 +60,7 @@ def _fetched(path: str) -> Path:
 
 
 def _fetched_status(path: str) -> Path:
+    """A local run directory as it is, or local copies of the small files of a run at a URI."""
     if "://" not in path:
         return Path(path)
     from xmtc.run.copies import fetched_status
@@ -66,19 +70,19 @@ def _fetched_status(path: str) -> Path:
 
 ModelDir = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", parser=_fetched, help="Exported model, such as runs/quickstart/model, or URI."),
+    typer.Argument(metavar="MODEL", parser=_fetched, help="Model directory or URI, such as runs/quickstart/model."),
 ]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as finetune.batch_size=16 data.limit.train=2000."),
 ]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and stop.")]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
 
 
 @app.command()
 def prepare(config: ConfigFile, overrides: Overrides = None, print_config: PrintConfig = False) -> None:
-    """Read the source and tokenise it into an Arrow corpus."""
+    """Read the source documents and tokenise them into a corpus."""
     run = _load(config, overrides, print_config)
     from xmtc.pipeline import prepare_stage
 
@@ -92,10 +96,10 @@ def mig(
     show: Annotated[
         list[str] | None, typer.Option("--show", metavar="LABEL", help="Print this label's top tokens; repeatable.")
     ] = None,
-    top: Annotated[int, typer.Option("--top", help="Tokens to print of each label.")] = 20,
+    top: Annotated[int, typer.Option("--top", help="How many tokens to print for each label.")] = 20,
     print_config: PrintConfig = False,
 ) -> None:
-    """Rank tokens by mutual information gain with each label (train split only)."""
+    """Rank tokens by their mutual information gain with each label, on the train split."""
     run = _load(config, overrides, print_config)
     from xmtc.pipeline import mig_stage
     from xmtc.stages.mig import show_labels
@@ -110,10 +114,10 @@ def train(
     overrides: Overrides = None,
     print_config: PrintConfig = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what memory, disk, steps and time it would take, and stop.")
+        bool, typer.Option("--dry-run", help="Print the memory, disk, steps and time it would take, and exit.")
     ] = False,
 ) -> None:
-    """Run the whole job: prepare, MIG, plant, fine-tune, export, evaluate, report. Finished stages are skipped."""
+    """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
     run = _load(config, overrides, print_config)
     if dry_run:
         from xmtc.preflight.estimate import dry_run as estimate_run
@@ -128,10 +132,10 @@ def train(
 @app.command()
 def sweep(
     config: ConfigFile,
-    grid: Annotated[Path, typer.Argument(metavar="GRID", help="YAML file with `grid`, `seeds` and `metrics`.")],
+    grid: Annotated[Path, typer.Argument(metavar="GRID", help="YAML file with grid, seeds and metrics.")],
     overrides: Overrides = None,
 ) -> None:
-    """Train a grid of configurations and seeds, one after the other, and compare them. Finished runs are skipped."""
+    """Train a grid of configurations and seeds, and compare them. Skips finished runs."""
     from xmtc.pipeline import train_run
     from xmtc.sweep import sweep as sweep_grid
 
@@ -142,22 +146,22 @@ def sweep(
 def evaluate(
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Run directory, such as runs/quickstart.")] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="Any system's predictions.parquet, or what `xmtc score` wrote.")
+        Path | None, typer.Option(help="A predictions.parquet of any system, or the output of xmtc score.")
     ] = None,
-    gold: Annotated[Path | None, typer.Option(help="Corpus directory that holds the gold labels.")] = None,
-    split: Annotated[str, typer.Option(help="Split of the corpus to compare with.")] = "dev",
-    output: Annotated[Path | None, typer.Option(help="Where to write metrics and report.")] = None,
+    gold: Annotated[Path | None, typer.Option(help="Corpus directory with the correct labels.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the corpus to compare the predictions with.")] = "dev",
+    output: Annotated[Path | None, typer.Option(help="Directory to write metrics and report to.")] = None,
     threshold: Annotated[
-        float | None, typer.Option(min=0, max=1, help="A label counts as predicted from this score on \\[tuned here].")
+        float | None, typer.Option(min=0, max=1, help="Lowest score of a predicted label \\[tuned on them].")
     ] = None,
 ) -> None:
-    """Evaluate a run's predictions again, or any predictions file against a corpus."""
+    """Evaluate the predictions of a run again, or any predictions file against a corpus."""
     from xmtc.report.runs import evaluate_predictions, evaluate_run
 
     if (run is None) == (predictions is None):
         raise typer.BadParameter("give either RUN or --predictions with --gold")
     if run is not None and (gold, output, threshold) != (None, None, None):
-        raise typer.BadParameter("--gold, --output and --threshold go with --predictions; a run has its own")
+        raise typer.BadParameter("--gold, --output and --threshold need --predictions; a run has its own")
     if run is not None:
         evaluate_run(run)
     elif predictions is not None and gold is not None:
@@ -175,13 +179,13 @@ def _beside(predictions: Path) -> Path:
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", parser=_fetched, help="Run directories or URIs; several are compared."),
+        typer.Argument(metavar="RUN...", parser=_fetched, help="Run directories or URIs; give several to compare."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
-    split: Annotated[str | None, typer.Option(help="dev or test \\[test where there is one].")] = None,
-    examples: Annotated[int, typer.Option(min=0, help="Show so many documents of the first run, with their TEXT.")] = 0,
+    split: Annotated[str | None, typer.Option(help="dev or test \\[test if the run has it].")] = None,
+    examples: Annotated[int, typer.Option(min=0, help="Documents of the first run to show, with their TEXT.")] = 0,
 ) -> None:
-    """Write one self-contained HTML report of one or several runs."""
+    """Write a self-contained HTML report of one or several runs."""
     from xmtc.report.runs import report_runs
 
     report_runs(runs, output, split, examples)
@@ -191,17 +195,17 @@ def report(
 @app.command()
 def predict(
     model: ModelDir,
-    text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text; repeatable.")] = None,
+    text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to label; repeatable.")] = None,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", parser=_fetched, help="File or URI, one text a line; - for standard input."),
+        typer.Option("--input", parser=_fetched, help="File or URI with one text per line; - for standard input."),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option("--top-k", min=1, help="Labels to print; without it those predicted, and the 5 best.")
+        int | None, typer.Option("--top-k", min=1, help="Labels to print \\[the predicted ones and the 5 best].")
     ] = None,
-    evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that speak for each label.")] = False,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that support each label.")] = False,
 ) -> None:
-    """Print the best labels of a few texts, as JSON lines, and which of them are predicted."""
+    """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
     from xmtc.score.command import predict_texts, read_lines
 
     if not text and input_file is None:
@@ -216,31 +220,33 @@ def score(
     inputs: Annotated[
         list[str], typer.Argument(metavar="INPUT...", help="Files, globs, folders, URIs, or a config's source (.yaml).")
     ],
-    output: Annotated[str, typer.Option("--output", "-o", help="Directory or URI for the Parquet parts.")],
-    engine: Annotated[str, typer.Option(help="local, ray (both write the same bytes), or onnx.")] = "local",
-    top_k: Annotated[int, typer.Option(min=1, help="Most labels of a document.")] = 10,
-    threshold: Annotated[str | None, typer.Option(metavar="tuned|X", help="Only labels at least so probable.")] = None,
-    min_score: Annotated[float, typer.Option(min=0, max=1, help="Likewise, besides the threshold.")] = 0.0,
-    labels: Annotated[Path | None, typer.Option(help="Score these labels only: a file, one a line.")] = None,
-    shortlist: Annotated[int | None, typer.Option(min=1, help="Score this many labels, found by an index.")] = None,
-    evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that speak for each label.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished or another job's output.")] = False,
-    max_rejected: Annotated[int | None, typer.Option(min=0, help="Stop when more rows than this are bad.")] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="Directory or URI to write Parquet files to.")],
+    engine: Annotated[str, typer.Option(help="local, ray (writes the same bytes) or onnx.")] = "local",
+    top_k: Annotated[int, typer.Option(min=1, help="Maximum number of labels per document.")] = 10,
+    threshold: Annotated[
+        str | None, typer.Option(metavar="tuned|X", help="Only labels with this score or more.")
+    ] = None,
+    min_score: Annotated[float, typer.Option(min=0, max=1, help="Only labels with this score or more.")] = 0.0,
+    labels: Annotated[Path | None, typer.Option(help="File with the labels to score, one per line \\[all].")] = None,
+    shortlist: Annotated[int | None, typer.Option(min=1, help="Labels to score, found by an index \\[all].")] = None,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished output or another job's.")] = False,
+    max_rejected: Annotated[int | None, typer.Option(min=0, help="Stop after more than this many bad rows.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several \\[text].")] = None,
     doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers \\[file and row].")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads (local) or actors (ray) that compute.")] = None,
-    address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster (ray) \\[start one here].")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of threads (local) or actors (ray).")] = None,
+    address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster \\[start Ray here].")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
-    block_rows: Annotated[int, typer.Option(min=1, help="Rows that are read, scored and published at once.")] = 2048,
+    block_rows: Annotated[int, typer.Option(min=1, help="Rows to read, score and write at a time.")] = 2048,
 ) -> None:
-    """Label a corpus of any size. The same command again continues where it was killed, each document exactly once."""
+    """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
     from xmtc.run.copies import published_output
     from xmtc.run.sources import split_inputs
     from xmtc.score.command import make_job, make_settings, require_onnx, run_locally
 
     if address is not None and engine != "ray":
-        raise typer.BadParameter("--address is of a Ray cluster: add --engine ray, or leave it out")
+        raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
     if engine not in ("local", "ray", "onnx"):
         raise typer.BadParameter(f"--engine {engine}: give local, ray or onnx")
     filters = {"top_k": top_k, "threshold": threshold, "min_score": min_score, "labels": labels, "evidence": evidence}
@@ -268,11 +274,11 @@ def score(
 def export(
     model: ModelDir,
     onnx: Annotated[
-        str, typer.Option("--onnx", metavar="OUT", help="Directory or URI to write; an ONNX model there is replaced.")
+        str, typer.Option("--onnx", metavar="OUT", help="Directory or URI to write to; replaces an ONNX model there.")
     ],
     int8: Annotated[bool, typer.Option("--int8", help="Quantise the weights to 8 bits.")] = False,
 ) -> None:
-    """Write the ONNX form of a model, for onnxruntime; `predict` and `score --engine onnx` take it as MODEL."""
+    """Convert a model to ONNX, for onnxruntime. `predict` and `score --engine onnx` accept the result as MODEL."""
     from xmtc.models.output import GRAPH
     from xmtc.run.copies import published_model
     from xmtc.score.command import export_graph
@@ -284,12 +290,12 @@ def export(
 @labels_app.command("add")
 def labels_add(
     model: ModelDir,
-    file: Annotated[Path, typer.Argument(metavar="LABELS", help="JSON lines: label, name and perhaps description.")],
+    file: Annotated[Path, typer.Argument(metavar="LABELS", help="JSON lines: label, name and optionally description.")],
     output: Annotated[
-        str, typer.Option("--output", "-o", help="Directory or URI of the new model; a model there is replaced.")
+        str, typer.Option("--output", "-o", help="Directory or URI of the new model; replaces a model there.")
     ],
 ) -> None:
-    """Add labels to a model without training: what their names say is all that it will know of them."""
+    """Add labels to a model without training, from their names alone."""
     from xmtc.models.extend import add_labels
     from xmtc.models.output import HEAD
     from xmtc.run.copies import published_model
@@ -297,22 +303,24 @@ def labels_add(
     with published_model(output, HEAD) as folder:
         added = add_labels(model, file, folder)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
-    print_line(f"{output}: {added.labels:,} labels added; of the trained labels' rows, names explain: {shares}")
+    print_line(f"{output}: {added.labels:,} labels added; names explain these shares of the trained rows: {shares}")
 
 
 @app.command()
 def explain(
     model: ModelDir,
     text: Annotated[str | None, typer.Option("--text", "-t", help="The text to explain.")] = None,
-    inputs: Annotated[list[str] | None, typer.Option("--input", help="Files that hold the document.")] = None,
-    doc_id: Annotated[str | None, typer.Option(help="The document to explain.")] = None,
-    label: Annotated[list[str] | None, typer.Option("--label", "-l", help="Also explain this label.")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="Files that contain the document.")] = None,
+    doc_id: Annotated[str | None, typer.Option(help="Identifier of the document to explain.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", "-l", help="Also explain this label; repeatable.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with the text.")] = None,
-    top_k: Annotated[int, typer.Option(min=0, help="Predicted labels to explain.")] = 5,
-    text_column: Annotated[list[str] | None, typer.Option(help="Text column of the input \\[text].")] = None,
+    top_k: Annotated[int, typer.Option(min=0, help="How many predicted labels to explain.")] = 5,
+    text_column: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several \\[text].")] = None,
     id_column: Annotated[str | None, typer.Option("--id", help="Column with identifiers \\[file and row].")] = None,
 ) -> None:
-    """Show what each word of a text adds to a label's logit: exact, and what the attention looks at."""
+    """Show what each word adds to the logit of a label, exactly, and where the attention looks."""
     from xmtc.run.sources import split_inputs
     from xmtc.score.explain import explain_text, find_document, print_sections, write_page
     from xmtc.score.inputs import text_columns
@@ -335,11 +343,11 @@ def explain(
 def status(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", parser=_fetched_status, help="Run directory, such as runs/quickstart, or URI."),
+        typer.Argument(metavar="RUN", parser=_fetched_status, help="Run directory or URI, such as runs/quickstart."),
     ],
 ) -> None:
-    """Say where a run stands, from its files alone."""
-    from xmtc.report.runs import print_status
+    """Print which stages of a run are done, and its last metrics."""
+    from xmtc.run.status import print_status
 
     print_status(run)
 
@@ -348,7 +356,7 @@ def status(
 def doctor(
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Check what this configuration needs.")] = None,
 ) -> None:
-    """Say what this machine can do, and what is missing for a configuration."""
+    """Print what this machine can do, and what it lacks for a configuration."""
     from xmtc.config.load import load_config
     from xmtc.preflight.doctor import run_doctor
     from xmtc.run.config import RunConfig
@@ -369,7 +377,7 @@ def _load(config: Path, overrides: list[str] | None, print_config: bool):
 
 
 def main() -> None:
-    """Entry point: a user's mistake ends with its message and exit code 1, never with a traceback."""
+    """Entry point. A user's mistake ends with a message and exit code 1, never with a traceback."""
     _show_log()
     try:
         app()

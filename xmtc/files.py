@@ -1,7 +1,8 @@
-"""How a file gets onto the disk whole, and how its content is told from another's."""
+"""Writing files and directories whole, and telling one content from another."""
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,14 +35,70 @@ def replacing(path: Path) -> Iterator[Path]:
         ...     pq.write_table(table, partial)
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}{TEMPORARY}")
+    partial = _beside(path, TEMPORARY)
     try:
         yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
+        _flush(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_directory(directory: Path) -> Iterator[Path]:
+    """Yield a temporary directory that replaces `directory` at the end, flushed to the disk, or is removed on failure.
+
+    A reader never sees a half-written directory, also after a crash. Parent directories are created. Whether what is
+    there may be replaced is for the caller to decide.
+
+    Raises:
+        OSError: something cannot be written; the old directory is unharmed.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial = _beside(directory, TEMPORARY)
+    partial.mkdir()
+    try:
+        yield partial
+        for path in partial.rglob("*"):
+            _flush(path)
+        publish_directory(partial, directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def publish_directory(written: Path, directory: Path) -> None:
+    """Rename a finished directory to its place, over an older one; both are on the same file system.
+
+    Replacing takes two renames: for a moment nothing is there, but at no time a mixture.
+
+    Raises:
+        OSError: the file system refuses; the older directory is put back.
+    """
+    old = _beside(directory, f".old{TEMPORARY}")
+    if directory.exists():
+        directory.rename(old)
+    try:
+        written.rename(directory)
+    except OSError:
+        if old.exists():
+            old.rename(directory)
+        raise
+    _flush(directory.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """A name in the same directory that no other process uses."""
+    return path.with_name(f".{path.name}.{uuid4().hex[:12]}{suffix}")
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file or a directory's entries are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,10 +10,9 @@ from rich.console import Console
 from xmtc.config.plain import config_hash
 from xmtc.data.corpus import Corpus
 from xmtc.evaluate.summary import summary_table
-from xmtc.mig import TokenRanking, ranking_fingerprint
-from xmtc.models.heads import LabelAttentionConfig
+from xmtc.mig.ranking import TokenRanking, ranking_fingerprint
 from xmtc.preflight.check import check, check_tokenizer
-from xmtc.preflight.estimate import label_lines
+from xmtc.preflight.estimate import label_lines, workload_of_corpus
 from xmtc.report.runs import report_runs
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_run, has_remote_parts, publish_run, published_run
@@ -56,21 +55,21 @@ def train_run(config: RunConfig) -> Path:
 
 def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
     with _stage(state, paths, Stage.PREPARE, config_hash(config.data)):
-        corpus = _prepare(config)
+        corpus = _prepare(config, paths)
         corpus.verify()  # a flipped bit would be learned from without an error
     state.set_fingerprint("corpus", corpus.fingerprint)
-    for line in label_lines(config):
+    for line in label_lines(config, workload_of_corpus(corpus)):
         print_line(line)
     ranking = ranking_fingerprint(corpus.fingerprint, config.mig)
     if Stage.MIG in stages(config):
         with _stage(state, paths, Stage.MIG, ranking):
-            rank_tokens(config, corpus)
+            rank_tokens(config, paths, corpus)
         state.set_fingerprint(Stage.MIG, ranking)
     if config.model.lexical is not None:
         fingerprint = config_hash(corpus.fingerprint, config.seed, config.model.lexical)
         if not _is_done(state, Stage.LEXICAL, fingerprint):
             with _stage(state, paths, Stage.LEXICAL, fingerprint):
-                fit_branch(config, config.model.lexical, corpus)
+                fit_branch(config, paths, config.model.lexical, corpus)
     try:
         for stage, fingerprint in model_stages(config, ranking):
             if not _is_done(state, stage, fingerprint):
@@ -103,7 +102,7 @@ def _is_done(state: RunState, stage: Stage, fingerprint: str) -> bool:
 def stages(config: RunConfig) -> list[Stage]:
     """The stages of the whole job, in order."""
     skipped = {
-        Stage.MIG: not isinstance(config.model.head, LabelAttentionConfig),  # planted by it, or compared with it
+        Stage.MIG: not config.model.head.attends_by_label,  # planted by it, or compared with it
         Stage.LEXICAL: config.model.lexical is None,
         Stage.PLANT: not config.plant.enabled,
     }
@@ -121,10 +120,10 @@ def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
 def prepare_stage(config: RunConfig) -> Corpus:
     """Prepare the corpus alone, see `xmtc prepare`."""
     check_tokenizer(config)
-    return _prepare(config)
+    return _prepare(config, RunPaths.of(config))
 
 
-def _prepare(config: RunConfig) -> Corpus:
+def _prepare(config: RunConfig, paths: RunPaths) -> Corpus:
     """Prepare on the cluster that training joins, or on this machine."""
     mapper = None
     # Copies of remote parts are on this machine only, so it does the work alone.
@@ -132,13 +131,15 @@ def _prepare(config: RunConfig) -> Corpus:
         from xmtc.cluster.tasks import cluster_mapper
 
         mapper = cluster_mapper(config)
-    return prepare_corpus(config, mapper)
+    return prepare_corpus(config, paths, mapper)
 
 
 def mig_stage(config: RunConfig) -> tuple[Corpus, TokenRanking]:
     """Prepare the corpus and rank its tokens, see `xmtc mig`."""
-    corpus = prepare_stage(config)
-    return corpus, rank_tokens(config, corpus)
+    check_tokenizer(config)
+    paths = RunPaths.of(config)
+    corpus = _prepare(config, paths)
+    return corpus, rank_tokens(config, paths, corpus)
 
 
 def run_workers(stage: Stage, config: RunConfig, paths: RunPaths) -> None:

@@ -177,7 +177,7 @@ def damage(path: Path) -> None:
     [
         (damage, "changed since it was written; prepare the corpus again"),
         (Path.unlink, "missing from the corpus; delete .* and prepare it again"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "bytes in place of"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "bytes instead of"),
     ],
     ids=["flipped", "missing", "truncated"],
 )

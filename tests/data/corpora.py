@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
-from xmtc.data.prepare import DataConfig, prepare
+from xmtc.data.prepare import prepare
 
 MINILM = "packaged:all-MiniLM-L6-v2"
 QUICK = {"kind": "trained", "model": "wordpiece", "vocab_size": 300}

@@ -62,7 +62,7 @@ def test_reused_only_when_nothing_changed(tmp_path, caplog):
     shorter = small_corpus(tmp_path, max_length=20)
     assert shorter.fingerprint != first.fingerprint
     assert shorter.split("train").lengths.max() == 20
-    assert "made anew" in caplog.text
+    assert "making it again" in caplog.text
     other_words = small_corpus(tmp_path, max_length=20, tokenizer={"kind": "trained", "model": "bpe"})
     assert other_words.fingerprint != shorter.fingerprint
 
@@ -169,7 +169,7 @@ def test_rare_and_unseen_labels(tmp_path):
 def test_bad_rows_are_errors_or_are_counted(tmp_path):
     rows = [*documents(30), {"id": "empty", "text": "", "labels": ["l0"]}, {"id": "bare", "text": "a", "labels": []}]
     source = jsonl_source(tmp_path, rows)
-    with pytest.raises(DataError, match=r"train\.jsonl:31: no text in 'text'; mend the row, or set data\.on_bad_row"):
+    with pytest.raises(DataError, match=r"train\.jsonl:31: no text in 'text'; correct the row, or set data"):
         build(data_config(tmp_path / "corpus", source))
     assert left_over(tmp_path) == []
     corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip"))
@@ -306,7 +306,7 @@ def test_damaged_corpora_say_so(tmp_path):
     shard = path / "train" / "00000.arrow"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-100])
-    with pytest.raises(DataError, match=r"00000\.arrow: \d+ bytes in place of \d+; delete"):
+    with pytest.raises(DataError, match=r"00000\.arrow: \d+ bytes instead of \d+; delete"):
         Corpus.open(path).split("train")
     shard.write_bytes(whole[:-100] + bytes(100))
     with pytest.raises(DataError, match="damaged"):

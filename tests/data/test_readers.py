@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from corpora import serial, write_jsonl
 from xmtc.data.progress import Silent
 from xmtc.data.readers import Document, ReaderConfig, Rejected
-from xmtc.data.readers.columns import LabelFileConfig
 from xmtc.data.readers.pydocs import docstrings, python_files
+from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import DataError
 
 ROWS = [
@@ -26,7 +26,7 @@ COLUMNS = {"id": "id", "text": ["title", "text"]}
 
 
 def reader(**settings: Any) -> Any:
-    return TypeAdapter(ReaderConfig).validate_json(json.dumps(settings))
+    return TypeAdapter(ReaderConfig).validate_json(json.dumps(settings)).build()
 
 
 def read(**settings: Any) -> list[Document | Rejected]:
@@ -62,7 +62,7 @@ def test_csv_keeps_line_breaks_and_rejects_short_rows(tmp_path):
     path.write_text('text,labels\n"never closed,x\n')
     with pytest.raises(DataError, match=r"train\.csv:2: malformed CSV"):
         read(kind="csv", files={"train": str(path)})
-    with pytest.raises(DataError, match=r"no column 'body' in the header; there are: text, labels"):
+    with pytest.raises(DataError, match=r"no column 'body'; there are: text, labels; set source.columns"):
         read(kind="csv", files={"train": str(path)}, columns={"text": "body"})
 
 
@@ -172,7 +172,7 @@ def test_label_files_in_csv_hold_text(tmp_path):
     cases = {
         r"labels\.csv:2: not UTF-8": "label,name\na,é\n".encode("latin-1"),
         r"no label in column 'label' of row 2": b"label,name\na,b\n,c\n",
-        r"labels\.csv:2: 1 columns in place of 2": b"label,name\na\n",
+        r"labels\.csv:2: 1 cells, but the header has 2 columns": b"label,name\na\n",
     }
     for message, content in cases.items():
         path.write_bytes(content)

@@ -6,16 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from xmtc.data.config import DataConfig, TrainedTokenizerConfig
 from xmtc.data.parallel import map_processes
-from xmtc.data.prepare import DataConfig, prepare
+from xmtc.data.prepare import prepare
 from xmtc.data.progress import Silent
-from xmtc.data.readers import Document, SyntheticConfig
+from xmtc.data.readers import Document
+from xmtc.data.readers.config import SyntheticConfig
 from xmtc.data.readers.synthetic import zipf
-from xmtc.data.tokenizer import TrainedTokenizerConfig
 
 
 def documents(**settings) -> list[Document]:
-    return [d for d in SyntheticConfig(**settings).read(map_processes, Silent()) if isinstance(d, Document)]
+    return [d for d in SyntheticConfig(**settings).build().read(map_processes, Silent()) if isinstance(d, Document)]
 
 
 @pytest.mark.parametrize(("count", "labels"), [(5000, 300), (50, 300)])
@@ -30,7 +31,7 @@ def test_the_same_on_every_run_and_another_with_another_seed():
     one, again, other = (documents(documents=20, dev_documents=2, seed=seed) for seed in (0, 0, 1))
     assert one == again
     assert one != other
-    assert SyntheticConfig(seed=1).fingerprint() != SyntheticConfig().fingerprint()
+    assert SyntheticConfig(seed=1).build().fingerprint() != SyntheticConfig().build().fingerprint()
 
 
 @pytest.mark.parametrize("exponent", [0.7, 1.0, 1.5])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from corpora import MINILM, small_corpus
+from xmtc.data.config import TrainedTokenizerConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.tokenizer import (
-    TrainedTokenizerConfig,
     definition,
     identity,
     load_pretrained,

@@ -20,7 +20,8 @@ from xmtc.distributed.collectives import (
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.process_group import destroy_process_group, init_process_group
 from xmtc.distributed.state import plan_parts
-from xmtc.distributed.strategies import DDPConfig, DeepSpeedConfig, SingleConfig
+from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, SingleConfig
+from xmtc.distributed.strategies.settings import Demand, Tool
 from xmtc.distributed.strategies.single import SingleStrategy
 from xmtc.errors import ConfigError
 
@@ -55,7 +56,7 @@ def test_union_is_chosen_by_kind():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 2, "strategy": {"kind": "single"}}, "workers=2; use ddp or deepspeed"),
+        ({"workers": 2, "strategy": {"kind": "single"}}, "single trains with 1 worker at most, not workers=2; use ddp"),
         ({"strategy": {"kind": "deepspeed", "stage": 4}}, "0, 1, 2 or 3"),
         ({"strategy": {"kind": "fsdp"}}, "fsdp"),
         ({"strategy": {"kind": "ddp", "stage": 2}}, "stage"),
@@ -85,10 +86,30 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 def test_four_bit_weights_are_refused_under_stage_3_only():
-    DeepSpeedConfig(stage=2).check_quantized(four_bit=True)
-    DeepSpeedConfig(stage=3).check_quantized(four_bit=False)
-    with pytest.raises(ConfigError, match=r"stage=3 .* use stage 2"):
-        DeepSpeedConfig(stage=3).check_quantized(four_bit=True)
+    assert Demand.QUANTIZED_WEIGHTS not in DeepSpeedConfig(stage=2).refusals()
+    assert DeepSpeedConfig(stage=3).refusals()[Demand.QUANTIZED_WEIGHTS].endswith("use stage 2")
+
+
+def test_only_one_process_updates_rows_one_by_one():
+    assert Demand.ROW_OPTIMIZER not in SingleConfig().refusals()
+    assert all(Demand.ROW_OPTIMIZER in strategy.refusals() for strategy in (DDPConfig(), DeepSpeedConfig(stage=0)))
+
+
+def test_workers_hold_their_share_of_what_the_strategy_partitions():
+    alone, zero = SingleConfig().training_bytes(1000, 1), DeepSpeedConfig(stage=2).training_bytes(1000, 4)
+    assert (alone.gradients, alone.optimizer_state, alone.exchange_buffers) == (4000, 8000, 0)
+    assert (zero.gradients, zero.optimizer_state) == (1000, 3000)  # with the flat copy that AdamW updates
+    assert DDPConfig().training_bytes(1000, 4).exchange_buffers == 4000
+    assert DeepSpeedConfig(stage=3).weight_bytes(800, 4) == 200
+    assert DeepSpeedConfig(stage=3, offload_optimizer="cpu").training_bytes(1000, 4).optimizer_state == 0
+
+
+def test_a_disk_is_needed_only_for_what_is_offloaded_there():
+    disk = DeepSpeedConfig(stage=3, offload_optimizer="nvme", offload_parameters="nvme", nvme_path="/ssd")
+    assert (disk.disk_bytes(10, 100.0), disk.weight_bytes(800, 4), disk.offload_folder) == (260, 0, "/ssd")
+    assert Tool.LIBAIO in disk.tools
+    assert Tool.LIBAIO not in DeepSpeedConfig(stage=3).tools
+    assert DDPConfig().tools == SingleConfig().tools == ()
 
 
 def test_engine_config_keeps_sums_exact_and_extra_keys():

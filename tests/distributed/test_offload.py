@@ -9,7 +9,7 @@ from strategy_contract import STEPS, Record, train
 
 from gloo import run_gloo
 from xmtc.distributed.collectives import barrier
-from xmtc.distributed.strategies import DeepSpeedConfig, StrategyConfig
+from xmtc.distributed.strategies.config import DeepSpeedConfig, StrategyConfig
 from xmtc.distributed.strategies.deepspeed_support import can_swap
 
 # 1.2 MB of the label table and 2 MB of a frozen matrix on each of two ranks: below 1 MB DeepSpeed leaves them in memory

@@ -10,7 +10,7 @@ from gloo import run_gloo
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.row_shards import RowShard, share_of
-from xmtc.distributed.strategies import DDPConfig, DeepSpeedConfig, StrategyConfig
+from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
 from xmtc.distributed.strategy import ParameterGroup, Strategy
 
 ROWS, WIDTH = 5, 3

@@ -3,13 +3,9 @@
 import pytest
 import torch
 
-from xmtc.distributed.rowwise_optim import (
-    LazyAdamConfig,
-    RowwiseAdagradConfig,
-    clip_gradients,
-    touched_rows,
-)
-from xmtc.models.heads import LabelAttentionConfig
+from xmtc.distributed.rowwise_config import LazyAdamConfig, RowwiseAdagradConfig
+from xmtc.distributed.rowwise_optim import clip_gradients, touched_rows
+from xmtc.models.heads.config import LabelAttentionConfig
 
 CONFIGS = [
     RowwiseAdagradConfig(weight_decay=0.1),
@@ -133,7 +129,7 @@ def test_a_head_learns_from_shortlists(row_dtype):
     head.sparse_gradients = True
     hidden, mask = torch.randn(4, 5, 12), torch.ones(4, 5, dtype=torch.bool)
     shortlist, gold = torch.randint(0, 1000, (4, 8)), torch.rand(4, 8) < 0.5
-    tables = head.label_tables()
+    tables = list(head.label_tables().values())
     optimizer = RowwiseAdagradConfig(learning_rate=0.1).build(tables)
     losses = []
     for _ in range(30):

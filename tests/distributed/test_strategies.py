@@ -16,7 +16,7 @@ from strategy_contract import STEPS, Record, make_model, micro_batches, train, t
 from gloo import run_gloo
 from xmtc.distributed.collectives import barrier
 from xmtc.distributed.config import DistributedConfig
-from xmtc.distributed.strategies import DDPConfig, DeepSpeedConfig, SingleConfig, StrategyConfig
+from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, SingleConfig, StrategyConfig
 from xmtc.distributed.strategy import ParameterGroup, Strategy
 from xmtc.errors import CheckpointError, ConfigError
 

@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.metrics import f1_score
 
 from evaluation_cases import gold_and_scores, label_table, whole
-from xmtc.evaluate.bins import bin_mask
+from xmtc.data.bins import bin_mask
 from xmtc.evaluate.bootstrap import bootstrap, paired_difference, resample_weights
 from xmtc.evaluate.classification import Outcome, label_scores
 from xmtc.evaluate.config import EvaluateConfig

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
 
+from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
-from xmtc.data.prepare import DataConfig, prepare
+from xmtc.data.prepare import prepare
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.files import evaluate_files

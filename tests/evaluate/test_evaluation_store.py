@@ -10,7 +10,7 @@ import pytest
 from evaluation_cases import gold_and_scores, label_table, whole
 from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.evaluation import evaluate
+from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.evaluate.store import read_predictions, read_replicates, write_evaluation, write_predictions
 from xmtc.evaluate.summary import markdown_summary, summary_table
 from xmtc.evaluate.thresholds import Thresholds
@@ -23,7 +23,13 @@ def test_an_evaluation_is_written_and_read_back(tmp_path):
     gold, scores = gold_and_scores()
     config = EvaluateConfig(resamples=20)
     evaluation = evaluate(
-        whole(scores), gold, label_table(), 1000, config=config, thresholds=Thresholds(0.4), doc_ids=DOC_IDS
+        whole(scores),
+        gold,
+        label_table(),
+        1000,
+        config=config,
+        thresholds=Thresholds(0.4),
+        documents=EvaluatedDocuments(DOC_IDS),
     )
     write_evaluation(tmp_path, evaluation, predictions=whole(scores), doc_ids=DOC_IDS, labels=LABELS)
     assert json.loads((tmp_path / "metrics.json").read_text()) == evaluation.metrics

@@ -1,16 +1,16 @@
 """Classification losses against the plain dense formulas, in float64."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from xmtc.errors import ConfigError
-from xmtc.losses import Targets, chunked
-from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
-from xmtc.losses.binary_cross_entropy import BinaryCrossEntropyConfig
-from xmtc.losses.cross_entropy import CrossEntropyConfig
+from xmtc.config.members import FAMILIES
+from xmtc.losses import binary
+from xmtc.losses.base import Targets
+from xmtc.losses.config import AsymmetricFocalConfig, BinaryCrossEntropyConfig, CrossEntropyConfig, kinds_for
 
 
 def case(documents=4, labels=37, seed=0, scale=2.0):
@@ -25,8 +25,15 @@ def case(documents=4, labels=37, seed=0, scale=2.0):
     return logits, Targets(rows[order], columns[order], weight)
 
 
+def multi_hot(targets: Targets, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Multi-hot (B, columns)."""
+    found = torch.zeros(len(targets.weight_B), columns, dtype=dtype)
+    found[targets.rows_P, targets.columns_P] = 1
+    return found
+
+
 def plain_asymmetric_focal(logits, targets, gamma_positive, gamma_negative, margin):
-    y = targets.dense(logits.shape[1], logits.dtype)
+    y = multi_hot(targets, logits.shape[1], logits.dtype)
     p = torch.sigmoid(logits)
     p_m = (p - margin).clamp(min=0)
     loss_positive = -((1 - p) ** gamma_positive) * p.log()
@@ -39,7 +46,7 @@ SETTINGS = [(0.0, 4.0, 0.05), (1.0, 4.0, 0.0), (0.5, 1.5, 0.2), (0.0, 0.0, 0.0),
 
 @pytest.fixture(params=[1 << 20, 8], ids=["one_block", "many_blocks"])
 def block(request, monkeypatch):
-    monkeypatch.setitem(chunked._BLOCK, "cpu", request.param)
+    monkeypatch.setitem(binary._BLOCK, "cpu", request.param)
 
 
 @pytest.mark.usefixtures("block")
@@ -65,7 +72,7 @@ def test_binary_cross_entropy_equals_torch():
     logits, targets = case(scale=10.0)
     logits.requires_grad_()
     output = BinaryCrossEntropyConfig(positive_weight=3.0).build()(logits, targets)
-    dense = targets.dense(logits.shape[1], logits.dtype)
+    dense = multi_hot(targets, logits.shape[1], logits.dtype)
     plain = F.binary_cross_entropy_with_logits(
         logits, dense, targets.weight_B.double().unsqueeze(1), pos_weight=torch.tensor(3.0), reduction="sum"
     )
@@ -109,10 +116,10 @@ def test_importance_weighs_negatives_only(config):
     logits, targets = case()
     importance = torch.rand(logits.shape, dtype=torch.float64) * 5
     logits.requires_grad_()
-    output = config.build()(logits, targets, None, importance)
+    output = config.build()(logits, targets, importance)
     nothing = torch.empty(0, dtype=torch.int64)
     separate = torch.zeros((), dtype=torch.float64)
-    positive = targets.dense(logits.shape[1]).bool()
+    positive = multi_hot(targets, logits.shape[1]).bool()
     for row, column in [(r, c) for r in range(4) for c in range(37)]:
         on = Targets(torch.tensor([0]), torch.tensor([0]), targets.weight_B[row : row + 1])
         off = Targets(nothing, nothing, targets.weight_B[row : row + 1])
@@ -131,7 +138,7 @@ def test_hard_negatives_estimate_loss_and_gradient_without_bias():
     generator = torch.Generator().manual_seed(1)
     losses, mean_gradient = [], torch.zeros_like(logits)
     for _ in range(3000):
-        output = augmented(logits, targets, generator)
+        output = augmented(logits, targets, generator=generator)
         losses.append(output.sum.item())
         mean_gradient += torch.autograd.grad(output.sum, logits)[0] / 3000
     sums = torch.tensor(losses)
@@ -145,11 +152,13 @@ def test_hard_negatives_estimate_loss_and_gradient_without_bias():
 def test_hardest_negatives_count_once_and_positives_are_no_negatives():
     logits, targets = case(documents=3, labels=200)
     augmented = AsymmetricFocalConfig(hard_negatives=10, sampled_negatives=1).build()
-    dense = targets.dense(200).bool()
+    dense = multi_hot(targets, 200).bool()
     logits.requires_grad_()
     plain = AsymmetricFocalConfig().build()(logits, targets).sum
     (expected,) = torch.autograd.grad(plain, logits)
-    (gradient,) = torch.autograd.grad(augmented(logits, targets, torch.Generator().manual_seed(0)).sum, logits)
+    (gradient,) = torch.autograd.grad(
+        augmented(logits, targets, generator=torch.Generator().manual_seed(0)).sum, logits
+    )
     for row in (0, 2):
         hardest = logits[row].detach().masked_fill(dense[row], -math.inf).topk(10).indices
         torch.testing.assert_close(gradient[row, hardest], expected[row, hardest])
@@ -167,9 +176,9 @@ def test_hard_negatives_of_all_columns_are_the_plain_loss():
 def test_draws_follow_the_generator():
     logits, targets = case(labels=500)
     loss = AsymmetricFocalConfig(hard_negatives=5, sampled_negatives=5).build()
-    first, second = (loss(logits, targets, torch.Generator().manual_seed(3)).sum for _ in range(2))
+    first, second = (loss(logits, targets, generator=torch.Generator().manual_seed(3)).sum for _ in range(2))
     assert first == second
-    assert first != loss(logits, targets, torch.Generator().manual_seed(4)).sum
+    assert first != loss(logits, targets, generator=torch.Generator().manual_seed(4)).sum
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -185,10 +194,46 @@ def test_cross_entropy_equals_its_formula(smoothing):
     assert output.count == 3
 
 
-def test_cross_entropy_refuses_several_labels():
+def test_cross_entropy_refuses_a_sample_of_labels():
+    logits, _ = case()
+    targets = Targets(torch.arange(4), torch.tensor([3, 0, 36, 5]), torch.ones(4))
+    with pytest.raises(ValueError, match="the logits of all labels"):
+        CrossEntropyConfig().build()(logits, targets, torch.ones_like(logits))
+
+
+def test_hard_negatives_use_the_number_of_positives_that_the_host_knows():
+    logits, targets = case(documents=3, labels=200)
+    known = replace(targets, most_positives=int(targets.rows_P.bincount().max()))
+    loss = AsymmetricFocalConfig(hard_negatives=10, sampled_negatives=30).build()
+    sums = [loss(logits, each, generator=torch.Generator().manual_seed(1)).sum for each in (targets, known)]
+    assert sums[0] == sums[1]
+
+
+@pytest.mark.parametrize("kind", FAMILIES["xmtc.losses"].builtin)
+def test_every_loss_has_one_signature_and_says_what_it_can_do(kind):
+    """What docs/losses.md promises to a loss from another package."""
+    logits, _ = case()
+    targets = Targets(torch.arange(4), torch.tensor([3, 0, 36, 5]), torch.ones(4), most_positives=1)
+    settings = FAMILIES["xmtc.losses"].builtin[kind]()
+    assert kind in kinds_for(settings.task)
+    importance = None if settings.refuses_sampled_labels else torch.ones_like(logits)
+    output = settings.build()(logits, targets, importance, torch.Generator())
+    assert output.sum > 0
+    assert output.count == 4
+    assert (settings.refuses_label_shards is None) == (kind != "cross_entropy")
+
+
+def test_a_sum_over_labels_is_the_sum_of_its_shards():
     logits, targets = case()
-    with pytest.raises(ConfigError, match="exactly one label"):
-        CrossEntropyConfig().build()(logits, targets)
+    for settings in (AsymmetricFocalConfig(), BinaryCrossEntropyConfig()):
+        assert settings.refuses_label_shards is None
+        loss, total = settings.build(), torch.zeros((), dtype=logits.dtype)
+        for part in (slice(0, 20), slice(20, 37)):
+            own = (targets.columns_P >= part.start) & (targets.columns_P < part.stop)
+            shard = Targets(targets.rows_P[own], targets.columns_P[own] - part.start, targets.weight_B)
+            total = total + loss(logits[:, part], shard).sum
+        torch.testing.assert_close(total, loss(logits, targets).sum)
+    assert "hardest" in str(AsymmetricFocalConfig(hard_negatives=3).refuses_label_shards)
 
 
 def test_gradient_memory_is_one_matrix():

@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from xmtc.losses.lambdarank import LambdaRankConfig
-from xmtc.losses.listnet import ListNetConfig
+from xmtc.losses.config import LambdaRankConfig, ListNetConfig
 
 
 def lambdarank_by_hand(scores: list[float], grades: list[int], cutoff: int, sigma: float = 1.0) -> float:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from xmtc.losses import Targets
-from xmtc.losses.supervised_contrastive import SupervisedContrastiveConfig
+from xmtc.losses.base import Targets
+from xmtc.losses.config import SupervisedContrastiveConfig
 
 
 def targets_of(label_sets, weight=None):

@@ -12,15 +12,15 @@ from sklearn.metrics import mutual_info_score
 from xmtc.data.progress import Silent
 from xmtc.errors import DataError
 from xmtc.mig import counts as counts_module
-from xmtc.mig.config import MigConfig
-from xmtc.mig.counts import PairCounts, count_presence
-from xmtc.mig.measures import (
+from xmtc.mig.config import (
     ChiSquaredConfig,
+    MigConfig,
     MutualInformationConfig,
     PointwiseConfig,
     ShuffledConfig,
     TermFrequencyConfig,
 )
+from xmtc.mig.counts import PairCounts, count_presence
 from xmtc.mig.ranking import TokenRanking, rank_tokens
 
 
@@ -78,28 +78,30 @@ def test_single_pairs_agree_to_1e_12(table: tuple[int, int, int, int]) -> None:
     pair = pair_of(*table)
     cells = contingency(*table)
     expected = mutual_info_score(None, None, contingency=cells)
-    assert MutualInformationConfig().score(pair)[0] == pytest.approx(expected, abs=1e-12)
+    assert MutualInformationConfig().build().score(pair)[0] == pytest.approx(expected, abs=1e-12)
     h_token, h_label = scipy_entropy(cells.sum(axis=1)), scipy_entropy(cells.sum(axis=0))
     jaccard = expected / (h_token + h_label - expected) if h_token + h_label > 0 else 0.0
-    assert MutualInformationConfig(normalise="jaccard").score(pair)[0] == pytest.approx(jaccard, abs=1e-12)
+    assert MutualInformationConfig(normalise="jaccard").build().score(pair)[0] == pytest.approx(jaccard, abs=1e-12)
     share = expected / h_label if h_label > 0 else 0.0
-    assert MutualInformationConfig(normalise="label_entropy").score(pair)[0] == pytest.approx(share, abs=1e-12)
+    assert MutualInformationConfig(normalise="label_entropy").build().score(pair)[0] == pytest.approx(share, abs=1e-12)
 
 
 def test_precision_holds_at_ten_million_documents() -> None:
     """A label with two documents among ten million: the information is 1e-6, the error must not be."""
     expected = mutual_info_score(None, None, contingency=contingency(10_000_000, 1, 50, 2))
-    assert MutualInformationConfig().score(pair_of(10_000_000, 1, 50, 2))[0] == pytest.approx(expected, abs=1e-14)
+    assert MutualInformationConfig().build().score(pair_of(10_000_000, 1, 50, 2))[0] == pytest.approx(
+        expected, abs=1e-14
+    )
 
 
 def test_other_signals_by_their_formula() -> None:
     documents, together, token, label = 200, 12, 30, 25
     pair = pair_of(documents, together, token, label)
     pmi = np.log(together / documents / (token / documents * label / documents))
-    assert PointwiseConfig().score(pair)[0] == pytest.approx(pmi)
+    assert PointwiseConfig().build().score(pair)[0] == pytest.approx(pmi)
     chi2 = chi2_contingency(contingency(documents, together, token, label), correction=False).statistic
-    assert ChiSquaredConfig().score(pair)[0] == pytest.approx(chi2)
-    assert ChiSquaredConfig().score(pair_of(200, 30, 200, 30))[0] == 0  # a token in every document says nothing
+    assert ChiSquaredConfig().build().score(pair)[0] == pytest.approx(chi2)
+    assert ChiSquaredConfig().build().score(pair_of(200, 30, 200, 30))[0] == 0  # a token in every document says nothing
 
 
 def test_term_frequency_counts_repetitions(split: RandomSplit) -> None:
@@ -125,9 +127,9 @@ def _best_tokens(config: MigConfig, present: np.ndarray, has_label: np.ndarray) 
     n, scored = len(present), []
     for token in range(2, present.shape[1]):
         n_t, n_l, n11 = int(present[:, token].sum()), int(has_label.sum()), int(present[has_label == 1, token].sum())
-        associated = n11 * n > n_t * n_l if config.signed else n11 > 0 or config.signal.scores_absence
+        associated = n11 * n > n_t * n_l if config.signed else n11 > 0 or config.signal.build().scores_absence
         if n_t >= config.min_documents and 0 < n_l < n and associated:
-            scored.append((-config.signal.score(pair_of(n, n11, n_t, n_l))[0], token))
+            scored.append((-config.signal.build().score(pair_of(n, n11, n_t, n_l))[0], token))
     return [token for _, token in sorted(scored)[: config.top_k]]
 
 

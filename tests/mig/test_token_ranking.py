@@ -10,16 +10,10 @@ from rich.console import Console
 from safetensors.numpy import save_file
 
 from xmtc.errors import DataError, StorageError
-from xmtc.mig import (
-    MigConfig,
-    TokenRanking,
-    rank_corpus,
-    rank_tokens,
-    ranking_fingerprint,
-    saved_fingerprint,
-    show,
-)
-from xmtc.mig.measures import MutualInformationConfig, ShuffledConfig
+from xmtc.mig.config import MigConfig, MutualInformationConfig, ShuffledConfig
+from xmtc.mig.ranking import TokenRanking, rank_tokens, ranking_fingerprint, saved_fingerprint
+from xmtc.mig.show import show
+from xmtc.mig.stage import rank_corpus
 
 V = 40
 

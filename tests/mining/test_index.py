@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from xmtc.errors import XmtcError
-from xmtc.mining import LabelIndex, label_vectors, query_vectors
 from xmtc.mining.config import IndexConfig
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.mining.index import LabelIndex, label_vectors, query_vectors
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 
 def clusters(count: int, width: int = 16) -> np.ndarray:

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from xmtc.errors import XmtcError
-from xmtc.mining import Miner, MiningConfig
 from xmtc.mining import miner as module
+from xmtc.mining.config import MiningConfig
 from xmtc.mining.index import LabelIndex
+from xmtc.mining.miner import Miner
 
 NOTHING = np.zeros(0, np.int64)
 

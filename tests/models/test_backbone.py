@@ -9,12 +9,10 @@ from transformers import AutoTokenizer
 
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError
-from xmtc.models.adapters import LoraConfig
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders.hugging_face import HuggingFaceConfig
-from xmtc.models.encoders.maxpool import MaxPoolConfig
-from xmtc.models.heads import FlatConfig
-from xmtc.models.poolings import FirstPoolingConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig, MaxPoolConfig
+from xmtc.models.heads.config import FlatConfig
+from xmtc.models.poolings.config import FirstPoolingConfig
 
 
 def build(family: str, seed: int = 0, **settings):

@@ -8,10 +8,10 @@ from tiny import VOCAB, tiny, whole_documents
 
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
-from xmtc.models.adapters import LoraConfig
-from xmtc.models.classifier import ModelConfig, gather_documents
-from xmtc.models.encoders.hugging_face import HuggingFaceConfig
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.models.classifier import gather_documents
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 LABELS = 11
 HEAD = LabelAttentionConfig(width=16, heads=2)

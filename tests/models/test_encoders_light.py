@@ -10,8 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders import EncoderConfig
+from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.attention import (
     MultilevelAttention,
     band_mask,
@@ -19,15 +18,20 @@ from xmtc.models.encoders.attention import (
     local_attention,
     split_heads,
 )
-from xmtc.models.encoders.bag import BagConfig
-from xmtc.models.encoders.bigru import BiGRUConfig
-from xmtc.models.encoders.cnn import CNNConfig
-from xmtc.models.encoders.embedding import EmbeddingConfig
-from xmtc.models.encoders.lstm import LSTMConfig
-from xmtc.models.encoders.multilevel import Depthwise, LowRank, MultilevelConfig
+from xmtc.models.encoders.config import EncoderConfig
+from xmtc.models.encoders.light_config import (
+    BagConfig,
+    BiGRUConfig,
+    CNNConfig,
+    EmbeddingConfig,
+    LSTMConfig,
+    MultilevelConfig,
+    SelfAttentionConfig,
+)
+from xmtc.models.encoders.multilevel import Depthwise, LowRank
 from xmtc.models.encoders.recurrent import Recurrent
-from xmtc.models.encoders.self_attention import FeedForward, SelfAttentionConfig
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.models.encoders.self_attention import FeedForward
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 SMALL = EmbeddingConfig(width=16)
 CONFIGS = [

@@ -3,13 +3,11 @@ import torch
 from tiny import VOCAB, tiny, whole_documents
 
 from xmtc.errors import ConfigError
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders.hugging_face import HuggingFaceConfig
-from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
-from xmtc.models.encoders.multilevel import MultilevelConfig
-from xmtc.models.encoders.self_attention import SelfAttentionConfig
-from xmtc.models.heads import FlatConfig
-from xmtc.models.poolings import FirstPoolingConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConfig, MaxPoolConfig
+from xmtc.models.encoders.light_config import MultilevelConfig, SelfAttentionConfig
+from xmtc.models.heads.config import FlatConfig
+from xmtc.models.poolings.config import FirstPoolingConfig
 
 BERT = HuggingFaceConfig(from_config=tiny("bert"))
 VARIANTS = ("cls_max", "cls_attention", "all_max_attention")

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from xmtc.errors import ConfigError, DataError
-from xmtc.models.encoders.bag import BagConfig
-from xmtc.models.encoders.embedding import EmbeddingConfig, sinusoids
+from xmtc.models.encoders.embedding import sinusoids
+from xmtc.models.encoders.light_config import BagConfig, EmbeddingConfig
 
 VOCABULARY = {"[PAD]": 0, "the": 1, "law": 2, "of the": 3, "unseen": 4}
 GLOVE = "the 0.5 -1 2\nother 9 9 9\nlaw 1e-3 0 4\nof the 7 8 9\n"

@@ -15,13 +15,12 @@ from transformers import AutoModel, AutoTokenizer
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import CheckpointError
-from xmtc.models.adapters import LoraConfig
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders.hugging_face import HuggingFaceConfig
-from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
-from xmtc.models.export import ModelInfo, export_model, load_model
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
-from xmtc.models.poolings import FirstPoolingConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConfig, LoraConfig, MaxPoolConfig
+from xmtc.models.export import ModelParts, export_model, load_model
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
+from xmtc.models.info import ModelInfo
+from xmtc.models.poolings.config import FirstPoolingConfig
 
 VOCAB = 30522
 LABELS = LabelTable(["a", "b", "c"], ["Letter A", "", "Letter C"], np.array([5, 2, 1]), None)
@@ -44,11 +43,11 @@ def trained_classifier(config: ModelConfig, groups: list[str] | None = None):
     return classifier, trained
 
 
-def export(directory, config: ModelConfig, groups: list[str] | None = None, task="multi_label", **kwargs):
+def export(directory, config: ModelConfig, groups: list[str] | None = None, task="multi_label", metrics=None, **kwargs):
     classifier, trained = trained_classifier(config, groups)
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=64, task=task, corpus="abc")
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
-    export_model(directory, classifier, trained, info, labels=LABELS, tokenizer=tokenizer, **kwargs)
+    export_model(directory, ModelParts(info, classifier, tokenizer, LABELS, **kwargs), trained, metrics)
     return classifier
 
 
@@ -117,11 +116,12 @@ def test_gathered_tensors_stand_for_the_shards_here(tmp_path):
         parameter.data = torch.empty(0)
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=64)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
-    export_model(tmp_path / "model", classifier, whole, info, labels=LABELS, tokenizer=tokenizer)
+    parts = ModelParts(info, classifier, tokenizer, LABELS)
+    export_model(tmp_path / "model", parts, whole)
     torch.testing.assert_close(load_model(tmp_path / "model").classifier(whole_documents([5])), expected)
     del whole["head.queries"]
     with pytest.raises(CheckpointError, match=r"cannot export head\.queries: it is empty"):
-        export_model(tmp_path / "other", classifier, whole, info, labels=LABELS, tokenizer=tokenizer)
+        export_model(tmp_path / "other", parts, whole)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

@@ -21,13 +21,15 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders.hugging_face import HuggingFaceConfig
-from xmtc.models.export import ModelInfo, export_model, load_model
+from xmtc.models.config import LexicalConfig, ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig
+from xmtc.models.export import ModelParts, export_model, load_model
 from xmtc.models.extend import add_labels, read_new_labels
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig, LabelAttentionHead
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
+from xmtc.models.heads.label_attention import LabelAttentionHead
+from xmtc.models.info import ModelInfo
 from xmtc.models.label_text import embed_texts, learn_rows, name_unseen_labels, rows_of_names, start_from_names
-from xmtc.models.lexical import Lexical, LexicalConfig
+from xmtc.models.lexical import Lexical
 from xmtc.pipeline import train_run
 
 VOCAB, NAMES = 30522, [f"{a} {b}" for a in ("fish", "steel", "school", "trade", "heart") for b in "abcdef"]
@@ -61,16 +63,8 @@ def export(directory: Path, head=None, *, task="multi_label", fused=True, counts
     info = ModelInfo(name="trial", model=model, vocab_size=VOCAB, max_length=100, task=task)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
     thresholds_L = np.linspace(0.1, 0.9, LABELS, dtype=np.float32) if fused else None
-    return export_model(
-        directory,
-        classifier,
-        dict(classifier.named_parameters()),
-        info,
-        labels=table,
-        tokenizer=tokenizer,
-        threshold=0.4,
-        thresholds_L=thresholds_L,
-    )
+    parts = ModelParts(info, classifier, tokenizer, table, 0.4, thresholds_L)
+    return export_model(directory, parts, dict(classifier.named_parameters()))
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +130,7 @@ def test_rows_of_new_labels_are_those_that_their_names_give_the_trained_ones(tmp
     wanted_L = vectors_LD @ direction_D
     head.bias.data.copy_(wanted_L[:LABELS])
     trained = dict(parts.classifier.named_parameters())
-    export_model(model, parts.classifier, trained, parts.info, labels=parts.labels, tokenizer=parts.tokenizer)
+    export_model(model, replace(parts, threshold=0.5, thresholds_L=None), trained)
     added = add_labels(model, write(tmp_path / "n.jsonl", {"label": "x", "name": "fish heart"}), tmp_path / "longer")
     found = load_file(tmp_path / "longer" / "head.safetensors")["bias"][-1]
     spread = wanted_L[:LABELS].std()
@@ -174,7 +168,7 @@ def test_the_command_adds_labels_and_says_what_names_explain(model, tmp_path, mo
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 0
-    assert re.search(r"longer: 2 labels added; .* names explain: weights 0%, bias 0%", capsys.readouterr().err)
+    assert re.search(r"longer: 2 labels added; names explain .* rows: weights 0%, bias 0%", capsys.readouterr().err)
     assert len(load_model(tmp_path / "longer").labels) == LABELS + 2
 
 
@@ -227,9 +221,7 @@ def test_files_and_models_that_will_not_do(model, tmp_path):
     parts = load_model(model)
     info = replace(parts.info, model=replace(parts.info.model, lexical=LexicalConfig(share=1.0)))
     trained = dict(parts.classifier.named_parameters())
-    words = export_model(
-        tmp_path / "words", parts.classifier, trained, info, labels=parts.labels, tokenizer=parts.tokenizer
-    )
+    words = export_model(tmp_path / "words", replace(parts, info=info, threshold=0.5, thresholds_L=None), trained)
     with pytest.raises(ConfigError, match=r"lexical\.share: 1 leaves nothing"):
         add_labels(words, file, tmp_path / "longer")
 
@@ -262,7 +254,7 @@ def test_labels_without_documents_are_scored_as_added_ones_would_be(tmp_path):
     name_unseen_labels(parts.classifier, parts.labels, embed)
     weights, seen = parts.classifier.head.weights.detach(), torch.from_numpy(np.flatnonzero(counts))
     torch.testing.assert_close(weights[unseen] * (1 - parts.classifier.lexical_share), expected["weights"])
-    torch.testing.assert_close(parts.classifier.head.label_tables()[0][unseen].detach(), expected["queries"])
+    torch.testing.assert_close(parts.classifier.head.label_tables()["queries"][unseen].detach(), expected["queries"])
     assert torch.equal(weights[seen], before[seen])
     assert parts.classifier.lexical is not None
     scale, offset = lexical.calibration

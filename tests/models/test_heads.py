@@ -6,8 +6,8 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from xmtc.models.heads import FlatConfig, HeadConfig, LabelAttentionConfig
-from xmtc.models.kernels import PADDED_LOGIT
+from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig
+from xmtc.models.kernels.shortlist import PADDED_LOGIT
 
 B, T, D, L = 3, 6, 10, 9
 IDS = torch.tensor([4, 0, 7])

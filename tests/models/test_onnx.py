@@ -20,22 +20,24 @@ from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.progress import Silent
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.calibration import Calibration
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders.bag import BagConfig
-from xmtc.models.encoders.bigru import BiGRUConfig
-from xmtc.models.encoders.cnn import CNNConfig
-from xmtc.models.encoders.embedding import EmbeddingConfig
-from xmtc.models.encoders.hugging_face import HuggingFaceConfig
-from xmtc.models.encoders.lstm import LSTMConfig
-from xmtc.models.encoders.maxpool import MaxPoolConfig
-from xmtc.models.encoders.multilevel import MultilevelConfig
-from xmtc.models.encoders.self_attention import SelfAttentionConfig
-from xmtc.models.export import ModelInfo, export_model, load_model
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
-from xmtc.models.lexical import Lexical, LexicalConfig
+from xmtc.models.config import LexicalConfig, ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
+from xmtc.models.encoders.light_config import (
+    BagConfig,
+    BiGRUConfig,
+    CNNConfig,
+    EmbeddingConfig,
+    LSTMConfig,
+    MultilevelConfig,
+    SelfAttentionConfig,
+)
+from xmtc.models.export import ModelParts, export_model, load_model
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
+from xmtc.models.info import ModelInfo
+from xmtc.models.lexical import Lexical
 from xmtc.models.onnx_export import TOLERANCE, export_onnx, is_onnx, load_any, random_batch
 from xmtc.models.output import GRAPH, check_output
-from xmtc.models.poolings import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig
+from xmtc.models.poolings.config import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig
 from xmtc.score.command import make_job, require_onnx
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
@@ -80,9 +82,8 @@ def export(directory, encoder, head, *, lexical=None, calibration=None):
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=90)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
     table = LabelTable(names, names, np.arange(LABELS))
-    return export_model(
-        directory, classifier, dict(classifier.named_parameters()), info, labels=table, tokenizer=tokenizer
-    )
+    parts = ModelParts(info, classifier, tokenizer, table)
+    return export_model(directory, parts, dict(classifier.named_parameters()))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from xmtc.errors import ConfigError
-from xmtc.models.poolings import (
+from xmtc.models.poolings.config import (
     AttentionPoolingConfig,
     FirstPoolingConfig,
     LastPoolingConfig,

@@ -8,7 +8,8 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed; see docs/kernels.md")
 
-from xmtc.models.kernels import Options, label_attention
+from xmtc.models.kernels.dispatch import label_attention
+from xmtc.models.kernels.options import Options
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytestmark = pytest.mark.skipif(

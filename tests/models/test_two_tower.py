@@ -14,9 +14,10 @@ import xmtc
 from xmtc.errors import ConfigError
 from xmtc.models.export import load_model
 from xmtc.models.extend import add_labels
-from xmtc.models.heads import TwoTowerConfig, TwoTowerHead
+from xmtc.models.heads.config import TwoTowerConfig
+from xmtc.models.heads.two_tower import TwoTowerHead
 from xmtc.models.label_text import TextVectors, refresh
-from xmtc.models.poolings import AttentionPoolingConfig, MeanPoolingConfig
+from xmtc.models.poolings.config import AttentionPoolingConfig, MeanPoolingConfig
 from xmtc.pipeline import train_run
 
 HEAD = "model.head={kind: two_tower, width: 16, dropout: 0.0, scale: 5.0}"
@@ -33,12 +34,12 @@ def test_logits_are_scaled_cosines_and_come_apart_by_token(pooling) -> None:
     torch.manual_seed(0)
     head = TwoTowerConfig(width=8, pooling=pooling, dropout=0.0).build(12, 6)
     texts_SD, labels_S = torch.randn(3, 12), torch.tensor([4, 0, 2])
-    rows_SP = head.rows_of(texts_SD)
-    head.keep(rows_SP, labels_S)
+    rows_SP = head.rows_of_texts(texts_SD)
+    head.keep_rows(rows_SP, labels_S)
     with torch.no_grad():
         head.bias.normal_()
         x_BTD, mask_BT = documents()
-        logits_BS = head.score(x_BTD, mask_BT, rows_SP, labels_S)
+        logits_BS = head.score_rows(x_BTD, mask_BT, rows_SP, labels_S)
         torch.testing.assert_close(head(x_BTD, mask_BT)[:, labels_S], logits_BS)
         torch.testing.assert_close(head(x_BTD, mask_BT, labels_S), logits_BS)
         cosine_BS = torch.cosine_similarity(
@@ -52,7 +53,7 @@ def test_logits_are_scaled_cosines_and_come_apart_by_token(pooling) -> None:
 def test_the_gradient_reaches_both_towers_and_no_table() -> None:
     head = TwoTowerConfig(width=8, dropout=0.0).build(12, 6)
     texts_SD = torch.randn(3, 12, requires_grad=True)
-    head.score(*documents(), head.rows_of(texts_SD), torch.tensor([4, 0, 2])).square().sum().backward()
+    head.score_rows(*documents(), head.rows_of_texts(texts_SD), torch.tensor([4, 0, 2])).square().sum().backward()
     assert texts_SD.grad is not None
     without = [name for name, parameter in head.named_parameters() if parameter.grad is None]
     assert without == ["weights"]

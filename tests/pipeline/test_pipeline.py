@@ -19,6 +19,7 @@ from xmtc.pipeline import train_run
 from xmtc.preflight.check import check
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
+from xmtc.run.stage import Stage
 from xmtc.run.state import read_run
 from xmtc.stages import run_stage as stages
 from xmtc.stages.worker import Worker
@@ -216,14 +217,14 @@ def test_how_many_tokens_found_a_word_vector_is_said_once(whole, monkeypatch, tm
     encoder = f"model.encoder={{kind: layer_mix, last_layers: 2, base: {base}}}"
     config = load(whole.config, encoder, f"track.directory={tmp_path}")
     for stage in ("plant", "finetune", "evaluate"):
-        monkeypatch.setattr(stages, stage, lambda worker: None)
+        monkeypatch.setitem(stages._WORK, Stage(stage), lambda worker: None)
         stages.run_stage(stage, config, RunPaths.of(config))
     assert capsys.readouterr().err.count("word vectors: found for 2 of ") == 1
 
 
 def test_denormal_numbers_count_as_zero_in_training_and_nowhere_else(whole, monkeypatch):
     denormal, seen = torch.full((8,), 1e-39), []
-    monkeypatch.setattr(stages, "evaluate", lambda worker: seen.append((denormal * 1).any()))
+    monkeypatch.setitem(stages._WORK, Stage.EVALUATE, lambda worker: seen.append((denormal * 1).any()))
     assert (denormal * 1).all()
     stages.run_stage("evaluate", load(whole.config), RunPaths.of(load(whole.config)))
     assert seen == [False]
@@ -261,7 +262,7 @@ def test_checkpoints_hold_what_trains_and_nothing_else(whole):
         return {name for file in path.glob("*.safetensors") for name in load_file(file)}
 
     model = Worker(load(whole.config), RunPaths.of(load(whole.config))).classifier
-    attention = {id(p) for p in model.label_attention.attention_parameters()}
+    attention = {id(p) for p in model.head.attention_parameters()}
     planted = {n for n, p in model.named_parameters() if id(p) in attention}
     head = {n for n, _ in model.named_parameters() if n.startswith("head.")}
     top = {n for n, _ in model.named_parameters() if ".layer.1." in n}

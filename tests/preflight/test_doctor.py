@@ -19,12 +19,12 @@ import torch
 from rich.console import Console
 
 from s3_server import BUCKET, S3Server, names, s3
-from xmtc import doctor as module
 from xmtc.config.load import load_config
+from xmtc.preflight import doctor as module
 from xmtc.preflight.doctor import Check, doctor, run_doctor
 from xmtc.preflight.places import check_places
 from xmtc.run.config import RunConfig
-from xmtc.storage import Remote
+from xmtc.storage.remote import Remote
 
 QUICKSTART = Path(__file__).parents[2] / "configs/quickstart.yaml"
 

@@ -16,12 +16,14 @@ from evaluation_cases import label_table, whole
 from synthetic_runs import make_run
 from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.evaluation import evaluate
+from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.report import compare
 from xmtc.report.label_data import embed, label_columns
 from xmtc.report.run_results import RunResults
-from xmtc.report.svg import Axis, Bars, Series, bar_chart, line_chart, number
-from xmtc.report.write import Example, write_report
+from xmtc.report.scale import Axis, number
+from xmtc.report.section import Example
+from xmtc.report.svg import Bars, Series, bar_chart, line_chart
+from xmtc.report.write import write_report
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ def single_label_run(name, classes, documents=60, seed=0):
         100,
         config=EvaluateConfig(resamples=20),
         thresholds=None,
-        lengths=lengths,
+        documents=EvaluatedDocuments(lengths=lengths),
     )
     return RunResults.of(found, name, "test")
 

@@ -18,7 +18,7 @@ from xmtc.files import write_text
 from xmtc.run.provenance import git_state, versions
 from xmtc.run.state import RunState, read_run
 from xmtc.track.config import TrackConfig
-from xmtc.track.sinks import TensorBoardConfig
+from xmtc.track.sinks.config import TensorBoardConfig
 
 CONFIG = TrackConfig(sinks=(TensorBoardConfig(),), checkpoint_every_minutes=1e-5)
 

@@ -16,7 +16,7 @@ from tiny_runs import losses
 from xmtc.cli import app
 from xmtc.errors import DataError, StorageError
 from xmtc.pipeline import prepare_stage, train_run
-from xmtc.storage import Remote
+from xmtc.storage.remote import Remote
 from xmtc.track.tracker import Tracker
 
 RUNS, CORPUS = f"s3://{BUCKET}/runs", f"s3://{BUCKET}/corpora/tiny"
@@ -135,7 +135,7 @@ def test_a_run_that_another_machine_goes_on_with_is_left_to_it(place, monkeypatc
         Remote(f"{RUNS}/both").upload(place.config, "run.json")
 
     stop_at(4, run_elsewhere, monkeypatch)
-    with pytest.raises(StorageError, match=r"runs/both: another machine has gone on with this run"):
+    with pytest.raises(StorageError, match=r"runs/both: another machine has continued this run"):
         train_run(here)
 
 

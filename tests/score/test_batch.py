@@ -21,7 +21,7 @@ from test_predictor import LABELS, TEXTS, export
 import xmtc
 from xmtc.data.progress import Silent
 from xmtc.errors import CheckpointError, ConfigError, DataError
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.score.batch import BlockScorer
 from xmtc.score.command import make_job, parse_threshold, read_labels, use_bfloat16
 from xmtc.score.inputs import block_name, find_files, read_blocks, text_columns
@@ -241,7 +241,7 @@ def test_inputs_by_glob_folder_address_and_kind(tmp_path):
     files = find_files(
         [str(tmp_path / "*" / "*.jsonl"), str(tmp_path / "x"), again, (tmp_path / "x" / "b.tsv").as_uri()]
     )
-    assert [file.kind for file in files] == ["jsonl", "csv", "jsonl"]
+    assert [file.path.rpartition("/")[2] for file in files] == ["a.jsonl", "b.tsv", "a.jsonl"]
     assert len({file.name for file in files}) == 3
     rows = [read_blocks(i, file, text_columns(["text"], None), 2) for i, file in enumerate(files)]
     ids = [doc_id for blocks in rows for block in blocks for doc_id in block.doc_ids]
@@ -346,7 +346,7 @@ def test_a_last_line_without_an_end_is_a_row(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "law"}\n{"text": "fish"}')
     (tmp_path / "b.csv").write_text("text\nlaw")
     write_rows(tmp_path / "c.jsonl", 3)
-    assert [file.rows for file in find_files([str(tmp_path)])] == [2, 1, 3]
+    assert [file.rows.rows for file in find_files([str(tmp_path)])] == [2, 1, 3]
 
 
 def test_a_gpu_of_another_machine_is_not_looked_for_here(monkeypatch):

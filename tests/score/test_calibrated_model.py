@@ -1,5 +1,7 @@
 """A calibrated model: predicted, scored and explained with the same, calibrated, probabilities."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -29,7 +31,7 @@ def directory(plain, calibration, tmp_path_factory):
     parts.classifier.calibration = calibration
     target = tmp_path_factory.mktemp("run") / "model"
     trained = dict(parts.classifier.named_parameters())
-    return export_model(target, parts.classifier, trained, parts.info, labels=parts.labels, tokenizer=parts.tokenizer)
+    return export_model(target, replace(parts, threshold=0.5, thresholds_L=None), trained)
 
 
 @pytest.fixture(scope="module")

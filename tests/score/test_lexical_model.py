@@ -9,8 +9,9 @@ from scipy import sparse
 from test_batch import COLUMNS, read_output, score, write_rows
 from test_predictor import LABELS, VOCAB, export
 
+from xmtc.models.config import LexicalConfig
 from xmtc.models.export import export_model, load_model
-from xmtc.models.lexical import Lexical, LexicalConfig
+from xmtc.models.lexical import Lexical
 from xmtc.score.job import Settings
 
 
@@ -37,7 +38,7 @@ def directory(tmp_path_factory):
     info = replace(parts.info, model=replace(parts.info.model, lexical=LexicalConfig()))
     target = tmp_path_factory.mktemp("run") / "model"
     trained = dict(parts.classifier.named_parameters())
-    return export_model(target, parts.classifier, trained, info, labels=parts.labels, tokenizer=parts.tokenizer)
+    return export_model(target, replace(parts, info=info, threshold=0.5, thresholds_L=None), trained)
 
 
 def test_some_labels_keep_the_scores_that_they_have_among_all(directory, tmp_path):

@@ -14,14 +14,13 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import CheckpointError, ConfigError, DataError, XmtcError
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders.embedding import EmbeddingConfig
-from xmtc.models.encoders.hugging_face import HuggingFaceConfig
-from xmtc.models.encoders.maxpool import MaxPoolConfig
-from xmtc.models.encoders.multilevel import MultilevelConfig
-from xmtc.models.export import ModelInfo, export_model
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
-from xmtc.models.poolings import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
+from xmtc.models.encoders.light_config import EmbeddingConfig, MultilevelConfig
+from xmtc.models.export import ModelParts, export_model
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
+from xmtc.models.info import ModelInfo
+from xmtc.models.poolings.config import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
 from xmtc.score import scorer
 from xmtc.score.evidence import merge_words
 from xmtc.score.explain import explain_text, write_page
@@ -55,7 +54,7 @@ def export(directory, head=None, task="multi_label", encoder=None):
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=100, task=task)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
     trained = dict(classifier.named_parameters())
-    return export_model(directory, classifier, trained, info, labels=table, tokenizer=tokenizer, threshold=0.4)
+    return export_model(directory, ModelParts(info, classifier, tokenizer, table, 0.4), trained)
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ import tiny_runs
 import xmtc
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError
-from xmtc.mining import LabelIndex
-from xmtc.models.heads import FlatConfig
+from xmtc.mining.index import LabelIndex
+from xmtc.models.heads.config import FlatConfig
 from xmtc.pipeline import train_run
 from xmtc.report.runs import evaluate_run
 from xmtc.score.command import make_job, run_locally

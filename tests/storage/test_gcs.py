@@ -15,7 +15,8 @@ from s3_server import names
 from xmtc.errors import StorageError
 from xmtc.pipeline import train_run
 from xmtc.preflight.places import check_places
-from xmtc.storage import Mirror, Remote, is_denied
+from xmtc.storage.mirror import Mirror
+from xmtc.storage.remote import Remote, is_denied
 from xmtc.track.tracker import Tracker
 
 pytest.importorskip("gcsfs")

@@ -12,7 +12,10 @@ from gloo import run_gloo
 from s3_server import BUCKET, names
 from xmtc.distributed.collectives import leads, rank_and_world_size
 from xmtc.errors import ConfigError, StorageError
-from xmtc.storage import Mirror, Remote, StorageConfig, is_remote
+from xmtc.storage.config import StorageConfig
+from xmtc.storage.mirror import Mirror
+from xmtc.storage.remote import Remote
+from xmtc.storage.uri import is_remote
 from xmtc.train.checkpoint import CheckpointStore
 
 

@@ -9,10 +9,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from tiny import VOCAB, tiny, whole_documents
 
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders.bag import BagConfig
-from xmtc.models.encoders.hugging_face import HuggingFaceConfig
-from xmtc.models.heads import LabelAttentionConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig
+from xmtc.models.encoders.light_config import BagConfig
+from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.train.finetune import AttentionDrift
 
 
@@ -21,7 +21,7 @@ def test_drift_is_the_share_of_attention_that_moved(normaliser):
     torch.manual_seed(0)
     head = LabelAttentionConfig(width=16, heads=2, normaliser=normaliser, normalize=False)
     classifier = ModelConfig(encoder=BagConfig(), head=head, overlap=2).build(VOCAB, labels=3).eval()
-    head = classifier.label_attention
+    head = classifier.head
     with torch.no_grad():
         head.queries.mul_(1e5)  # each label looks at one token
     drift = AttentionDrift(classifier, whole_documents([5, 7, 3, 6], positives=[(0, 1), (1, 0)]))

@@ -15,8 +15,8 @@ import torch
 
 from gloo import run_gloo
 from xmtc.errors import CheckpointError
-from xmtc.train.best import read_weights, write_weights
 from xmtc.train.checkpoint import CheckpointStore, verify
+from xmtc.train.weights import read_weights, write_weights
 
 
 def write_payload(text: str):
@@ -153,7 +153,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import torch
-from xmtc.distributed.strategies.single import SingleConfig
+from xmtc.distributed.strategies.config import SingleConfig
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.errors import CheckpointError
 from xmtc.train.checkpoint import CheckpointStore

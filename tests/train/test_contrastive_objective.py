@@ -9,15 +9,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from tiny import VOCAB, whole_documents
 
-from xmtc.losses import Targets
-from xmtc.losses.cross_entropy import CrossEntropyConfig
-from xmtc.losses.supervised_contrastive import SupervisedContrastiveConfig
-from xmtc.models.classifier import ModelConfig
-from xmtc.models.encoders import HuggingFaceConfig, pretrained_name
-from xmtc.models.encoders.bag import BagConfig
-from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
-from xmtc.train.finetune import FinetuneConfig, FinetuneObjective
+from xmtc.losses.base import Targets
+from xmtc.losses.config import CrossEntropyConfig, SupervisedContrastiveConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConfig, MaxPoolConfig
+from xmtc.models.encoders.light_config import BagConfig
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
+from xmtc.train.config import FinetuneConfig
+from xmtc.train.finetune import FinetuneObjective
 
 CONTRASTIVE = SupervisedContrastiveConfig(weight=0.3, queue_size=8)
 
@@ -45,5 +44,5 @@ def test_contrastive_loss_is_added_in_training(head):
 def test_wrapped_backbones_bring_their_tokenizer():
     base = HuggingFaceConfig(name="somewhere")
     encoders = (base, MaxPoolConfig(base=base), LayerMixConfig(base=base))
-    assert [pretrained_name(encoder) for encoder in encoders] == ["somewhere"] * 3
-    assert pretrained_name(BagConfig()) is None
+    assert [encoder.tokenizer_name for encoder in encoders] == ["somewhere"] * 3
+    assert BagConfig().tokenizer_name is None

@@ -10,7 +10,7 @@ from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from gloo import run_gloo
 from xmtc.distributed.config import DistributedConfig
-from xmtc.distributed.strategies import DDPConfig
+from xmtc.distributed.strategies.config import DDPConfig
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.train.checkpoint import CheckpointStore
 

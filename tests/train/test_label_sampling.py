@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
 from xmtc.losses.base import Targets
+from xmtc.losses.config import AsymmetricFocalConfig
 from xmtc.train.label_sampling import DrawnLabels, draw_labels
 
 

@@ -15,7 +15,8 @@ from sklearn.svm import LinearSVC
 import tiny_runs
 from xmtc.data.corpus import Corpus
 from xmtc.errors import CheckpointError, DataError
-from xmtc.models.lexical import Lexical, LexicalConfig
+from xmtc.models.config import LexicalConfig
+from xmtc.models.lexical import Lexical
 from xmtc.models.terms import Terms
 from xmtc.pipeline import prepare_stage
 from xmtc.train.lexical import _learned_from, _temperature, fit_lexical

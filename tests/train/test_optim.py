@@ -1,6 +1,6 @@
 import pytest
 
-from xmtc.train.optim import OptimizerConfig
+from xmtc.train.config import OptimizerConfig
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])

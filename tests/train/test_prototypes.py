@@ -3,7 +3,7 @@ import torch
 
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads import LabelAttentionConfig
+from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.train.prototypes import PrototypeSums, plant_classifier
 
 LABELS, WIDTH, TOKENS = 5, 8, 6
@@ -54,7 +54,7 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
         for one in BATCHES:
             sums.add(model, one)
             here = one.labels_P.unique()
-            contexts = model.label_attention.contexts(model.encode(one), one.mask_BT, here).numpy()
+            contexts = model.head.contexts(model.encode(one), one.mask_BT, here).numpy()
             gold = set(zip(one.rows_P.tolist(), one.labels_P.tolist(), strict=True))
             for column, label in enumerate(here.tolist()):
                 for row in range(len(one.mask_BT)):

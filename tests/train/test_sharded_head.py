@@ -14,9 +14,9 @@ from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.losses.base import Targets
-from xmtc.losses.binary_cross_entropy import BinaryCrossEntropyConfig
+from xmtc.losses.config import BinaryCrossEntropyConfig
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths

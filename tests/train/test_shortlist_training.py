@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file
 
 import tiny_runs
-from xmtc.distributed.rowwise_optim import LazyAdamConfig, RowwiseAdagradConfig
-from xmtc.distributed.strategies.ddp import DDPConfig
+from xmtc.distributed.rowwise_config import LazyAdamConfig, RowwiseAdagradConfig
+from xmtc.distributed.strategies.config import DDPConfig
 from xmtc.distributed.strategies.single import SingleStrategy
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.errors import CheckpointError, ConfigError
-from xmtc.models.heads import FlatConfig, LabelAttentionConfig
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -108,7 +108,7 @@ def killed(config: RunConfig, monkeypatch, at: int) -> None:
 def step_on(head, optimizer, hidden, shortlist) -> None:
     """One step of the single-process strategy with label tables."""
     strategy = SingleStrategy("fp32", torch.device("cpu"))
-    tables = head.label_tables()
+    tables = list(head.label_tables().values())
     rest = [p for p in head.parameters() if all(p is not table for table in tables)]
     head.sparse_gradients = True
     rows = ParameterGroup("label_tables", tables, optimizer.learning_rate, 0.0, optimizer)
@@ -138,7 +138,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     strategy = SingleStrategy("fp32", torch.device("cpu"))
     extra = torch.nn.Linear(6, 6)
     model = torch.nn.ModuleList([head, extra])
-    rows = ParameterGroup("label_tables", head.label_tables(), 0.1, 0.0, LazyAdamConfig())
+    rows = ParameterGroup("label_tables", list(head.label_tables().values()), 0.1, 0.0, LazyAdamConfig())
     strategy.prepare(model, [ParameterGroup("rest", list(extra.parameters()), 0.1, 0.0), rows])
     head.sparse_gradients = True
     before = head.weights.detach().clone()
@@ -154,7 +154,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
 
     def strategy(optimizer) -> SingleStrategy:
         made = SingleStrategy("fp32", torch.device("cpu"))
-        rows = ParameterGroup("label_tables", head.label_tables(), 0.1, 0.0, optimizer)
+        rows = ParameterGroup("label_tables", list(head.label_tables().values()), 0.1, 0.0, optimizer)
         made.prepare(head, [ParameterGroup("rest", list(head.key_projection.parameters()), 0.1, 0.0), rows])
         return made
 
@@ -172,7 +172,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
         ((LAZY_ADAM,), "give sampled_labels or mining too"),
         ((MINING, "finetune.sampled_labels=4"), "leave sampled_labels out"),
         ((MINING, "finetune.loss={kind: cross_entropy}"), "mining: a softmax needs every label"),
-        ((MINING, LAZY_ADAM, "distributed={workers: 2}"), "updates rows in one process only"),
+        ((MINING, LAZY_ADAM, "distributed={workers: 2}"), "updated row by row in one process only"),
         (
             (MINING, "distributed={workers: 2, strategy: {kind: deepspeed, stage: 3}}"),
             "finetune.mining and distributed.strategy.stage: 3 exclude each other",
@@ -187,6 +187,6 @@ def test_settings_that_exclude_each_other_are_refused(path, overrides, message):
 def test_other_strategies_refuse_row_wise_groups():
     head = FlatConfig().build(6, 10)
     strategy = DDPConfig().build("fp32", torch.device("cpu"))
-    rows = ParameterGroup("label_tables", head.label_tables(), 0.1, 0.0, LazyAdamConfig())
+    rows = ParameterGroup("label_tables", list(head.label_tables().values()), 0.1, 0.0, LazyAdamConfig())
     with pytest.raises(ConfigError, match=r"distributed\.strategy\.kind=single"):
         strategy.prepare(head, [rows])

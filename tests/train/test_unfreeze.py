@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from xmtc.train.unfreeze import PhaseConfig, parameter_groups, trained_groups
+from xmtc.train.config import PhaseConfig
+from xmtc.train.unfreeze import parameter_groups, trained_groups
 
 NAMES = ["head.attention", "head.classifier", "encoder.3", "encoder.2", "encoder.1", "encoder.0"]
 

@@ -127,15 +127,24 @@ def _parts(config: Any) -> list[Any]:
     return []
 
 
-def _load(point: importlib.metadata.EntryPoint, group: str) -> Member:
+def loaded(point: importlib.metadata.EntryPoint, group: str) -> tuple[Any, str]:
+    """The object of an entry point, and its package with the version, such as `my-package 1.2`.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
     package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
     try:
-        config = point.load()
+        return point.load(), package
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"{package}: its entry point {group}: {point.name} = {point.value} cannot be imported: {error}; repair or "
             "uninstall the package"
         ) from error
+
+
+def _load(point: importlib.metadata.EntryPoint, group: str) -> Member:
+    config, package = loaded(point, group)
     try:
         kind = kind_of(config)
     except TypeError as error:

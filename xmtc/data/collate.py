@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from xmtc.data.corpus import Split
+from xmtc.data.documents import Documents
 from xmtc.data.sampler import MicroBatch
 from xmtc.data.tokenizer import special_tokens
 from xmtc.data.windows import Cut, cut
@@ -36,7 +36,8 @@ class Batch:
             where windows and documents are the same thing.
         rows_P, labels_P: int64, the positive pairs: document in the batch, label id.
         weight_B: float32, 0 for a filler document (see `xmtc.data.sampler`), otherwise 1.
-        hidden_BTD: hidden states read from a cache in place of running the backbone, or None.
+        hidden_BTD: hidden states read from a cache instead of running the backbone, or None.
+        original: the batch on the CPU that this is a copy of, or None for that batch itself.
     """
 
     documents_B: Tensor
@@ -49,11 +50,24 @@ class Batch:
     labels_P: Tensor
     weight_B: Tensor
     hidden_BTD: Tensor | None = None
+    original: "Batch | None" = None
+
+    @property
+    def on_host(self) -> "Batch":
+        """The batch on the CPU: reading a value there does not wait for a device."""
+        return self.original or self
+
+    @property
+    def most_labels(self) -> int:
+        """The number of labels of the document that has most, without waiting for a device."""
+        rows_P = self.on_host.rows_P
+        return int(rows_P.bincount().max()) if len(rows_P) else 0
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on `device`."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: t.to(device, non_blocking=True) for k, t in tensors.items() if t is not None})
+        tensors = {f.name: tensor for f in fields(self) if isinstance(tensor := getattr(self, f.name), Tensor)}
+        moved = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+        return replace(self, **moved, original=self.on_host)
 
 
 class HiddenReader(Protocol):
@@ -68,11 +82,11 @@ class Collator:
     """Makes batches of a split.
 
     Args:
-        split: where the documents are.
+        documents: what batches are made of.
         tokenizer: says which special tokens surround a text, and the padding token.
         window: most tokens of a window, special tokens included.
         overlap: tokens that neighbouring windows of a long document share.
-        hidden: where to read hidden states that take the place of the backbone.
+        hidden: where to read hidden states instead of running the backbone.
 
     Raises:
         ConfigError: the overlap leaves a window no room to move.
@@ -80,7 +94,7 @@ class Collator:
 
     def __init__(
         self,
-        split: Split,
+        documents: Documents,
         tokenizer: PreTrainedTokenizerBase,
         *,
         window: int,
@@ -95,7 +109,7 @@ class Collator:
                 f"windows of {window} tokens hold {self._capacity} besides special tokens, but overlap by {overlap}: "
                 "the overlap must be less"
             )
-        self._split, self._hidden = split, hidden
+        self._documents, self._hidden = documents, hidden
         # Padding is masked everywhere, so that any id will do where the tokenizer has no padding token.
         self._pad = int(tokenizer.pad_token_id) if isinstance(tokenizer.pad_token_id, int) else 0
 
@@ -106,7 +120,7 @@ class Collator:
 
     def __call__(self, batch: MicroBatch) -> Batch:
         """The batch of these documents, on the CPU."""
-        contents = [self._split.tokens(int(document)) for document in batch.documents]
+        contents = [self._documents.tokens(int(document)) for document in batch.documents]
         cuts = [
             cut(len(content), self._capacity, self._overlap, len(self._prefix), len(self._suffix))
             for content in contents
@@ -149,7 +163,7 @@ class Collator:
         )
 
     def _pairs(self, documents: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        labels = [self._split.label_ids(int(document)) for document in documents]
+        labels = [self._documents.label_ids(int(document)) for document in documents]
         rows = np.repeat(np.arange(len(labels)), [len(one) for one in labels])
         return torch.from_numpy(rows.astype(np.int64)), torch.from_numpy(np.concatenate(labels).astype(np.int64))
 

@@ -163,7 +163,7 @@ def _sized(root: Path, expected: FileInfo) -> Path:
         raise DataError(f"{path}: missing from the corpus; delete {root} and prepare it again")
     if path.stat().st_size != expected.bytes:
         found = path.stat().st_size
-        raise DataError(f"{path}: {found} bytes in place of {expected.bytes}; delete {root} and prepare it again")
+        raise DataError(f"{path}: {found} bytes instead of {expected.bytes}; delete {root} and prepare it again")
     return path
 
 

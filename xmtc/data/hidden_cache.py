@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from xmtc.data.config import CacheDtype
 from xmtc.errors import DataError, TrainingError
 
 logger = logging.getLogger(__name__)
 
-CacheDtype = Literal["bfloat16", "float16", "float32"]
 _TORCH: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 # NumPy has no bfloat16; its bits travel as integers.
 _NUMPY: dict[CacheDtype, type] = {"bfloat16": np.int16, "float16": np.float16, "float32": np.float32}

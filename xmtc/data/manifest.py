@@ -1,6 +1,5 @@
 """`manifest.json` of a corpus: what is in it, from what it was made, and whether it is whole."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,11 +7,11 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from xmtc.errors import DataError
+from xmtc.files import file_sha256, write_text
 
 FORMAT = 1
 NAME = "manifest.json"
 _KIND = "xmtc corpus"
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +98,7 @@ class Manifest:
 
     def save(self, directory: Path) -> None:
         """Write `manifest.json` into `directory`."""
-        (directory / NAME).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        write_text(directory / NAME, json.dumps(asdict(self), indent=1) + "\n")
 
     @staticmethod
     def load(directory: Path) -> "Manifest":
@@ -143,8 +142,4 @@ class Manifest:
 
 def file_info(path: Path, root: Path) -> FileInfo:
     """Size and hash of a file of the corpus at `root`."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return FileInfo(path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=digest.hexdigest())
+    return FileInfo(path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=file_sha256(path))

@@ -9,33 +9,23 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 from transformers import PreTrainedTokenizerFast
 
-from xmtc.config.base import config
 from xmtc.data import manifest as manifests
+from xmtc.data.config import DataConfig
 from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
 from xmtc.data.labels import LabelTable
 from xmtc.data.manifest import Counts, Manifest, SplitInfo, TokenizerIdentity, file_info
 from xmtc.data.parallel import MapUnordered, map_processes
 from xmtc.data.progress import Progress, Silent
-from xmtc.data.readers import ReaderConfig
-from xmtc.data.readers.base import SPLITS, shown
-from xmtc.data.selection import Duplicates, LimitConfig, Selection, SplitConfig, select
-from xmtc.data.shards import ShardResult, ShardTask, make_shard, read_batch
-from xmtc.data.spool import OnBadRow, Spool
-from xmtc.data.tokenizer import (
-    TokenizerConfig,
-    TrainedTokenizerConfig,
-    definition,
-    identity,
-    load_pretrained,
-    train_tokenizer,
-)
+from xmtc.data.readers.base import SPLITS, quoted_cell
+from xmtc.data.selection import Selection, select
+from xmtc.data.shards import ShardResult, ShardTask, make_shard
+from xmtc.data.spool import Spool
+from xmtc.data.tokenizer import PretrainedTokenizer, TokenizerSource, definition, identity
 from xmtc.errors import ConfigError, DataError
 from xmtc.storage.lock import locked
 
@@ -43,33 +33,6 @@ logger = logging.getLogger(__name__)
 
 _SPOOL = "spool"
 _SHARDS_PER_SPLIT, _LEAST_ROWS, _MOST_ROWS = 16, 256, 16_384
-
-
-@config
-class DataConfig:
-    """Where documents come from and how they become a corpus."""
-
-    source: ReaderConfig
-    """What to read. Its paths may be URIs: files are copied to `storage.cache` first."""
-    corpus: Annotated[str, Field(min_length=1)]
-    """Directory of the prepared corpus, or a URI such as `s3://bucket/corpora/laws`. It is reused while source,
-    tokenizer and settings stay the same."""
-    tokenizer: TokenizerConfig | None = None
-    """How text becomes tokens; null: the tokenizer of the backbone."""
-    max_length: Annotated[int, Field(ge=1, le=1_000_000)] = 512
-    """Longer documents are cut to this many tokens. Longer than the backbone's window is fine: see model windows."""
-    limit: LimitConfig = LimitConfig()
-    """Most documents of each split."""
-    split: SplitConfig = SplitConfig()
-    """How to divide a source that has no dev or test split of its own."""
-    min_label_documents: Annotated[int, Field(ge=1)] = 1
-    """Labels with fewer training documents are dropped; in a single-label task, their documents too."""
-    on_bad_row: OnBadRow = "error"
-    """A row that is no document is an error, or is skipped and counted."""
-    duplicates: Duplicates = "drop"
-    """Whether dev and test documents whose text is also a training text are dropped; they are counted either way."""
-    task: Literal["multi_label", "single_label"] = "multi_label"
-    """Any number of labels a document, or exactly one."""
 
 
 def prepare(
@@ -95,8 +58,8 @@ def prepare(
         ConfigError: the tokenizer cannot be loaded, or there is none.
     """
     path = Path(config.corpus)
-    tokenizer, name = _tokenizer(config, backbone)
-    fingerprint = corpus_fingerprint(config, tokenizer)
+    source = _tokenizer_source(config, backbone)
+    fingerprint = corpus_fingerprint(config, source)
     with locked(path):
         fetch(fingerprint)
         found = _reusable(path, fingerprint)
@@ -105,7 +68,7 @@ def prepare(
         work = path.parent / f".{path.name}.unfinished"
         shutil.rmtree(work, ignore_errors=True)
         try:
-            _build(config, work, tokenizer, name, fingerprint, map_unordered or map_processes, progress or Silent())
+            _build(config, work, source, fingerprint, map_unordered or map_processes, progress or Silent())
             _publish(work, path)
         except OSError as error:
             if error.errno != errno.ENOSPC:
@@ -118,27 +81,25 @@ def prepare(
     return Corpus.open(path)
 
 
-def corpus_fingerprint(config: DataConfig, tokenizer: PreTrainedTokenizerFast | None) -> str:
+def corpus_fingerprint(config: DataConfig, tokenizer: TokenizerSource) -> str:
     """Changes when the corpus would: content of the source, tokenizer, settings; not with paths or times.
 
-    Args:
-        config: settings.
-        tokenizer: the pretrained one; None where it is trained on the source, and so follows from the rest.
+    Raises:
+        DataError: a file of the source is missing.
+        ConfigError: the tokenizer cannot be loaded.
     """
     settings = {k: v for k, v in asdict(config).items() if k not in ("source", "corpus", "tokenizer")}
-    trained = asdict(config.tokenizer) if isinstance(config.tokenizer, TrainedTokenizerConfig) else None
-    words = definition(tokenizer) if tokenizer is not None else trained
-    content = [manifests.FORMAT, config.source.fingerprint(), words, settings]
+    words = tokenizer.identity()  # first: a wrong name should not wait until the source has been read
+    content = [manifests.FORMAT, config.source.build().fingerprint(), words, settings]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _tokenizer(config: DataConfig, backbone: str | None) -> tuple[PreTrainedTokenizerFast | None, str]:
-    if isinstance(config.tokenizer, TrainedTokenizerConfig):
-        return None, f"trained {config.tokenizer.model}"
-    name = config.tokenizer.name if config.tokenizer is not None else backbone
-    if name is None:
+def _tokenizer_source(config: DataConfig, backbone: str | None) -> TokenizerSource:
+    if config.tokenizer is not None:
+        return config.tokenizer.build()
+    if backbone is None:
         raise ConfigError("data.tokenizer: this model has no tokenizer of its own; set for example {kind: trained}")
-    return load_pretrained(name), name
+    return PretrainedTokenizer(backbone)
 
 
 def _reusable(path: Path, fingerprint: str) -> Corpus | None:
@@ -152,39 +113,22 @@ def _reusable(path: Path, fingerprint: str) -> Corpus | None:
     if corpus.fingerprint == fingerprint:
         logger.info("corpus %s is up to date: reused", path)
         return corpus
-    logger.warning("corpus %s was made from other data, another tokenizer or other settings: made anew", path)
+    logger.warning("corpus %s was made from other data, another tokenizer or other settings: making it again", path)
     return None
 
 
 def _build(
     config: DataConfig,
     work: Path,
-    tokenizer: PreTrainedTokenizerFast | None,
-    name: str,
+    source: TokenizerSource,
     fingerprint: str,
     map_unordered: MapUnordered,
     progress: Progress,
 ) -> None:
-    info = config.source.label_info()
     spool = Spool(work / _SPOOL)
-    one_label = config.task == "single_label"
-    with progress.task("read documents") as task:
-        rows = config.source.read(map_unordered, progress)
-        spool.fill(rows, info, on_bad_row=config.on_bad_row, one_label=one_label, task=task)
-    chosen = select(
-        spool,
-        info,
-        config.source.provides(),
-        config.split,
-        config.limit,
-        duplicates=config.duplicates,
-        min_label_documents=config.min_label_documents,
-        one_label=one_label,
-    )
-    if tokenizer is None:
-        assert isinstance(config.tokenizer, TrainedTokenizerConfig)
-        train = chosen.rows["train"]
-        tokenizer = train_tokenizer(config.tokenizer, spool.texts(train), len(train))
+    chosen = _read(config, spool, map_unordered, progress)
+    train = chosen.rows["train"]
+    tokenizer = source.tokenizer(lambda: spool.texts(train), len(train))
     tasks = list(_tasks(spool, chosen, config.max_length))
     for split in chosen.rows:
         (work / split).mkdir()
@@ -192,9 +136,19 @@ def _build(
     counts = _counts(spool, chosen, results)
     shutil.rmtree(work / _SPOOL)
     tokenizer.save_pretrained(work / TOKENIZER)
-    _counted(chosen.labels, work, results).save(work / LABELS)
-    _write_manifest(config, work, identity(tokenizer, name), fingerprint, results, counts)
+    _counted(chosen.labels, results).save(work / LABELS)
+    _write_manifest(config, work, identity(tokenizer, source.name), fingerprint, results, counts)
     _report(work, counts)
+
+
+def _read(config: DataConfig, spool: Spool, map_unordered: MapUnordered, progress: Progress) -> Selection:
+    """Set every document aside, and choose."""
+    reader = config.source.build()
+    info = reader.label_info()
+    with progress.task("read documents") as task:
+        rows = reader.read(map_unordered, progress)
+        spool.fill(rows, info, on_bad_row=config.on_bad_row, one_label=config.one_label, task=task)
+    return select(spool, info, reader.provides(), config)
 
 
 def _tasks(spool: Spool, chosen: Selection, max_length: int) -> Iterator[ShardTask]:
@@ -235,8 +189,8 @@ def _tokenise(
         for result in map_unordered(make, tasks):
             if result.without_tokens and config.on_bad_row == "error":
                 raise DataError(
-                    f"document {shown(result.without_tokens[0])} of {result.split}: the tokenizer finds no tokens in "
-                    "its text, only padding; mend it, or set data.on_bad_row: skip"
+                    f"document {quoted_cell(result.without_tokens[0])} of {result.split}: the tokenizer finds no "
+                    "tokens in its text, only padding; correct it, or set data.on_bad_row: skip"
                 )
             results.append(result)
             bar.advance(result.rows)
@@ -256,13 +210,12 @@ def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Coun
     )
 
 
-def _counted(labels: LabelTable, work: Path, results: list[ShardResult]) -> LabelTable:
+def _counted(labels: LabelTable, results: list[ShardResult]) -> LabelTable:
     """The labels with the training documents that are left after those in which the tokenizer found nothing."""
     counts = np.zeros(len(labels), dtype=np.int64)
     for result in results:
-        if result.split == "train" and result.shard is not None:
-            ids = read_batch(work / result.shard.file.path).column("label_ids").values
-            counts += np.bincount(ids.to_numpy(), minlength=len(labels))
+        if result.split == "train":
+            counts[result.labels] += result.label_rows
     return replace(labels, train_counts=counts)
 
 

@@ -34,11 +34,11 @@ class Silent:
     """A progress and a task that show nothing."""
 
     def task(self, description: str, total: int | None = None, unit: str = "documents") -> "Silent":
-        """As of Progress."""
+        """See `Progress`."""
         return self
 
     def advance(self, amount: int = 1) -> None:
-        """As of ProgressTask."""
+        """See `ProgressTask`."""
 
     def __enter__(self) -> "Silent":
         return self
@@ -46,4 +46,4 @@ class Silent:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As of ProgressTask."""
+        """See `ProgressTask`."""

@@ -4,49 +4,17 @@ N documents, L labels.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from xmtc.config.base import config
+from xmtc.data.config import DataConfig, SplitConfig
 from xmtc.data.labels import LabelTable
-from xmtc.data.readers.base import SPLITS, LabelInfo, shown
+from xmtc.data.readers.base import SPLITS, LabelInfo, quoted_cell
 from xmtc.data.spool import Spool
 from xmtc.errors import DataError
 
-Duplicates = Literal["drop", "keep"]
-_Limit = Annotated[int, Field(ge=1)] | None
 _TRAIN, _DEV, _TEST = range(3)
-
-
-@config
-class LimitConfig:
-    """Take at most so many documents, chosen by a hash of their text: every run takes the same ones."""
-
-    train: _Limit = None
-    """Training documents; null: all."""
-    dev: _Limit = None
-    """Development documents; null: all."""
-    test: _Limit = None
-    """Test documents; null: all."""
-
-
-@config
-class SplitConfig:
-    """Dividing the training documents, by a hash of their text, where the source has no dev or test of its own."""
-
-    dev: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share that becomes dev; not used where the source has dev documents."""
-    test: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share that becomes test; not used where the source has dev or test documents."""
-    seed: Annotated[int, Field(ge=0)] = 13
-    """Another seed, another division."""
-
-    def __post_init__(self) -> None:
-        if self.dev + self.test >= 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents")
 
 
 @dataclass(frozen=True)
@@ -69,51 +37,40 @@ class Selection:
     without_labels: int
 
 
-def select(
-    spool: Spool,
-    info: LabelInfo,
-    provides: frozenset[str],
-    split: SplitConfig,
-    limit: LimitConfig,
-    *,
-    duplicates: Duplicates,
-    min_label_documents: int,
-    one_label: bool,
-) -> Selection:
+def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: DataConfig) -> Selection:
     """Decide.
 
     Args:
         spool: the documents.
         info: names and parents of labels.
-        provides: splits that the source is known to have of its own, besides those that its documents name.
-        split: how to divide.
-        limit: how many to take.
-        duplicates: whether dev and test documents with the text of a training document are dropped.
-        min_label_documents: labels with fewer training documents (but at least one) are dropped.
-        one_label: True where a document must have exactly one label: without it, it is dropped.
+        provides: splits that the source is known to have of its own, apart from those that its documents name.
+        settings: how to divide, how many documents to take, what to do with duplicates and rare labels, and whether a
+            document must have exactly one label (without it, it is dropped).
 
     Raises:
         DataError: no training documents, no labels among them, or just one where they exclude each other.
     """
     hashes, own = spool.hashes, spool.splits
     provides |= {SPLITS[i] for i in np.unique(own[own >= 0])}
-    of_row = _divide(own, hashes, provides, split)
+    of_row = _divide(own, hashes, provides, settings.split)
     rows = {name: np.flatnonzero(of_row == i) for i, name in enumerate(SPLITS)}
-    limited = {name: _limited(part, hashes, getattr(limit, name), split.seed) for name, part in rows.items()}
+    limited = {
+        name: _limited(part, hashes, getattr(settings.limit, name), settings.split.seed) for name, part in rows.items()
+    }
     over_limit = sum(len(rows[name]) - len(limited[name]) for name in SPLITS)
     repeats = {n: np.isin(hashes[limited[n]], hashes[limited["train"]]) for n in SPLITS[1:]}
     repeated = int(sum(mask.sum() for mask in repeats.values()))
-    if duplicates == "drop":
+    if settings.duplicates == "drop":
         limited |= {name: limited[name][~mask] for name, mask in repeats.items()}
     if len(limited["train"]) == 0:
         rejected = f" ({spool.rejected} rows were bad, the first: {spool.first_rejected})" if spool.rejected else ""
         raise DataError(
             f"no training documents among the {len(hashes)} documents read{rejected}; see data.source and data.split"
         )
-    table, label_of, dropped = _label_table(spool, limited, info, min_label_documents)
+    table, label_of, dropped = _label_table(spool, limited, info, settings.min_label_documents)
     bare_N = _without_labels(spool, label_of)
     without = sum(int(bare_N[part].sum()) for part in limited.values())
-    if one_label:
+    if settings.one_label:
         _check_several(table)
         limited = {name: part[~bare_N[part]] for name, part in limited.items()}
     kept = {name: part for name, part in limited.items() if len(part)}
@@ -178,9 +135,10 @@ def _without_labels(spool: Spool, label_of: NDArray[np.int32]) -> NDArray[np.boo
 def _check_several(table: LabelTable) -> None:
     trained = np.flatnonzero(table.train_counts)
     if len(trained) == 1:
+        label = quoted_cell(table.labels[trained[0]])
         raise DataError(
-            f"data.task: single_label, but every training document has the label {shown(table.labels[trained[0]])}: "
-            "there is nothing to tell apart; see data.source and data.min_label_documents"
+            f"data.task: single_label, but every training document has the label {label}: there is "
+            "nothing to tell apart; see data.source and data.min_label_documents"
         )
 
 

@@ -46,6 +46,8 @@ class ShardResult:
         shard: the file, None where no row was left.
         truncated: rows cut to `max_length`.
         without_tokens: ids of documents in which the tokenizer found nothing.
+        labels: int32, the label ids that occur in the shard, ascending.
+        label_rows: int64, in how many of its rows each of these occurs.
     """
 
     split: str
@@ -54,6 +56,8 @@ class ShardResult:
     rows: int
     truncated: int
     without_tokens: list[str]
+    labels: NDArray[np.int32]
+    label_rows: NDArray[np.int64]
 
 
 def write_batch(path: Path, batch: pa.RecordBatch) -> None:
@@ -96,7 +100,10 @@ def make_shard(task: ShardTask, *, root: str, definition: str, max_length: int, 
     )
     kept = set(keep)
     empty = [doc_id for i, doc_id in enumerate(doc_ids) if i not in kept]
-    return ShardResult(task.split, task.index, _publish(batch, task, Path(root)), len(doc_ids), truncated, empty)
+    # A document has each label once, so that counting label ids counts documents.
+    found, label_rows = np.unique(batch.column("label_ids").values.to_numpy(), return_counts=True)
+    shard = _publish(batch, task, Path(root))
+    return ShardResult(task.split, task.index, shard, len(doc_ids), truncated, empty, found, label_rows)
 
 
 @functools.lru_cache(maxsize=1)

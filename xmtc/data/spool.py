@@ -6,21 +6,20 @@ Texts are set aside in the corpus's unfinished directory and deleted before it i
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from xmtc.data.config import OnBadRow
 from xmtc.data.progress import ProgressTask
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, shown
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell
 from xmtc.data.shards import SPOOL_SCHEMA, read_batch, write_batch
 from xmtc.errors import DataError
 
 ROWS = 4096
 _BYTES = 256 << 20
-OnBadRow = Literal["error", "skip"]
 _NO_SPLIT = -1
 
 
@@ -83,7 +82,7 @@ class Spool:
             elif bad is not None:
                 self.first_rejected = self.first_rejected or f"{bad.where}: {bad.reason}"
                 if on_bad_row == "error":
-                    raise DataError(f"{self.first_rejected}; mend the row, or set data.on_bad_row: skip")
+                    raise DataError(f"{self.first_rejected}; correct the row, or set data.on_bad_row: skip")
                 self.rejected += 1
             task.advance()
         self._flush()
@@ -146,7 +145,7 @@ class Spool:
 def _problem(row: Document | Rejected, info: LabelInfo, one_label: bool) -> Rejected | None:
     if isinstance(row, Rejected):
         return row
-    where = f"document {shown(row.doc_id)}"
+    where = f"document {quoted_cell(row.doc_id)}"
     if not row.text.strip():
         return Rejected(where, "no text")
     if not row.labels:
@@ -155,5 +154,5 @@ def _problem(row: Document | Rejected, info: LabelInfo, one_label: bool) -> Reje
         return Rejected(where, f"{len(row.labels)} labels, but data.task is single_label")
     unknown = [label for label in row.labels if label not in info.names] if info.closed else []
     if unknown:
-        return Rejected(where, f"label {shown(unknown[0])} is not in the label file (closed: false admits it)")
+        return Rejected(where, f"label {quoted_cell(unknown[0])} is not in the label file (closed: false admits it)")
     return None

@@ -14,7 +14,7 @@ from scipy import sparse
 def stratify_groups(counts_GL: sparse.csr_array, shares: Sequence[float], seed: int) -> NDArray[np.int8]:
     """The split (G,) of every group, chosen so that each label is divided as `shares` says.
 
-    Iterative stratification (Sechidis et al. 2011) of groups in place of documents: labels from the rarest to the most
+    Iterative stratification (Sechidis et al. 2011) of groups instead of documents: labels from the rarest to the most
     frequent, and every group that has the label goes where most of that label is still wanted. Where the original
     takes the split that wants most, this one draws a split in proportion to what each wants: taking the most would
     put every label of two or three documents into the largest split, and none would ever be evaluated.

@@ -2,14 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any, Protocol
 
-from pydantic import Discriminator, Field
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from xmtc.config.base import config
+from xmtc.data.config import TrainedTokenizerConfig
 from xmtc.data.manifest import TokenizerIdentity
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError, DataError
@@ -18,31 +19,78 @@ PAD, UNKNOWN = "[PAD]", "[UNK]"
 _MARK = "▁"
 
 
-@config
-class PretrainedTokenizerConfig:
-    """A tokenizer that comes with a pretrained model."""
+class TokenizerSource(Protocol):
+    """Where the tokenizer of a corpus comes from.
 
-    kind: Literal["pretrained"] = "pretrained"
-    name: Annotated[str, Field(min_length=1)]
-    """Folder, hub id, or `packaged:<model>`."""
+    Attributes:
+        name: what the manifest calls the tokenizer.
+    """
+
+    name: str
+
+    def identity(self) -> Any:
+        """JSON data that changes when the tokenizer would give other ids; for the corpus's fingerprint.
+
+        Raises:
+            ConfigError: the tokenizer cannot be loaded.
+        """
+        ...
+
+    def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
+        """The tokenizer.
+
+        Args:
+            texts: gives the training texts, for a tokenizer that is trained on them.
+            total: how many there are.
+
+        Raises:
+            ConfigError: it cannot be loaded or trained.
+        """
+        ...
 
 
-@config
-class TrainedTokenizerConfig:
-    """A tokenizer trained on the training split, for encoders that start from scratch."""
+class PretrainedTokenizer:
+    """A model's tokenizer; a `TokenizerSource`. It is loaded once.
 
-    kind: Literal["trained"] = "trained"
-    model: Literal["wordpiece", "bpe", "unigram", "word"] = "wordpiece"
-    """Subword model; `unigram` takes the longest to train; `word` has one token a word and maps rare words to the
-    unknown token."""
-    vocab_size: Annotated[int, Field(ge=100)] = 30_000
-    """Most tokens, special ones included; `wordpiece` and `unigram` may have some more, one per letter of the
-    alphabet."""
-    lowercase: bool = True
-    """Fold case and strip accents first."""
+    Args:
+        name: folder, hub id, or `packaged:<model>`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @cached_property
+    def _loaded(self) -> PreTrainedTokenizerFast:
+        return load_pretrained(self.name)
+
+    def identity(self) -> Any:
+        """See `TokenizerSource`: the tokenizer's definition."""
+        return definition(self._loaded)
+
+    def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
+        """See `TokenizerSource`; the texts are not looked at."""
+        del texts, total
+        return self._loaded
 
 
-TokenizerConfig = Annotated[PretrainedTokenizerConfig | TrainedTokenizerConfig, Discriminator("kind")]
+class TrainedTokenizer:
+    """A tokenizer that is trained on the training texts; a `TokenizerSource`.
+
+    Args:
+        settings: model and size.
+    """
+
+    def __init__(self, settings: TrainedTokenizerConfig) -> None:
+        self._settings = settings
+        self.name = f"trained {settings.model}"
+
+    def identity(self) -> Any:
+        """See `TokenizerSource`: the settings; the rest follows from the source, which has a fingerprint."""
+        return asdict(self._settings)
+
+    def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
+        """See `TokenizerSource`."""
+        return train_tokenizer(self._settings, texts(), total)
 
 
 def load_pretrained(name: str) -> PreTrainedTokenizerFast:

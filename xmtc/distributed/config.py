@@ -1,19 +1,18 @@
 """How many workers train, where, and how they share the work."""
 
 from dataclasses import field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.distributed.process_group import default_device
-from xmtc.distributed.strategies import StrategyConfig
-from xmtc.distributed.strategies.base import Precision
-from xmtc.distributed.strategies.ddp import DDPConfig
-from xmtc.distributed.strategies.sharded import ShardedRowsStrategy
-from xmtc.distributed.strategies.single import SingleConfig
-from xmtc.distributed.strategy import Strategy
+from xmtc.distributed.strategies.config import DDPConfig, SingleConfig, StrategyConfig
+from xmtc.distributed.strategies.settings import Precision, StrategySettings
+
+if TYPE_CHECKING:
+    import torch
+
+    from xmtc.distributed.strategy import Strategy
 
 
 @config
@@ -47,10 +46,15 @@ class DistributedConfig:
     """Ray cluster to join, such as `auto` or `ray://host:10001`; absent: a Ray of this run's own on this machine."""
 
     def __post_init__(self) -> None:
-        if self.workers > 1 and isinstance(self.strategy, SingleConfig):
-            raise ValueError(f"strategy single is for one process, not workers={self.workers}; use ddp or deepspeed")
+        """Refuse more workers than the strategy can train with."""
+        most = self.strategy.most_workers if self.strategy else None
+        if self.strategy and most is not None and self.workers > most:
+            raise ValueError(
+                f"strategy {self.strategy.kind} trains with {most} worker{'s' * (most > 1)} at most, not "
+                f"workers={self.workers}; use ddp or deepspeed"
+            )
 
-    def chosen_strategy(self) -> StrategyConfig:
+    def chosen_strategy(self) -> StrategySettings:
         """The strategy that trains: always `single` with 0 workers."""
         if self.workers == 0:
             return SingleConfig()
@@ -62,11 +66,14 @@ class DistributedConfig:
             return self.threads
         return None if self.workers == 0 else max(1, int(self.cpus_per_worker))
 
-    def build_strategy(self, device: torch.device | None = None) -> Strategy:
+    def build_strategy(self, device: "torch.device | None" = None) -> "Strategy":
         """The strategy of this process: call it in every worker, inside the process group.
 
         Args:
             device: of this worker; `default_device()` when absent.
         """
+        from xmtc.distributed.process_group import default_device
+        from xmtc.distributed.strategies.sharded import ShardedRowsStrategy
+
         strategy = self.chosen_strategy().build(self.precision, device or default_device())
         return ShardedRowsStrategy(strategy) if self.shard_labels else strategy

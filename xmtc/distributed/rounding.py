@@ -4,12 +4,8 @@ Stochastic rounding takes them on average, and needs no memory. Compensated (Kah
 mantissa, and keep what was rounded away in a second bf16 table (Zamirai et al. 2020, Revisiting BFloat16 Training).
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
-
-Rounding = Literal["stochastic", "kahan"]
 
 
 def rounding_noise(shape: torch.Size, device: torch.device, generator: torch.Generator | None = None) -> Tensor:

@@ -44,6 +44,12 @@ class RowShard(nn.Parameter):
         """These rows of a whole table."""
         return table_L[self.first : self.first + len(self)]
 
+    def whole(self, rows_R: Tensor) -> Tensor:
+        """The whole table, on every rank's CPU, from rows that lie on each rank as these do. Collective."""
+        _, world = rank_and_world_size()
+        bounds = [share_of(rank, world, self.total) for rank in range(world)]
+        return all_gather_rows(rows_R, [end - first for first, end in bounds])
+
 
 def share_of(rank: int, world: int, rows: int) -> tuple[int, int]:
     """First row of a rank, and of the next one."""
@@ -57,9 +63,7 @@ def own_rows(parameter: nn.Parameter, whole: Tensor) -> Tensor:
 
 def whole_table(shard: RowShard) -> Tensor:
     """The table with the rows of all ranks, on the CPU of every rank. Collective."""
-    _, world = rank_and_world_size()
-    bounds = [share_of(rank, world, shard.total) for rank in range(world)]
-    return all_gather_rows(shard.detach(), [end - first for first, end in bounds])
+    return shard.whole(shard.detach())
 
 
 def save_rows(directory: Path, shards: Mapping[str, RowShard], moments: Mapping[str, Any], steps: int) -> None:

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from xmtc.distributed.rowwise_optim import RowwiseOptimizerConfig
+from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
 from xmtc.errors import CheckpointError
 
 FILE = "label_tables.safetensors"

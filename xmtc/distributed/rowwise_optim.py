@@ -8,54 +8,14 @@ Suffixes: L rows of a table, R touched rows, D width.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.optim import Optimizer
 
-from xmtc.config.base import config
-from xmtc.distributed.rounding import Rounding, rounding_noise, split_sum, stochastic_round_
-
-
-@config
-class RowwiseAdagradConfig:
-    """Adagrad with one accumulator a row (Duchi et al. 2011, as embedding tables use it): 4 bytes a label."""
-
-    kind: Literal["rowwise_adagrad"] = "rowwise_adagrad"
-    learning_rate: Annotated[float, Field(gt=0)] = 0.05
-    """Learning rate of the label tables; a row's first step moves each element by about this."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled decay, applied to touched rows only."""
-    rounding: Rounding = "stochastic"
-    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
-    rows lack takes 2 bytes an element more; no randomness."""
-
-    def build(self, parameters: Iterable[Tensor]) -> "RowwiseAdagrad":
-        """The optimizer for these tables."""
-        return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
-
-
-@config
-class LazyAdamConfig:
-    """Adam whose moments decay only when their row is touched: 8 bytes an element."""
-
-    kind: Literal["lazy_adam"] = "lazy_adam"
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    """Learning rate of the label tables."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled decay, applied to touched rows only."""
-    rounding: Rounding = "stochastic"
-    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
-    rows lack takes 2 bytes an element more; no randomness."""
-
-    def build(self, parameters: Iterable[Tensor]) -> "LazyAdam":
-        """The optimizer for these tables."""
-        return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
-
-
-RowwiseOptimizerConfig = Annotated[RowwiseAdagradConfig | LazyAdamConfig, Field(discriminator="kind")]
+from xmtc.distributed.rounding import rounding_noise, split_sum, stochastic_round_
+from xmtc.distributed.rowwise_config import Rounding
 
 
 def store_rows(table_LD: Tensor, rows_R: Tensor, values_RD: Tensor, lacking_LD: Tensor | None = None) -> None:
@@ -116,7 +76,7 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
     return norm.item()
 
 
-class _Rowwise(Optimizer):
+class RowwiseOptimizer(Optimizer):
     """Reads and writes touched rows; subclasses say how far a row moves."""
 
     def __init__(
@@ -161,7 +121,7 @@ class _Rowwise(Optimizer):
         raise NotImplementedError
 
 
-class RowwiseAdagrad(_Rowwise):
+class RowwiseAdagrad(RowwiseOptimizer):
     """g / √(Σ mean(g²)), the mean over a row's elements and the sum over the steps that touched it."""
 
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
@@ -177,7 +137,7 @@ class RowwiseAdagrad(_Rowwise):
         return gradient_RD / scale_R.view(-1, *[1] * (gradient_RD.dim() - 1))
 
 
-class LazyAdam(_Rowwise):
+class LazyAdam(RowwiseOptimizer):
     """Adam (Kingma & Ba 2015) with β = (0.9, 0.999); moments, decay and bias correction count a row's own steps."""
 
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:

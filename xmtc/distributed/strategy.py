@@ -20,7 +20,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from xmtc.distributed.rowwise_optim import RowwiseOptimizerConfig
+from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +32,8 @@ class ParameterGroup:
         parameters: of the model, at least one.
         learning_rate: until `Strategy.set_learning_rates` sets another.
         weight_decay: decoupled, as in AdamW.
-        optimizer: of tables with one row a label, of which it updates only the rows that have a gradient; its learning
-            rate and decay are of no account. None: AdamW.
+        optimizer: of tables with one row per label, of which it updates only the rows that have a gradient; the group's
+            learning rate and decay replace its own. None: AdamW.
     """
 
     name: str

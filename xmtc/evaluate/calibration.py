@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
-from xmtc.evaluate.bins import bin_masks
+from xmtc.data.bins import bin_masks
 from xmtc.evaluate.details import ScoreCounts
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.predictions import Gold, SparsePredictions, match

@@ -15,7 +15,7 @@ from xmtc.evaluate.ranking import Ratio
 
 @dataclass(frozen=True)
 class Outcome:
-    """Decisions beside the truth, each a float32 matrix of ones (N, L).
+    """Decisions and the truth, each a float32 matrix of ones (N, L).
 
     Attributes:
         predicted: labels predicted.

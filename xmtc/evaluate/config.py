@@ -16,7 +16,7 @@ class EvaluateConfig:
     top_k: Annotated[int, Field(ge=1)] = 100
     """Predictions kept per document, best first. Metrics see no more than these; 100 leaves P@k … nDCG@k exact."""
     shortlist: Annotated[int, Field(ge=1)] | None = None
-    """Score this many labels a document, which an index of the labels finds, in place of all; what is lost is measured
+    """Score only this many labels of each document, which an index of the labels finds; what is lost is measured
     on a sample and written as `shortlist_recall@5`. For label sets of hundreds of thousands. There are then no areas
     under the curve, which need every score."""
     bins: tuple[BinName, ...] = ("0", "1-5", "6-10", "11-50", ">50")
@@ -34,6 +34,6 @@ class EvaluateConfig:
     """Fit a scale and an offset of the logits to dev, for each bin of labels, so that scores are probabilities. They
     are exported with the model, and thresholds are tuned after them. Not for single-label tasks."""
     per_label_thresholds: bool = False
-    """Tune a threshold per label on dev beside the global one."""
+    """Tune a threshold for each label on dev, in addition to the global one."""
     per_label_min_support: Annotated[int, Field(ge=1)] = 10
     """A label with fewer dev documents keeps the global threshold."""

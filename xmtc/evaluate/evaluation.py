@@ -13,10 +13,10 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from xmtc.data.bins import bin_mask
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
 from xmtc.evaluate import details
-from xmtc.evaluate.bins import bin_mask
 from xmtc.evaluate.bootstrap import Replicates, bootstrap
 from xmtc.evaluate.classification import Outcome, document_ratios, label_scores
 from xmtc.evaluate.config import EvaluateConfig
@@ -53,6 +53,23 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class EvaluatedDocuments:
+    """What is known about the documents of an evaluation, apart from their labels.
+
+    Attributes:
+        doc_ids: N ids, by which runs are compared in pairs; without them row numbers are used.
+        lengths: int32 (N,), content tokens, for metrics by length.
+    """
+
+    doc_ids: Sequence[str] | None = None
+    lengths: NDArray[np.int32] | None = None
+
+    def names(self, count: int) -> Sequence[str]:
+        """The ids, or the numbers of `count` rows."""
+        return self.doc_ids if self.doc_ids is not None else list(map(str, range(count)))
+
+
+@dataclass(frozen=True)
 class _Measured:
     """Everything metrics are computed from."""
 
@@ -85,8 +102,7 @@ def evaluate(
     *,
     config: EvaluateConfig,
     thresholds: Thresholds | None,
-    doc_ids: Sequence[str] | None = None,
-    lengths: NDArray[np.int32] | None = None,
+    documents: EvaluatedDocuments | None = None,
     histogram: ScoreHistogram | None = None,
 ) -> Evaluation:
     """Measure predictions against gold labels.
@@ -98,8 +114,7 @@ def evaluate(
         train_documents: documents of the train split, for propensities.
         config: the `evaluate` section.
         thresholds: tuned on dev; None for single-label tasks, whose decision is the best label.
-        doc_ids: N ids, for pairing runs; the row number stands in for them.
-        lengths: tokens per document (N,), for metrics by length.
+        documents: their ids and lengths, where they are known.
         histogram: all scores, for micro_auc and macro_auc, which are null without (top-k predictions cannot give them).
 
     Returns:
@@ -108,7 +123,7 @@ def evaluate(
     Raises:
         DataError: predictions and gold labels do not fit each other.
     """
-    start = time.perf_counter()
+    start, documents = time.perf_counter(), documents or EvaluatedDocuments()
     _check_shapes(predictions, gold, labels)
     predictions = predictions.top(config.top_k)
     gold.sort_indices()
@@ -118,20 +133,20 @@ def evaluate(
     measured = _measure(predictions, hits_NK, gold, outcome, labels, train_documents, config)
     support_L = np.bincount(gold.indices, minlength=shape_of(gold)[1])
     precision_L = average_precision(predictions, hits_NK, support_L)
-    replicates = _resample(measured, config, doc_ids)
+    replicates = _resample(measured, config, documents)
     metrics = _metrics(measured, replicates, precision_L)
     metrics |= _auc(histogram) | _facts(predictions, chosen_NK, measured.outcome, thresholds, train_documents)
     confused = most_confused(predictions, chosen_NK, hits_NK, outcome, 3)
-    material = _details(predictions, hits_NK, gold, measured, labels, lengths)
+    material = _details(predictions, hits_NK, gold, measured, labels, documents.lengths)
     metrics["ece"] = material["reliability"]["ece"]
     if thresholds is None:
         metrics["accuracy"] = metrics["p@1"]
         if replicates:
             metrics["ci95"]["accuracy"] = metrics["ci95"]["p@1"]
         material |= details.confusion(outcome)
-    documents = _documents_table(hits_NK, gold, outcome, doc_ids, lengths)
+    table = _documents_table(hits_NK, gold, outcome, documents)
     metrics["seconds"] = round(time.perf_counter() - start, 3)
-    return Evaluation(metrics, per_label_table(labels, outcome, precision_L, confused), material, replicates, documents)
+    return Evaluation(metrics, per_label_table(labels, outcome, precision_L, confused), material, replicates, table)
 
 
 def _check_shapes(predictions: SparsePredictions, gold: Gold, labels: LabelTable) -> None:
@@ -162,17 +177,17 @@ def _measure(
     return _Measured(ratios, outcome, bins)
 
 
-def _resample(measured: _Measured, config: EvaluateConfig, doc_ids: Sequence[str] | None) -> Replicates | None:
+def _resample(measured: _Measured, config: EvaluateConfig, documents: EvaluatedDocuments) -> Replicates | None:
     if not config.resamples:
         return None
-    documents = shape_of(measured.outcome.gold)[0]
+    count = shape_of(measured.outcome.gold)[0]
     digest = xxhash.xxh3_64()
-    for doc_id in doc_ids if doc_ids is not None else map(str, range(documents)):
+    for doc_id in documents.names(count):
         digest.update(f"{doc_id}\n".encode())
     drawn = bootstrap(measured.ratios, measured.outcome, measured.groups, config.resamples, config.seed)
     estimates = measured.values()
     centred = {name: values + (estimates[name] - values.mean()) for name, values in drawn.items()}
-    return Replicates(centred, f"{digest.hexdigest()}-{documents}-{config.resamples}-{config.seed}")
+    return Replicates(centred, f"{digest.hexdigest()}-{count}-{config.resamples}-{config.seed}")
 
 
 def _metrics(measured: _Measured, replicates: Replicates | None, precision_L: NDArray[np.float64]) -> dict[str, Any]:
@@ -267,12 +282,11 @@ def _documents_table(
     hits_NK: NDArray[np.bool_],
     gold: Gold,
     outcome: Outcome,
-    doc_ids: Sequence[str] | None,
-    lengths: NDArray[np.int32] | None,
+    documents: EvaluatedDocuments,
 ) -> pa.Table:
-    columns = {"doc_id": pa.array(doc_ids if doc_ids is not None else list(map(str, range(len(hits_NK)))), pa.string())}
-    if lengths is not None:
-        columns["tokens"] = pa.array(lengths, pa.int32())
+    columns = {"doc_id": pa.array(documents.names(len(hits_NK)), pa.string())}
+    if documents.lengths is not None:
+        columns["tokens"] = pa.array(documents.lengths, pa.int32())
     columns["gold"] = pa.array(np.diff(gold.indptr), pa.int32())
     columns["predicted"] = pa.array(np.diff(outcome.predicted.indptr), pa.int32())
     columns["right"] = pa.array(np.diff(outcome.right.indptr), pa.int32())

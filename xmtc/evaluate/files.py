@@ -7,7 +7,7 @@ from typing import Any
 from xmtc.data.corpus import Corpus
 from xmtc.errors import ConfigError
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.evaluation import Evaluation, evaluate
+from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.store import read_predictions, write_evaluation
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 
@@ -55,8 +55,7 @@ def evaluate_files(
         corpus.train_documents,
         config=config,
         thresholds=thresholds,
-        doc_ids=doc_ids,
-        lengths=part.lengths,
+        documents=EvaluatedDocuments(doc_ids, part.lengths),
     )
     evaluation.metrics.update({"threshold_tuned_here": tuned_here, **(known or {})})
     write_evaluation(output, evaluation)

@@ -1,6 +1,6 @@
 """The metrics that a run may be chosen by."""
 
-from xmtc.evaluate.ranking import NDCG_AT, PRECISION_AT, PROPENSITY_AT, RECALL_AT
+from xmtc.evaluate.cutoffs import NDCG_AT, PRECISION_AT, PROPENSITY_AT, RECALL_AT
 
 _ANY_TASK = (
     *(f"p@{k}" for k in PRECISION_AT),

@@ -34,7 +34,7 @@ class ScoreHistogram:
 
     Bins are 1/16 wide over logits −16…16 (H = 512), the outer ones open. Pairs of a gold and another document whose
     logits share a bin count half, as ties do, so the area is exact up to half the share of such pairs; `auc` computes
-    this bound beside the area.
+    this bound along with the area.
 
     Args:
         labels: L.

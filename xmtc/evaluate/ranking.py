@@ -12,14 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.evaluate.cutoffs import NDCG_AT, PRECISION_AT, PROPENSITY_AT, RECALL_AT
 from xmtc.evaluate.predictions import Gold, SparsePredictions
 
 Floats = NDArray[np.float32]
 
-PRECISION_AT = (1, 3, 5, 8)
-RECALL_AT = (5, 10)
-NDCG_AT = (1, 3, 5)
-PROPENSITY_AT = (1, 3, 5)
 _BLOCK = 1 << 16
 
 

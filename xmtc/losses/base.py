@@ -1,6 +1,7 @@
-"""What a loss returns, and what it is given to compare against."""
+"""What a loss receives and returns. Suffixes: B documents, C columns (labels), P (document, label) pairs."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,20 +22,44 @@ class LossOutput:
 
 @dataclass(frozen=True)
 class Targets:
-    """The labels of B documents, sparse. Suffixes: B documents, P (document, label) pairs, S shortlist.
+    """The labels of B documents, sparse.
 
     Attributes:
         rows_P: int64, index of the document in the batch.
-        columns_P: int64, column of the positive in the logits: the label id, or with a shortlist the position in it.
+        columns_P: int64, column of the positive in the logits: the label id, or its position among sampled labels.
         weight_B: float32, 1 for a document, 0 for a filler that only evens out the ranks' micro-batches.
+        most_positives: at least as many as any document has, if known on the host; reading it from `rows_P` would wait
+            for the device.
     """
 
     rows_P: Tensor
     columns_P: Tensor
     weight_B: Tensor
+    most_positives: int | None = None
 
-    def dense(self, columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Multi-hot (B, columns): for reference implementations and small label sets."""
-        dense = torch.zeros(len(self.weight_B), columns, dtype=dtype, device=self.weight_B.device)
-        dense[self.rows_P, self.columns_P] = 1
-        return dense
+
+class Loss(Protocol):
+    """A loss that trains a classifier."""
+
+    def __call__(
+        self,
+        logits_BC: Tensor,
+        targets: Targets,
+        importance_BC: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> LossOutput:
+        """The summed loss, in fp32 (in fp64 for fp64 logits).
+
+        Args:
+            logits_BC: one column per label, or per sampled label.
+            targets: the positives, each pair once.
+            importance_BC: how many labels each sampled column stands for as a negative; 1 for all where None. Only
+                losses whose settings accept `sampled_labels` are given one.
+            generator: for random choices, on the device of the logits; PyTorch's own where None.
+        """
+        ...
+
+
+def compute_dtype(logits: Tensor) -> torch.dtype:
+    """The dtype in which losses compute: fp32, or fp64 for fp64 logits."""
+    return torch.promote_types(logits.dtype, torch.float32)

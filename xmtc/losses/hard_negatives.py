@@ -42,7 +42,7 @@ def draw_negatives(
     """
     rows, columns = logits_BC.shape
     positive_keys = (targets.rows_P * columns + targets.columns_P).sort().values
-    hard_BK, is_hard_BK = _hardest(logits_BC, targets.rows_P, positive_keys, hardest)
+    hard_BK, is_hard_BK = _hardest(logits_BC, positive_keys, hardest, _most_positives(targets))
     drawn_BM = torch.randint(columns, (rows, sampled), generator=generator, device=logits_BC.device)
     hard_sorted_BK = torch.where(is_hard_BK, hard_BK, columns).sort(1).values
     counted_BM = ~_found(_keys(drawn_BM, columns), positive_keys) & ~_found_in_row(drawn_BM, hard_sorted_BK)
@@ -50,10 +50,15 @@ def draw_negatives(
     return DrawnNegatives(torch.cat([hard_BK, drawn_BM], 1), torch.cat([is_hard_BK.float(), importance_BM], 1))
 
 
-def _hardest(logits_BC: Tensor, rows_P: Tensor, positive_keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _most_positives(targets: Targets) -> int:
+    if targets.most_positives is not None:
+        return targets.most_positives
+    return int(targets.rows_P.bincount().max()) if len(targets.rows_P) else 0
+
+
+def _hardest(logits_BC: Tensor, positive_keys: Tensor, count: int, most_positives: int) -> tuple[Tensor, Tensor]:
     """Top columns (B, K + most positives of a document), and which of them are the K hardest negatives."""
-    rows, columns = logits_BC.shape
-    most_positives = int(rows_P.bincount(minlength=rows).max()) if len(rows_P) else 0
+    columns = logits_BC.shape[1]
     top_BK = logits_BC.topk(min(columns, count + most_positives), dim=1).indices
     negative_BK = ~_found(_keys(top_BK, columns), positive_keys)
     return top_BK, negative_BK & (negative_BK.cumsum(1) <= count)

@@ -1,30 +1,10 @@
 """Pairwise learning to rank with nDCG weights. Suffixes: N lists, T items, P graded items of a list."""
 
-from typing import Annotated, Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xmtc.config.base import config
-
-
-@config
-class LambdaRankConfig:
-    """LambdaRank (Burges 2010): pairs weighted by what swapping them would change in nDCG@k."""
-
-    kind: Literal["lambdarank"] = "lambdarank"
-    cutoff: Annotated[int, Field(ge=1)] = 50
-    """k of the nDCG@k whose change weighs the pairs: a pair wholly below rank k weighs nothing."""
-    graded_items: Annotated[int, Field(ge=1)] = 8
-    """One side of every pair is among this many best-graded items of the list: bounds memory to N·P·T."""
-    sigma: Annotated[float, Field(gt=0)] = 1.0
-    """Steepness of the logistic."""
-
-    def build(self) -> nn.Module:
-        """The loss module."""
-        return LambdaRank(self)
+from xmtc.losses.config import LambdaRankConfig
 
 
 class LambdaRank(nn.Module):

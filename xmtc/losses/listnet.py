@@ -1,29 +1,14 @@
 """Listwise learning to rank. Suffixes: N lists, T items."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
-
-from xmtc.config.base import config
-
-
-@config
-class ListNetConfig:
-    """ListNet (Cao et al. 2007), top-one approximation."""
-
-    kind: Literal["listnet"] = "listnet"
-
-    def build(self) -> nn.Module:
-        """The loss module."""
-        return ListNet()
 
 
 class ListNet(nn.Module):
     r"""−Σ_t p_t · log softmax(s)_t with p_t = gain_t / Σ gain, gain = 2^g − 1 (Cao et al. 2007, top-one).
 
     The softmax over a document's tokens is the very attention that the scores become, so the loss asks the attention
-    to spread over the graded tokens in proportion to their gains. Prefer it where speed matters: O(T) a list.
+    to spread over the graded tokens in proportion to their gains. Prefer it where speed matters: O(T) per list.
 
     Example:
         >>> loss = ListNetConfig().build()

@@ -1,37 +1,16 @@
-"""Supervised contrastive loss, beside a classification loss and in training only.
+"""Supervised contrastive loss, added to a classification loss in training only.
 
 Suffixes: B documents, Q documents in the memory queue, A = B + Q, D width, P positive pairs, U labels of the batch.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xmtc.config.base import config
-from xmtc.losses.base import LossOutput, Targets
-from xmtc.losses.chunked import compute_dtype
-
-
-@config
-class SupervisedContrastiveConfig:
-    """Supervised contrastive loss (Khosla et al. 2020), added to the classification loss."""
-
-    kind: Literal["supervised_contrastive"] = "supervised_contrastive"
-    """Which loss."""
-    weight: Annotated[float, Field(gt=0)] = 0.1
-    """Share of it in the training loss: classification + weight · contrastive."""
-    temperature: Annotated[float, Field(gt=0)] = 0.1
-    """τ: lower looks harder at the nearest documents."""
-    queue_size: Annotated[int, Field(ge=0)] = 1024
-    """Documents of earlier batches to compare with, on each worker; 0 compares within the micro-batch only."""
-
-    def build(self) -> nn.Module:
-        """The loss module; it holds the memory queue."""
-        return SupervisedContrastive(self)
+from xmtc.losses.base import LossOutput, Targets, compute_dtype
+from xmtc.losses.config import SupervisedContrastiveConfig
 
 
 class SupervisedContrastive(nn.Module):
@@ -50,7 +29,7 @@ class SupervisedContrastive(nn.Module):
     Inputs: pooled features (B, D), the sparse positives.
 
     Prefer it when labels are few enough that documents share them, and when the encoder is trained from scratch or
-    data are scarce. It shapes the features and does not classify: use it beside another loss.
+    data are scarce. It shapes the features and does not classify: add it to another loss.
 
     Example:
         >>> loss = SupervisedContrastiveConfig(weight=1.0, queue_size=0).build()

@@ -1,11 +1,122 @@
-"""Settings of the token ranking."""
+"""The `mig` section of a configuration. Importing it imports no numerical library."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.mig.measures import MutualInformationConfig, SignalConfig
+from xmtc.config.members import Members
+
+if TYPE_CHECKING:
+    from xmtc.mig.measures import Signal
+
+Normalise = Literal["none", "jaccard", "label_entropy"]
+
+
+class SignalSettings(Protocol):
+    """The settings of a signal: the `mig.signal` section of a configuration.
+
+    An installed package adds a signal by an entry point of the group `xmtc.signals`. The entry point's name is the
+    kind, and its object is the settings class, a `@config` dataclass.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Name of the signal."""
+        ...
+
+    def build(self) -> "Signal":
+        """The signal, which scores tokens."""
+        ...
+
+
+@config
+class MutualInformationConfig:
+    """Mutual information gain, I(t;l) = Σ (n_ab/N)·ln(n_ab·N / (n_a·n_b)) over the four cells, in nats."""
+
+    kind: Literal["mig"] = "mig"
+    """Mutual information gain."""
+    normalise: Normalise = "none"
+    """`jaccard`: I/(H_t + H_l − I). `label_entropy`: I/H_l, the share of the label's entropy that the token explains
+    (the same order of tokens as `none`, but scores that can be compared between labels)."""
+
+    def build(self) -> "Signal":
+        """See `SignalSettings`."""
+        from xmtc.mig.measures import MutualInformation
+
+        return MutualInformation(self.normalise)
+
+
+@config
+class PointwiseConfig:
+    """Pointwise mutual information, ln(n11·N / (n_t·n_l)): favours rare tokens."""
+
+    kind: Literal["pmi"] = "pmi"
+    """Pointwise mutual information."""
+
+    def build(self) -> "Signal":
+        """See `SignalSettings`."""
+        from xmtc.mig.measures import PointwiseInformation
+
+        return PointwiseInformation()
+
+
+@config
+class ChiSquaredConfig:
+    """Pearson's chi-squared of the 2×2 table, N·(n11·n00 − n10·n01)² / (n_t·(N−n_t)·n_l·(N−n_l))."""
+
+    kind: Literal["chi2"] = "chi2"
+    """Chi-squared, without continuity correction."""
+
+    def build(self) -> "Signal":
+        """See `SignalSettings`."""
+        from xmtc.mig.measures import ChiSquared
+
+        return ChiSquared()
+
+
+@config
+class TermFrequencyConfig:
+    """Mean number of occurrences of the token in a document of the label."""
+
+    kind: Literal["term_frequency"] = "term_frequency"
+    """Term frequency. `mig.signed` applies to it too; without it the most frequent words lead every label."""
+
+    def build(self) -> "Signal":
+        """See `SignalSettings`."""
+        from xmtc.mig.measures import TermFrequency
+
+        return TermFrequency()
+
+
+@config
+class ShuffledConfig:
+    """The control that must not help: mutual information gain after the documents' label sets were permuted."""
+
+    kind: Literal["shuffled"] = "shuffled"
+    """Mutual information gain with shuffled labels."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the permutation. Label frequencies and label co-occurrence stay what they are."""
+
+    def build(self) -> "Signal":
+        """See `SignalSettings`."""
+        from xmtc.mig.measures import Shuffled
+
+        return Shuffled(self.seed)
+
+
+SignalConfig = Annotated[
+    SignalSettings,
+    Members(
+        "xmtc.signals",
+        MutualInformationConfig,
+        PointwiseConfig,
+        ChiSquaredConfig,
+        TermFrequencyConfig,
+        ShuffledConfig,
+    ),
+]
+"""The `mig.signal` section: one of these or of those that installed packages add."""
 
 
 @config

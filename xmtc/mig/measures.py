@@ -5,19 +5,18 @@ N all training documents, the other cells are n10 = n_t − n11, n01 = n_l − n
 """
 
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field
 from scipy import sparse
 
-from xmtc.config.base import config
+from xmtc.mig.config import Normalise
 from xmtc.mig.counts import PairCounts, row_count
 
 
 class Signal:
-    """What every signal has besides its settings."""
+    """What a signal says about itself, and the scores that it gives; built by `SignalSettings.build`."""
 
     scores_absence: ClassVar[bool] = False
     """Whether a pair that never occurs together (n11 = 0) has a score."""
@@ -33,96 +32,83 @@ class Signal:
         return labels_NL
 
 
-@config
-class MutualInformationConfig(Signal):
-    """Mutual information gain, I(t;l) = Σ (n_ab/N)·ln(n_ab·N / (n_a·n_b)) over the four cells, in nats."""
+class MutualInformation(Signal):
+    """Mutual information gain, see `MutualInformationConfig`.
 
-    kind: Literal["mig"] = "mig"
-    """Mutual information gain."""
-    normalise: Literal["none", "jaccard", "label_entropy"] = "none"
-    """`jaccard`: I/(H_t + H_l − I). `label_entropy`: I/H_l, the share of the label's entropy that the token explains
-    (the same order of tokens as `none`, but scores that can be compared between labels)."""
-    scores_absence: ClassVar[bool] = True
+    Args:
+        normalise: `none`, `jaccard` or `label_entropy`.
+    """
+
+    scores_absence = True
+
+    def __init__(self, normalise: Normalise = "none") -> None:
+        self._normalise = normalise
 
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """Score of every pair, float64 (P,)."""
+        """See `Signal`."""
         information_P = mutual_information(pairs)
-        if self.normalise == "none":
+        if self._normalise == "none":
             return information_P
         label_entropy_P = entropy(pairs.label_documents_P, pairs.documents)
-        if self.normalise == "label_entropy":
+        if self._normalise == "label_entropy":
             return _ratio(information_P, label_entropy_P)
         joint_P = entropy(pairs.token_documents_P, pairs.documents) + label_entropy_P - information_P
         return _ratio(information_P, joint_P)
 
 
-@config
-class PointwiseConfig(Signal):
-    """Pointwise mutual information, ln(n11·N / (n_t·n_l)): favours rare tokens."""
-
-    kind: Literal["pmi"] = "pmi"
-    """Pointwise mutual information."""
+class PointwiseInformation(Signal):
+    """Pointwise mutual information, see `PointwiseConfig`."""
 
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """Score of every pair, float64 (P,)."""
+        """See `Signal`."""
         expected_P = pairs.token_documents_P.astype(np.float64) * pairs.label_documents_P
         return np.log(pairs.together_P * float(pairs.documents) / expected_P)
 
 
-@config
-class ChiSquaredConfig(Signal):
-    """Pearson's chi-squared of the 2×2 table, N·(n11·n00 − n10·n01)² / (n_t·(N−n_t)·n_l·(N−n_l))."""
+class ChiSquared(Signal):
+    """Pearson's chi-squared, see `ChiSquaredConfig`."""
 
-    kind: Literal["chi2"] = "chi2"
-    """Chi-squared, without continuity correction."""
-    scores_absence: ClassVar[bool] = True
+    scores_absence = True
 
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """Score of every pair, float64 (P,)."""
+        """See `Signal`."""
         n, token_P, label_P = float(pairs.documents), pairs.token_documents_P, pairs.label_documents_P
         determinant_P = pairs.together_P * n - token_P * label_P.astype(np.float64)  # = n11·n00 − n10·n01
         margins_P = token_P * (n - token_P) * label_P * (n - label_P)
         return _ratio(n * determinant_P**2, margins_P)
 
 
-@config
-class TermFrequencyConfig(Signal):
-    """Mean number of occurrences of the token in a document of the label."""
+class TermFrequency(Signal):
+    """Mean occurrences of the token in a document of the label."""
 
-    kind: Literal["term_frequency"] = "term_frequency"
-    """Term frequency. `mig.signed` applies to it too; without it the most frequent words lead every label."""
-    counts_occurrences: ClassVar[bool] = True
+    counts_occurrences = True
 
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """Score of every pair, float64 (P,)."""
+        """See `Signal`."""
         if pairs.occurrences_P is None:
             raise ValueError("term frequency needs the occurrences")
         return pairs.occurrences_P / pairs.label_documents_P
 
 
-@config
-class ShuffledConfig(Signal):
-    """The control that must not help: mutual information gain after the documents' label sets were permuted."""
+class Shuffled(Signal):
+    """Mutual information gain with the documents' label sets permuted.
 
-    kind: Literal["shuffled"] = "shuffled"
-    """Mutual information gain with shuffled labels."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the permutation. Label frequencies and label co-occurrence stay what they are."""
-    scores_absence: ClassVar[bool] = True
+    Args:
+        seed: of the permutation.
+    """
+
+    scores_absence = True
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
 
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """Score of every pair, float64 (P,)."""
+        """See `Signal`."""
         return mutual_information(pairs)
 
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
-        """Hand every document the label set of another one."""
-        return labels_NL[np.random.default_rng(self.seed).permutation(row_count(labels_NL))]
-
-
-SignalConfig = Annotated[
-    MutualInformationConfig | PointwiseConfig | ChiSquaredConfig | TermFrequencyConfig | ShuffledConfig,
-    Discriminator("kind"),
-]
+        """Give every document the label set of another one."""
+        return labels_NL[np.random.default_rng(self._seed).permutation(row_count(labels_NL))]
 
 
 def mutual_information(pairs: PairCounts) -> NDArray[np.float64]:

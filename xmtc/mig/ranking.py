@@ -23,6 +23,7 @@ from xmtc.errors import DataError, StorageError
 from xmtc.files import replacing
 from xmtc.mig.config import MigConfig
 from xmtc.mig.counts import PairCounts, Presence, TokenSplit, count_pairs, count_presence, label_blocks, row_count
+from xmtc.mig.measures import Signal
 from xmtc.mig.table import RankTable
 
 FORMAT = "xmtc-token-ranking-1"
@@ -181,7 +182,7 @@ def rank_tokens(
     """Rank the tokens of every label by what the training split says.
 
     One pass over the tokens gives the sparse presence matrix X; blocks of labels are then counted (YᵀX), scored and
-    cut to the top k in parallel threads. Equal scores are ordered by token id, so the result does not hang on the
+    cut to the top k in parallel threads. Equal scores are ordered by token id, so the result does not depend on the
     number of threads or the size of the blocks.
 
     Args:
@@ -194,20 +195,19 @@ def rank_tokens(
         workers: threads; None for as many as this process has cores.
         pairs_per_block: pairs held at a time by a thread.
     """
+    signal = config.signal.build()
     with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:
-        presence = count_presence(
-            split.token_blocks(), vocab_size, executor, occurrences=config.signal.counts_occurrences
-        )
-        documents_by_label_LN = _documents_by_label(config.signal.permute(split.label_matrix()), presence)
+        presence = count_presence(split.token_blocks(), vocab_size, executor, occurrences=signal.counts_occurrences)
+        documents_by_label_LN = _documents_by_label(signal.permute(split.label_matrix()), presence)
         keep_token_V = presence.token_documents_V >= config.min_documents
         keep_token_V[np.asarray(list(special_token_ids), dtype=np.int64)] = False
         ranking = _empty(documents_by_label_LN, presence, config.top_k, fingerprint)
-        dense = not config.signed and config.signal.scores_absence
+        dense = not config.signed and signal.scores_absence
         blocks = label_blocks(documents_by_label_LN, presence, pairs_per_block, dense=dense)
 
         def rank_block(block: range) -> range:
             pairs = count_pairs(documents_by_label_LN, presence, block, keep_token_V, dense=dense)
-            _fill(ranking, config, pairs, block)
+            _fill(ranking, signal, pairs, block, signed=config.signed)
             return block
 
         with (progress or Silent()).task("rank tokens", len(ranking.label_documents_L), "labels") as task:
@@ -237,10 +237,10 @@ def _empty(documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: i
     )
 
 
-def _fill(ranking: TokenRanking, config: MigConfig, pairs: PairCounts, block: range) -> None:
+def _fill(ranking: TokenRanking, signal: Signal, pairs: PairCounts, block: range, *, signed: bool) -> None:
     """Score the pairs of a range of labels and write each label's best into its row."""
-    pairs = pairs.where(pairs.associated() if config.signed else pairs.informative())
-    score_P = config.signal.score(pairs)
+    pairs = pairs.where(pairs.associated() if signed else pairs.informative())
+    score_P = signal.score(pairs)
     bounds = np.searchsorted(pairs.label_P, np.arange(block.start, block.stop + 1))
     for label_id, first, last in zip(block, bounds[:-1], bounds[1:], strict=True):
         best = first + _best(score_P[first:last], pairs.token_P[first:last], ranking.k)

@@ -18,7 +18,7 @@ class IndexConfig:
     """flat: exact, compares a document with every label. ivf: compares it with the labels of the nearest cells. hnsw:
     walks a graph of neighbours; slow to build. auto: flat up to 100,000 labels, ivf beyond."""
     probes: Annotated[int, Field(ge=1)] = 32
-    """ivf: cells searched a document, of about 2√L. More finds more, and is slower."""
+    """ivf: cells searched per document, of about 2√L. More cells find more labels and take longer."""
     links: Annotated[int, Field(ge=2)] = 32
     """hnsw: neighbours of a label in the graph."""
     search_depth: Annotated[int, Field(ge=1)] = 128

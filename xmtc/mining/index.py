@@ -1,8 +1,8 @@
 """A FAISS index over label vectors, searched by inner product.
 
-What is indexed is the classifier row of a label with its bias as one element more; a document asks with its pooled
-vector and a one. Their product is the logit: exactly for a flat head, and for label attention the one that the label
-would have if it looked at all tokens alike (`LabelAttentionHead.document_vectors`).
+The index holds each label's vector with its bias as one more element; a document asks with its own vector and a one.
+Their product is the logit where the head says so (`Head.index_is_exact`), as a flat head does. Else it is a guess: for
+label attention, the logit that the label would have if it looked at all tokens alike.
 
 Suffixes: L labels, B documents, d width of the vectors, K found labels.
 """
@@ -18,14 +18,14 @@ from torch import Tensor
 
 from xmtc.errors import XmtcError
 from xmtc.mining.config import IndexConfig
-from xmtc.models.heads import FlatHead, LabelAttentionHead
+from xmtc.models.heads.base import Head
 
 _TRAINING_VECTORS = 64  # of each cell of an ivf index; FAISS warns below 39
 _SEED = 1234
 
 
 @torch.no_grad()
-def label_vectors(head: LabelAttentionHead | FlatHead) -> NDArray[np.float32]:
+def label_vectors(head: Head) -> NDArray[np.float32]:
     """A copy (L, d) of what is indexed, on the CPU."""
     vectors = head.label_vectors()
     table = torch.empty(len(vectors), vectors.shape[1] + 1)
@@ -35,7 +35,7 @@ def label_vectors(head: LabelAttentionHead | FlatHead) -> NDArray[np.float32]:
 
 
 @torch.no_grad()
-def query_vectors(head: LabelAttentionHead | FlatHead, hidden_BTD: Tensor, mask_BT: Tensor) -> NDArray[np.float32]:
+def query_vectors(head: Head, hidden_BTD: Tensor, mask_BT: Tensor) -> NDArray[np.float32]:
     """What documents ask with, (B, d)."""
     pooled_BP = head.document_vectors(hidden_BTD, mask_BT).float().cpu()
     return torch.cat([pooled_BP, torch.ones(len(pooled_BP), 1)], 1).numpy()
@@ -55,7 +55,10 @@ class LabelIndex:
     def __init__(self, vectors_Ld: NDArray[np.float32], config: IndexConfig) -> None:
         self.labels, self.width = vectors_Ld.shape
         if not self.labels or not np.isfinite(vectors_Ld).all():
-            raise XmtcError(f"{self.labels} label vectors, of which some are not finite or none are there: no index")
+            raise XmtcError(
+                f"no index of {self.labels} label vectors: there are none, or some are not finite; resume from an "
+                "earlier checkpoint, or train with a lower learning rate"
+            )
         threads = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(config.build_threads)  # of this thread alone
         try:
@@ -76,8 +79,8 @@ class LabelIndex:
         """
         if queries_Bd.ndim != 2 or queries_Bd.shape[1] != self.width:
             raise XmtcError(
-                f"queries of shape {queries_Bd.shape} for an index of width {self.width}: it is of another head; "
-                "build it anew"
+                f"queries of shape {queries_Bd.shape} for an index of width {self.width}: it belongs to another "
+                "head; build one for this head"
             )
         queries_Bd, count = np.ascontiguousarray(queries_Bd, np.float32), min(count, self.labels)
         found_BK = self._index.search(queries_Bd, count)[1]

@@ -90,7 +90,7 @@ class Miner:
         """The hard negatives of all documents, (M,), ascending, each once; a label may be another document's own.
 
         Args:
-            queries_Bd: one a document (`query_vectors`).
+            queries_Bd: one per document (`query_vectors`).
             rows_P: document of each positive pair.
             labels_P: its label.
             rank: scores of looked-up labels (B, K), -1 for none found; the best of `rerank` times as many are taken.

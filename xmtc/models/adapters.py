@@ -3,40 +3,17 @@
 import re
 import warnings
 from collections.abc import Iterable
-from typing import Annotated
 
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
-from pydantic import Field
 from torch import nn
 
-from xmtc.config.base import config
 from xmtc.errors import ConfigError
+from xmtc.models.encoders.backbone_config import LoraConfig
 
 # The component of a parameter's qualified name that says it belongs to attention: self_attn, attn, attention.
 _ATTENTION = re.compile(r"(^|[._])(attn|attention)([._]|$)")
 _BLOCK = re.compile(r"^(?P<stack>.*?)\.(?P<index>\d+)\.(?P<inner>.+)$")
-
-
-@config
-class LoraConfig:
-    """Low-rank adapters on a frozen backbone: W + (alpha / r) · B A."""
-
-    r: Annotated[int, Field(ge=1)] = 16
-    """Rank of the update."""
-    alpha: Annotated[float, Field(gt=0)] = 32.0
-    """Scale of the update; its factor is alpha / r."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """Dropout before the adapter."""
-    all_linear: bool = False
-    """Adapt every linear layer of the blocks, not only those of attention."""
-    target_modules: list[str] | None = None
-    """Endings of the module names to adapt, such as `q_proj`; inferred from the architecture when absent."""
-
-    def __post_init__(self) -> None:
-        """Refuse two answers to one question."""
-        if self.all_linear and self.target_modules is not None:
-            raise ValueError("give either `all_linear: true` or `target_modules`, not both")
 
 
 def infer_target_modules(model: nn.Module, *, all_linear: bool = False) -> list[str]:

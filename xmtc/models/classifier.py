@@ -4,96 +4,23 @@ Suffixes: B documents, T document tokens, W windows, U window tokens, D encoder 
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xmtc.config.base import config
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
 from xmtc.models.calibration import Calibration
-from xmtc.models.encoders import EncoderConfig, HuggingFaceConfig, backbone_in
-from xmtc.models.encoders.base import Encoder, ShowsAttention
-from xmtc.models.encoders.maxpool import FIRST_TOKEN, MaxPoolConfig, MaxPoolEncoder
-from xmtc.models.heads import (
-    FlatConfig,
-    FlatHead,
-    HeadConfig,
-    LabelAttentionConfig,
-    LabelAttentionHead,
-    TwoTowerConfig,
-)
-from xmtc.models.lexical import Lexical, LexicalConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.base import FIRST_TOKEN, Encoder
+from xmtc.models.heads.base import Head
+from xmtc.models.lexical import Lexical
 from xmtc.models.shortlists import check_shortlist
 
 
-@config
-class ModelConfig:
-    """An encoder and a head."""
-
-    encoder: EncoderConfig = HuggingFaceConfig()
-    """From tokens to hidden states."""
-    head: HeadConfig = LabelAttentionConfig()
-    """From hidden states to labels."""
-    overlap: Annotated[int, Field(ge=0)] = 64
-    """Tokens that two windows of one long document share."""
-    lexical: LexicalConfig | None = None
-    """A sparse linear model over the tokens, fused with the head when documents are scored; none when absent."""
-
-    label_text: bool = False
-    """Start the label queries and classifier rows from the labels' names, embedded by the encoder, and after training
-    give labels without training documents rows made of their names (docs/models.md)."""
-
-    def __post_init__(self) -> None:
-        """Refuse a lexical branch that leaves nothing to names, and a pooling past the only token that changes."""
-        if self.label_text and self.lexical is not None and self.lexical.share == 1:
-            raise ValueError(
-                "label_text: a lexical.share of 1 leaves nothing to the head; lower one or leave out the other"
-            )
-        encoder, head = self.encoder, self.head
-        if not isinstance(encoder, MaxPoolConfig) or not isinstance(head, FlatConfig | TwoTowerConfig):
-            return
-        if encoder.variant != "all_max_attention" and head.pooling.kind in ("mean", "last"):
-            raise ValueError(
-                f"head.pooling.kind: {head.pooling.kind} hardly sees the first token, which is all that "
-                f"encoder.variant: {encoder.variant} changes; use head.pooling: {{kind: first}}"
-            )
-
-    def build(self, vocab_size: int, labels: int) -> "Classifier":
-        """The model, on the CPU, with the weights it starts from.
-
-        Args:
-            vocab_size: number of token ids of the corpus's tokenizer.
-            labels: L.
-
-        Raises:
-            ConfigError: the encoder cannot be loaded, or does not fit the corpus or these settings.
-        """
-        encoder = self.encoder.build(vocab_size)
-        if self.overlap > encoder.window // 2:
-            half = encoder.window // 2
-            raise ConfigError(f"model.overlap: {self.overlap} is more than half a window; give at most {half}")
-        self._check_first_token(encoder)
-        share = self.lexical.share if self.lexical else 0.0
-        return Classifier(encoder, self.head.build(encoder.width, labels), labels, share)
-
-    def _check_first_token(self, encoder: Encoder) -> None:
-        """Refuse to pool a first token that is the same whatever the text says."""
-        backbone, head = backbone_in(encoder), self.head
-        pooled = isinstance(head, FlatConfig | TwoTowerConfig) and head.pooling.kind == "first"
-        attends = isinstance(encoder, MaxPoolEncoder) and encoder.attention is not None
-        if backbone is not None and backbone.causal and pooled and not attends:
-            raise ConfigError(
-                "model.head.pooling.kind: first: a decoder's first token sees no other and says nothing of the text; "
-                "use last or mean, or let it see them with bidirectional: true in the encoder"
-            )
-
-
 class Classifier(nn.Module):
-    """Encoder and head, which train, and a lexical branch, which is fitted beside them and joins when scoring.
+    """Encoder and head, which train, and a lexical branch, which is fitted by itself and joins in scoring.
 
     Attributes:
         labels: L.
@@ -102,9 +29,7 @@ class Classifier(nn.Module):
         calibration: of the logits, fitted after training; or None.
     """
 
-    def __init__(
-        self, encoder: Encoder, head: LabelAttentionHead | FlatHead, labels: int, lexical_share: float = 0.0
-    ) -> None:
+    def __init__(self, encoder: Encoder, head: Head, labels: int, lexical_share: float = 0.0) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
@@ -173,23 +98,9 @@ class Classifier(nn.Module):
         Empty where the encoder does not say. A token that stands in two windows counts in the one that represents it.
         Where the first token attends, it sees the document's first window alone.
         """
-        encoder = self.encoder
-        if not isinstance(encoder, ShowsAttention):
-            return {}
-        received = encoder.attention_received(batch.input_ids_WU, batch.attention_mask_WU)
+        received = self.encoder.attention_received(batch.input_ids_WU, batch.attention_mask_WU)
         gather = {FIRST_TOKEN: _first_windows}
         return {kind: gather.get(kind, _shares_of_documents)(x_WU, batch) for kind, x_WU in received.items()}
-
-    @property
-    def label_attention(self) -> LabelAttentionHead:
-        """The head, where it attends label by label.
-
-        Raises:
-            ConfigError: it is of another kind.
-        """
-        if not isinstance(self.head, LabelAttentionHead):
-            raise ConfigError("model.head: this needs kind label_attention; a flat head has no attention by label")
-        return self.head
 
     @property
     def encoder_trainable(self) -> bool:
@@ -199,7 +110,7 @@ class Classifier(nn.Module):
     def parameter_groups(self) -> Mapping[str, list[nn.Parameter]]:
         """Every parameter that may ever train, by group, in the order of gradual unfreezing.
 
-        `head.attention` (queries and projections, what stage 1 plants; absent for heads without attention),
+        `head.attention` (queries and projections, what stage 1 plants; absent for heads without attention by label),
         `head.classifier` (the rest of the head), then `encoder.<i>` from the top down, i the index in
         `encoder.layers()`. With LoRA these hold the adapters only. Groups without parameters are left out.
         """
@@ -222,6 +133,21 @@ class Classifier(nn.Module):
             for parameter in parameters:
                 parameter.requires_grad_(name in groups)
         self.train(self.training)
+
+
+def build_classifier(model: ModelConfig, vocab_size: int, labels: int) -> Classifier:
+    """See `ModelConfig.build`."""
+    encoder = model.encoder.build(vocab_size)
+    if model.overlap > encoder.window // 2:
+        half = encoder.window // 2
+        raise ConfigError(f"model.overlap: {model.overlap} is more than half a window; give at most {half}")
+    if encoder.first_token_is_blind and model.head.first_token == "alone":
+        raise ConfigError(
+            f"model.{model.head.reads_tokens_by}: a decoder's first token sees no other and says nothing of the text; "
+            "use last or mean, or let it see them with bidirectional: true in the encoder"
+        )
+    share = model.lexical.share if model.lexical else 0.0
+    return Classifier(encoder, model.head.build(encoder.width, labels), labels, share)
 
 
 def gather_documents(hidden_WUD: Tensor, batch: Batch) -> Tensor:
@@ -253,8 +179,7 @@ def _first_windows(values_WU: Tensor, batch: Batch) -> Tensor:
 def _group_parameters(classifier: Classifier) -> dict[str, list[nn.Parameter]]:
     """Partition the parameters that the build left trainable (with LoRA, the adapters and the head)."""
     head, encoder = classifier.head, classifier.encoder
-    attention_parameters = getattr(head, "attention_parameters", None)
-    attention = _candidates(attention_parameters()) if attention_parameters else []
+    attention = _candidates(head.attention_parameters())
     groups = {"head.attention": attention, "head.classifier": _without(_candidates(head.parameters()), attention)}
     layers = [_candidates(layer.parameters()) for layer in encoder.layers()]
     inside = [parameter for layer in layers for parameter in layer]

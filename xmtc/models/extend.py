@@ -22,11 +22,11 @@ from xmtc.models.calibration import Calibration
 from xmtc.models.export import (
     CALIBRATION,
     LEXICAL,
-    LoadedModel,
+    ModelParts,
     load_model,
-    write_config,
     write_thresholds,
 )
+from xmtc.models.info import write_info
 from xmtc.models.label_text import embed_texts, for_fused_head, rows_of_names
 from xmtc.models.lexical import Lexical
 from xmtc.models.onnx_export import is_onnx
@@ -100,7 +100,7 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
     found = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
     with replacing(output) as folder:
         shutil.copytree(model, folder, dirs_exist_ok=True)
-        (folder / "config.json").unlink()  # written anew, with other checksums
+        (folder / "config.json").unlink()  # written again, with other checksums
         _write(folder, parts, new, found.rows)
     return Added(len(new), found.explained)
 
@@ -148,7 +148,7 @@ def _parse(line: str, where: str) -> NewLabel:
     return label
 
 
-def _write(folder: Path, parts: LoadedModel, new: list[NewLabel], rows: Mapping[str, Tensor]) -> None:
+def _write(folder: Path, parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]) -> None:
     """Put the longer tables, and all else that has a row a label, in the place of the copied ones."""
     classifier = parts.classifier
     tables = load_file(folder / HEAD)
@@ -163,7 +163,7 @@ def _write(folder: Path, parts: LoadedModel, new: list[NewLabel], rows: Mapping[
         own_N = np.full(len(new), parts.threshold, np.float32)
         write_thresholds(folder / "thresholds.json", parts.threshold, np.concatenate([parts.thresholds_L, own_N]))
     _longer(parts.labels, new).save(folder / "labels.arrow")
-    write_config(folder, parts.info)
+    write_info(folder, parts.info)
 
 
 def _with_silent_rows(lexical: Lexical, new: int) -> Lexical:

@@ -8,7 +8,6 @@ Suffixes: N texts, L labels, D encoder width, R numbers of a label's row.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
@@ -17,32 +16,18 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.collate import Collator
-from xmtc.data.corpus import Split
+from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.labels import LabelTable
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads import LabelAttentionHead, TwoTowerHead
+from xmtc.models.heads.base import Head
 
 TOKENS_PER_BATCH = 4096
 MOST_LABELS = 50_000  # that rows are learned from; a map of some hundred dimensions is settled long before
 LEAST_LABELS = 20  # trained ones, that say how names and rows hang together
 _RIDGES = torch.logspace(-3, 3, 25)
-
-
-@dataclass(frozen=True)
-class _Texts:
-    """Texts without labels; stands in for a corpus split, of which a collator reads tokens and label ids only."""
-
-    ids_N: tuple[NDArray[np.int32], ...]
-
-    def tokens(self, document: int) -> NDArray[np.int32]:
-        return self.ids_N[document]
-
-    def label_ids(self, document: int) -> NDArray[np.int32]:
-        del document
-        return np.empty(0, np.int32)
 
 
 class TextVectors:
@@ -66,10 +51,10 @@ class TextVectors:
         overlap: int,
     ) -> None:
         encodings = tokenizer.backend_tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        split = _Texts(tuple(np.array(one.ids[:max_length], np.int32) for one in encodings))
+        documents = UnlabelledDocuments([np.array(one.ids[:max_length], np.int32) for one in encodings])
         self._classifier, self._first = classifier, len(special_tokens(tokenizer)[0])
-        self._collate = Collator(cast(Split, split), tokenizer, window=classifier.encoder.window, overlap=overlap)
-        self.lengths_N = np.array([len(ids) for ids in split.ids_N])
+        self._collate = Collator(documents, tokenizer, window=classifier.encoder.window, overlap=overlap)
+        self.lengths_N = documents.lengths
 
     def __call__(self, rows_S: NDArray[np.int64]) -> Tensor:
         """Vectors (S, D) of these texts, in one batch, on the classifier's device; with gradient where there is one."""
@@ -105,11 +90,11 @@ def label_texts(labels: LabelTable) -> list[str]:
     return [name or label for name, label in zip(labels.names, labels.labels, strict=True)]
 
 
-def refresh(head: TwoTowerHead, texts: TextVectors) -> None:
-    """Embed all label texts anew, and keep them as the head's label vectors."""
+def refresh(head: Head, texts: TextVectors) -> None:
+    """Embed all label texts again, and let the head score by them."""
     for rows, vectors_SD in texts.all():
         with torch.no_grad():
-            head.keep(head.rows_of(vectors_SD), torch.from_numpy(rows).to(vectors_SD.device))
+            head.keep_rows(head.rows_of_texts(vectors_SD), torch.from_numpy(rows).to(vectors_SD.device))
 
 
 @dataclass(frozen=True)
@@ -195,17 +180,14 @@ def rows_of_names(
     learned = np.sort(np.argsort(-counts_L, kind="stable")[: min(MOST_LABELS, int((counts_L > 0).sum()))])
     head, vectors_ND = classifier.head, embed(texts)
     vectors_LD, rows_L = embed([labels.names[i] or labels.labels[i] for i in learned]), torch.from_numpy(learned)
+    given = {name: rows.cpu() for name, rows in head.rows_from_names(vectors_ND.to(head.bias.device)).items()}
     maps = {
         name: learn_rows(vectors_LD, table[rows_L].detach().float().cpu().view(len(learned), -1))
-        for name, table in label_tables(classifier).items()
-        if name != "queries" and not (name == "weights" and isinstance(head, TwoTowerHead))
+        for name, table in head.label_tables().items()
+        if name not in given
     }
     rows = {name: to_rows(vectors_ND) for name, to_rows in maps.items()}
-    if isinstance(head, TwoTowerHead):
-        rows["weights"] = head.rows_of(vectors_ND.to(head.bias.device)).cpu()
-    if isinstance(head, LabelAttentionHead):
-        rows["queries"] = head.keys(vectors_ND.to(head.bias.device)).float().cpu()
-    return RowsOfNames(rows, {name: to_rows.explained for name, to_rows in maps.items()})
+    return RowsOfNames(rows | given, {name: to_rows.explained for name, to_rows in maps.items()})
 
 
 def check_enough_trained(labels: LabelTable) -> None:
@@ -226,18 +208,13 @@ def may_name(labels: LabelTable) -> bool:
     return int((labels.train_counts > 0).sum()) >= LEAST_LABELS
 
 
-def label_tables(classifier: Classifier) -> dict[str, Tensor]:
-    """The head's parameters with one row a label, by name."""
-    tables = {id(table) for table in classifier.head.label_tables()}
-    return {name: parameter for name, parameter in classifier.head.named_parameters() if id(parameter) in tables}
-
-
 @torch.no_grad()
 def start_from_names(classifier: Classifier, labels: LabelTable, embed: Callable[[Sequence[str]], Tensor]) -> None:
     """Start an untrained head at its labels' names, in place.
 
-    A query is the key of the name; a classifier row is the document vector that the name itself has, less the mean of
-    all names', in the length that random rows have: documents score labels by how alike their names are to them.
+    A classifier row is the document vector that the name itself has, less the mean of all names', in the length that
+    random rows have: documents score labels by how alike their names are to them. Other tables start where the head
+    says: the query of an attention by label is the key of the name.
 
     Raises:
         ConfigError: there are labels without training documents, and too few with some for `name_unseen_labels`.
@@ -249,10 +226,11 @@ def start_from_names(classifier: Classifier, labels: LabelTable, embed: Callable
     vectors_LD = vectors_LD.to(head.bias.device)
     one_L1 = torch.ones(len(labels), 1, dtype=torch.bool, device=vectors_LD.device)
     rows_Ld = head.document_vectors(vectors_LD[:, None], one_L1)
-    rows_Ld = torch.nn.functional.normalize(rows_Ld - rows_Ld.mean(0), dim=1) * head.weights.float().norm(dim=1).mean()
+    rows_Ld = torch.nn.functional.normalize(rows_Ld - rows_Ld.mean(0), dim=1) * head.label_vectors().norm(dim=1).mean()
     head.set_classifier(rows_Ld)
-    if isinstance(head, LabelAttentionHead):
-        head.queries.copy_(head.keys(vectors_LD))
+    tables = head.label_tables()
+    for name, rows_LR in head.rows_from_names(vectors_LD).items():
+        tables[name].copy_(rows_LR)
 
 
 @torch.no_grad()
@@ -265,7 +243,7 @@ def name_unseen_labels(classifier: Classifier, labels: LabelTable, embed: Callab
     if not len(unseen):
         return
     found = rows_of_names(classifier, labels, [labels.names[i] or labels.labels[i] for i in unseen], embed)
-    rows_U, tables = torch.from_numpy(unseen), label_tables(classifier)
+    rows_U, tables = torch.from_numpy(unseen), classifier.head.label_tables()
     for name, rows_UR in for_fused_head(classifier, found.rows).items():
         table = tables[name]
         table[rows_U.to(table.device)] = rows_UR.view(-1, *table.shape[1:]).to(table)
@@ -282,4 +260,4 @@ def for_fused_head(classifier: Classifier, rows: Mapping[str, Tensor]) -> dict[s
     share = 0.0 if classifier.lexical is None else classifier.lexical_share
     if share == 1:
         raise ConfigError("model.lexical.share: 1 leaves nothing to labels that have a name and no documents; lower it")
-    return {name: table if name == "queries" else table / (1 - share) for name, table in rows.items()}
+    return classifier.head.amplified(rows, 1 - share)

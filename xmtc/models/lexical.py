@@ -10,39 +10,15 @@ for.
 import warnings
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional
 
-from xmtc.config.base import config
 from xmtc.errors import CheckpointError
 from xmtc.models.terms import Terms
-
-
-@config
-class LexicalConfig:
-    """One linear support vector machine a label over TF-IDF of the tokens (Babbar & Schölkopf 2017, DiSMEC)."""
-
-    share: Annotated[float, Field(ge=0, le=1)] = 0.6
-    """Share of the lexical logit in the fused one: `(1 − share) · head + share · lexical`."""
-    ngrams: Annotated[int, Field(ge=1, le=5)] = 1
-    """Terms are the n-grams of 1 to this many tokens."""
-    min_documents: Annotated[int, Field(ge=1)] = 3
-    """An n-gram of two or more tokens in fewer training documents than this is left out."""
-    weighting: Literal["uniform", "log_odds"] = "uniform"
-    """How far the weight of a term may move: all alike, or in proportion to the log-odds of the label that the term has
-    in the training documents (NB-SVM, Wang & Manning 2012): for few labels with many documents each."""
-    c: Annotated[float, Field(gt=0)] = 3.0
-    """Inverse strength of the L2 regularisation."""
-    negatives: Annotated[int, Field(ge=1)] = 20_000
-    """Most training documents beside its own that a label learns from: those most like its own."""
-    prune: Annotated[float, Field(ge=0)] = 0.01
-    """Weights smaller than this are dropped; what is left is the size of the exported model."""
 
 
 @dataclass(frozen=True)

@@ -1,36 +1,33 @@
 """An exported model whose encoder and head are an ONNX graph, for onnxruntime.
 
-config.json       as of the model it was made from, with the checksums of these files
+config.json       that of the model it was made from, with the checksums of these files
 model.onnx        the graph
-tokenizer/  labels.arrow  thresholds.json    as of that model
-lexical.safetensors  calibration.safetensors  as of that model, where it has them: they join the graph's logits
+tokenizer/  labels.arrow  thresholds.json    those of that model
+lexical.safetensors  calibration.safetensors  those of that model, where it has them: they join the graph's logits
 """
 
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.data.collate import Batch, Collator
-from xmtc.data.corpus import Split
+from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.export import (
     CALIBRATION,
     LEXICAL,
-    LoadedModel,
-    ModelInfo,
+    ModelParts,
     load_model,
     load_parts,
     read_fused,
-    write_config,
 )
+from xmtc.models.info import ModelInfo, write_info
 from xmtc.models.onnx_graph import OnnxClassifier, write_graph
 from xmtc.models.output import GRAPH, check_output, replacing
 
@@ -73,11 +70,11 @@ def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
             raise CheckpointError(
                 f"{output}: the graph's logits differ from PyTorch's by {difference:.1e}: not written"
             )
-        write_config(temporary, parts.info)
+        write_info(temporary, parts.info)
     return difference
 
 
-def load_onnx(directory: Path, *, threads: int | None = None) -> LoadedModel:
+def load_onnx(directory: Path, *, threads: int | None = None) -> ModelParts:
     """Read what `export_onnx` wrote, after checking every file against its checksum.
 
     Args:
@@ -91,7 +88,7 @@ def load_onnx(directory: Path, *, threads: int | None = None) -> LoadedModel:
     return load_parts(directory, lambda info, labels: _read_graph(directory, info, labels, threads))
 
 
-def load_any(directory: Path, *, threads: int | None = None) -> LoadedModel:
+def load_any(directory: Path, *, threads: int | None = None) -> ModelParts:
     """`load_onnx` or `load_model`, by what is there."""
     return load_onnx(directory, threads=threads) if is_onnx(directory) else load_model(directory)
 
@@ -107,30 +104,14 @@ def _read_graph(directory: Path, info: ModelInfo, labels: int, threads: int | No
     return graph
 
 
-class _RandomDocuments:
-    """Documents of random tokens that stand in for a corpus split."""
-
-    def __init__(self, lengths: Sequence[int], vocab_size: int) -> None:
-        generator = np.random.default_rng(0)
-        self._ids = [generator.integers(vocab_size, size=length, dtype=np.int32) for length in lengths]
-
-    def tokens(self, document: int) -> NDArray[np.int32]:
-        """Content tokens of a document."""
-        return self._ids[document]
-
-    def label_ids(self, document: int) -> NDArray[np.int32]:
-        """None are known."""
-        del document
-        return np.empty(0, np.int32)
-
-
-def random_batch(parts: LoadedModel, lengths: Sequence[int]) -> Batch:
+def random_batch(parts: ModelParts, lengths: Sequence[int]) -> Batch:
     """Documents of random tokens, of these lengths or the model's longest."""
     lengths = [min(length, parts.info.max_length) for length in lengths]
-    documents = cast(Split, _RandomDocuments(lengths, parts.info.vocab_size))  # a collator reads no more than this
+    generator, vocabulary = np.random.default_rng(0), parts.info.vocab_size
+    ids = [generator.integers(vocabulary, size=length, dtype=np.int32) for length in lengths]
     window, overlap = parts.classifier.encoder.window, parts.info.model.overlap
     rows = np.arange(len(lengths))
-    return Collator(documents, parts.tokenizer, window=window, overlap=overlap)(
+    return Collator(UnlabelledDocuments(ids), parts.tokenizer, window=window, overlap=overlap)(
         MicroBatch(rows, np.ones(len(rows), np.float32))
     )
 

@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,8 +25,7 @@ from xmtc.data.collate import Batch
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import Encoder
-from xmtc.models.encoders.maxpool import MaxPoolEncoder
-from xmtc.models.heads import FlatHead, LabelAttentionHead
+from xmtc.models.heads.base import Head
 
 INPUTS = ("input_ids", "attention_mask", "position", "mask")
 _OPSET = 18
@@ -61,7 +60,7 @@ class OnnxClassifier(Classifier):
         if found is None:
             raise CheckpointError(f"{path}: not written by `xmtc export`; export the model again")
         self.encoder = cast(Encoder, _Outside(int(found)))
-        self.head = cast(FlatHead, None)  # no label attention to take logits apart by
+        self.head = cast(Head, None)  # no label attention to take logits apart by
         self.labels, self.lexical, self.lexical_share, self.calibration = labels, None, 0.0, None
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
@@ -106,9 +105,6 @@ def write_graph(classifier: Classifier, example: Batch, path: Path, *, int8: boo
         ConfigError: the packages are missing, or the model has parts that ONNX has no operators for.
     """
     _require("onnx")
-    if isinstance(classifier.encoder, MaxPoolEncoder) and classifier.encoder.attention is not None:
-        # the tracer freezes shapes inside of torch.nn.MultiheadAttention
-        raise ConfigError("maxpool's additional attention has no ONNX graph; of its variants only cls_max has one")
     target = path.with_suffix(".float.onnx") if int8 else path
     with _exportable(classifier) as graph, warnings.catch_warnings():
         # The tracer warns of every Python number it meets; that none of them was frozen is what the check is for.
@@ -169,18 +165,12 @@ class _Graph(nn.Module):
 @contextmanager
 def _exportable(classifier: Classifier) -> Iterator[_Graph]:
     """The classifier with kernels that are plain formulas, and our own formulas for some of PyTorch's operators."""
-    head = classifier.head
     for name, formula in _FORMULAS.items():
         torch.onnx.register_custom_op_symbolic(name, formula, _OPSET)  # pyright: ignore[reportPrivateImportUsage]
-    before = head.options if isinstance(head, LabelAttentionHead) else None
     try:
-        if isinstance(head, LabelAttentionHead):
-            head.options = replace(head.options, implementation="reference")
-        with torch.no_grad():
+        with classifier.encoder.for_export(), classifier.head.for_export(), torch.no_grad():
             yield _Graph(classifier).eval()
     finally:
-        if isinstance(head, LabelAttentionHead) and before is not None:
-            head.options = before
         for name in _FORMULAS:
             torch.onnx.unregister_custom_op_symbolic(name, _OPSET)  # pyright: ignore[reportPrivateImportUsage]
 

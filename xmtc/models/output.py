@@ -1,13 +1,12 @@
 """Where a model may be written: to a new place, or over an earlier model of its kind and over nothing else."""
 
 import json
-import os
-import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from xmtc.errors import CheckpointError, ConfigError
+from xmtc.files import replacing_directory
 
 FORMAT = "xmtc-model"
 HEAD, GRAPH = "head.safetensors", "model.onnx"
@@ -78,32 +77,17 @@ def _own_files(config: bytes | None) -> set[str]:
 
 @contextmanager
 def replacing(directory: Path) -> Iterator[Path]:
-    """A temporary directory that is renamed to `directory` at the end, in place of what is there; or is removed.
+    """A temporary directory that replaces `directory` at the end, or is removed on failure.
 
-    What may be there is the caller's to say: `check_output`.
+    The caller decides whether what is there may be replaced: `check_output`.
 
     Raises:
         CheckpointError: the disk refuses.
     """
-    directory = directory.resolve()
-    temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        _publish(temporary, directory)
+        with replacing_directory(directory.resolve()) as temporary:
+            yield temporary
     except OSError as error:
         raise CheckpointError(
             f"{directory}: cannot write the model: {error.strerror}: free space or fix rights"
         ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _publish(temporary: Path, directory: Path) -> None:
-    """Rename into place. Two renames where a model is there already: at no time is a half-written one there."""
-    earlier = directory.with_name(f".{directory.name}.{os.getpid()}.old")
-    if directory.exists():
-        directory.rename(earlier)
-    temporary.rename(directory)
-    shutil.rmtree(earlier, ignore_errors=True)

@@ -1,9 +1,7 @@
 """What no run can do, found before it begins."""
 
-from xmtc.data.tokenizer import PretrainedTokenizerConfig, load_pretrained, same_ids
+from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.errors import ConfigError
-from xmtc.models.encoders import HuggingFaceConfig, backbone_of
-from xmtc.models.heads import LabelAttentionConfig, TwoTowerConfig
 from xmtc.run.config import RunConfig
 
 
@@ -14,7 +12,7 @@ def check(config: RunConfig) -> None:
         ConfigError: planting without a label-attention head; label tables of a dtype that nothing trains; or see
             `check_tokenizer`.
     """
-    if config.plant.enabled and not isinstance(config.model.head, LabelAttentionConfig):
+    if config.plant.enabled and not config.model.head.attends_by_label:
         raise ConfigError(
             f"plant.enabled: true needs a head with label attention, but model.head.kind is {config.model.head.kind}; "
             "set plant.enabled=false"
@@ -26,7 +24,7 @@ def check(config: RunConfig) -> None:
 def _check_row_dtype(config: RunConfig) -> None:
     """Refuse label tables in bfloat16 where AdamW would have to train them, which takes float32."""
     head = config.model.head
-    if head.row_dtype == "float32" or isinstance(head, TwoTowerConfig):  # whose rows no optimizer updates
+    if head.row_dtype == "float32" or not head.trains_rows:
         return
     problem = None
     if config.plant.enabled:
@@ -43,15 +41,14 @@ def check_tokenizer(config: RunConfig) -> None:
     Raises:
         ConfigError: `data.tokenizer` is trained, or another model's, where the backbone has pretrained weights.
     """
-    backbone, chosen = backbone_of(config.model.encoder), config.data.tokenizer
+    backbone, chosen = config.model.encoder.backbone, config.data.tokenizer
     if backbone is None or backbone.from_config is not None or chosen is None:
         return
-    if isinstance(chosen, PretrainedTokenizerConfig) and _fits(chosen.name, backbone.name):
+    if chosen.pretrained is not None and _fits(chosen.pretrained, backbone.name):
         return
-    its = chosen.name if isinstance(chosen, PretrainedTokenizerConfig) else f"{{kind: trained, model: {chosen.model}}}"
-    key = "model.encoder" if isinstance(config.model.encoder, HuggingFaceConfig) else "model.encoder.base"
+    key = config.model.encoder.backbone_key
     raise ConfigError(
-        f"data.tokenizer: {its} numbers tokens in another way than the pretrained weights of {key}.name: "
+        f"data.tokenizer: {chosen.words()} numbers tokens in another way than the pretrained weights of {key}.name: "
         f"{backbone.name}; set data.tokenizer=null for the model's own, or {key}.from_config for random weights"
     )
 

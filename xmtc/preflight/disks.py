@@ -1,4 +1,4 @@
-"""Room on the disks of this machine: for runs and corpora, cached hidden states, what DeepSpeed offloads."""
+"""Room on the disks of this machine: for runs and corpora, cached hidden states, what the strategy offloads."""
 
 import json
 import os
@@ -10,8 +10,7 @@ from pathlib import Path
 
 from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import resolve_pretrained
-from xmtc.distributed.strategies import DeepSpeedConfig
-from xmtc.models.encoders import backbone_of
+from xmtc.distributed.strategies.settings import Tool
 from xmtc.preflight.estimate import Estimate
 from xmtc.preflight.finding import Check
 from xmtc.run.config import RunConfig
@@ -56,15 +55,16 @@ def free_bytes(path: Path) -> int:
 
 
 def check_offload(config: RunConfig | None, found: Estimate | None) -> Iterator[Check]:
-    """The library and the folder for what DeepSpeed keeps on a disk."""
+    """The library and the folder for what the strategy keeps on a disk."""
     strategy = config.distributed.chosen_strategy() if config else None
-    if not isinstance(strategy, DeepSpeedConfig) or strategy.nvme_path is None:
+    if strategy is None or strategy.offload_folder is None:
         return
-    yield _swap_library()
-    path, size = Path(strategy.nvme_path), found.offloaded if found else 0.0
+    if Tool.LIBAIO in strategy.tools:
+        yield _swap_library()
+    path, size = Path(strategy.offload_folder), found.offloaded if found else 0.0
     check = _room("disk: nvme_path", path, size, "free space, or choose another disk")
     needed = f"; about {size / GIB:,.1f} GiB wanted by all workers together" if found else ""
-    missing = check.status != "ok"  # DeepSpeed would fail in the middle of the first step
+    missing = check.status != "ok"  # training would fail in the middle of the first step
     yield Check(check.name, "missing" if missing else "ok", check.detail + needed, check.fix)
 
 
@@ -108,7 +108,7 @@ def _train_tokens(config: RunConfig) -> int | None:
 
 
 def _encoder_width(config: RunConfig) -> int | None:
-    encoder = backbone_of(config.model.encoder)
+    encoder = config.model.encoder.backbone
     if encoder is None:
         return None
     settings = encoder.from_config

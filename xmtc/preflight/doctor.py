@@ -19,9 +19,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from xmtc.data.pretrained import resolve_pretrained
-from xmtc.distributed.strategies import DeepSpeedConfig
+from xmtc.distributed.strategies.settings import Tool
 from xmtc.errors import ConfigError
-from xmtc.models.encoders import HuggingFaceConfig, backbone_of
+from xmtc.models.config import ModelConfig
 from xmtc.preflight.disks import GIB, check_disks, check_hidden_states, check_offload
 from xmtc.preflight.estimate import Estimate, estimate, label_lines
 from xmtc.preflight.finding import Check, Status
@@ -60,7 +60,7 @@ def doctor(config: RunConfig | None = None) -> list[Check]:
         *_python_and_packages(),
         *_hardware(config),
         _bf16(config),
-        *_deepspeed_tools(config),
+        *_build_tools(config),
         *_optional_packages(config),
         _ray(config),
         backbone,
@@ -151,19 +151,20 @@ def _cpu_flags() -> set[str]:
     return set(next(lines, "").partition(":")[2].split())
 
 
-def _deepspeed_tools(config: RunConfig | None) -> Iterator[Check]:
-    needed = config is not None and isinstance(config.distributed.chosen_strategy(), DeepSpeedConfig)
-    absent: Status = "missing" if needed else "note"
+def _build_tools(config: RunConfig | None) -> Iterator[Check]:
+    needed = config.distributed.chosen_strategy().tools if config else ()
+    absent: dict[Tool, Status] = {tool: "missing" if tool in needed else "note" for tool in Tool}
     compiler = shutil.which("c++") or shutil.which("g++")
     fix = "" if compiler else "install g++ (Debian: apt-get install g++); DeepSpeed compiles its CPU collectives"
-    yield Check("compiler", "ok" if compiler else absent, compiler or "no C++ compiler", fix)
+    yield Check("compiler", "ok" if compiler else absent[Tool.COMPILER], compiler or "no C++ compiler", fix)
     search = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
     ninja = shutil.which("ninja", path=search)
-    yield Check("ninja", "ok" if ninja else absent, ninja or "not found", "" if ninja else "pip install ninja")
+    fix = "" if ninja else "pip install ninja"
+    yield Check("ninja", "ok" if ninja else absent[Tool.NINJA], ninja or "not found", fix)
 
 
 def _optional_packages(config: RunConfig | None) -> Iterator[Check]:
-    hugging_face = backbone_of(config.model.encoder) if config else None
+    hugging_face = config.model.encoder.backbone if config else None
     flash = hugging_face is not None and hugging_face.attention == "flash_attention_2"
     quantized = hugging_face is not None and hugging_face.quantize is not None
     yield _faiss()
@@ -238,8 +239,8 @@ def _ray(config: RunConfig | None) -> Check:
 
 
 def _backbone(config: RunConfig | None) -> Check:
-    chosen = config.model.encoder if config else HuggingFaceConfig()
-    encoder = backbone_of(chosen)
+    chosen = (config.model if config else ModelConfig()).encoder
+    encoder = chosen.backbone
     if encoder is None:
         return Check("backbone", "ok", f"{chosen.kind}: trained from scratch, nothing to load")
     if encoder.from_config is not None:

@@ -19,18 +19,16 @@ from torch import nn
 from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.windows import cut
-from xmtc.distributed.strategies import DeepSpeedConfig
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
-from xmtc.models.encoders import HuggingFaceConfig, backbone_of
-from xmtc.models.heads import LabelAttentionConfig
 from xmtc.preflight.check import check
 from xmtc.preflight.label_memory import describe, label_memory, scored_labels
 from xmtc.preflight.simulate import Shapes, meta_classifier, simulate_finetune
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
-from xmtc.train.unfreeze import PhaseConfig, trained_groups
+from xmtc.train.config import PhaseConfig
+from xmtc.train.unfreeze import trained_groups
 
 # Published shapes of backbones whose files may not be on this machine.
 _LLAMA: dict[str, Any] = {"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 8192}
@@ -49,7 +47,6 @@ _SHAPES: dict[str, dict[str, Any]] = {
     | {"num_attention_heads": 32, "num_key_value_heads": 32, "pad_token_id": 0},
 }
 _QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # a weight; NF4 with doubly quantised scales of blocks of 64
-_BUCKET = 500_000_000  # numbers in DeepSpeed's default buffer for the exchange of gradients
 _GIB = 2**30
 # TFLOP/s of a worker and the share of them that training reaches: an H100 in bfloat16, a core with AVX-512.
 GPU_PEAK, CPU_PEAK = (989.0, 0.4), (0.1, 0.4)
@@ -87,7 +84,7 @@ class Estimate:
         steps: stage -> optimizer steps.
         flops: of the whole run, by all workers together; of the encoder's matrix products.
         workers: how many.
-        workload: what it was reckoned for.
+        workload: what it was estimated for.
         offloaded: bytes in `nvme_path`, of all workers together.
     """
 
@@ -112,12 +109,12 @@ class Estimate:
 
 
 def estimate(config: RunConfig, workload: Workload | None = None, workers: int | None = None) -> Estimate:
-    """Reckon.
+    """What a run will take.
 
     Args:
         config: of the run.
-        workload: what the corpus is like; as of `workload_of` when absent.
-        workers: in place of `distributed.workers`.
+        workload: what the corpus is like; absent: see `workload_of`.
+        workers: instead of `distributed.workers`.
 
     Raises:
         ConfigError: the shape of the backbone is known neither here nor from files on this machine.
@@ -134,13 +131,14 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
     shapes = micro_batch(config, workload, classifier.encoder.window)
     memory = _weights(config, classifier, trained, world) | _training(config, numbers, world)
     if config.finetune.label_optimizer is not None or config.distributed.shard_labels:
-        tables = sum(table.numel() for table in classifier.head.label_tables())
+        tables = sum(table.numel() for table in classifier.head.label_tables().values())
         rows = label_memory(config, classifier.encoder.width, workload.labels, shapes.documents)
         memory |= _training(config, numbers - tables, world) | {"label rows: gradients, moments": rows.training}
-        if config.distributed.shard_labels and _stage(config) != 3:  # stage 3 has divided them already
+        divided = config.distributed.chosen_strategy().partitions.parameters
+        if config.distributed.shard_labels and not divided:
             memory["trained weights"] -= 4 * tables - rows.tables
     linear = _product_weights(classifier)
-    groups = len(classifier.parameter_groups())
+    layers = sum(name.startswith("encoder.") for name in classifier.parameter_groups())
     scored = scored_labels(config, workload.labels, shapes.documents)
     simulated = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, scored)
     activations = simulate_finetune(simulated, phase, shapes, bf16=config.distributed.precision == "bf16")
@@ -151,10 +149,10 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
         parameters=total,
         trained=numbers,
         steps=_steps(config, workload),
-        flops=_flops(config, workload, linear, groups),
+        flops=_flops(config, workload, linear, max(1, layers)),
         workers=world,
         workload=workload,
-        offloaded=_offloaded(config, classifier, numbers),
+        offloaded=config.distributed.chosen_strategy().disk_bytes(numbers, _all_weights(classifier)),
     )
 
 
@@ -163,18 +161,7 @@ def workload_of(config: RunConfig) -> Workload:
     longest = config.data.max_length
     prepared = RunPaths.of(config).corpus
     if (prepared / "manifest.json").is_file():
-        corpus = Corpus.open(prepared)
-        lengths = np.asarray(corpus.split("train").lengths)
-        dev = len(corpus.split("dev")) if "dev" in corpus.splits else 0
-        return Workload(
-            documents=len(lengths),
-            dev_documents=dev,
-            tokens=float(lengths.mean()),
-            longest=int(lengths.max()),
-            labels=len(corpus.labels),
-            vocab_size=len(corpus.tokenizer()),
-            prepared=True,
-        )
+        return workload_of_corpus(Corpus.open(prepared))
     limit, shape = config.data.limit, backbone_shape(config) or {}
     return Workload(
         documents=limit.train or Workload.documents,
@@ -185,13 +172,27 @@ def workload_of(config: RunConfig) -> Workload:
     )
 
 
+def workload_of_corpus(corpus: Corpus) -> Workload:
+    """What a prepared corpus is like."""
+    lengths = np.asarray(corpus.split("train").lengths)
+    return Workload(
+        documents=len(lengths),
+        dev_documents=len(corpus.split("dev")) if "dev" in corpus.splits else 0,
+        tokens=float(lengths.mean()),
+        longest=int(lengths.max()),
+        labels=len(corpus.labels),
+        vocab_size=len(corpus.tokenizer()),
+        prepared=True,
+    )
+
+
 def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
     """The Transformers configuration of the backbone, from its files or the table here; None for other encoders.
 
     Raises:
         ConfigError: it is in neither.
     """
-    encoder = backbone_of(config.model.encoder)
+    encoder = config.model.encoder.backbone
     if encoder is None:
         return None
     if encoder.from_config is not None:
@@ -217,14 +218,8 @@ def micro_batch(config: RunConfig, workload: Workload, window: int) -> Shapes:
     return Shapes(documents, tokens, documents * windows, min(window, tokens), workload.labels, padded=documents > 1)
 
 
-def label_lines(config: RunConfig, workload: Workload | None = None) -> list[str]:
-    """What the label set takes of a worker's memory and, where that is too much, which settings take less.
-
-    Args:
-        config: of the run.
-        workload: as of `workload_of` when absent.
-    """
-    workload = workload or workload_of(config)
+def label_lines(config: RunConfig, workload: Workload) -> list[str]:
+    """What the label set takes of a worker's memory and, where that is too much, which settings take less."""
     try:
         shape = backbone_shape(config)
     except ConfigError as error:
@@ -242,8 +237,9 @@ def dry_run(config: RunConfig) -> None:
     """
     check(config)
     gpu = config.distributed.gpus_per_worker > 0
-    print_estimate(config, estimate(config), *(GPU_PEAK if gpu else CPU_PEAK))
-    print(*label_lines(config), sep="\n")
+    found = estimate(config)
+    print_estimate(config, found, *(GPU_PEAK if gpu else CPU_PEAK))
+    print(*label_lines(config, found.workload), sep="\n")
 
 
 def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share: float) -> None:
@@ -275,54 +271,48 @@ def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share
     )
 
 
+def _all_weights(classifier: Classifier) -> float:
+    """Bytes of all parameters, as they are before quantisation."""
+    return float(sum(p.numel() * p.element_size() for p in classifier.parameters()))
+
+
 def _group(classifier: Classifier, name: str) -> list[nn.Parameter]:
     return list(classifier.parameter_groups()[name])
-
-
-def _stage(config: RunConfig) -> int:
-    strategy = config.distributed.chosen_strategy()
-    return strategy.stage if isinstance(strategy, DeepSpeedConfig) else 0
 
 
 def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter], world: int) -> dict[str, float]:
     """Bytes of frozen and of trained weights, where they are not offloaded."""
     strategy = config.distributed.chosen_strategy()
-    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_parameters:
-        return {"frozen weights": 0.0, "trained weights": 0.0}
     ours = {id(p) for p in trained}
-    quantize = getattr(config.model.encoder, "quantize", None)
+    backbone = config.model.encoder.backbone
+    quantize = backbone.quantize if backbone is not None else None
     inside = {id(m.weight) for m in _block_products(classifier)} if quantize else set()
     frozen = 0.0
     for parameter in classifier.parameters():
         if id(parameter) not in ours:
             size = _QUANTISED_BYTES[quantize] if id(parameter) in inside and quantize else parameter.element_size()
             frozen += parameter.numel() * size
-    shared = world if _stage(config) == 3 else 1
     own = sum(p.numel() * p.element_size() for p in trained)
-    return {"frozen weights": frozen / shared, "trained weights": own / shared}
+    return {
+        "frozen weights": strategy.weight_bytes(frozen, world),
+        "trained weights": strategy.weight_bytes(own, world),
+    }
 
 
 def _training(config: RunConfig, numbers: int, world: int) -> dict[str, float]:
     """Bytes of gradients, optimizer state and exchange buffers; float32 throughout."""
-    strategy, stage = config.distributed.chosen_strategy(), _stage(config)
-    by_rank = numbers / world
-    gradients = 4 * (by_rank if stage >= 2 else numbers)
-    optimizer = 8 * (by_rank if stage >= 1 else numbers)
-    buffers = 0.0
-    if isinstance(strategy, DeepSpeedConfig) and stage >= 1:
-        zero = strategy.extra.get("zero_optimization", {})
-        optimizer += 4 * by_rank  # the flat copy that AdamW updates
-        buffers = 4.0 * zero.get("reduce_bucket_size", _BUCKET) * (2 if zero.get("overlap_comm", stage == 3) else 1)
-        optimizer = 0.0 if strategy.offload_optimizer else optimizer
-    elif world > 1:
-        buffers = 4.0 * numbers  # buckets of the gradients
-    return {"gradients": gradients, "optimizer state": optimizer, "exchange buffers": buffers}
+    found = config.distributed.chosen_strategy().training_bytes(numbers, world)
+    return {
+        "gradients": found.gradients,
+        "optimizer state": found.optimizer_state,
+        "exchange buffers": found.exchange_buffers,
+    }
 
 
 def _block_products(classifier: Classifier) -> list[nn.Module]:
     """Layers of the backbone that multiply every token by their weights, adapters left out."""
-    named = classifier.encoder.named_modules() if isinstance(classifier.encoder, nn.Module) else ()
     kinds = nn.Linear | nn.Conv1d | nn.RNNBase
+    named = classifier.encoder.named_modules()
     return [module for name, module in named if isinstance(module, kinds) and "lora_" not in name]
 
 
@@ -344,16 +334,6 @@ def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> di
     }
 
 
-def _offloaded(config: RunConfig, classifier: Classifier, trained: int) -> float:
-    """Weights, moments and gradients in float32 of what trains; all parameters. Partitioned: the workers share them."""
-    strategy, size = config.distributed.chosen_strategy(), 0.0
-    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_optimizer == "nvme":
-        size += 16.0 * trained
-    if isinstance(strategy, DeepSpeedConfig) and strategy.offload_parameters == "nvme":
-        size += sum(p.numel() * p.element_size() for p in classifier.parameters())
-    return size
-
-
 def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:
     finetune = sum(phase.epochs for phase in config.finetune.phases)
     steps = {str(Stage.FINETUNE): finetune * math.ceil(workload.documents / config.finetune.batch_size)}
@@ -362,12 +342,11 @@ def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:
     return steps
 
 
-def _flops(config: RunConfig, workload: Workload, linear: int, groups: int) -> float:
+def _flops(config: RunConfig, workload: Workload, linear: int, layers: int) -> float:
     """2 FLOP a weight and token forward; as many for the gradients of activations, of weights, and to recompute."""
-    encoder, forward = config.model.encoder, 2.0 * linear * workload.tokens * workload.documents
-    lora = isinstance(encoder, HuggingFaceConfig) and encoder.lora is not None
-    recompute = isinstance(encoder, HuggingFaceConfig) and encoder.gradient_checkpointing
-    layers = max(1, groups - (2 if isinstance(config.model.head, LabelAttentionConfig) else 1))
+    backbone, forward = config.model.encoder.backbone, 2.0 * linear * workload.tokens * workload.documents
+    lora = backbone is not None and backbone.lora is not None
+    recompute = backbone is not None and backbone.gradient_checkpointing
     passes = 0.0
     frozen: list[tuple[bool, int]] = [(config.plant.cache_hidden, config.plant.epochs)] if config.plant.enabled else []
     for phase in config.finetune.phases:

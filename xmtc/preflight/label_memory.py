@@ -5,15 +5,16 @@ Bytes are of one worker, for the head's label tables (queries, classifier rows, 
 Suffixes: L labels, S labels with a logit in a micro-batch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import psutil
 import torch
+from torch import Tensor
 
-from xmtc.distributed.rowwise_optim import RowwiseAdagradConfig
-from xmtc.distributed.strategies import DeepSpeedConfig
-from xmtc.models.heads import FlatConfig
+from xmtc.distributed.rowwise_config import RowwiseAdagradConfig, RowwiseOptimizerConfig
+from xmtc.distributed.strategies.settings import Demand
+from xmtc.models.heads.config import FlatConfig, HeadSettings
 from xmtc.run.config import RunConfig
 
 _LOGIT_BYTES = 12  # float32: the logit, its gradient, and what the loss keeps for the backward pass
@@ -47,7 +48,7 @@ class LabelMemory:
 
 
 def label_memory(config: RunConfig, width: int, labels: int, documents: int) -> LabelMemory:
-    """Reckon.
+    """What the label set takes of one worker's memory.
 
     Args:
         config: of the run.
@@ -56,25 +57,31 @@ def label_memory(config: RunConfig, width: int, labels: int, documents: int) -> 
         documents: of a micro-batch.
     """
     with torch.device("meta"):
-        one = config.model.head.build(width, 1).label_tables()
+        one = list(config.model.head.build(width, 1).label_tables().values())
     numbers = sum(table.numel() for table in one if table.requires_grad)
     scored = scored_labels(config, labels, documents)
-    strategy, optimizer = config.distributed.chosen_strategy(), config.finetune.label_optimizer
+    partitions, optimizer = config.distributed.chosen_strategy().partitions, config.finetune.label_optimizer
     world = max(1, config.distributed.workers)
     if config.distributed.shard_labels:  # a share of the labels, for the documents of all workers
         own = -(-labels // world)
         return LabelMemory(4 * numbers * own, 12 * numbers * own, _LOGIT_BYTES * own * documents * world)
     if optimizer is None:
-        stage = strategy.stage if isinstance(strategy, DeepSpeedConfig) else 0
-        gradients = 4 * numbers * labels / (world if stage >= 2 else 1)
-        state = 8 * numbers * labels / (world if stage >= 1 else 1)
+        gradients = 4 * numbers * labels / (world if partitions.gradients else 1)
+        state = 8 * numbers * labels / (world if partitions.optimizer_state else 1)
     else:
         gradients = 4 * numbers * scored
-        state = 4 * len(one) * labels if isinstance(optimizer, RowwiseAdagradConfig) else 8 * numbers * labels
-        if optimizer.rounding == "kahan" and config.model.head.row_dtype == "bfloat16":
-            state += 2 * labels * sum(table.numel() for table in one if table.dtype == torch.bfloat16)
+        state = labels * _state_of_rows(optimizer, one)
     tables = labels * sum(table.numel() * table.element_size() for table in one)
     return LabelMemory(tables, gradients + state, _LOGIT_BYTES * scored * documents)
+
+
+def _state_of_rows(optimizer: RowwiseOptimizerConfig, rows: Sequence[Tensor]) -> int:
+    """Bytes of an optimizer's state for one row of each table."""
+    return sum(
+        optimizer.row_state_bytes(row.numel(), bfloat16=row.dtype == torch.bfloat16)
+        for row in rows
+        if row.requires_grad
+    )
 
 
 def scored_labels(config: RunConfig, labels: int, documents: int) -> int:
@@ -97,28 +104,31 @@ def cheaper(config: RunConfig, width: int, labels: int, documents: int) -> Itera
 
 
 def _steps(config: RunConfig, *, sampled: bool) -> Iterator[tuple[str, RunConfig]]:
-    if config.distributed.shard_labels:  # which goes with none of them but the last
+    if config.distributed.shard_labels:  # excludes all of them but the last
         sampled = False
     if sampled:
         config = replace(config, finetune=replace(config.finetune, sampled_labels=_SAMPLED))
         yield f"finetune.sampled_labels={_SAMPLED} (or finetune.mining)", config
-    one_process = config.distributed.workers <= 1 and not config.distributed.shard_labels
-    if one_process and not isinstance(config.finetune.label_optimizer, RowwiseAdagradConfig):
+    by_row = Demand.ROW_OPTIMIZER not in config.distributed.chosen_strategy().refusals()
+    if by_row and not config.distributed.shard_labels:
         config = replace(config, finetune=replace(config.finetune, label_optimizer=RowwiseAdagradConfig()))
         yield "finetune.label_optimizer={kind: rowwise_adagrad}", config
-    if config.finetune.label_optimizer is not None and config.model.head.row_dtype == "float32":
-        head = replace(config.model.head, row_dtype="bfloat16")
-        changed = replace(config, model=replace(config.model, head=head), plant=replace(config.plant, enabled=False))
-        yield f"model.head.row_dtype=bfloat16{_without_plant(config)}", changed
-        config = changed
-    if not isinstance(config.model.head, FlatConfig):
-        head = FlatConfig(row_dtype=config.model.head.row_dtype)
-        flat = replace(config, model=replace(config.model, head=head), plant=replace(config.plant, enabled=False))
-        yield f"model.head={{kind: flat}}{_without_plant(config)}", flat
+    halved = config.model.head.with_row_dtype("bfloat16")
+    if config.finetune.label_optimizer is not None and config.model.head.row_dtype == "float32" and halved is not None:
+        setting = f"model.head.row_dtype=bfloat16{_without_plant(config)}"
+        config = _with_head(config, halved)
+        yield setting, config
+    flat = _with_head(config, FlatConfig(row_dtype=config.model.head.row_dtype))
+    yield f"model.head={{kind: flat}}{_without_plant(config)}", flat
+
+
+def _with_head(config: RunConfig, head: HeadSettings) -> RunConfig:
+    """The same run with another head, which is not planted."""
+    return replace(config, model=replace(config.model, head=head), plant=replace(config.plant, enabled=False))
 
 
 def _without_plant(config: RunConfig) -> str:
-    """What a setting needs beside it that rules out planting."""
+    """The override that a setting needs because it rules out planting."""
     return " plant.enabled=false" if config.plant.enabled else ""
 
 

@@ -7,7 +7,10 @@ from xmtc.errors import ConfigError, StorageError
 from xmtc.preflight.finding import Check
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import is_there, remote_parts
-from xmtc.storage import StorageConfig, answered, is_denied, is_remote, probe
+from xmtc.storage.config import StorageConfig
+from xmtc.storage.probe import answered, probe
+from xmtc.storage.remote import is_denied
+from xmtc.storage.uri import is_remote
 
 _PATIENCE_S = 60.0
 _ONCE = StorageConfig(retry_minutes=0)

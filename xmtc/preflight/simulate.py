@@ -21,12 +21,10 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from xmtc.data.collate import Batch
-from xmtc.models.classifier import Classifier, ModelConfig
-from xmtc.models.encoders import backbone_of
-from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
-from xmtc.models.encoders.maxpool import LayerMixConfig, MaxPoolConfig
-from xmtc.models.heads import LabelAttentionHead
-from xmtc.train.unfreeze import PhaseConfig, trained_groups
+from xmtc.models.classifier import Classifier
+from xmtc.models.config import ModelConfig
+from xmtc.train.config import PhaseConfig
+from xmtc.train.unfreeze import trained_groups
 
 # Transformers makes no mask for a kernel of a name that it does not know, as for a batch without padding.
 _UNMASKED = "sdpa_unmasked"
@@ -100,11 +98,11 @@ def meta_classifier(
         vocab_size: of the corpus's tokenizer.
         labels: L.
     """
-    encoder, backbone = model.encoder, backbone_of(model.encoder)
+    encoder, backbone = model.encoder, model.encoder.backbone
     if backbone is not None and from_config is not None:
         # Whether a decoder sees what comes after changes no shape, and proving it takes weights.
         shaped = replace(backbone, from_config=dict(from_config), quantize=None, bidirectional=False, attention="sdpa")
-        encoder = replace(encoder, base=shaped) if isinstance(encoder, MaxPoolConfig | LayerMixConfig) else shaped
+        encoder = encoder.with_backbone(shaped)
     with torch.device("meta"):
         return replace(model, encoder=encoder).build(vocab_size, labels)
 
@@ -128,7 +126,7 @@ def simulate_finetune(classifier: Classifier, phase: PhaseConfig, shapes: Shapes
         batch = _batch(shapes)
         with LiveBytes() as live:
             with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
-                logits_BL = fake(batch)
+                logits_BL = fake.head.simulated(fake.encode(batch), batch.mask_BT)
                 loss = nn.functional.binary_cross_entropy_with_logits(logits_BL, torch.zeros_like(logits_BL))
             loss.backward()
         return live.peak
@@ -141,7 +139,6 @@ def _drop_gradient(parameter: Tensor) -> None:
 def _fake(classifier: Classifier, padded: bool) -> Classifier:
     """The classifier with fake tensors, which know the device that meta tensors lack."""
     for module in (classifier.encoder, classifier.head):
-        assert isinstance(module, nn.Module)
         for child in module.modules():
             for name, parameter in child._parameters.items():
                 if parameter is not None:
@@ -150,24 +147,10 @@ def _fake(classifier: Classifier, padded: bool) -> Classifier:
             for name, buffer in child._buffers.items():
                 if buffer is not None:
                     child._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
-    encoder = classifier.encoder
-    if isinstance(encoder, HuggingFaceBackbone) and not padded:
-        encoder.transformer.set_attn_implementation(_UNMASKED)
-    head = classifier.head
-    if isinstance(head, LabelAttentionHead):
-        head.__dict__["forward"] = lambda hidden, mask, shortlist=None: _without_kernel(head, hidden)
-    return Classifier(encoder, head, classifier.labels)
-
-
-def _without_kernel(head: LabelAttentionHead, hidden_BTD: Tensor) -> Tensor:
-    """Logits that hold as much as label attention does: keys, values and logits, and nothing of (B, L, T).
-
-    The kernels themselves ask whether anything is padded, which fake tensors cannot say.
-    """
-    hidden_BTD = head.dropout(hidden_BTD)
-    keys_Bd, values_Bd = head.keys(hidden_BTD).mean(1), head.value_projection(hidden_BTD).mean(1)
-    logits_BL = keys_Bd @ head.queries.to(keys_Bd.dtype).T + values_Bd @ head.weights.to(values_Bd.dtype).T
-    return logits_BL.float() + head.bias
+    backbone = classifier.encoder.backbone
+    if backbone is not None and not padded:
+        backbone.transformer.set_attn_implementation(_UNMASKED)
+    return Classifier(classifier.encoder, classifier.head, classifier.labels)
 
 
 def _batch(shapes: Shapes) -> Batch:

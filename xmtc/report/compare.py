@@ -1,14 +1,18 @@
 """Several runs side by side: paired differences, labels won and lost and by how much, settings that differ."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from xmtc.evaluate.bins import bin_mask
+from xmtc.data.bins import bin_mask
 from xmtc.evaluate.bootstrap import paired_difference
+from xmtc.report.parts import Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.sections import BIN_COLUMNS, HEADLINE, Table, flat, one_label, title
+from xmtc.report.section import one_label
+from xmtc.report.titles import BIN_COLUMNS, HEADLINE, label_title
 
 _METRICS = ("p@1", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "macro_f1_all")
 _METRICS_ONE_LABEL = ("micro_f1", "macro_f1", "macro_f1_all", "macro_recall")
@@ -33,7 +37,8 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
             rows += found
             owners += [r] * len(found)
     columns = ["metric", "run", "difference, points", "95 % interval", "p"]
-    return Table("differences", columns, rows, owners, words=2), unpaired
+    caption = f"Run minus {base.name}"
+    return Table("differences", columns, rows, owners, words=2, caption=caption, in_summary=True), unpaired
 
 
 def caveats(runs: Sequence[RunResults]) -> list[str]:
@@ -106,7 +111,8 @@ def wins(runs: Sequence[RunResults]) -> Table | None:
             rows.append([name, run.name, *(f"{value:,}" for value in counts)])
             owners.append(r)
     columns = ["train documents", "run", "better", "worse", "equal"]
-    return Table("wins", columns, rows, owners, words=2) if rows else None
+    caption = f"Labels whose F1 is better or worse than with {runs[0].name}, or equal"
+    return Table("wins", columns, rows, owners, words=2, caption=caption) if rows else None
 
 
 def changes(runs: Sequence[RunResults], count: int = 8, least: int = 5) -> Table | None:
@@ -121,19 +127,30 @@ def changes(runs: Sequence[RunResults], count: int = 8, least: int = 5) -> Table
         for label, x in (both if len(both) < 2 * count else pd.concat([both.head(count), both.tail(count)])).iterrows():
             counts = (f"{x['train_count']:,}", f"{x['support']:,}")
             values = (f"{100 * x['f1']:.1f}", f"{100 * x['other']:.1f}", f"{100 * x['change']:+.1f}")
-            rows.append([title(str(label), str(x["name"])), run.name, *counts, *values])
+            rows.append([label_title(str(label), str(x["name"])), run.name, *counts, *values])
             owners.append(r)
     columns = ["label", "run", "train", "documents", f"F1 of {runs[0].name}", "F1 of the run", "change, points"]
-    return Table("changes", columns, rows, owners, words=2) if rows else None
+    caption = f"Labels whose F1 changed most, of those with {least} or more documents: extremes, so partly chance"
+    return Table("changes", columns, rows, owners, words=2, caption=caption) if rows else None
 
 
 def settings(runs: Sequence[RunResults]) -> Table | None:
     """Configuration keys whose values differ."""
-    found = [flat(run.config) for run in runs]
+    found = [_flat(run.config) for run in runs]
     keys = list(dict.fromkeys(key for settings in found for key in settings))
     rows = [
         [key, *(settings.get(key, "–") for settings in found)]
         for key in keys
         if len({settings.get(key) for settings in found}) > 1
     ]
-    return Table("settings", ["setting", *(run.name for run in runs)], rows, words=1 + len(runs)) if rows else None
+    columns = ["setting", *(run.name for run in runs)]
+    return Table("settings", columns, rows, words=1 + len(runs), caption="Settings that differ") if rows else None
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as dotted keys and JSON values."""
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        path = f"{prefix}{key}"
+        found |= _flat(value, path + ".") if isinstance(value, Mapping) else {path: json.dumps(value, default=str)}
+    return found

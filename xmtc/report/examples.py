@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from xmtc.config.load import load_config
 from xmtc.errors import DataError
-from xmtc.report.write import Example
+from xmtc.report.section import Example
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus
 from xmtc.run.directory import RunDirectory, RunPaths

@@ -53,7 +53,7 @@ class RunResults:
         Args:
             run: the directory.
             split: which evaluated split; by default test, or else dev, or else the only one.
-            name: in place of the directory's name.
+            name: replaces the directory's name.
 
         Raises:
             DataError: no evaluation there, or a damaged file.

@@ -20,10 +20,8 @@ from xmtc.report.write import write_report
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus
 from xmtc.run.directory import RunDirectory, RunPaths
-from xmtc.run.stage import Stage
 from xmtc.run.state import read_run
-from xmtc.track.console import duration, print_line
-from xmtc.track.tracker import read_metrics
+from xmtc.track.console import print_line
 
 FROM_TRAINING = (
     "micro_auc",
@@ -33,31 +31,6 @@ FROM_TRAINING = (
     "ece_uncalibrated",
     "shortlist_recall@5",
 )
-
-
-def print_status(run: Path) -> None:
-    """Print where a run stands: its stages, the last metrics of each, and its checkpoints.
-
-    Raises:
-        DataError: there is no run in that directory.
-    """
-    record = read_run(run)
-    if record is None:
-        raise DataError(f"{run}: no run there (no run.json); give a directory such as runs/quickstart")
-    console = Console()
-    console.print(f"[bold]{run}[/] · started {len(record.sessions)} times · updated {record.updated_at}")
-    last = {entry["stage"]: entry for entry in read_metrics(RunDirectory(run).metrics_log)}
-    for name, stage in record.stages.items():
-        seconds = f" in {duration(stage.seconds)}" if stage.seconds is not None else ""
-        console.print(f"  {name:9} {stage.state}{seconds}{f': {stage.error}' if stage.error else ''}")
-        if name in last:
-            facts = {k: v for k, v in last[name].items() if isinstance(v, float) and k != "time_s"}
-            shown = ", ".join(f"{key} {value:.4g}" for key, value in list(facts.items())[:6])
-            console.print(f"            step {last[name]['step']}: {shown}")
-    for directory in map(RunDirectory(run).checkpoints_of, (Stage.PLANT, Stage.FINETUNE)):
-        saved = sorted(directory.glob("step_*")) if directory.is_dir() else []
-        if saved:
-            console.print(f"  last checkpoint: {saved[-1]}")
 
 
 def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, examples: int = 0) -> None:
@@ -111,12 +84,12 @@ def evaluate_run(run: Path) -> None:
     Raises:
         DataError: there are no predictions in the run, or its corpus has been replaced since.
     """
-    config = load_config(RunConfig, RunDirectory(run).config, [])
-    paths = RunPaths.of(config)
-    found = [split for split in paths.evaluated() if paths.predictions(split).exists()]
+    files = RunDirectory(run)
+    config = load_config(RunConfig, files.config, [])
+    found = [split for split in files.evaluated() if files.predictions(split).exists()]
     if not found:
         raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
-    corpus, record = open_corpus(paths), read_run(run)
+    corpus, record = open_corpus(RunPaths.of(config)), read_run(run)
     trained_on = corpus.fingerprint if record is None else record.fingerprints.get("corpus", corpus.fingerprint)
     if corpus.fingerprint != trained_on:
         raise DataError(
@@ -124,25 +97,25 @@ def evaluate_run(run: Path) -> None:
             "would be another's; run 'xmtc prepare' with the run's config.yaml first"
         )
     for split in found:
-        folder, before = paths.evaluation(split), RunResults.load(run, split)
+        before = RunResults.load(run, split)
         kept = {key: before.metrics[key] for key in FROM_TRAINING if before.metrics.get(key) is not None}
         evaluation = evaluate_files(
-            paths.predictions(split),
+            files.predictions(split),
             corpus.path,
             split,
-            folder,
+            files.evaluation(split),
             config.evaluate,
-            _thresholds(paths, before.metrics),
+            _thresholds(files, before.metrics),
             kept,
         )
-        report_runs([run], paths.report(split), split)
+        report_runs([run], files.report(split), split)
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {split}"))
 
 
-def _thresholds(paths: RunPaths, metrics: Mapping[str, Any]) -> Thresholds | None:
+def _thresholds(files: RunDirectory, metrics: Mapping[str, Any]) -> Thresholds | None:
     """The thresholds that were tuned on dev; None for single-label tasks."""
     if metrics["threshold"] is None:
         return None
     if not metrics["labels_with_own_threshold"]:
         return Thresholds(metrics["threshold"])
-    return Thresholds(*read_thresholds(paths.model / "thresholds.json", metrics["labels"]))
+    return Thresholds(*read_thresholds(files.model / "thresholds.json", metrics["labels"]))

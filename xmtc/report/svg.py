@@ -1,17 +1,22 @@
 """Charts as inline SVG. Colours are classes, so that the page's style sheet gives them for light, dark and print.
 
-Runs differ by colour, dashes and marker, so that no one needs to tell colours apart.
+Runs differ by colour, dashes and marker, so that no one needs to tell colours apart. Python computes where things are;
+the templates in `assets/charts` draw them.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
+
+from xmtc.report.scale import Axis, Scale
+from xmtc.report.templates import environment
 
 WIDTH, HEIGHT = 440, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 12, 44
-_MARKERS = ("circle", "square", "triangle", "diamond")
+_WIDEST_BAR = 46.0
 
 
 @dataclass(frozen=True)
@@ -53,64 +58,43 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An axis.
+class _Point:
+    """A point of a line, in pixels, with its tooltip."""
 
-    Attributes:
-        title: what and in which unit.
-        percent: values are fractions, shown in percent.
-        log: logarithmic.
-        low: lowest value shown; by default the data's.
-        high: highest value shown; by default the data's.
-    """
-
-    title: str
-    percent: bool = False
-    log: bool = False
-    low: float | None = None
-    high: float | None = None
+    x: float
+    y: float
+    tip: str
 
 
-class _Scale:
-    """Data to pixels."""
+@dataclass(frozen=True)
+class _Line:
+    """A line of a chart, in pixels."""
 
-    def __init__(self, axis: Axis, values: Sequence[float], start: float, end: float):
-        finite = [v for v in values if math.isfinite(v) and (v > 0 or not axis.log)] or [0.0 if not axis.log else 1.0]
-        low = min(finite) if axis.low is None else axis.low
-        high = max(finite) if axis.high is None else axis.high
-        if high <= low:
-            high = low + (abs(low) or 1.0)
-        self.axis, self._start, self._span = axis, start, end - start
-        self._low, self._high = (math.log10(low), math.log10(high)) if axis.log else (low, high)
-
-    def __call__(self, value: float) -> float:
-        place = math.log10(max(value, 1e-300)) if self.axis.log else value
-        share = (place - self._low) / (self._high - self._low)
-        return round(self._start + self._span * min(max(share, 0.0), 1.0), 1)
-
-    def ticks(self) -> list[float]:
-        """Round values across the axis."""
-        if self.axis.log:
-            low, high = math.ceil(self._low - 1e-9), math.floor(self._high + 1e-9)
-            step = max(1, (high - low) // 5)
-            return [10.0**power for power in range(low, high + 1, step)]
-        raw = (self._high - self._low) / 5
-        power = 10.0 ** math.floor(math.log10(raw))
-        step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw)
-        first = math.ceil(self._low / step - 1e-9)
-        return [i * step for i in range(first, math.floor(self._high / step + 1e-9) + 1)]
-
-    def label(self, value: float) -> str:
-        """A tick's text."""
-        return number(100 * value) if self.axis.percent else number(value)
+    run: int
+    points: Sequence[_Point]
+    marked: bool
+    faint: bool
 
 
-def number(value: float) -> str:
-    """A short form: 1200 as 1.2k, 0.00001 as 1e-05."""
-    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= limit:
-            return f"{value / limit:.3g}{suffix}"
-    return f"{value:.3g}"
+@dataclass(frozen=True)
+class _Whisker:
+    """The interval of a bar, in pixels."""
+
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A bar of a chart, in pixels, with its tooltip."""
+
+    run: int
+    tip: str
+    left: float
+    width: float
+    top: float
+    whisker: _Whisker | None
 
 
 def line_chart(series: Sequence[Series], x: Axis, y: Axis, label: str) -> Markup:
@@ -122,21 +106,19 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis, label: str) -> Markup
         y: y axis.
         label: what the chart shows, for those who cannot see it.
     """
-    across = _Scale(x, [v for s in series for v in s.x], _LEFT, WIDTH - _RIGHT)
-    up = _Scale(y, [v for s in series for v in s.y], HEIGHT - _BOTTOM, _TOP)
-    parts = [_frame(across, up), _x_ticks(across)]
-    for line in series:
-        points = [(a, b) for a, b in zip(line.x, line.y, strict=True) if math.isfinite(b)]
-        placed = [(across(a), up(b)) for a, b in points]
-        look = "faint" if line.faint else f"run run-{line.run}"
-        path = " ".join(f"{px},{py}" for px, py in placed)
-        parts.append(f'<g class="{look}"><polyline points="{path}"/>')
-        if line.marked:
-            for (px, py), (a, b) in zip(placed, points, strict=True):
-                tip = escape(f"{line.name}: {across.label(a)} → {up.label(b)}")
-                parts.append(_marker(line.run, px, py, str(tip)))
-        parts.append("</g>")
-    return _svg(parts, label)
+    across = Scale(x, [v for s in series for v in s.x], _LEFT, WIDTH - _RIGHT)
+    up = Scale(y, [v for s in series for v in s.y], HEIGHT - _BOTTOM, _TOP)
+    lines = [_line(one, across, up) for one in series]
+    return _draw("lines", label, across, up, lines=lines, x_ticks=_ticks(across))
+
+
+def _line(series: Series, across: Scale, up: Scale) -> _Line:
+    points = [
+        _Point(across(a), up(b), f"{series.name}: {across.label(a)} → {up.label(b)}")
+        for a, b in zip(series.x, series.y, strict=True)
+        if math.isfinite(b)
+    ]
+    return _Line(series.run, points, series.marked, series.faint)
 
 
 def bar_chart(groups: Sequence[str], bars: Sequence[Bars], x_title: str, y: Axis, label: str) -> Markup:
@@ -151,81 +133,46 @@ def bar_chart(groups: Sequence[str], bars: Sequence[Bars], x_title: str, y: Axis
     """
     tops = [v for b in bars for v in b.values if v is not None]
     tops += [i[1] for b in bars for i in b.intervals if i is not None]
-    up = _Scale(Axis(y.title, y.percent, y.log, 0 if y.low is None else y.low, y.high), tops, HEIGHT - _BOTTOM, _TOP)
+    up = Scale(Axis(y.title, y.percent, y.log, 0 if y.low is None else y.low, y.high), tops, HEIGHT - _BOTTOM, _TOP)
     slot = (WIDTH - _LEFT - _RIGHT) / max(len(groups), 1)
-    width = min(0.8 * slot / max(len(bars), 1), 46.0)
-    parts = [_frame(_Scale(Axis(x_title), [0, 1], _LEFT, WIDTH - _RIGHT), up)]
-    for g, group in enumerate(groups):
-        middle = _LEFT + slot * (g + 0.5)
-        parts.append(f'<text class="tick" x="{middle:.1f}" y="{HEIGHT - _BOTTOM + 16}">{escape(group)}</text>')
-        for b, bar in enumerate(bars):
+    width = min(0.8 * slot / max(len(bars), 1), _WIDEST_BAR)
+    drawn, middles = [], [_LEFT + slot * (g + 0.5) for g in range(len(groups))]
+    for g, middle in enumerate(middles):
+        for b, one in enumerate(bars):
             left = middle + (b - len(bars) / 2) * width
-            parts.append(_bar(bar, g, group, (left, width), up))
-    return _svg(parts, label)
+            drawn.append(_bar(one, g, groups[g], (left, width), up))
+    across = Scale(Axis(x_title), [0, 1], _LEFT, WIDTH - _RIGHT)
+    names = list(zip(middles, groups, strict=True))
+    return _draw("bars", label, across, up, bars=[bar for bar in drawn if bar is not None], groups=names)
 
 
-def _bar(bar: Bars, group: int, name: str, place: tuple[float, float], up: _Scale) -> str:
-    value = bar.values[group]
+def _bar(bars: Bars, group: int, name: str, place: tuple[float, float], up: Scale) -> _Bar | None:
+    value = bars.values[group]
     if value is None:
-        return ""
-    (left, width), top, bottom = place, up(value), HEIGHT - _BOTTOM
-    interval = bar.intervals[group] if group < len(bar.intervals) else None
-    tip = f"{bar.name}, {name}: {up.label(value)}"
-    whisker = ""
+        return None
+    left, width = place
+    tip, whisker = f"{bars.name}, {name}: {up.label(value)}", None
+    interval = bars.intervals[group] if group < len(bars.intervals) else None
     if interval is not None:
         tip += f" [{up.label(interval[0])}, {up.label(interval[1])}]"
-        middle = left + width / 2
-        low, high = up(interval[0]), up(interval[1])
-        whisker = (
-            f'<path class="whisker" d="M{middle:.1f} {low}V{high}M{middle - 4:.1f} {low}h8M{middle - 4:.1f} {high}h8"/>'
-        )
-    shape = f'<rect x="{left:.1f}" y="{top}" width="{max(width - 2, 1):.1f}" height="{max(bottom - top, 0):.1f}"/>'
-    return f'<g class="run run-{bar.run} bar"><title>{escape(tip)}</title>{shape}{whisker}</g>'
-
-
-def _frame(across: _Scale, up: _Scale) -> str:
-    """Axes' titles, horizontal grid and y ticks."""
-    right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
-    parts = [f'<path class="axis" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>']
-    for tick in up.ticks():
-        height = up(tick)
-        parts.append(f'<path class="grid" d="M{_LEFT} {height}H{right}"/>')
-        parts.append(f'<text class="tick y" x="{_LEFT - 6}" y="{height + 4}">{escape(up.label(tick))}</text>')
-    middle = (_LEFT + right) / 2
-    parts.append(f'<text class="title" x="{middle}" y="{HEIGHT - 6}">{escape(across.axis.title)}</text>')
-    y_middle = (_TOP + bottom) / 2
-    turn = f'transform="translate(12 {y_middle}) rotate(-90)"'
-    parts.append(f'<text class="title" {turn}>{escape(up.axis.title)}</text>')
-    return "".join(parts)
-
-
-def _x_ticks(across: _Scale) -> str:
-    bottom = HEIGHT - _BOTTOM
-    return "".join(
-        f'<path class="axis" d="M{across(t)} {bottom}v4"/>'
-        f'<text class="tick" x="{across(t)}" y="{bottom + 16}">{escape(across.label(t))}</text>'
-        for t in across.ticks()
-    )
-
-
-def _marker(run: int, x: float, y: float, tip: str) -> str:
-    shapes = {
-        "circle": f'<circle cx="{x}" cy="{y}" r="3.5">',
-        "square": f'<path d="M{x - 3} {y - 3}h6v6h-6z">',
-        "triangle": f'<path d="M{x} {y - 4}l4 7h-8z">',
-        "diamond": f'<path d="M{x} {y - 4.5}l4.5 4.5l-4.5 4.5l-4.5 -4.5z">',
-    }
-    shape = shapes[_MARKERS[run % len(_MARKERS)]]
-    return f"{shape}<title>{tip}</title></{shape[1:].split()[0]}>"
+        whisker = _Whisker(left + width / 2, up(interval[0]), up(interval[1]))
+    return _Bar(bars.run, tip, left, width, up(value), whisker)
 
 
 def swatch(run: int) -> Markup:
     """A run's line and marker, for legends."""
-    body = f'<g class="run run-{run}"><polyline points="0,7 26,7"/>{_marker(run, 13, 7, "")}</g>'
-    return Markup(f'<svg class="swatch" viewBox="0 0 26 14" aria-hidden="true">{body}</svg>')
+    return Markup(environment().get_template("charts/swatch.html").render(run=run))
 
 
-def _svg(parts: Sequence[str], label: str) -> Markup:
-    # every text put into the parts has gone through escape()
-    head = f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
-    return Markup(head + "".join(parts) + "</svg>")
+def _draw(kind: str, label: str, across: Scale, up: Scale, **drawn: Any) -> Markup:
+    """A chart by the template of its kind."""
+    frame = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": WIDTH - _RIGHT}
+    frame |= {"top": _TOP, "bottom": HEIGHT - _BOTTOM}
+    titles = {"label": label, "x_title": across.axis.title, "y_title": up.axis.title}
+    template = environment().get_template(f"charts/{kind}.html")
+    return Markup(template.render(frame=frame, y_ticks=_ticks(up), **titles, **drawn))
+
+
+def _ticks(scale: Scale) -> list[tuple[float, str]]:
+    """Pixel and text of each tick."""
+    return [(scale(tick), scale.label(tick)) for tick in scale.ticks()]

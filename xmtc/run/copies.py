@@ -1,4 +1,4 @@
-"""Local copies of what the configuration or the command line names by URI, and publishing what became of them."""
+"""Local copies of what the configuration or the command line names by URI, and publishing the results."""
 
 import dataclasses
 import fnmatch
@@ -8,19 +8,23 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from xmtc.data import manifest as manifests
-from xmtc.data.corpus import Corpus
 from xmtc.data.manifest import Manifest
-from xmtc.data.prepare import DataConfig
 from xmtc.errors import ConfigError, StorageError
 from xmtc.models.output import check_replaceable
 from xmtc.run.directory import RunPaths
-from xmtc.storage import Mirror, StorageConfig, is_remote
+from xmtc.storage.config import StorageConfig
 from xmtc.storage.lock import locked
-from xmtc.train.checkpoint import of_a_checkpoint
+from xmtc.storage.uri import is_remote
+from xmtc.train.layout import of_a_checkpoint
+
+if TYPE_CHECKING:
+    from xmtc.data.corpus import Corpus
+    from xmtc.data.prepare import DataConfig
+    from xmtc.storage.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +81,7 @@ def _split_pattern(uri: str) -> tuple[str, str]:
     return "/".join(parts[:first]), "/".join(parts[first:])
 
 
-def local_source(data: DataConfig, storage: StorageConfig) -> DataConfig:
+def local_source(data: "DataConfig", storage: StorageConfig) -> "DataConfig":
     """The same with every URI of the source replaced by a local copy; the corpus's fingerprint does not see it."""
     return dataclasses.replace(data, source=_localised(data.source, storage))
 
@@ -137,7 +141,7 @@ def fetch_corpus(paths: RunPaths) -> None:
 
 
 def fetch_locked(paths: RunPaths, fingerprint: str | None = None) -> None:
-    """The same for a process that holds the corpus's lock.
+    """As `fetch_corpus`, for a process that holds the corpus's lock.
 
     Args:
         paths: of the run.
@@ -178,8 +182,8 @@ def publish_corpus(paths: RunPaths) -> None:
     logger.info("corpus %s: published", mirror.place)
 
 
-def _replace(mirror: Mirror) -> None:
-    """Publish a directory in place of an older one: who reads that finds it missing, never mixed with this one."""
+def _replace(mirror: "Mirror") -> None:
+    """Publish a directory over an older one: a reader finds it missing for a while, never mixed."""
     mirror.remove("")
     mirror.push(choose=lambda name: not name.startswith("hidden/"))
 
@@ -188,7 +192,7 @@ def _replace(mirror: Mirror) -> None:
 def published_output(path: str) -> Iterator[Path]:
     """A local directory for the output of a job, whose `manifest.json` says that it is whole; published at the end.
 
-    Until then all is local: after a failure the same command goes on where it stopped, on the same machine.
+    Until then all is local: after a failure the same command continues where it stopped, on the same machine.
 
     Raises:
         StorageError: it cannot be read or written.
@@ -206,11 +210,11 @@ def published_output(path: str) -> Iterator[Path]:
 
 @contextmanager
 def published_model(path: str, kind: str) -> Iterator[Path]:
-    """A local directory for a model that is written now; published at the end, in place of an earlier one.
+    """A local directory for a model that is written now; published at the end, over an earlier one.
 
     Args:
         path: as the user gave it: directory or URI.
-        kind: of the model; see `check_replaceable`, which is asked of a URI here, and of a directory by who writes it.
+        kind: of the model; see `check_replaceable`, which is called here for a URI, and by the writer for a directory.
 
     Raises:
         ConfigError: something else is at the URI.
@@ -229,8 +233,10 @@ def published_model(path: str, kind: str) -> Iterator[Path]:
     logger.info("%s: published", path)
 
 
-def open_corpus(paths: RunPaths) -> Corpus:
+def open_corpus(paths: RunPaths) -> "Corpus":
     """The corpus of a run, copied first where it is at a URI."""
+    from xmtc.data.corpus import Corpus
+
     fetch_corpus(paths)
     return Corpus.open(paths.corpus)
 
@@ -263,7 +269,7 @@ def publish_run(paths: RunPaths) -> None:
     mirror = paths.mirror
     if mirror.changed_elsewhere("run.json"):
         raise StorageError(
-            f"{mirror.place}: another machine has gone on with this run meanwhile; let one of them finish, then give "
+            f"{mirror.place}: another machine has continued this run meanwhile; let one of them finish, then run "
             "the same command again, or use another name"
         )
     mirror.push(choose=lambda name: not of_a_checkpoint(name))

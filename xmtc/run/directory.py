@@ -2,12 +2,17 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xmtc.evaluate import layout
-from xmtc.run.config import RunConfig
 from xmtc.run.stage import Stage
-from xmtc.storage import Mirror, StorageConfig, is_remote
+from xmtc.storage.config import StorageConfig
+from xmtc.storage.uri import is_remote
 from xmtc.track.layout import METRICS_LOG
+
+if TYPE_CHECKING:
+    from xmtc.run.config import RunConfig
+    from xmtc.storage.mirror import Mirror
 
 _ORDER = {"dev": 0, "test": 1}
 
@@ -99,7 +104,7 @@ class RunPaths(RunDirectory):
     storage: StorageConfig = field(default_factory=StorageConfig)
 
     @classmethod
-    def of(cls, config: RunConfig) -> "RunPaths":
+    def of(cls, config: "RunConfig") -> "RunPaths":
         """The paths of a configuration, resolved against the working directory."""
         storage, runs, corpus = config.storage, config.track.directory, config.data.corpus
         root_uri = f"{runs.rstrip('/')}/{config.name}" if is_remote(runs) else None
@@ -113,11 +118,15 @@ class RunPaths(RunDirectory):
         )
 
     @property
-    def mirror(self) -> Mirror:
+    def mirror(self) -> "Mirror":
         """Keeps the run directory and its URI the same, where it has one."""
+        from xmtc.storage.mirror import Mirror
+
         return Mirror(self.root, self.storage.remote(self.root_uri) if self.root_uri else None)
 
     @property
-    def corpus_mirror(self) -> Mirror:
-        """Likewise the corpus."""
+    def corpus_mirror(self) -> "Mirror":
+        """Keeps the corpus and its URI the same, where it has one."""
+        from xmtc.storage.mirror import Mirror
+
         return Mirror(self.corpus, self.storage.remote(self.corpus_uri) if self.corpus_uri else None)

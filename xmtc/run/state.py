@@ -1,4 +1,4 @@
-"""run.json: how a run was started, and which of its stages are done; what resuming and `xmtc status` go by."""
+"""run.json: how a run was started, and which of its stages are done; what resuming and `xmtc status` read."""
 
 import dataclasses
 import fcntl
@@ -25,7 +25,7 @@ _FORMAT = 1
 _MOST_SHOWN_CHANGES = 8
 
 MAY_CHANGE = ("track", "distributed", "evaluate", "storage")
-"""Sections of the configuration that may differ from those of the run that goes on."""
+"""Sections of the configuration that may differ from those of the run that is continued."""
 
 State = Literal["pending", "running", "done", "failed"]
 Resume = Literal["auto", "never", "must"]
@@ -90,7 +90,7 @@ def read_run(directory: Path) -> RunRecord | None:
     try:
         record = TypeAdapter(RunRecord).validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ConfigError(f"{path}: not a run record of this version; move {directory} away to start anew") from error
+        raise ConfigError(f"{path}: not a run record of this version; move {directory} away to start again") from error
     if record.format != _FORMAT:
         raise ConfigError(
             f"{path}: format {record.format}, this version reads {_FORMAT}; use the version that wrote it"
@@ -122,7 +122,7 @@ class RunState:
         world_size: int = 1,
         may_change: Sequence[str] = MAY_CHANGE,
     ) -> "RunState":
-        """Begin a run in `directory`, or go on with the one that is there.
+        """Begin a run in `directory`, or continue the one that is there.
 
         Args:
             directory: the run directory; made when it does not exist.
@@ -137,8 +137,13 @@ class RunState:
             ConfigError: `resume` does not allow it, the run that is there has another configuration, another process
                 is at work in the directory, or nothing can be written there.
         """
-        old = check_resume(directory, config, resume, may_change)
+        check_resume(directory, config, resume, may_change)  # refuses before a directory is made
         lock = _lock(directory)
+        try:
+            old = check_resume(directory, config, resume, may_change)  # what the last holder of the lock left
+        except ConfigError:
+            lock.close()
+            raise
         now = _now()
         session = Session(started_at=now, command=list(sys.argv), world_size=world_size)
         record = RunRecord(
@@ -188,7 +193,7 @@ class RunState:
         write_text(RunDirectory(self.directory).record, json.dumps(plain, indent=2) + "\n")
 
     def close(self) -> None:
-        """Let another process work in the directory."""
+        """Release the lock: another process may work in the directory."""
         self._lock.close()
 
     def __enter__(self) -> "RunState":
@@ -225,7 +230,7 @@ def _error_words(error: BaseException | None) -> str | None:
 def check_resume(
     directory: Path, config: Any, resume: Resume, may_change: Sequence[str] = MAY_CHANGE
 ) -> RunRecord | None:
-    """The run that is there and may go on with this configuration, or None where there is none.
+    """The run that is there and may continue with this configuration, or None where there is none.
 
     Args:
         directory: the run directory.

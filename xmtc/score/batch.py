@@ -9,7 +9,6 @@ Suffixes: N documents of a block, B of a batch, K kept labels, L labels, T token
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +18,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.collate import Batch, Collator
-from xmtc.data.corpus import Split
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers import Rejected
 from xmtc.data.sampler import evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
-from xmtc.models.export import LoadedModel
+from xmtc.models.export import ModelParts
 from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.evidence import merge_words
 from xmtc.score.inputs import RawBlock
@@ -42,7 +40,7 @@ EVIDENCE = pa.field("evidence", pa.list_(pa.list_(_WORD)))
 
 @dataclass(frozen=True)
 class TokenBlock:
-    """A block ready for the model; stands in for a corpus split.
+    """A block ready for the model; a `Documents` without labels.
 
     Attributes:
         name: of the block.
@@ -116,7 +114,7 @@ class BlockScorer:
         DataError: a label that the model does not know.
     """
 
-    def __init__(self, parts: LoadedModel, settings: Settings, device: torch.device, workers: int) -> None:
+    def __init__(self, parts: ModelParts, settings: Settings, device: torch.device, workers: int) -> None:
         if settings.threshold == "tuned" and parts.limits() is None:  # labels exclude each other: the best one it is
             settings = replace(settings, top_k=1, threshold=None)
         self.settings, self.tokenizer, self.info = settings, parts.tokenizer, parts.info
@@ -159,7 +157,7 @@ class BlockScorer:
         self, block: TokenBlock, batches: Sequence[NDArray[np.int64]]
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, list[list[dict]]]]:
         collate = Collator(
-            cast(Split, block),  # of which a collator reads tokens and label ids only
+            block,
             self.tokenizer,
             window=self.classifier.encoder.window,
             overlap=self.info.model.overlap,
@@ -255,7 +253,7 @@ def _chosen(labels: LabelTable, settings: Settings) -> NDArray[np.int64] | None:
     return None if settings.labels is None else np.sort(labels.indices(settings.labels)).astype(np.int64)
 
 
-def _thresholds(parts: LoadedModel, settings: Settings) -> NDArray[np.float32]:
+def _thresholds(parts: ModelParts, settings: Settings) -> NDArray[np.float32]:
     """From which probability on each label is kept, (L,)."""
     limits_L = parts.limits()
     if settings.threshold == "tuned" and limits_L is not None:
@@ -274,10 +272,8 @@ def _check_graph_can(settings: Settings) -> None:
 def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:
     """Cut everything that has a row a label down to these labels."""
     rows = torch.from_numpy(label_ids).to(classifier.head.bias.device)
-    for name in ("queries", "weights", "bias"):
-        table = getattr(classifier.head, name, None)
-        if table is not None:
-            setattr(classifier.head, name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))
+    for name, table in classifier.head.label_tables().items():
+        classifier.head.set_table(name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))
     classifier.labels = len(rows)
     if classifier.lexical is not None:
         classifier.lexical = classifier.lexical.to(torch.device("cpu")).of(rows.cpu())

@@ -9,31 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote, urlsplit
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from xmtc.config.base import config
 from xmtc.data.parallel import map_processes
 from xmtc.data.progress import Silent
-from xmtc.data.readers import CsvConfig, Document, JsonlConfig, ParquetConfig, ReaderConfig, Rejected
+from xmtc.data.readers import Document, ReaderSettings, Rejected
 from xmtc.data.readers.columns import ColumnsConfig
-from xmtc.data.readers.files import SplitFilesConfig, content_hash
+from xmtc.data.readers.files import content_hash
+from xmtc.data.readers.table import RowCount, TableReader
+from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
-
-Kind = Literal["jsonl", "csv", "parquet", "source"]
-_KINDS: dict[str, Kind] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-}
-_COMPRESSIONS = (".gz", ".zst", ".bz2")
-_READERS = {"jsonl": JsonlConfig, "csv": CsvConfig, "parquet": ParquetConfig}
 
 
 @config
@@ -45,7 +32,7 @@ class TextColumns(ColumnsConfig):
         return list(dict.fromkeys(name for name in (self.id, *self.text_columns()) if name is not None))
 
     def advice(self) -> str:
-        """What to do about a column that is not there."""
+        """What to do about a missing column."""
         return "name others by --text and --id"
 
     def _labels(self, value: Any) -> tuple[str, ...]:
@@ -65,18 +52,17 @@ class InputFile:
     Attributes:
         path: where it is, absolute: workers may run in other folders.
         name: as documents and manifest call it: short, and different from every other file's.
-        kind: its reader.
         digest: hash of its content.
         rows: how many rows it has, where that is cheap to know.
-        reader: of a source; files are read by their kind.
+        source: settings of its reader where a configuration names the source; None of a file, whose ending says how
+            it is read.
     """
 
     path: str
     name: str
-    kind: Kind
     digest: str
-    rows: int | None
-    reader: ReaderConfig | None = None
+    rows: RowCount
+    source: ReaderSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +93,7 @@ def block_name(file: int, block: int) -> str:
     return f"{file:05d}-{block:05d}"
 
 
-def find_files(inputs: Iterable[str], sources: Mapping[str, ReaderConfig] | None = None) -> list[InputFile]:
+def find_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | None = None) -> list[InputFile]:
     """The files that these paths, globs, folders and `file://` addresses mean, sorted, each once.
 
     Args:
@@ -121,23 +107,23 @@ def find_files(inputs: Iterable[str], sources: Mapping[str, ReaderConfig] | None
     # A file counts once, however often and under which paths it is given; its first path stays.
     paths = sorted({path.resolve(): path for path in reversed(found)}.values())
     names = _names(paths)
-    files = [
-        InputFile(str(path.absolute()), names[path], kind_of(path), content_hash([path]), _rows(path)) for path in paths
-    ]
+    counts = {path: _rows(path) for path in paths}  # first: refuses unknown endings before anything is hashed
+    files = [InputFile(str(path.absolute()), names[path], content_hash([path]), counts[path]) for path in paths]
+    unknown = RowCount(None, exact=False)
     others = (sources or {}).items()
-    return files + [InputFile(path, path, "source", reader.fingerprint(), None, reader) for path, reader in others]
+    return files + [InputFile(path, path, source.build().fingerprint(), unknown, source) for path, source in others]
 
 
-def kind_of(path: Path) -> Kind:
-    """The reader for a file, by its ending.
+def _reader(path: Path, columns: TextColumns) -> TableReader:
+    """The reader of a file, by its ending.
 
     Raises:
-        DataError: none of those that are known.
+        DataError: the ending is unknown.
     """
-    suffixes = [suffix for suffix in path.suffixes if suffix not in _COMPRESSIONS]
-    if not suffixes or suffixes[-1] not in _KINDS:
-        raise DataError(f"{path}: unknown kind of file; give {', '.join(_KINDS)} (the text ones also compressed)")
-    return _KINDS[suffixes[-1]]
+    table = table_of(path)
+    if table is None:
+        raise DataError(f"{path}: unknown kind of file; give {', '.join(TABLES)} (the text ones also compressed)")
+    return table(files=SplitFilesConfig(train=str(path)), columns=columns).build()
 
 
 def _expand(given: str) -> list[Path]:
@@ -149,9 +135,9 @@ def _expand(given: str) -> list[Path]:
     path = Path(given)
     if path.is_dir():
         found = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
-        known = [p for p in found if _known(p)]
+        known = [p for p in found if table_of(p) is not None]
         if not known:
-            raise DataError(f"{given}: no file in this folder ends in {', '.join(_KINDS)}")
+            raise DataError(f"{given}: no file in this folder ends in {', '.join(TABLES)}")
         return known
     if path.is_file():
         return [path]
@@ -165,32 +151,14 @@ def _hidden(relative: Path) -> bool:
     return any(part.startswith((".", "_")) for part in relative.parts)
 
 
-def _known(path: Path) -> bool:
-    suffixes = [suffix for suffix in path.suffixes if suffix not in _COMPRESSIONS]
-    return bool(suffixes) and suffixes[-1] in _KINDS
-
-
 def _names(paths: list[Path]) -> dict[Path, str]:
     """File names where they tell the files apart, otherwise the paths as given."""
     unique = len({path.name for path in paths}) == len(paths)
     return {path: path.name if unique else path.as_posix() for path in paths}
 
 
-def _rows(path: Path) -> int | None:
-    """Rows of a Parquet file, lines of a plain text file (about its rows), or None."""
-    if path.suffix == ".parquet":
-        try:
-            return pq.ParquetFile(path).metadata.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
-    if path.suffix in _COMPRESSIONS:
-        return None
-    lines, last = 0, b"\n"
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            lines, last = lines + block.count(b"\n"), block[-1:]
-    lines += last != b"\n"  # the last line may have no end
-    return lines if kind_of(path) == "jsonl" else max(0, lines - 1)  # a table has a header
+def _rows(path: Path) -> RowCount:
+    return _reader(path, TextColumns()).count()
 
 
 def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Rejected]:
@@ -199,11 +167,10 @@ def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Reje
     Raises:
         DataError: the file cannot be read.
     """
-    if file.reader is not None:
-        yield from file.reader.read(map_processes, Silent())
+    if file.source is not None:
+        yield from file.source.build().read(map_processes, Silent())
         return
-    reader = _READERS[file.kind](files=SplitFilesConfig(train=file.path), columns=columns)
-    for row in reader.read(map_processes, Silent()):
+    for row in _reader(Path(file.path), columns).read(map_processes, Silent()):
         if isinstance(row, Document) and columns.id is None:
             # The reader numbers documents by the file's bare name, which another folder may have too.
             row = Document(f"{file.name}:{row.doc_id.rsplit(':', 1)[1]}", row.text, ())
@@ -213,7 +180,7 @@ def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Reje
 def read_blocks(
     index: int, file: InputFile, columns: TextColumns, block_rows: int, done: frozenset[str] = frozenset()
 ) -> Iterator[RawBlock]:
-    """The blocks of a file but those that are done, which are read over.
+    """The blocks of a file, without those that are done, which are skipped.
 
     Args:
         index: of the file in the list.

@@ -64,7 +64,7 @@ def available_cores() -> int:
 
 def rows_left(job: Job, records: list[Record]) -> int | None:
     """Rows that are still to be scored, or None where nobody knows."""
-    known = [file.rows for file in job.files]
+    known = [file.rows.rows for file in job.files]
     if any(rows is None for rows in known):
         return None
     return max(0, sum(rows or 0 for rows in known) - sum(record.rows + len(record.rejected) for record in records))
@@ -92,8 +92,8 @@ def pending_files(job: Job, done: frozenset[str]) -> Iterator[int]:
     """Indices of the files that may have unfinished blocks."""
     blocks = Counter(name.partition("-")[0] for name in done)
     for index, file in enumerate(job.files):
-        exact = file.kind == "parquet" and file.rows is not None
-        if not exact or blocks[f"{index:05d}"] < -(-(file.rows or 0) // job.settings.block_rows):
+        rows = file.rows.rows if file.rows.exact else None
+        if rows is None or blocks[f"{index:05d}"] < -(-rows // job.settings.block_rows):
             yield index
 
 

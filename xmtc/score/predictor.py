@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.collate import Collator
-from xmtc.data.corpus import Split
+from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.sampler import MicroBatch
 from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError, DataError
-from xmtc.models.export import LoadedModel
+from xmtc.models.export import ModelParts
 from xmtc.models.onnx_export import load_any
 from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.evidence import Evidence, Explanation, merge_words, word_sums
@@ -43,30 +43,19 @@ class Prediction(NamedTuple):
     predicted: bool = False
 
 
-class Texts:
-    """Tokenised texts that stand in for a corpus split.
+class Texts(UnlabelledDocuments):
+    """Tokenised texts.
 
     Attributes:
-        lengths: content tokens of each text, int32 (N,).
         offsets: for each text, the character spans of its tokens.
     """
 
     def __init__(self, texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int) -> None:
         encodings = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        self._ids = [np.array(one.ids[:max_length], np.int32) for one in encodings]
+        super().__init__([np.array(one.ids[:max_length], np.int32) for one in encodings])
         self.offsets = [one.offsets[:max_length] for one in encodings]
-        self.lengths = np.array([len(ids) for ids in self._ids], np.int32)
         if not self.lengths.all():
             raise DataError(f"text {int(self.lengths.argmin())} has no token: leave it out")
-
-    def tokens(self, document: int) -> NDArray[np.int32]:
-        """Content tokens of a text."""
-        return self._ids[document]
-
-    def label_ids(self, document: int) -> NDArray[np.int32]:
-        """None are known."""
-        del document
-        return np.empty(0, np.int32)
 
 
 class Model:
@@ -82,7 +71,7 @@ class Model:
         >>> model.predict(["The text."], top_k=3)
     """
 
-    def __init__(self, parts: LoadedModel, device: torch.device) -> None:
+    def __init__(self, parts: ModelParts, device: torch.device) -> None:
         self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
         self.limits_L, self.thresholds_L = parts.limits(), parts.thresholds_L
         self.threshold = None if self.limits_L is None else parts.threshold
@@ -177,8 +166,7 @@ class Model:
 
     def _collator(self, documents: Texts) -> Collator:
         window, overlap = self.classifier.encoder.window, self.info.model.overlap
-        split = cast(Split, documents)  # of which a collator reads tokens and label ids only
-        return Collator(split, self.tokenizer, window=window, overlap=overlap)
+        return Collator(documents, self.tokenizer, window=window, overlap=overlap)
 
     def _predicted(self, ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Which of the best labels count as predicted."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
+from xmtc.data.documents import Documents
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import ConfigError, XmtcError
@@ -23,15 +24,6 @@ Task = Literal["multi_label", "single_label"]
 
 # Float32 logits of one batch: with millions of labels the logits, not the tokens, are what fills the memory.
 _LOGIT_BYTES = 1 << 28
-
-
-class Documents(Protocol):
-    """What scoring needs of a split: `lengths`, int32 (N,), content tokens of each document."""
-
-    @property
-    def lengths(self) -> NDArray[np.int32]:
-        """Content tokens (N,)."""
-        ...
 
 
 class BestLabels(Protocol):

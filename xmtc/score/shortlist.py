@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError, XmtcError
-from xmtc.mining import LabelIndex, label_vectors, query_vectors
 from xmtc.mining.config import IndexConfig
+from xmtc.mining.index import LabelIndex, label_vectors, query_vectors
 from xmtc.models.classifier import Classifier
 from xmtc.models.onnx_graph import OnnxClassifier
 

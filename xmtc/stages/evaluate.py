@@ -1,6 +1,7 @@
 """The last stage: score dev and test with the best weights, tune thresholds, write metrics, export the model."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from scipy import sparse
 from torch import Tensor
@@ -8,19 +9,21 @@ from torch import Tensor
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, barrier
 from xmtc.evaluate.calibration import calibrated, fit_calibration, note_uncalibrated
+from xmtc.evaluate.evaluation import EvaluatedDocuments
 from xmtc.evaluate.evaluation import evaluate as measure
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import Thresholds
-from xmtc.models.export import ModelInfo, export_model
-from xmtc.models.label_text import label_tables, may_name, name_unseen_labels
+from xmtc.models.export import ModelParts, export_model
+from xmtc.models.info import ModelInfo
+from xmtc.models.label_text import may_name, name_unseen_labels
 from xmtc.models.lexical import Lexical
 from xmtc.run.stage import Stage
 from xmtc.stages.overlap import write_overlap
 from xmtc.stages.scoring import numbers_of, score, shortlist_of, thresholds_of
 from xmtc.stages.worker import Worker
-from xmtc.train.best import read_weights
+from xmtc.train.weights import read_weights
 
 RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # few at a time: these get every logit
 MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes a label: 0.8 GB of score counts
@@ -34,7 +37,7 @@ def evaluate(worker: Worker) -> None:
         worker.classifier.lexical = Lexical.load(worker.paths.lexical)
     if worker.config.model.label_text or (worker.texts and may_name(worker.corpus.labels)):
         name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
-        trained |= {f"head.{name}": table.detach() for name, table in label_tables(worker.classifier).items()}
+        trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}
     thresholds, metrics = None, {}
     for name in (s for s in ("dev", "test") if s in worker.corpus.splits):
         split = worker.corpus.split(name)
@@ -54,8 +57,7 @@ def evaluate(worker: Worker) -> None:
             len(worker.train),
             config=worker.config.evaluate,
             thresholds=thresholds,
-            doc_ids=split.doc_ids(),
-            lengths=split.lengths,
+            documents=EvaluatedDocuments(split.doc_ids(), split.lengths),
             histogram=histogram,
         )
         note_uncalibrated(evaluation, predictions, gold, worker.classifier.calibration)
@@ -70,7 +72,7 @@ def evaluate(worker: Worker) -> None:
                 doc_ids=split.doc_ids(),
                 labels=worker.corpus.labels.labels,
             )
-    if worker.has_attention:
+    if worker.config.model.head.attends_by_label:
         write_overlap(worker)
     if worker.is_first:
         _export(worker, trained, thresholds, metrics)
@@ -128,14 +130,7 @@ def _export(
         task=config.data.task,
         corpus=worker.corpus.fingerprint,
     )
-    export_model(
-        worker.paths.model,
-        worker.classifier,
-        trained,
-        info,
-        labels=worker.corpus.labels,
-        tokenizer=worker.tokenizer,
-        threshold=thresholds.global_ if thresholds else 0.5,
-        thresholds_L=thresholds.per_label if thresholds else None,
-        metrics=metrics,
-    )
+    parts = ModelParts(info, worker.classifier, worker.tokenizer, worker.corpus.labels)
+    if thresholds is not None:
+        parts = replace(parts, threshold=thresholds.global_, thresholds_L=thresholds.per_label)
+    export_model(worker.paths.model, parts, trained, metrics)

@@ -10,10 +10,11 @@ from xmtc.evaluate.evaluation import evaluate as measure
 from xmtc.run.stage import Stage
 from xmtc.stages.scoring import numbers_of, score, thresholds_of
 from xmtc.stages.worker import Worker
-from xmtc.train.best import read_weights
+from xmtc.train.config import PhaseConfig
 from xmtc.train.finetune import AttentionDrift, FinetuneObjective
-from xmtc.train.loop import Phase
-from xmtc.train.unfreeze import PhaseConfig, parameter_groups, with_row_optimizer
+from xmtc.train.stage import Phase
+from xmtc.train.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.train.weights import read_weights
 
 
 def finetune(worker: Worker) -> None:
@@ -39,7 +40,7 @@ def finetune(worker: Worker) -> None:
                 parameter_groups(
                     classifier.parameter_groups(), config, optimizer.learning_rate, optimizer.weight_decay
                 ),
-                classifier.head.label_tables(),
+                list(classifier.head.label_tables().values()),
                 settings.label_optimizer,
             ),
             worker.collator(worker.train, cached=cached),
@@ -51,7 +52,7 @@ def finetune(worker: Worker) -> None:
 
 def _drift(worker: Worker) -> AttentionDrift | None:
     """Watches how far stage 2 moves the attention, on 16 dev documents."""
-    if not worker.has_attention:
+    if not worker.config.model.head.attends_by_label:
         return None
     collate = worker.collator(worker.dev)
     rows = np.random.default_rng(worker.config.seed).permutation(len(worker.dev))[:16]

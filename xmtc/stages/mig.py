@@ -4,16 +4,18 @@ import numpy as np
 from rich.console import Console
 
 from xmtc.data.corpus import Corpus
-from xmtc.mig import TokenRanking, rank_corpus, show
+from xmtc.mig.ranking import TokenRanking
+from xmtc.mig.show import show
+from xmtc.mig.stage import rank_corpus
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
 
 
-def rank_tokens(config: RunConfig, corpus: Corpus) -> TokenRanking:
+def rank_tokens(config: RunConfig, paths: RunPaths, corpus: Corpus) -> TokenRanking:
     """Rank tokens by information gain, or load the ranking that is there."""
-    ranking, reused = rank_corpus(corpus, config.mig, RunPaths.of(config).ranking, progress=Progress())
+    ranking, reused = rank_corpus(corpus, config.mig, paths.ranking, progress=Progress())
     if reused:
         print_line("mig: done before, skipped")
     elif ranking.unranked:

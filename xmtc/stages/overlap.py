@@ -36,7 +36,7 @@ def write_overlap(worker: Worker) -> None:
         labels_S, columns_P = labels_P.unique(return_inverse=True)
         if len(labels_S) == 0:
             continue
-        attention_BSHT = classifier.label_attention.attention(classifier.encode(batch), batch.mask_BT, labels_S)
+        attention_BSHT = classifier.head.attention(classifier.encode(batch), batch.mask_BT, labels_S)
         top_SV = torch.from_numpy(table(labels_S.cpu().numpy()).copy()).to(attention_BSHT.device)
         top_PT = top_SV[columns_P[:, None], batch.token_ids_BT[rows_P]] * batch.mask_BT[rows_P]
         weight_P = batch.weight_B[rows_P]

@@ -7,11 +7,12 @@ from xmtc.distributed.strategy import ParameterGroup
 from xmtc.mig.ranking import TokenRanking
 from xmtc.run.stage import Stage
 from xmtc.stages.worker import Worker
-from xmtc.train.best import write_weights
-from xmtc.train.loop import Phase
+from xmtc.train.config import PhaseConfig
 from xmtc.train.plant import PlantObjective
 from xmtc.train.prototypes import plant_classifier
-from xmtc.train.unfreeze import PhaseConfig, parameter_groups
+from xmtc.train.stage import Phase
+from xmtc.train.unfreeze import parameter_groups
+from xmtc.train.weights import write_weights
 
 
 def plant(worker: Worker) -> None:
@@ -29,7 +30,7 @@ def plant(worker: Worker) -> None:
         return {objective.metric: total / max(count, 1.0)}
 
     objective = PlantObjective(classifier, ranking, settings, len(worker.tokenizer), evaluate)
-    attention = list(classifier.label_attention.attention_parameters())
+    attention = list(classifier.head.attention_parameters())
     optimizer = settings.optimizer
 
     def groups() -> list[ParameterGroup]:

@@ -5,24 +5,23 @@ from dataclasses import replace
 from xmtc.data.corpus import Corpus
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.prepare import prepare
-from xmtc.models.encoders import pretrained_name
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_locked, local_source, publish_corpus
 from xmtc.run.directory import RunPaths
 from xmtc.track.progress import Progress
 
 
-def prepare_corpus(config: RunConfig, mapper: MapUnordered | None = None) -> Corpus:
+def prepare_corpus(config: RunConfig, paths: RunPaths, mapper: MapUnordered | None = None) -> Corpus:
     """Read and tokenise the source into a corpus, or open the corpus that is there.
 
     Args:
         config: of the run.
+        paths: of the run.
         mapper: runs the work on a cluster; without one it runs on this machine.
     """
-    paths = RunPaths.of(config)
     corpus = prepare(
         replace(local_source(config.data, config.storage), corpus=str(paths.corpus)),
-        pretrained_name(config.model.encoder),
+        config.model.encoder.tokenizer_name,
         map_unordered=mapper,
         progress=Progress(),
         fetch=lambda fingerprint: fetch_locked(paths, fingerprint),

@@ -15,23 +15,20 @@ from xmtc.distributed.collectives import all_gather_object, leads
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.files import file_sha256
-from xmtc.models.encoders import backbone_of
-from xmtc.models.encoders.embedding import LightEncoder
-from xmtc.models.encoders.maxpool import LayerMixEncoder
-from xmtc.models.heads import LabelAttentionHead, TwoTowerConfig, TwoTowerHead
 from xmtc.models.label_text import TextVectors, embed_texts, label_texts, refresh, start_from_names
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.track.progress import Progress
 from xmtc.track.tracker import Tracker
-from xmtc.train.best import BestWeights
+from xmtc.train.callbacks.base import StageContext
 from xmtc.train.checkpoint import CheckpointStore
-from xmtc.train.finetune import FinetuneConfig
-from xmtc.train.hidden import open_hidden
-from xmtc.train.loop import Loop, Objective, Phase, StageSettings
-from xmtc.train.plant import PlantConfig
+from xmtc.train.config import FinetuneConfig, PlantConfig
+from xmtc.train.hidden import Encoding, open_hidden
+from xmtc.train.loop import Equipment, Loop
 from xmtc.train.sharded_head import ShardedHead
+from xmtc.train.stage import Objective, Phase, StageSettings
+from xmtc.train.weights import BestWeights
 
 ENCODE_TOKENS = 8192  # of a batch when hidden states are computed for the cache, where no gradients take memory
 
@@ -44,7 +41,6 @@ class Worker:
         paths: the run's files.
 
     Attributes:
-        plain_encoder: the encoder, without the mix of its layers where there is one.
         found_vectors: tokens that start at a vector of `model.encoder.embedding.vectors`.
     """
 
@@ -63,30 +59,25 @@ class Worker:
         self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
         torch.manual_seed(config.seed)
         self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
-        encoder = self.classifier.encoder
-        self.plain_encoder = encoder.base if isinstance(encoder, LayerMixEncoder) else encoder
-        self.found_vectors = 0
-        if isinstance(self.plain_encoder, LightEncoder):
-            self.found_vectors = self.plain_encoder.load_vectors(self.tokenizer.get_vocab())
+        self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
         self.classifier.to(self.strategy.device)
         if config.model.label_text:
             start_from_names(self.classifier, self.corpus.labels, self.embed)
         self.classifier.head.set_classifier(bias_L=self.log_odds())
-        self.has_attention = isinstance(self.classifier.head, LabelAttentionHead)
         self.sharded: ShardedHead | None = None
         self.texts = self._label_texts()
 
     def _label_texts(self) -> TextVectors | None:
-        """What a two-tower head reads of the labels."""
-        head = self.config.model.head
-        if not isinstance(head, TwoTowerConfig):
+        """What the head reads of the labels, where it makes their rows of their texts."""
+        longest = self.config.model.head.label_tokens
+        if longest is None:
             return None
         texts, overlap = label_texts(self.corpus.labels), self.config.model.overlap
-        return TextVectors(self.classifier, self.tokenizer, texts, max_length=head.label_tokens, overlap=overlap)
+        return TextVectors(self.classifier, self.tokenizer, texts, max_length=longest, overlap=overlap)
 
     def refresh_labels(self) -> None:
-        """Give a two-tower head the label vectors of its present weights; others need nothing."""
-        if self.texts is not None and isinstance(self.classifier.head, TwoTowerHead):
+        """Let a head that reads label texts score by the vectors that the present weights give them."""
+        if self.texts is not None:
             refresh(self.classifier.head, self.texts)
 
     def shard_labels(self) -> None:
@@ -131,22 +122,17 @@ class Worker:
             split,
             plain,
             self.batches(split, ENCODE_TOKENS),
-            classifier=self.classifier,
-            strategy=self.strategy,
-            dtype="bfloat16" if precision == "bf16" else "float32",
-            progress=self.progress,
+            Encoding(self.classifier, self.strategy, "bfloat16" if precision == "bf16" else "float32", self.progress),
         )
         return Collator(split, self.tokenizer, window=window, overlap=overlap, hidden=hidden)
 
     def _start(self) -> list[int | str]:
-        """What the encoder's first weights come from beside its settings: nothing for pretrained ones."""
-        backbone = backbone_of(self.config.model.encoder)
-        if backbone is not None and backbone.from_config is None:
+        """What the encoder's first weights come from apart from its settings: nothing for pretrained ones."""
+        encoder = self.config.model.encoder
+        if encoder.backbone is not None and encoder.backbone.from_config is None:
             return []
-        start: list[int | str] = [self.config.seed]
-        if isinstance(self.plain_encoder, LightEncoder) and (path := self.plain_encoder.embedding.config.vectors):
-            start.append(file_sha256(Path(path)))
-        return start
+        vectors = [] if encoder.vector_file is None else [file_sha256(Path(encoder.vector_file))]
+        return [self.config.seed, *vectors]
 
     def batches(self, split: Split, tokens: int, documents: int | None = None) -> Sequence[MicroBatch]:
         """This rank's share of a pass over a split, equally many on every rank.
@@ -187,6 +173,7 @@ class Worker:
             world_size=self.strategy.world_size,
         )
         track = self.config.track
+        context = StageContext(stage.value, self.paths.root, self.strategy.rank, self.strategy.device)
         directory, mirror = self.paths.checkpoints_of(stage), self.paths.mirror
         trained = [p for phase in phases for group in phase.groups() for p in group.parameters]
         with Tracker(self.paths.root, track, self.strategy.rank, settings=to_plain(self.config)) as tracker:
@@ -203,8 +190,11 @@ class Worker:
                     self.corpus.fingerprint,
                     track,
                 ),
-                strategy=self.strategy,
-                store=CheckpointStore(directory, track.keep_last, mirror),
-                tracker=tracker,
-                best=BestWeights(directory / "best.safetensors", objective, trained, mirror),
+                Equipment(
+                    self.strategy,
+                    CheckpointStore(directory, track.keep_last, mirror),
+                    tracker,
+                    BestWeights(directory / "best.safetensors", objective, trained, mirror),
+                    [callback.build(context) for callback in settings.callbacks],
+                ),
             ).run()

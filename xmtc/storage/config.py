@@ -3,23 +3,25 @@
 import hashlib
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.storage.mirror import Mirror
-from xmtc.storage.remote import Remote
+
+if TYPE_CHECKING:
+    from xmtc.storage.mirror import Mirror
+    from xmtc.storage.remote import Remote
 
 _LONGEST_NAME = 60
 
 
 @config
 class StorageConfig:
-    """Local copies of what lies at a URI, and patience with its server. Credentials are the client's own business."""
+    """Local copies of what lies at a URI, and how long to retry. Credentials come from the client's own settings."""
 
     cache: Annotated[str, Field(min_length=1)] = "~/.cache/xmtc"
-    """Folder for the local copies, on every node by itself. Local paths in the configuration do not pass through it."""
+    """Folder for the local copies, on every node by itself. Local paths in the configuration are used directly."""
     retry_minutes: Annotated[float, Field(ge=0)] = 5.0
     """How long an operation on a URI is tried again, with growing pauses, before the run ends."""
 
@@ -30,10 +32,14 @@ class StorageConfig:
         folder = f"{readable}-{hashlib.sha256(parent.encode()).hexdigest()[:8]}"
         return Path(self.cache).expanduser().absolute() / kind / folder / name
 
-    def remote(self, uri: str) -> Remote:
+    def remote(self, uri: str) -> "Remote":
         """The directory or file at a URI."""
+        from xmtc.storage.remote import Remote
+
         return Remote(uri, retry_s=60 * self.retry_minutes)
 
-    def mirror(self, kind: str, uri: str) -> Mirror:
+    def mirror(self, kind: str, uri: str) -> "Mirror":
         """The local copy of the directory at a URI; nothing is copied yet."""
+        from xmtc.storage.mirror import Mirror
+
         return Mirror(self.path(kind, uri), self.remote(uri))

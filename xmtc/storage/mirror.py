@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from xmtc.errors import StorageError
-from xmtc.files import file_sha256, write_text
+from xmtc.files import file_sha256, replacing, write_text
 from xmtc.storage.lock import locked
 from xmtc.storage.remote import Remote, Stamp
 
@@ -80,7 +80,7 @@ class Mirror:
     ) -> None:
         """Copy what changed there since the last push or pull, and what is missing here.
 
-        Where both sides changed, the remote one wins: another machine has gone on with it.
+        Where both sides changed, the remote one wins: another machine has continued the run.
 
         Args:
             folder: only what is below; all of it when empty.
@@ -151,19 +151,17 @@ class Mirror:
     def _download(self, name: str, sha256: str | None) -> Stamp:
         assert self.remote is not None
         path = self.local / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.part")
-        try:
+        with replacing(path) as partial:
             for _ in range(_ATTEMPTS):
                 self.remote.download(name, partial)
                 if sha256 is None or file_sha256(partial) == sha256:
-                    partial.replace(path)
-                    return _local_stamp(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        raise StorageError(
-            f"{self.remote.uri}/{name}: damaged there: its SHA-256 is not the manifest's; delete it and write it again"
-        )
+                    break
+            else:
+                raise StorageError(
+                    f"{self.remote.uri}/{name}: damaged there: its SHA-256 is not the manifest's; delete it and write "
+                    "it again"
+                )
+        return _local_stamp(path)
 
     def _names(self, folder: str) -> list[str]:
         top = self.local / folder

@@ -4,7 +4,6 @@ import errno
 import itertools
 import logging
 import random
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -33,7 +32,7 @@ _CLIENT_ERRORS = (
     ("google.api_core.exceptions", "GoogleAPIError"),
     ("azure.core.exceptions", "AzureError"),
 )
-# Waiting does not mend these. ValueError: what gcsfs makes of a name that no bucket can have.
+# Waiting does not help with these. ValueError: what gcsfs makes of a name that no bucket can have.
 _LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError)
 _LASTING_NAMES = ("ParamValidationError",)
 _CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
@@ -43,11 +42,6 @@ _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
 # What tells one version of a file from the next, the best first.
 _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "modified")
-
-
-def is_remote(path: str) -> bool:
-    """Whether a path of the configuration is a URI, such as `s3://bucket/corpora/laws` or `file:///mnt/laws`."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
 
 
 class Remote:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.track.sinks import SinkConfig
+from xmtc.track.sinks.config import SinkConfig
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -19,8 +19,8 @@ class TrackConfig:
     `s3://bucket/runs`: the run then works in `storage.cache`, and stages and checkpoints are copied as they finish."""
 
     resume: Literal["auto", "never", "must"] = "auto"
-    """What to do when the run directory holds a run: `auto` goes on where it stopped, `never` refuses, `must` goes on
-    and refuses when there is nothing to go on from."""
+    """What to do when the run directory holds a run: `auto` continues where it stopped, `never` refuses, `must`
+    continues and refuses when there is no run."""
 
     checkpoint_every_steps: Positive | None = None
     """Optimizer steps between checkpoints; null: only by time and at the end of each epoch."""

@@ -20,8 +20,9 @@ from typing import Any
 
 from xmtc.distributed.collectives import all_gather_object, broadcast_object, leads, rank_and_world_size
 from xmtc.errors import CheckpointError, StorageError, XmtcError
-from xmtc.files import file_sha256
-from xmtc.storage import Mirror
+from xmtc.files import TEMPORARY, file_sha256, publish_directory
+from xmtc.storage.mirror import Mirror
+from xmtc.train.layout import of_a_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -197,8 +198,9 @@ class CheckpointStore:
 
     def _clean(self) -> None:
         """Remove what an interrupted save left behind."""
-        for path in self._directory.glob(f"{_TEMPORARY}*"):
-            shutil.rmtree(path)
+        for pattern in (f"{_TEMPORARY}*", f".step_*{TEMPORARY}"):
+            for path in self._directory.glob(pattern):
+                shutil.rmtree(path)
 
     def _prune(self, step: int, explain: Callable[[list[str]], XmtcError]) -> None:
         """Keep the newest `keep_last` up to `step`; later ones are damaged, or the run would be beyond `step`."""
@@ -228,11 +230,6 @@ class CheckpointStore:
             f"checkpoint in {self._directory} could not be written ({'; '.join(failures)}): {free:,} bytes are free, "
             f"about {bytes_needed:,} are needed. Earlier checkpoints are untouched; make room and resume."
         )
-
-
-def of_a_checkpoint(name: str) -> bool:
-    """Whether a file of a run directory belongs to a checkpoint: such are copied by `CheckpointStore` alone."""
-    return re.search(r"(^|/)step_\d{8,}/", name) is not None
 
 
 def _not_exchanged(failures: list[str]) -> XmtcError:
@@ -304,10 +301,7 @@ def _finish(temporary: Path, final: Path, manifest: dict[str, Any], own: dict[st
     _sync(temporary)
     for name, expected in own.items():
         _verify_file(temporary / name, expected)
-    if final.exists():  # damaged, or saved by a run that this one resumed behind
-        final.rename(temporary.with_name(f"{_TEMPORARY}old_{manifest['step']:08d}"))
-    temporary.rename(final)
-    _sync(final.parent)
+    publish_directory(temporary, final)  # over one that is damaged, or that a run saved beyond where this one resumed
 
 
 def _sync(path: Path) -> None:

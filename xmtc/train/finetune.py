@@ -8,86 +8,26 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
-from xmtc.config.base import config
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum_floats
-from xmtc.distributed.rowwise_optim import RowwiseOptimizerConfig
-from xmtc.losses import LossConfig
-from xmtc.losses.asymmetric_focal import AsymmetricFocalConfig
 from xmtc.losses.base import LossOutput, Targets
-from xmtc.losses.cross_entropy import CrossEntropyConfig
-from xmtc.losses.supervised_contrastive import SupervisedContrastiveConfig
-from xmtc.mining import Miner, MiningConfig, label_vectors, query_vectors
+from xmtc.mining.index import label_vectors, query_vectors
+from xmtc.mining.miner import Miner
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads import LabelAttentionHead, TwoTowerHead
+from xmtc.models.heads.base import Head
 from xmtc.models.label_text import TextVectors, refresh
+from xmtc.train.config import FinetuneConfig
 from xmtc.train.label_sampling import DrawnLabels, draw_labels
-from xmtc.train.loop import Objective
-from xmtc.train.optim import OptimizerConfig
 from xmtc.train.sharded_head import ShardedHead
-from xmtc.train.unfreeze import PhaseConfig
+from xmtc.train.stage import Objective
 
 logger = logging.getLogger(__name__)
-
-
-@config
-class FinetuneConfig:
-    """Stage 2 (METHOD: end-to-end fine-tuning with gradual unfreezing)."""
-
-    phases: tuple[PhaseConfig, ...] = (PhaseConfig(epochs=3), PhaseConfig(epochs=5, encoder_layers=-1))
-    """What trains, in order: head first, then the encoder from the top down."""
-    batch_size: Annotated[int, Field(ge=1)] = 32
-    """Documents of one optimizer step, over all workers."""
-    tokens_per_micro_batch: Annotated[int, Field(ge=1)] = 8192
-    """Most padded tokens that go through the model at once on one worker; more documents are accumulated."""
-    optimizer: OptimizerConfig = OptimizerConfig()
-    """Optimizer and schedule."""
-    loss: LossConfig = AsymmetricFocalConfig()
-    """Classification loss."""
-    sampled_labels: Annotated[int, Field(ge=1)] | None = None
-    """Labels whose logits are computed in a micro-batch: its positives, filled up with uniformly drawn labels that
-    stand for all others, so that the loss estimates the full one without bias. All labels when absent."""
-    mining: MiningConfig | None = None
-    """In place of `sampled_labels`: a micro-batch's positives, the labels nearest to its documents, and uniformly drawn
-    labels that stand for all others."""
-    label_optimizer: RowwiseOptimizerConfig | None = None
-    """Optimizer of the label tables (queries, classifier rows, biases) that reads and writes only the rows of which a
-    step computed logits; needs `sampled_labels` or `mining`, and distributed.strategy single. Where absent, AdamW
-    updates every row at every step."""
-    contrastive: SupervisedContrastiveConfig | None = None
-    """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
-    metric: str = "ndcg@5"
-    """Dev metric that picks the best epoch: one of docs/evaluation.md that is better the higher it is, areas under the
-    curve left out; `accuracy` with single-label tasks only."""
-    patience: Annotated[int, Field(ge=0)] = 3
-    """Stop after this many epochs without a better dev metric. 0: never."""
-    dev_documents: Annotated[int, Field(ge=1)] | None = None
-    """Dev documents scored after each epoch; all when absent."""
-    cache_hidden: bool = True
-    """In phases that leave the encoder frozen, read hidden states from disk instead of encoding every epoch."""
-
-    def __post_init__(self) -> None:
-        """Check that no phase freezes what an earlier one trained."""
-        depths = [float("inf") if p.encoder_layers < 0 else p.encoder_layers for p in self.phases]
-        if depths != sorted(depths):
-            raise ValueError("encoder_layers must not shrink from one phase to the next")
-        if not depths:
-            raise ValueError("at least one phase is needed")
-        some = "sampled_labels" if self.sampled_labels else "mining" if self.mining else None
-        if self.sampled_labels and self.mining:
-            raise ValueError("mining draws labels of its own (mining.uniform); leave sampled_labels out")
-        if some and isinstance(self.loss, CrossEntropyConfig):
-            raise ValueError(f"{some}: a softmax needs every label; use another loss, or leave it out")
-        if self.label_optimizer and not some:
-            raise ValueError("label_optimizer: every step touches every row; give sampled_labels or mining too")
 
 
 class FinetuneObjective(Objective):
@@ -98,7 +38,7 @@ class FinetuneObjective(Objective):
         settings: see `FinetuneConfig`.
         evaluate: measures the classifier on dev; all ranks call it together.
         sharded: the classifier's head, where its label rows are split over the ranks.
-        texts: of the labels, for a two-tower head.
+        texts: of the labels, for a head that makes their rows of their texts.
     """
 
     def __init__(
@@ -133,14 +73,14 @@ class FinetuneObjective(Objective):
     def forward(self, batch: Batch, seed: int) -> LossOutput:
         """Loss of a micro-batch over all labels, or an unbiased estimate of it from some."""
         hidden_BTD = self.classifier.encode(batch)
-        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B)
+        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.most_labels)
         output = self._classification(hidden_BTD, batch, targets, seed)
         if self.contrastive is None:
             return output
-        beside = self.contrastive(self.classifier.head.document_vectors(hidden_BTD, batch.mask_BT), targets)
-        total, documents = self.contrasted  # on the device: a number would wait for it at every micro-batch
-        self.contrasted = total + beside.sum.detach(), documents + beside.count
-        return LossOutput(output.sum + beside.sum, output.count)
+        added = self.contrastive(self.classifier.head.document_vectors(hidden_BTD, batch.mask_BT), targets)
+        total, documents = self.contrasted  # on the device: reading a number would wait for it at every micro-batch
+        self.contrasted = total + added.sum.detach(), documents + added.count
+        return LossOutput(output.sum + added.sum, output.count)
 
     def _classification(self, hidden_BTD: Tensor, batch: Batch, targets: Targets, seed: int) -> LossOutput:
         if self.sharded is not None:
@@ -149,23 +89,23 @@ class FinetuneObjective(Objective):
         drawn = self._draw(hidden_BTD, batch, generator)
         if drawn is None:
             return self.loss(head(hidden_BTD, batch.mask_BT), targets, generator=generator)
-        if isinstance(head, TwoTowerHead):
-            logits_BS = self._two_towers(head, hidden_BTD, batch, drawn.labels_S)
+        if self.texts is not None:
+            logits_BS = self._from_texts(self.texts, hidden_BTD, batch, drawn.labels_S)
         else:
             logits_BS = head(hidden_BTD, batch.mask_BT, drawn.labels_S)
         targets = replace(targets, columns_P=drawn.columns_P)
         return self.loss(logits_BS, targets, importance_BC=drawn.importance_S.expand_as(logits_BS))
 
-    def _two_towers(self, head: TwoTowerHead, hidden_BTD: Tensor, batch: Batch, labels_S: Tensor) -> Tensor:
-        assert self.texts is not None  # given with this head
-        rows_SP = head.rows_of(self.texts(labels_S.cpu().numpy()))
-        head.keep(rows_SP.detach(), labels_S)
-        return head.score(hidden_BTD, batch.mask_BT, rows_SP, labels_S)
+    def _from_texts(self, texts: TextVectors, hidden_BTD: Tensor, batch: Batch, labels_S: Tensor) -> Tensor:
+        head = self.classifier.head
+        rows_SP = head.rows_of_texts(texts(labels_S.cpu().numpy()))
+        head.keep_rows(rows_SP.detach(), labels_S)
+        return head.score_rows(hidden_BTD, batch.mask_BT, rows_SP, labels_S)
 
     def _label_vectors(self) -> NDArray[np.float32]:
         """What is indexed, as it is now."""
         head = self.classifier.head
-        if self.texts is not None and isinstance(head, TwoTowerHead):
+        if self.texts is not None:
             refresh(head, self.texts)
         return label_vectors(head)
 
@@ -197,17 +137,15 @@ class FinetuneObjective(Objective):
         assert self.miner is not None  # built where mining is set
         head = self.classifier.head
         queries_Bd = query_vectors(head, hidden_BTD, batch.mask_BT)
-        documents_P, labels_P = batch.rows_P.cpu().numpy(), batch.labels_P.cpu().numpy()
-        attends = isinstance(head, LabelAttentionHead)  # of a flat head, the index has the logits themselves
-        rank = partial(_scores, head, hidden_BTD, batch.mask_BT) if attends else None
+        pairs = batch.on_host
+        documents_P, labels_P = pairs.rows_P.numpy(), pairs.labels_P.numpy()
+        rank = None if head.index_is_exact else partial(_scores, head, hidden_BTD, batch.mask_BT)
         mined_M = self.miner.mine(queries_Bd, documents_P, labels_P, rank)
         return torch.from_numpy(mined_M).to(batch.labels_P.device)
 
 
 @torch.no_grad()
-def _scores(
-    head: LabelAttentionHead, hidden_BTD: Tensor, mask_BT: Tensor, found_BK: NDArray[np.int64]
-) -> NDArray[np.float32]:
+def _scores(head: Head, hidden_BTD: Tensor, mask_BT: Tensor, found_BK: NDArray[np.int64]) -> NDArray[np.float32]:
     """The head's logits (B, K) of labels that an index found, without dropout."""
     training = head.training
     head.eval()
@@ -226,7 +164,7 @@ class AttentionDrift:
     Args:
         classifier: as it is at the start.
         batch: the same on all ranks.
-        sharded: as of `FinetuneObjective`; then every rank looks at its own labels, and calls are collective.
+        sharded: as in `FinetuneObjective`; then every rank looks at its own labels, and calls are collective.
     """
 
     def __init__(self, classifier: Classifier, batch: Batch, sharded: ShardedHead | None = None) -> None:
@@ -249,6 +187,6 @@ class AttentionDrift:
         training = self.classifier.training
         self.classifier.eval()
         hidden_BTD = self.classifier.encode(self.batch)
-        attention_BSHT = self.classifier.label_attention.attention(hidden_BTD, self.batch.mask_BT, self.labels_S)
+        attention_BSHT = self.classifier.head.attention(hidden_BTD, self.batch.mask_BT, self.labels_S)
         self.classifier.train(training)
         return attention_BSHT.float()

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from xmtc.data.collate import Collator
+from xmtc.data.config import CacheDtype
 from xmtc.data.corpus import Split
-from xmtc.data.hidden_cache import CacheDtype, HiddenCache, HiddenCacheWriter, cache_bytes
+from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
 from xmtc.data.progress import Progress
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import barrier, broadcast_object
@@ -18,19 +20,32 @@ from xmtc.storage.lock import locked
 from xmtc.track.console import print_line
 
 
+@dataclass(frozen=True)
+class Encoding:
+    """How documents are encoded.
+
+    Attributes:
+        classifier: its encoder is used as it is.
+        strategy: for rank, device and precision.
+        dtype: of the stored states.
+        progress: a bar.
+    """
+
+    classifier: Classifier
+    strategy: Strategy
+    dtype: CacheDtype
+    progress: Progress
+
+
 def open_hidden(
     directory: Path,
     fingerprint: str,
     split: Split,
     collate: Collator,
     batches: Sequence[MicroBatch],
-    *,
-    classifier: Classifier,
-    strategy: Strategy,
-    dtype: CacheDtype,
-    progress: Progress,
+    encoding: Encoding,
 ) -> HiddenCache:
-    """The cache of a split's hidden states; filled first, by all ranks together, where it is not there. Collective.
+    """The cache of a split's hidden states; all ranks fill it together where it is missing. Collective.
 
     Args:
         directory: of the cache, on a file system that all ranks share.
@@ -38,45 +53,51 @@ def open_hidden(
         split: which.
         collate: makes batches of it, uncached.
         batches: this rank's share of one pass.
-        classifier: its encoder is used as it is.
-        strategy: for rank, device and precision.
-        dtype: of the stored states.
-        progress: a bar.
+        encoding: see `Encoding`.
 
     Raises:
         DataError: the disk has no room for it.
     """
-    first = strategy.rank == 0
+    first = encoding.strategy.rank == 0
     with locked(directory) if first else nullcontext():  # another run over this corpus may be filling it
         if not broadcast_object(HiddenCache.open(directory, fingerprint) is not None if first else None):
-            lengths, width = split.lengths + collate.special_tokens, classifier.encoder.width
-            if first:
-                size = cache_bytes(lengths, width, dtype)
-                print_line(f"hidden states of {split.name}: {size / 2**20:,.0f} MiB on disk")
-            else:
-                barrier()
-            writer = HiddenCacheWriter(directory, fingerprint, lengths=lengths, width=width, dtype=dtype, create=first)
-            if first:
-                barrier()
-            with progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in batches)) as task:
-                for micro_batch in batches:
-                    _encode(micro_batch, writer, collate, classifier, strategy)
-                    task.advance(len(micro_batch.documents))
-            barrier()
-            if first:
-                writer.publish()
+            _fill(directory, fingerprint, split, collate, batches, encoding)
         barrier()
     cache = HiddenCache.open(directory, fingerprint)
     assert cache is not None  # rank 0 has found or just published it
     return cache
 
 
-@torch.inference_mode()
-def _encode(
-    micro_batch: MicroBatch, writer: HiddenCacheWriter, collate: Collator, classifier: Classifier, strategy: Strategy
+def _fill(
+    directory: Path,
+    fingerprint: str,
+    split: Split,
+    collate: Collator,
+    batches: Sequence[MicroBatch],
+    encoding: Encoding,
 ) -> None:
-    batch = collate(micro_batch).to(strategy.device)
-    classifier.eval()
-    with strategy.autocast():
-        hidden_BTD = classifier.encode(batch)
+    first, dtype = encoding.strategy.rank == 0, encoding.dtype
+    lengths, width = split.lengths + collate.special_tokens, encoding.classifier.encoder.width
+    if first:
+        print_line(f"hidden states of {split.name}: {cache_bytes(lengths, width, dtype) / 2**20:,.0f} MiB on disk")
+    else:
+        barrier()
+    writer = HiddenCacheWriter(directory, fingerprint, lengths=lengths, width=width, dtype=dtype, create=first)
+    if first:
+        barrier()
+    with encoding.progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in batches)) as task:
+        for micro_batch in batches:
+            _encode(micro_batch, writer, collate, encoding)
+            task.advance(len(micro_batch.documents))
+    barrier()
+    if first:
+        writer.publish()
+
+
+@torch.inference_mode()
+def _encode(micro_batch: MicroBatch, writer: HiddenCacheWriter, collate: Collator, encoding: Encoding) -> None:
+    batch = collate(micro_batch).to(encoding.strategy.device)
+    encoding.classifier.eval()
+    with encoding.strategy.autocast():
+        hidden_BTD = encoding.classifier.encode(batch)
     writer.write(micro_batch.documents, hidden_BTD, batch.mask_BT)

@@ -19,7 +19,8 @@ from sklearn.svm import LinearSVC
 from xmtc.data.corpus import Split
 from xmtc.data.progress import Progress, Silent
 from xmtc.errors import DataError
-from xmtc.models.lexical import Lexical, LexicalConfig
+from xmtc.models.config import LexicalConfig
+from xmtc.models.lexical import Lexical
 from xmtc.train.terms import Matrix, blocks, feature_matrix, find_terms
 
 _CHUNK = 64  # labels of one task

@@ -1,37 +1,35 @@
 """The one training loop: both stages, every strategy.
 
-A stage is a list of phases; a phase trains one set of parameters with an optimizer of its own. The loop knows nothing
-of what is learned: an `Objective` turns a batch into a summed loss and measures itself on dev.
+A stage is a list of phases; each phase trains one set of parameters with its own optimizer. The loop does not know what
+the model learns: an `Objective` turns a batch into a summed loss and evaluates itself on dev. Callbacks follow
+the loop.
 """
 
 import math
-import signal
-import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from types import FrameType
+from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
 from xmtc.data.loader import prefetch
-from xmtc.data.sampler import MicroBatch, Sampler, Step
+from xmtc.data.sampler import Sampler, Step
 from xmtc.distributed.collectives import all_reduce_sum, all_reduce_sum_floats
-from xmtc.distributed.strategy import ParameterGroup, Strategy
+from xmtc.distributed.strategy import Strategy
 from xmtc.errors import TrainingError
-from xmtc.losses.base import LossOutput
-from xmtc.models.classifier import Classifier
-from xmtc.track.config import TrackConfig
 from xmtc.track.console import print_line
 from xmtc.track.throughput import Throughput
 from xmtc.track.tracker import Tracker
-from xmtc.train.best import BestWeights
+from xmtc.train.callbacks.base import Callback
 from xmtc.train.checkpoint import Checkpoint, CheckpointStore
-from xmtc.train.optim import OptimizerConfig
+from xmtc.train.interruption import Interruption
+from xmtc.train.stage import Objective, Phase, Position, StageSettings
+from xmtc.train.weights import BestWeights
 
 # Of dev, on the console; all are in metrics.jsonl. With one label a document, P@1 and micro-F1 are the accuracy.
 SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1", "attention_drift")
@@ -39,87 +37,23 @@ SHOWN_SINGLE_LABEL = ("accuracy", "macro_f1", "attention_drift")
 MOST_SKIPPED_STEPS = 10  # in a row, before training gives up on a loss that is not finite
 
 
-class Objective(nn.Module):
-    """What a stage learns: a module around the classifier, so that strategies wrap one forward.
-
-    Args:
-        classifier: what is trained.
-        evaluate: dev metrics, the same on every rank; all ranks call it together.
-    """
-
-    def __init__(self, classifier: Classifier, evaluate: Callable[[], dict[str, float]]) -> None:
-        super().__init__()
-        self.classifier = classifier
-        self.evaluate = evaluate
-
-    def forward(self, batch: Batch, seed: int) -> LossOutput:
-        """Summed loss of a micro-batch; `seed` fixes every random choice in it."""
-        raise NotImplementedError
-
-    def before_step(self, step: int) -> None:
-        """Called before each optimizer step of the stage, from 0, with the parameters as the last one left them."""
-
-    def read_metrics(self) -> dict[str, float]:
-        """What to log beside the loss, over the steps since the last call."""
-        return {}
-
-
 @dataclass(frozen=True)
-class Phase:
-    """One phase of a stage: `groups` are made afresh when the phase begins."""
-
-    epochs: int
-    groups: Callable[[], list[ParameterGroup]]
-    collate: Callable[[MicroBatch], Batch]
-
-
-@dataclass(frozen=True)
-class StageSettings:
-    """How a stage runs.
+class Equipment:
+    """What the loop works with.
 
     Attributes:
-        name: `plant` or `finetune`.
-        optimizer: settings and schedule.
-        metric: dev metric that picks the best epoch, higher is better.
-        patience: epochs without a better one after which the stage stops; 0 never.
-        seed: of every random choice.
-        corpus: its fingerprint; a checkpoint made from another corpus is none of this stage's.
-        track: how often to log and save.
+        strategy: how ranks share the work.
+        store: this stage's checkpoints.
+        tracker: metrics and console.
+        best: keeps the weights of the best epoch.
+        callbacks: follow the training, in this order.
     """
 
-    name: str
-    optimizer: OptimizerConfig
-    metric: str
-    patience: int
-    seed: int
-    corpus: str
-    track: TrackConfig
-
-
-@dataclass
-class Position:
-    """Where a stage stands. All of it goes into a checkpoint, and from it a resume is exact.
-
-    Attributes:
-        phase, epoch: of the stage; of the phase.
-        consumed: documents of the epoch.
-        step, phase_step: optimizer steps of the stage and of the phase.
-        epochs_done: of the stage.
-        best, best_epoch: the best dev metric, and after how many epochs; None before the first.
-        skipped: updates in a row that were not finite.
-        corpus: fingerprint of the corpus.
-    """
-
-    phase: int = 0
-    epoch: int = 0
-    consumed: int = 0
-    step: int = 0
-    phase_step: int = 0
-    epochs_done: int = 0
-    best: float | None = None
-    best_epoch: int = 0
-    skipped: int = 0
-    corpus: str = ""
+    strategy: Strategy
+    store: CheckpointStore
+    tracker: Tracker
+    best: BestWeights
+    callbacks: Sequence[Callback] = ()
 
 
 class Loop:
@@ -130,10 +64,7 @@ class Loop:
         sampler: the training documents' order.
         phases: in order.
         settings: see `StageSettings`.
-        strategy: how ranks share the work.
-        store: this stage's checkpoints.
-        tracker: metrics and console.
-        best: keeps the weights of the best epoch.
+        equipment: see `Equipment`.
     """
 
     def __init__(
@@ -142,18 +73,15 @@ class Loop:
         sampler: Sampler,
         phases: Sequence[Phase],
         settings: StageSettings,
-        *,
-        strategy: Strategy,
-        store: CheckpointStore,
-        tracker: Tracker,
-        best: BestWeights,
+        equipment: Equipment,
     ) -> None:
         self.objective, self.sampler, self.phases, self.settings = objective, sampler, list(phases), settings
-        self.strategy, self.store, self.tracker, self.best = strategy, store, tracker, best
+        self.strategy, self.store, self.tracker = equipment.strategy, equipment.store, equipment.tracker
+        self.best, self.callbacks = equipment.best, equipment.callbacks
         self.total_steps = sum(phase.epochs for phase in phases) * sampler.steps_per_epoch
         self.peak_rates: list[float] = []
         self.last_save = time.monotonic()
-        self.interrupted = self.stopping = False
+        self.interruption, self.stopping = Interruption(), False
 
     def run(self) -> Position:
         """Train; on return the objective holds the weights of the best epoch, unpartitioned, on every rank.
@@ -165,13 +93,15 @@ class Loop:
         checkpoint = self._newest()
         position = Position(**checkpoint.state) if checkpoint else Position(corpus=self.settings.corpus)
         self.tracker.start_stage(self.settings.name, self.total_steps, position.step)
-        with self._signals():
+        with self.interruption.watching():
             for index in range(position.phase, len(self.phases)):
                 if index > position.phase:
                     position.phase, position.epoch, position.consumed, position.phase_step = index, 0, 0, 0
                 if not self._finished(position):
                     self._run_phase(position, checkpoint)
                 checkpoint = None
+        for callback in self.callbacks:
+            callback.end()
         planned, settings = sum(phase.epochs for phase in self.phases), self.settings
         if position.epochs_done < planned:
             self._say(
@@ -198,23 +128,35 @@ class Loop:
         count = sum(p.numel() for group in groups for p in group.parameters)
         self._say(f"phase {position.phase + 1}/{len(self.phases)} trains {count:,} parameters: {names}")
         self.peak_rates = [group.learning_rate for group in groups]
+        trained = self._named([p for group in groups for p in group.parameters])
         module = self.strategy.prepare(self.objective, groups)
+        for callback in self.callbacks:
+            callback.begin_phase(trained)
         if checkpoint is not None:
-            self.strategy.load(checkpoint.path)
+            for part in (self.strategy, *self.callbacks):
+                part.load(checkpoint.path)
         while position.epoch < phase.epochs and not self._finished(position):
             self._run_epoch(phase, module, position)
             self._end_epoch(position)
         self.strategy.close()
 
+    def _named(self, parameters: Sequence[nn.Parameter]) -> dict[str, nn.Parameter]:
+        wanted = {id(parameter) for parameter in parameters}
+        return {name: p for name, p in self.objective.named_parameters() if id(p) in wanted}
+
     def _run_epoch(self, phase: Phase, module: nn.Module, position: Position) -> None:
         meter = Throughput(self.strategy.device)
         self.objective.train()
         for step, batches in self._batches(phase, position):
+            for callback in self.callbacks:
+                callback.before_step(position)
             loss, norm, save = self._step(module, step, batches, position, meter)
             position.step += 1
             position.phase_step += 1
             position.consumed = step.consumed
             self._guard(loss, norm, position)
+            for callback in self.callbacks:
+                callback.after_step(position)
             if self.tracker.due(position.step):
                 self._log(loss, norm, position, meter)
             ended = position.phase_step % self.sampler.steps_per_epoch == 0
@@ -238,19 +180,21 @@ class Loop:
         self.strategy.set_learning_rates([rate * factor for rate in self.peak_rates])
         torch.manual_seed(self._seed(position.step))
         sums = torch.zeros(5, dtype=torch.float64)  # loss, documents, tokens, ranks that want to save, to stop
+        outputs: list[Tensor] = []  # on the device: reading a number would wait for it in every micro-batch
         last = len(step.micro_batches) - 1
         for index, batch in enumerate(meter.watch(batches)):
+            sums[2] += int((batch.mask_BT.sum(1) * batch.weight_B).sum())
             batch = batch.to(self.strategy.device)
             with self.strategy.micro_batch(last=index == last):
                 with self.strategy.autocast():
                     output = module(batch, self._seed(position.step, index))
                 self.strategy.backward(output.sum / step.documents)
-            sums[0] += float(output.sum.detach())
-            sums[1] += float(output.count)
-            sums[2] += int((batch.mask_BT.sum(1) * batch.weight_B).sum())
+            outputs.append(torch.stack([output.sum.detach(), output.count.to(output.sum.dtype)]))
         norm = self.strategy.step(self.settings.optimizer.max_grad_norm)
+        for loss_and_documents in torch.stack(outputs).cpu():
+            sums[:2] += loss_and_documents
         sums[3] = self._wants_save(position.step + 1)
-        sums[4] = self.interrupted
+        sums[4] = self.interruption.requested
         loss, documents, tokens, save, stop = all_reduce_sum(sums).tolist()
         self.stopping = stop > 0  # on every rank, so that none waits for one that left
         meter.add(documents=int(documents), tokens=int(tokens))
@@ -281,14 +225,10 @@ class Loop:
             )
 
     def _end_epoch(self, position: Position) -> None:
-        with self.strategy.whole(), self.strategy.autocast():
-            metrics = self.objective.evaluate()
         position.epoch, position.consumed = position.epoch + 1, 0
         position.epochs_done += 1
-        value = metrics[self.settings.metric]
-        if position.best is None or value > position.best:
-            position.best, position.best_epoch = value, position.epochs_done
-            self.best.save(self.strategy)
+        with self._evaluating():
+            metrics = self._evaluate(position)
         self.tracker.log(self.settings.name, position.step, {f"dev/{k}": v for k, v in metrics.items()}, line=False)
         usual = SHOWN_SINGLE_LABEL if "accuracy" in metrics else SHOWN_METRICS
         shown = [key for key in dict.fromkeys((self.settings.metric, *usual)) if key in metrics]
@@ -297,8 +237,25 @@ class Loop:
             f"epoch {position.epochs_done}, dev: " + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown) + mark
         )
         self._save(position)
-        self.stopping = all_reduce_sum_floats([float(self.interrupted)])[0] > 0
+        self.stopping = all_reduce_sum_floats([float(self.interruption.requested)])[0] > 0
         self._stop_if_wanted(position)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for callback in self.callbacks:
+                stack.enter_context(callback.evaluating())
+            yield
+
+    def _evaluate(self, position: Position) -> dict[str, float]:
+        """Dev metrics after an epoch; keeps the weights where they are the best so far."""
+        with self.strategy.whole(), self.strategy.autocast():
+            metrics = self.objective.evaluate()
+        value = metrics[self.settings.metric]
+        if position.best is None or value > position.best:
+            position.best, position.best_epoch = value, position.epochs_done
+            self.best.save(self.strategy)
+        return metrics
 
     def _stop_if_wanted(self, position: Position) -> None:
         if self.stopping:
@@ -323,28 +280,21 @@ class Loop:
         return due or minutes >= self.settings.track.checkpoint_every_minutes
 
     def _save(self, position: Position) -> None:
-        self.store.save(position.step, asdict(position), self.strategy.save, self.strategy.checkpoint_bytes())
+        size = self.strategy.checkpoint_bytes() + sum(callback.checkpoint_bytes() for callback in self.callbacks)
+        self.store.save(position.step, asdict(position), self._write, size)
         self.last_save = time.monotonic()
+
+    def _write(self, directory: Path) -> None:
+        """This rank's part of a checkpoint; a failed write is raised when all parts have exchanged what they need."""
+        failures: list[OSError] = []
+        for part in (self.strategy, *self.callbacks):
+            try:
+                part.save(directory)
+            except OSError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _say(self, text: str) -> None:
         if self.strategy.rank == 0:
             print_line(f"{self.settings.name}: {text}")
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Within, SIGINT and SIGTERM ask for a checkpoint and a stop after the step; a second one stops at once."""
-
-        def stop(_signal: int, _frame: FrameType | None) -> None:
-            if self.interrupted:
-                raise KeyboardInterrupt
-            self.interrupted = True
-
-        if threading.current_thread() is not threading.main_thread():  # Python handles signals there alone
-            yield
-            return
-        previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)

@@ -4,66 +4,24 @@ Suffixes: B documents, T tokens, S sampled labels, H heads, N (document, label) 
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Discriminator, Field
 from torch import Tensor
 
-from xmtc.config.base import config
 from xmtc.data.collate import Batch
 from xmtc.losses.base import LossOutput
-from xmtc.losses.lambdarank import LambdaRankConfig
-from xmtc.losses.listnet import ListNetConfig
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
-from xmtc.train.loop import Objective
-from xmtc.train.optim import OptimizerConfig
-
-RankingLossConfig = Annotated[LambdaRankConfig | ListNetConfig, Discriminator("kind")]
-
-
-@config
-class PlantConfig:
-    """Stage 1 (METHOD: PLANT). The backbone is frozen; the head's queries and key projection train."""
-
-    enabled: bool = True
-    """False starts stage 2 from the random initialisation, everything else identical."""
-    epochs: Annotated[int, Field(ge=1)] = 10
-    """Most passes over the training split."""
-    patience: Annotated[int, Field(ge=0)] = 2
-    """Stop after this many epochs without a better dev nDCG: over-training overfits corpus statistics. 0: never."""
-    batch_size: Annotated[int, Field(ge=1)] = 32
-    """Documents of one optimizer step, over all workers."""
-    tokens_per_micro_batch: Annotated[int, Field(ge=1)] = 8192
-    """Most padded tokens that go through the model at once on one worker."""
-    optimizer: OptimizerConfig = OptimizerConfig()
-    """Optimizer and schedule."""
-    loss: RankingLossConfig = LambdaRankConfig()
-    """Learning-to-rank loss."""
-    sampled_labels: Annotated[int, Field(ge=1)] = 128
-    """Labels whose attention trains in a micro-batch: its positives, filled up with uniformly drawn labels, so that
-    rare labels are planted as often as common ones."""
-    grades: Annotated[int, Field(ge=1, le=10)] = 5
-    """Relevance grades, spaced by the logarithm of a token's rank for the label; the gain is 2^grade − 1."""
-    heads: Literal["mean", "each"] = "mean"
-    """Rank by the mean score over the attention heads, or train every head to rank by itself."""
-    ndcg_cutoff: Annotated[int, Field(ge=1)] = 10
-    """k of the dev nDCG@k that picks the best epoch."""
-    dev_documents: Annotated[int, Field(ge=1)] = 500
-    """Dev documents on which nDCG is measured each epoch."""
-    cache_hidden: bool = True
-    """Encode the corpus once and read hidden states from disk (its size is printed beforehand)."""
-    prototypes: bool = True
-    """After stage 1, start the classifier rows from the planted contexts (see `xmtc.train.prototypes`)."""
+from xmtc.train.config import PlantConfig
+from xmtc.train.stage import Objective
 
 
 class PlantObjective(Objective):
     """Ranks tokens for sampled labels.
 
     Args:
-        classifier: its head must have `attention_scores`.
+        classifier: with a head that attends by label.
         ranking: tokens by information gain, per label.
         settings: see `PlantConfig`.
         vocab_size: V.
@@ -98,7 +56,7 @@ class PlantObjective(Objective):
     def sample_labels(self, batch: Batch, seed: int) -> Tensor:
         """(S,) int64: the batch's positives that have a ranking, filled up with uniformly drawn labels."""
         generator = torch.Generator().manual_seed(seed)
-        positives = torch.from_numpy(np.intersect1d(batch.labels_P.cpu().numpy(), self.rankable.numpy()))
+        positives = torch.from_numpy(np.intersect1d(batch.on_host.labels_P.numpy(), self.rankable.numpy()))
         positives = positives[torch.randperm(len(positives), generator=generator)[: self.settings.sampled_labels]]
         drawn = self.rankable[torch.randperm(len(self.rankable), generator=generator)]
         return torch.cat([positives, drawn])[: self.settings.sampled_labels].unique()
@@ -106,9 +64,7 @@ class PlantObjective(Objective):
     def lists(self, batch: Batch, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Scores, grades and mask (N, T) of all lists in which something is graded, and their document (N,)."""
         hidden_BTD = self.classifier.encode(batch)
-        scores_BSHT = self.classifier.label_attention.attention_scores(
-            hidden_BTD, batch.mask_BT, labels_S.to(hidden_BTD.device)
-        )
+        scores_BSHT = self.classifier.head.attention_scores(hidden_BTD, batch.mask_BT, labels_S.to(hidden_BTD.device))
         scores_BSHT = scores_BSHT.mean(2, keepdim=True) if self.settings.heads == "mean" else scores_BSHT
         grades_BST = self.grades(batch.token_ids_BT, labels_S) * batch.mask_BT.unsqueeze(1)
         graded_BS = (grades_BST > 0).any(2)
@@ -127,9 +83,7 @@ class PlantObjective(Objective):
         if len(rows_P) == 0:
             return 0.0, 0.0
         labels_S, columns_P = labels_P.unique(return_inverse=True)
-        scores_BSHT = self.classifier.label_attention.attention_scores(
-            self.classifier.encode(batch), batch.mask_BT, labels_S
-        )
+        scores_BSHT = self.classifier.head.attention_scores(self.classifier.encode(batch), batch.mask_BT, labels_S)
         grades_PT = self.grades(batch.token_ids_BT, labels_S)[rows_P, columns_P] * batch.mask_BT[rows_P]
         scores_PT = scores_BSHT.mean(2)[rows_P, columns_P]
         ndcg_P = ndcg_of_lists(scores_PT, grades_PT, batch.mask_BT[rows_P], self.settings.ndcg_cutoff)

@@ -30,7 +30,7 @@ class PrototypeSums:
     def add(self, classifier: Classifier, batch: Batch) -> None:
         """Take in one batch."""
         labels_S = batch.labels_P.unique()
-        contexts_BSd = classifier.label_attention.contexts(classifier.encode(batch), batch.mask_BT, labels_S).float()
+        contexts_BSd = classifier.head.contexts(classifier.encode(batch), batch.mask_BT, labels_S).float()
         is_positive_BS = torch.zeros(contexts_BSd.shape[:2], device=contexts_BSd.device)
         is_positive_BS[batch.rows_P, torch.searchsorted(labels_S, batch.labels_P)] = 1
         weight_B1 = batch.weight_B.unsqueeze(1)
@@ -80,7 +80,7 @@ def plant_classifier(
     """Start the head's rows w at class prototypes, and its bias where a negative scores the label's prior. Collective.
 
     Args:
-        classifier: with a planted label-attention head; changed in place.
+        classifier: with a planted head; changed in place.
         batches: this rank's share of one pass over the training documents, on the classifier's device.
         prior_L: the labels' log-odds in train.
         shrinkage: documents at which a row has half its length.
@@ -88,7 +88,7 @@ def plant_classifier(
         progress: called after each batch.
     """
     classifier.eval()
-    sums = PrototypeSums(len(prior_L), classifier.label_attention.config.width, prior_L.device)
+    sums = PrototypeSums(len(prior_L), classifier.head.label_vectors().shape[1], prior_L.device)
     for batch in batches:
         sums.add(classifier, batch)
         progress()

@@ -42,10 +42,8 @@ class ShardedHead:
 
     def __init__(self, classifier: Classifier) -> None:
         self.head, self.labels = classifier.head, classifier.labels
-        tables = {id(table) for table in self.head.label_tables()}
-        for name, table in list(self.head.named_parameters()):
-            if id(table) in tables:
-                setattr(self.head, name, RowShard.of(table))
+        for name, table in self.head.label_tables().items():
+            self.head.set_table(name, RowShard.of(table))
         bias = self.head.bias
         assert isinstance(bias, RowShard)  # every head has one
         self.first = bias.first

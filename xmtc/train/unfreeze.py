@@ -3,30 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
 
-from pydantic import Field
 from torch import nn
 
-from xmtc.config.base import config
-from xmtc.distributed.rowwise_optim import RowwiseOptimizerConfig
+from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
 from xmtc.distributed.strategy import ParameterGroup
-
-
-@config
-class PhaseConfig:
-    """Epochs that train the same parameters. Later phases train at least what earlier ones do (Howard & Ruder 2018)."""
-
-    epochs: Annotated[int, Field(ge=1)]
-    """Passes over the training split."""
-    encoder_layers: Annotated[int, Field(ge=-1)] = 0
-    """Trainable encoder layers, counted from the top; 0 trains the head alone, -1 the whole encoder."""
-    learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """Peak learning rate of the head in this phase; the optimizer's when absent."""
-    encoder_learning_rate: Annotated[float, Field(gt=0)] = 2e-5
-    """Peak learning rate of the topmost encoder layer."""
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """Each layer further down learns at this share of the layer above it (discriminative learning rates)."""
+from xmtc.train.config import PhaseConfig
 
 
 def trained_groups(names: Sequence[str], phase: PhaseConfig) -> list[str]:

@@ -1,34 +1,6 @@
-"""Readers: one module a kind of source. A new one is added to the union here and to docs/data.md."""
+"""Readers, one module for each kind of source. `config` holds their settings; importing this imports no reader."""
 
-from typing import Annotated
+from xmtc.data.readers.base import Document, LabelInfo, Reader, ReaderSettings, Rejected
+from xmtc.data.readers.config import ReaderConfig
 
-from pydantic import Discriminator
-
-from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
-from xmtc.data.readers.csv_table import CsvConfig
-from xmtc.data.readers.jsonl import JsonlConfig
-from xmtc.data.readers.mimic import MimicConfig
-from xmtc.data.readers.parquet import ParquetConfig
-from xmtc.data.readers.pydocs import PydocsConfig
-from xmtc.data.readers.synthetic import SyntheticConfig
-from xmtc.data.readers.xc_repository import XcRepositoryConfig
-
-ReaderConfig = Annotated[
-    JsonlConfig | CsvConfig | ParquetConfig | XcRepositoryConfig | MimicConfig | PydocsConfig | SyntheticConfig,
-    Discriminator("kind"),
-]
-
-__all__ = [
-    "CsvConfig",
-    "Document",
-    "JsonlConfig",
-    "LabelInfo",
-    "MimicConfig",
-    "ParquetConfig",
-    "PydocsConfig",
-    "Reader",
-    "ReaderConfig",
-    "Rejected",
-    "SyntheticConfig",
-    "XcRepositoryConfig",
-]
+__all__ = ["Document", "LabelInfo", "Reader", "ReaderConfig", "ReaderSettings", "Rejected"]

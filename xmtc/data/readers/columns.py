@@ -1,39 +1,33 @@
-"""Which columns of a table, or keys of a JSON object, make a document; and files that name labels."""
+"""Which columns of a table, or keys of a JSON object, make a document."""
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, check_characters, shown
-from xmtc.data.readers.files import SplitFilesConfig, check_file, content_hash, csv_rows, json_lines
-from xmtc.errors import DataError
+from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell
 
 _SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
-_Name = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(min_length=1)]
+"""Text that is not empty: a column, a path."""
 
 
 @config
 class ColumnsConfig:
     """Where in a row the parts of a document are."""
 
-    id: _Name | None = None
+    id: Name | None = None
     """Column with the document's identifier; without one, documents are numbered by file and row."""
-    text: _Name | Annotated[tuple[_Name, ...], Field(min_length=1)] = "text"
+    text: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = "text"
     """Column with the text, or several that are joined, such as `[title, text]`; empty ones are left out."""
     text_joiner: str = "\n"
     """What stands between joined text columns."""
-    labels: _Name = "labels"
+    labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits."""
-    label_separator: _Name | None = None
+    label_separator: Name | None = None
     """What separates labels where they are one string, such as `;`; without it the string is one label."""
-    split: _Name | None = None
+    split: Name | None = None
     """Column that says `train`, `dev` (or `validation`) or `test`; then only `train` may name files."""
 
     def text_columns(self) -> tuple[str, ...]:
@@ -41,7 +35,7 @@ class ColumnsConfig:
         return (self.text,) if isinstance(self.text, str) else self.text
 
     def advice(self) -> str:
-        """What to do about a column that is not there."""
+        """What to do about a missing column."""
         return "set source.columns"
 
     def names(self) -> list[str]:
@@ -96,101 +90,9 @@ class ColumnsConfig:
     def _split(self, value: Any) -> str:
         split = _SPLIT_NAMES.get(str(value).strip().lower())
         if split is None:
-            raise ValueError(f"{self.split!r} is {shown(value)}, which is not train, dev or test")
+            raise ValueError(f"{self.split!r} is {quoted_cell(value)}, which is not train, dev or test")
         return split
-
-
-@config
-class LabelFileConfig:
-    """A table of labels: JSON lines, CSV, TSV or Parquet by its ending."""
-
-    path: _Name
-    """The file."""
-    label: _Name = "label"
-    """Column with the label as documents have it."""
-    name: _Name | None = "name"
-    """Column with the name for people."""
-    parents: _Name | None = None
-    """Column with the list of broader labels, where there is a hierarchy; a string is one label."""
-    closed: bool = True
-    """A row with a label that is not in this file is a bad row (`data.on_bad_row`). False: such labels are welcome."""
-
-    def read(self) -> LabelInfo:
-        """Names and parents.
-
-        Raises:
-            DataError: the file cannot be read, or lacks a column.
-        """
-        names: dict[str, str] = {}
-        parents: dict[str, tuple[str, ...]] = {}
-        for number, row in enumerate(_rows(Path(self.path)), start=1):
-            missing = [column for column in (self.label, self.name, self.parents) if column and column not in row]
-            if missing:
-                raise DataError(f"{self.path}: no column {missing[0]!r}; there are: {', '.join(row)}")
-            label = _word(row[self.label])
-            if not label:
-                raise DataError(f"{self.path}: no label in column {self.label!r} of row {number}")
-            names[label] = _word(row[self.name] if self.name else None) or label
-            given = row[self.parents] if self.parents else None
-            broader = [_word(parent) for parent in (given if isinstance(given, list) else [given])]
-            if any(broader):
-                parents[label] = tuple(filter(None, broader))
-        return LabelInfo(names, parents, self.closed)
-
-
-def check_split_column(files: SplitFilesConfig, columns: ColumnsConfig) -> None:
-    """Raises ValueError where both a column and file names say what the split is."""
-    if columns.split is not None and (files.dev or files.test):
-        raise ValueError("columns.split and files.dev/files.test both say what the split is; keep one of them")
-
-
-def table_splits(files: SplitFilesConfig, columns: ColumnsConfig) -> frozenset[str]:
-    """Splits that a source of rows is known to provide; a column says more when it is read."""
-    return frozenset({"train"}) if columns.split is not None else files.provides()
-
-
-def table_fingerprint(
-    kind: str, files: SplitFilesConfig, columns: ColumnsConfig, labels: LabelFileConfig | None
-) -> str:
-    """Of a source of rows: settings, the split of each file, and what is in the files."""
-    named = {k: v for k, v in asdict(labels).items() if k != "path"} if labels is not None else None
-    settings = json.dumps([asdict(columns), named, [split for split, _ in files.by_split()]])
-    paths = [path for _, path in files.by_split()] + ([Path(labels.path)] if labels is not None else [])
-    return f"{kind}:{settings}:{content_hash(paths)}"
-
-
-def label_file_info(labels: LabelFileConfig | None) -> LabelInfo:
-    """What the label file says; nothing without one."""
-    return labels.read() if labels is not None else LabelInfo()
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
-
-
-def _word(value: Any) -> str:
-    """A cell as documents' labels are read: without blanks around it, empty where there is nothing."""
-    return "" if value is None else str(value).strip()
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    if path.suffix == ".parquet":
-        try:
-            yield from pq.read_table(check_file(path)).to_pylist()
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path}: cannot be read as a table: {error}") from error
-    elif path.name.removesuffix(".gz").removesuffix(".zst").endswith((".csv", ".tsv")):
-        yield from _csv_objects(path)
-    else:
-        yield from json_lines(path)
-
-
-def _csv_objects(path: Path) -> Iterator[dict[str, str]]:
-    """Rows as header -> cell, all of them text: a label `001` or `250.00` is no number."""
-    rows = csv_rows(path)
-    _, header = next(rows, (1, []))
-    for line, cells in rows:
-        if cells and len(cells) != len(header):
-            raise DataError(f"{path}:{line}: {len(cells)} columns in place of {len(header)}")
-        if cells:
-            yield dict(zip(header, cells, strict=True))

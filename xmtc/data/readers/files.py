@@ -1,9 +1,8 @@
-"""Files of a source: which there are, what is in them, lines of text compressed or not."""
+"""Files of a source: their content, their lines, compressed or not, and the words for what is wrong with them."""
 
-import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -11,41 +10,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import xxhash
 
-from xmtc.config.base import config
+from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
 
 _BLOCK = 1 << 20
-_LONGEST_FIELD = 1 << 30
-
-Paths = str | tuple[str, ...] | None
-
-
-@config
-class SplitFilesConfig:
-    """Which files hold which split."""
-
-    train: str | tuple[str, ...]
-    """File or files with the training documents. Without `dev` or `test`, `data.split` divides these."""
-    dev: str | tuple[str, ...] | None = None
-    """File or files of the development split, on which models are chosen and thresholds tuned."""
-    test: str | tuple[str, ...] | None = None
-    """File or files of the test split."""
-
-    def by_split(self) -> list[tuple[str, Path]]:
-        """(split, file), train first, in the order given."""
-        named: list[tuple[str, Paths]] = [("train", self.train), ("dev", self.dev), ("test", self.test)]
-        return [(split, Path(path)) for split, paths in named for path in as_tuple(paths)]
-
-    def provides(self) -> frozenset[str]:
-        """Splits that have files."""
-        return frozenset(split for split, _ in self.by_split())
-
-
-def as_tuple(paths: Paths) -> tuple[str, ...]:
-    """One path, several, or none, as a tuple."""
-    if paths is None:
-        return ()
-    return (paths,) if isinstance(paths, str) else paths
 
 
 def check_file(path: Path) -> Path:
@@ -99,22 +67,6 @@ def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIO
         raise DataError(f"{path}: cannot be read: {error}; the file is damaged or cut short") from error
 
 
-def json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON lines file in which nothing may be wrong; blank lines are left out.
-
-    Raises:
-        DataError: the file cannot be read, or a line is not a JSON object.
-    """
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield json_object(line)
-            except ValueError as problem:
-                raise DataError(f"{path}:{number}: {problem}") from None
-
-
 def json_object(line: str) -> dict[str, Any]:
     """The JSON object that a line holds.
 
@@ -132,24 +84,32 @@ def json_object(line: str) -> dict[str, Any]:
     return row
 
 
-def csv_rows(path: Path, delimiter: str | None = None) -> Iterator[tuple[int, list[str]]]:
-    """(line of the file, cells) of every row, the header included; blank rows have no cells.
+def line_count(path: Path) -> int | None:
+    """Lines of a plain text file; None of a compressed one, because it would have to be unpacked."""
+    if path.suffix in COMPRESSIONS:
+        return None
+    lines, last = 0, b"\n"
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+    return lines + (last != b"\n")  # the last line may have no end
+
+
+def missing_column(path: Path, missing: str, there: Iterable[str], advice: str) -> DataError:
+    """The error that a table lacks a column.
 
     Args:
-        path: plain or compressed.
-        delimiter: None: a tab in files named .tsv, a comma in others.
-
-    Raises:
-        DataError: the file cannot be read, or is not CSV.
+        path: the file.
+        missing: the column.
+        there: columns that it has.
+        advice: how to name another one.
     """
-    csv.field_size_limit(_LONGEST_FIELD)
-    with open_text(path) as lines:
-        rows = csv.reader(lines, delimiter=delimiter or ("\t" if ".tsv" in path.suffixes else ","), strict=True)
-        try:
-            for cells in rows:
-                yield rows.line_num, cells
-        except csv.Error as error:
-            raise DataError(f"{path}:{rows.line_num}: malformed CSV: {error}") from None
+    return DataError(f"{path}: no column {missing!r}; there are: {', '.join(there)}; {advice}")
+
+
+def wrong_width(found: int, expected: int) -> str:
+    """The words for a row of a table whose number of cells differs from the header's."""
+    return f"{found} cells, but the header has {expected} columns; check the row's quotes and delimiters"
 
 
 def _open_bytes(path: Path) -> io.BufferedReader:

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-IcdVersion = Literal[9, 10]
+from xmtc.data.readers.config import IcdVersion
+
 CodeKind = Literal["diagnosis", "procedure"]
 
 

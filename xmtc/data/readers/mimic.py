@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +19,14 @@ import pyarrow.csv as pa_csv
 import pyarrow.feather as pa_feather
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import Field
 from scipy import sparse
 
-from xmtc.config.base import config
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected
+from xmtc.data.readers.config import MimicConfig, StratifyConfig
 from xmtc.data.readers.files import check_file, content_hash
-from xmtc.data.readers.icd import CodeKind, IcdVersion
+from xmtc.data.readers.icd import CodeKind
 from xmtc.data.readers.mimic_tables import Codes, Layout, Notes, names_of_codes
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
@@ -61,70 +60,42 @@ _LAYOUTS = {
 }
 _SPLIT_NAMES = {"train": 0, "dev": 1, "val": 1, "valid": 1, "validation": 1, "test": 2}
 _ID_COLUMNS = ("hadm_id", "_id")
-_Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-@config
-class StratifyConfig:
-    """Dividing patients by the codes of their admissions, so that each code is divided in these shares."""
+class MimicReader:
+    """A `Reader`.
 
-    dev: _Share = 0.1
-    """Share of dev."""
-    test: _Share = 0.1
-    """Share of test."""
-    seed: Annotated[int, Field(ge=0)] = 13
-    """Another seed, another division."""
+    Args:
+        settings: the `data.source` section.
+    """
 
-    def __post_init__(self) -> None:
-        if self.dev + self.test >= 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents")
-
-
-@config
-class MimicConfig:
-    """MIMIC-IV (with MIMIC-IV-Note) or MIMIC-III: discharge summaries with the ICD codes of their admission."""
-
-    kind: Literal["mimic"] = "mimic"
-    directory: Annotated[str, Field(min_length=1)]
-    """MIMIC-IV: the folder with `hosp/`; MIMIC-III: the one with `DIAGNOSES_ICD.csv.gz`. Unpacked .csv is read too."""
-    notes: str | None = None
-    """The folder with `note/discharge.csv.gz` (MIMIC-III: `NOTEEVENTS.csv.gz`), where it is another one."""
-    release: Literal["iv", "iii"] = "iv"
-    """MIMIC-IV or MIMIC-III."""
-    icd_version: IcdVersion = 10
-    """Admissions that have codes of this version, and these codes only. MIMIC-III has version 9 alone."""
-    procedures: bool = True
-    """Procedure codes are labels too, not only diagnoses."""
-    min_code_documents: Annotated[int, Field(ge=1)] = 10
-    """Codes of fewer documents are dropped: counted over all splits and before dividing, as in the published
-    benchmarks. `data.min_label_documents` counts training documents, afterwards."""
-    split_file: str | None = None
-    """A .csv, .feather or .parquet table with columns `hadm_id` (or `_id`) and `split` (train, val or dev, test);
-    admissions that it does not name are left out. Null: divided as `stratify` says."""
-    stratify: StratifyConfig = StratifyConfig()
-    """How patients are divided where there is no `split_file`; no patient is in two splits."""
-
-    def __post_init__(self) -> None:
-        if self.release == "iii" and self.icd_version != 9:
-            raise ValueError("release iii (MIMIC-III) has ICD-9 codes only: set icd_version: 9")
+    def __init__(self, settings: MimicConfig) -> None:
+        self._settings = settings
+        self._root, self._layout = Path(settings.directory), _LAYOUTS[settings.release]
 
     def fingerprint(self) -> str:
-        """As of Reader."""
-        settings = {k: v for k, v in asdict(self).items() if k not in ("directory", "notes", "split_file")}
-        given = [Path(self.split_file)] if self.split_file else []
+        """See `Reader`."""
+        settings = {k: v for k, v in asdict(self._settings).items() if k not in ("directory", "notes", "split_file")}
+        given = [Path(self._settings.split_file)] if self._settings.split_file else []
         paths = [self._notes_file(), *(path for _, path in (*self._code_tables(), *self._name_tables())), *given]
         return f"mimic:{json.dumps(settings, sort_keys=True)}:{content_hash(paths)}"
 
     def provides(self) -> frozenset[str]:
-        """As of Reader: all, because dividing by texts would put a patient into two splits."""
+        """See `Reader`: all, because dividing by texts would put a patient into two splits."""
         return frozenset(SPLITS)
 
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
-        """As of Reader: admissions in the order of their last notes in the file."""
+        """See `Reader`: admissions in the order of their last notes in the file."""
         with progress.task("read note numbers", unit="notes") as task:
             notes = Notes(self._notes_file(), self._layout, task.advance)
         yield from notes.rejected
-        codes = Codes(self._code_tables(), self._layout, self.icd_version, notes.hadm_A, self.min_code_documents)
+        codes = Codes(
+            self._code_tables(),
+            self._layout,
+            self._settings.icd_version,
+            notes.hadm_A,
+            self._settings.min_code_documents,
+        )
         split_A = self._splits(notes, codes)
         coded_A = np.diff(codes.offsets_A) > 0
         self._report(notes, codes, coded_A, split_A)
@@ -133,44 +104,40 @@ class MimicConfig:
             yield Document(str(notes.hadm_A[admission]), text, codes.of(admission), SPLITS[split_A[admission]])
 
     def label_info(self) -> LabelInfo:
-        """As of Reader: the codes' long titles, where their tables are there."""
+        """See `Reader`: the codes' long titles, where their tables are there."""
         names: dict[str, str] = {}
         for kind, path in self._name_tables():
-            names |= names_of_codes(path, self._layout, self.icd_version, kind)
+            names |= names_of_codes(path, self._layout, self._settings.icd_version, kind)
         return LabelInfo(names)
 
-    @property
-    def _layout(self) -> Layout:
-        return _LAYOUTS[self.release]
-
     def _notes_file(self) -> Path:
-        return _find(Path(self.notes or self.directory) / self._layout.notes)
+        return _find(Path(self._settings.notes or self._settings.directory) / self._layout.notes)
 
     def _code_tables(self) -> list[tuple[CodeKind, Path]]:
-        root, layout = Path(self.directory), self._layout
+        root, layout = self._root, self._layout
         tables: list[tuple[CodeKind, Path]] = [("diagnosis", _find(root / layout.diagnoses))]
-        return [*tables, ("procedure", _find(root / layout.procedures))] if self.procedures else tables
+        return [*tables, ("procedure", _find(root / layout.procedures))] if self._settings.procedures else tables
 
     def _name_tables(self) -> list[tuple[CodeKind, Path]]:
-        root, layout = Path(self.directory), self._layout
+        root, layout = self._root, self._layout
         tables: list[tuple[CodeKind, str]] = [("diagnosis", layout.diagnosis_names)]
-        if self.procedures:
+        if self._settings.procedures:
             tables.append(("procedure", layout.procedure_names))
         return [(kind, path) for kind, name in tables for path in _candidates(root / name) if path.is_file()]
 
     def _splits(self, notes: Notes, codes: Codes) -> NDArray[np.int8]:
         """(A,) index into SPLITS; -1 for admissions that are left out."""
-        if self.split_file is None:
-            return _stratified(notes, codes, self.stratify)
-        given = read_split_file(Path(self.split_file))
+        if self._settings.split_file is None:
+            return _stratified(notes, codes, self._settings.stratify)
+        given = read_split_file(Path(self._settings.split_file))
         split_A = np.array([given.get(int(hadm), -1) for hadm in notes.hadm_A], dtype=np.int8)
         if not (split_A >= 0).any():
-            raise DataError(f"{self.split_file}: none of its admissions has a note in {self._notes_file()}")
+            raise DataError(f"{self._settings.split_file}: none of its admissions has a note in {self._notes_file()}")
         known = split_A >= 0
         pairs = np.unique(np.stack([notes.subject_A[known], split_A[known]]), axis=1)
         several = pairs.shape[1] - len(np.unique(pairs[0]))
         if several:
-            logger.warning("%s: %d patients are in more than one split", self.split_file, several)
+            logger.warning("%s: %d patients are in more than one split", self._settings.split_file, several)
         return split_A
 
     def _report(self, notes: Notes, codes: Codes, coded_A: NDArray[np.bool_], split_A: NDArray[np.int8]) -> None:
@@ -178,8 +145,8 @@ class MimicConfig:
             "mimic: %d admissions with notes; without an ICD-%d code of at least %d documents %d; not in the split "
             "file %d; notes of no admission %d; rarer codes dropped %d",
             len(coded_A),
-            self.icd_version,
-            self.min_code_documents,
+            self._settings.icd_version,
+            self._settings.min_code_documents,
             int((~coded_A).sum()),
             int((coded_A & (split_A < 0)).sum()),
             notes.homeless,

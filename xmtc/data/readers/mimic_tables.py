@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xmtc.data.readers.base import Rejected
-from xmtc.data.readers.icd import CodeKind, IcdVersion, dotted
+from xmtc.data.readers.config import IcdVersion
+from xmtc.data.readers.icd import CodeKind, dotted
 from xmtc.data.readers.stream_csv import stream_columns
 from xmtc.errors import DataError
 
@@ -62,7 +63,7 @@ class Notes:
         """Read everything but the texts.
 
         Raises:
-            DataError: as of `stream_columns`, or there are no notes.
+            DataError: see `stream_columns`, or there are no notes.
         """
         self._path, self._layout = path, layout
         self.rejected: list[Rejected] = []

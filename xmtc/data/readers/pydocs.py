@@ -12,15 +12,13 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
 
 import xxhash
-from pydantic import Field
 
-from xmtc.config.base import config
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
 from xmtc.data.readers.base import Document, LabelInfo, Rejected
+from xmtc.data.readers.config import PydocsConfig
 from xmtc.errors import DataError
 
 _FILES_PER_TASK = 150
@@ -32,65 +30,41 @@ _WORD = re.compile(r"\S+")
 Found = tuple[str, str, str]  # module, name in the module, docstring
 
 
-@config
-class PydocsConfig:
-    """Docstrings of installed Python packages."""
+class PydocsReader:
+    """A `Reader`.
 
-    kind: Literal["pydocs"] = "pydocs"
-    packages: Annotated[tuple[str, ...], Field(min_length=1)] = (
-        "torch",
-        "transformers",
-        "sklearn",
-        "scipy",
-        "numpy",
-        "pandas",
-        "ray",
-        "peft",
-        "deepspeed",
-        "tokenizers",
-        "pydantic",
-        "pyarrow",
-        "networkx",
-        "sympy",
-        "jinja2",
-        "rich",
-        "typer",
-        "requests",
-        "fsspec",
-        "joblib",
-        "psutil",
-        "setuptools",
-        "huggingface_hub",
-    )
-    """Import names of the packages to read. All must be installed."""
-    min_words: Annotated[int, Field(ge=1)] = 20
-    """Shorter docstrings are left out."""
+    Args:
+        settings: the `data.source` section.
+    """
+
+    def __init__(self, settings: PydocsConfig) -> None:
+        self._packages, self._min_words = settings.packages, settings.min_words
 
     def fingerprint(self) -> str:
-        """As of Reader: modules and sizes of their files, which tell versions apart without reading 200 MB."""
+        """See `Reader`: modules and sizes of their files, which tell versions apart without reading 200 MB."""
         digest = xxhash.xxh3_128()
-        for package in self.packages:
+        for package in self._packages:
             for module, path in python_files(package):
                 digest.update(f"{module}:{Path(path).stat().st_size};".encode())
-        return f"pydocs:{self.min_words}:{digest.hexdigest()}"
+        return f"pydocs:{self._min_words}:{digest.hexdigest()}"
 
     def provides(self) -> frozenset[str]:
-        """As of Reader: none, the split is by hash of the text."""
+        """See `Reader`: none, the split is by hash of the text."""
         return frozenset({"train"})
 
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
-        """As of Reader. Docstrings that several modules share carry only the modules' common ancestors."""
-        files = [found for package in self.packages for found in python_files(package)]
+        """See `Reader`. Docstrings that several modules share carry only the modules' common ancestors."""
+        files = [found for package in self._packages for found in python_files(package)]
         tasks = [files[i : i + _FILES_PER_TASK] for i in range(0, len(files), _FILES_PER_TASK)]
         found: list[Found] = []
         with progress.task("read docstrings", len(files), "files") as task:
-            for part, count in map_unordered(functools.partial(docstrings, min_words=self.min_words), tasks):
+            for part, count in map_unordered(functools.partial(docstrings, min_words=self._min_words), tasks):
                 found += part
                 task.advance(count)
         yield from _documents(found)
 
     def label_info(self) -> LabelInfo:
-        """As of Reader: a module's name is its name."""
+        """See `Reader`: a module's name is its name."""
         return LabelInfo()
 
 

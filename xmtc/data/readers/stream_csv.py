@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from xmtc.data.readers.base import Rejected
-from xmtc.data.readers.files import check_file, open_text
+from xmtc.data.readers.files import check_file, missing_column, open_text, wrong_width
 from xmtc.errors import DataError
 
 # A row may not be longer than a block; clinical notes have at most some 100 kB.
@@ -30,8 +30,7 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.
     bad: list[Rejected] = []
 
     def note(row: pa_csv.InvalidRow) -> str:
-        reason = f"{row.actual_columns} columns in place of {row.expected_columns}; a quote or delimiter is amiss"
-        bad.append(Rejected(f"{path}: row {row.number}", reason))
+        bad.append(Rejected(f"{path}: row {row.number}", wrong_width(row.actual_columns, row.expected_columns)))
         return "skip"
 
     done = 1
@@ -63,5 +62,5 @@ def _header(path: Path, columns: Sequence[str]) -> dict[str, str]:
     by_lower = {name.lower(): name for name in names}
     missing = [column for column in columns if column.lower() not in by_lower]
     if missing:
-        raise DataError(f"{path}:1: no column {missing[0]!r} in the header; there are: {', '.join(names)}")
+        raise missing_column(path, missing[0], names, "give the file as it was published")
     return {column: by_lower[column.lower()] for column in columns}

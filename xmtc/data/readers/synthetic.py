@@ -6,78 +6,60 @@ its own seed; nothing is held but a block.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from xmtc.config.base import config
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected
+from xmtc.data.readers.config import SyntheticConfig
 
 _BLOCK = 4096
 _SPREAD = 2_654_435_761  # Knuth's multiplier: spreads neighbouring numbers over the vocabulary
 
 
-@config
-class SyntheticConfig:
-    """Made-up documents with Zipf-distributed labels."""
+class SyntheticReader:
+    """A `Reader`.
 
-    kind: Literal["synthetic"] = "synthetic"
-    documents: Annotated[int, Field(ge=1)] = 10_000
-    """Training documents."""
-    dev_documents: Annotated[int, Field(ge=1)] = 1_000
-    """Development documents."""
-    test_documents: Annotated[int, Field(ge=0)] = 0
-    """Test documents."""
-    labels: Annotated[int, Field(ge=2)] = 1_000
-    """Labels L. Each is given to at least one training document, in turn, so that the corpus has exactly as many."""
-    vocabulary: Annotated[int, Field(ge=100)] = 30_000
-    """Different words. Half are filler; the other half belong to labels, and are shared where labels are more."""
-    labels_a_document: Annotated[float, Field(ge=1)] = 4.0
-    """Mean number of labels drawn by Zipf's law, at least 1."""
-    words_a_document: Annotated[int, Field(ge=1)] = 80
-    """Filler words of a document."""
-    words_a_label: Annotated[int, Field(ge=1)] = 4
-    """Words that belong to a label; about half of them stand in each of its documents."""
-    exponent: Annotated[float, Field(gt=0)] = 1.0
-    """Zipf's: the label of rank r is drawn with a probability proportional to r^−exponent."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Of all that is drawn."""
+    Args:
+        settings: the `data.source` section.
+    """
+
+    def __init__(self, settings: SyntheticConfig) -> None:
+        self._settings = settings
 
     def fingerprint(self) -> str:
-        """As of Reader: the settings are the content."""
-        return repr(self)
+        """See `Reader`: the settings are the content."""
+        return repr(self._settings)
 
     def provides(self) -> frozenset[str]:
-        """As of Reader."""
+        """See `Reader`."""
         return frozenset(split for split, count in zip(SPLITS, self._counts(), strict=True) if count)
 
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
-        """As of Reader."""
+        """See `Reader`."""
         del map_unordered
         counts = self._counts()
         with progress.task("make documents", sum(counts), "documents") as task:
             for number, (split, count) in enumerate(zip(SPLITS, counts, strict=True)):
                 for start in range(0, count, _BLOCK):
                     size = min(_BLOCK, count - start)
-                    generator = np.random.default_rng((self.seed, number, start))
+                    generator = np.random.default_rng((self._settings.seed, number, start))
                     yield from self._block(split, start, size, generator)
                     task.advance(size)
 
     def label_info(self) -> LabelInfo:
-        """As of Reader: a label is its name."""
+        """See `Reader`: a label is its name."""
         return LabelInfo()
 
     def _counts(self) -> tuple[int, int, int]:
-        return self.documents, self.dev_documents, self.test_documents
+        return self._settings.documents, self._settings.dev_documents, self._settings.test_documents
 
     def _block(self, split: str, start: int, size: int, generator: np.random.Generator) -> Iterator[Document]:
-        drawn_N = 1 + generator.poisson(self.labels_a_document - 1, size)
-        ranks = zipf(generator.random(int(drawn_N.sum())), self.labels, self.exponent)
-        fillers = zipf(generator.random((size, self.words_a_document)), self.vocabulary // 2, 1.0)
+        drawn_N = 1 + generator.poisson(self._settings.labels_a_document - 1, size)
+        ranks = zipf(generator.random(int(drawn_N.sum())), self._settings.labels, self._settings.exponent)
+        fillers = zipf(generator.random((size, self._settings.words_a_document)), self._settings.vocabulary // 2, 1.0)
         own = np.split(ranks, np.cumsum(drawn_N)[:-1])
         for row in range(size):
             given = self._given(start + row) if split == "train" else []
@@ -88,16 +70,16 @@ class SyntheticConfig:
 
     def _given(self, document: int) -> range:
         """The labels that are dealt to this training document."""
-        share = -(-self.labels // self.documents)
-        return range(min(self.labels, document * share), min(self.labels, (document + 1) * share))
+        share = -(-self._settings.labels // self._settings.documents)
+        return range(min(self._settings.labels, document * share), min(self._settings.labels, (document + 1) * share))
 
     def _label_words(self, labels: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
         """About half of the words of each label, at least one of each."""
-        half = self.vocabulary // 2
-        number = labels[:, None] * self.words_a_label + np.arange(self.words_a_label)
-        words = half + number * _SPREAD % (self.vocabulary - half)
+        half = self._settings.vocabulary // 2
+        number = labels[:, None] * self._settings.words_a_label + np.arange(self._settings.words_a_label)
+        words = half + number * _SPREAD % (self._settings.vocabulary - half)
         chosen = generator.random(words.shape) < 0.5
-        chosen[np.arange(len(labels)), generator.integers(self.words_a_label, size=len(labels))] = True
+        chosen[np.arange(len(labels)), generator.integers(self._settings.words_a_label, size=len(labels))] = True
         return words[chosen]
 
 

@@ -10,15 +10,15 @@ import json
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import Field
-
-from xmtc.config.base import config
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
 from xmtc.data.readers.base import Document, LabelInfo, Rejected, check_characters
-from xmtc.data.readers.files import content_hash, json_lines, json_object, open_text
+from xmtc.data.readers.config import XcForm, XcRepositoryConfig
+from xmtc.data.readers.files import content_hash, open_text
+from xmtc.data.readers.jsonl import JsonLines
+from xmtc.data.readers.label_file import sound_rows
+from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
 
 # What the files of each layout are called: labels of the documents, their texts, names of the labels.
@@ -33,44 +33,41 @@ _TEXTS = {"train": ("train_raw_texts.txt", "train_texts.txt"), "test": ("test_ra
 _NAMES = ("raw_data/label.raw.txt", "label.raw.txt", "Y.txt", "output-items.txt", "label_map.txt")
 _JSON_LABELS = ("lbl.json",)
 
-Form = Literal["json", "sparse", "texts"]
 
+class XcRepositoryReader:
+    """A `Reader`.
 
-@config
-class XcRepositoryConfig:
-    """A folder in a layout of the Extreme Classification Repository, with raw text."""
+    Args:
+        settings: the `data.source` section.
+    """
 
-    kind: Literal["xc_repository"] = "xc_repository"
-    directory: Annotated[str, Field(min_length=1)]
-    """The data set's folder."""
-    form: Form | None = None
-    """`json` (trn.json.gz), `sparse` (trn_X_Y.txt), `texts` (train_labels.txt); null: the one that is there."""
-    fields: Annotated[tuple[str, ...], Field(min_length=1)] = ("title", "content")
-    """Keys that are joined to the text, in the `json` form; missing and empty ones are left out."""
-    label_names: str | None = None
-    """File in the folder with one label name a line, in the order of ids; null: a file of a usual name, if any."""
+    def __init__(self, settings: XcRepositoryConfig) -> None:
+        self._settings = settings
+        self._root = Path(settings.directory)
 
     def fingerprint(self) -> str:
-        """As of Reader."""
+        """See `Reader`."""
         files = [path for split in sorted(self.provides()) for path in self._split_files(split)]
         names = self._names_file()
-        settings = json.dumps([self._form(), self.fields if self._form() == "json" else None, sorted(self.provides())])
+        settings = json.dumps(
+            [self._form(), self._settings.fields if self._form() == "json" else None, sorted(self.provides())]
+        )
         return f"xc_repository:{settings}:{content_hash([*files, *([names] if names else [])])}"
 
     def provides(self) -> frozenset[str]:
-        """As of Reader."""
+        """See `Reader`."""
         test = {"json": _JSON, "sparse": _MATRIX, "texts": _LISTS}[self._form()]["test"]
         return frozenset({"train", "test"}) if self._find(test) else frozenset({"train"})
 
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
-        """As of Reader."""
+        """See `Reader`."""
         by_index = list(self.label_info().names) if self._form() == "json" else []
         for split in ("train", "test"):
             if split in self.provides():
                 yield from self._read_json(split, by_index) if self._form() == "json" else self._read_lines(split)
 
     def label_info(self) -> LabelInfo:
-        """As of Reader. Labels are `uid`s in the `json` form, otherwise as the label file or matrix numbers them."""
+        """See `Reader`. Labels are `uid`s in the `json` form, otherwise as the label file or matrix numbers them."""
         path = self._names_file()
         if path is None:
             return LabelInfo()
@@ -83,26 +80,20 @@ class XcRepositoryConfig:
         return LabelInfo({str(i): name or str(i) for i, name in enumerate(names)}, closed=True)
 
     def _read_json(self, split: str, labels: list[str]) -> Iterator[Document | Rejected]:
-        path = self._split_files(split)[0]
-        with open_text(path) as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield self._json_row(line, f"{path}:{number}", number, split, labels)
+        for row in JsonLines().rows(self._split_files(split)[0], None):
+            yield row if isinstance(row, Rejected) else self._json_document(row, split, labels)
 
-    def _json_row(self, line: str, where: str, number: int, split: str, labels: list[str]) -> Document | Rejected:
-        try:
-            row = json_object(line)
-        except ValueError as problem:
-            return Rejected(where, str(problem))
-        targets = row.get("target_ind")
+    def _json_document(self, row: Row, split: str, labels: list[str]) -> Document | Rejected:
+        targets = row.cells.get("target_ind")
         if not isinstance(targets, list):
-            return Rejected(where, "no list 'target_ind'")
+            return Rejected(row.where, "no list 'target_ind'")
         unknown = [i for i in targets if not isinstance(i, int) or not 0 <= i < len(labels)]
         if unknown:
-            return Rejected(where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
-        parts = [str(row[field]) for field in self.fields if row.get(field)]
+            return Rejected(row.where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
+        parts = [str(row.cells[field]) for field in self._settings.fields if row.cells.get(field)]
         ids = tuple(dict.fromkeys(labels[i] for i in targets))
-        return _checked(where, str(row.get("uid", f"{split}:{number}")), "\n".join(parts), ids, split)
+        doc_id = str(row.cells.get("uid", f"{split}:{row.number}"))
+        return _checked(row.where, doc_id, "\n".join(parts), ids, split)
 
     def _read_lines(self, split: str) -> Iterator[Document | Rejected]:
         labels_path, texts_path = self._split_files(split)
@@ -124,22 +115,22 @@ class XcRepositoryConfig:
         if header is not None and header[:1] != [str(number)]:
             raise DataError(f"{labels_path}:1: announces {header[:1]} documents, but {number} follow")
 
-    def _form(self) -> Form:
-        if self.form is not None:
-            return self.form
-        by_form: dict[Form, tuple[str, ...]] = {
+    def _form(self) -> XcForm:
+        if self._settings.form is not None:
+            return self._settings.form
+        by_form: dict[XcForm, tuple[str, ...]] = {
             "json": _JSON["train"],
             "sparse": _MATRIX["train"],
             "texts": _LISTS["train"],
         }
-        there: list[Form] = [form for form, names in by_form.items() if self._find(names)]
+        there: list[XcForm] = [form for form, names in by_form.items() if self._find(names)]
         if len(there) == 1:
             return there[0]
-        if not Path(self.directory).is_dir():
-            raise DataError(f"{self.directory}: no such folder (data.source.directory)")
+        if not self._root.is_dir():
+            raise DataError(f"{self._root}: no such folder (data.source.directory)")
         looked = ", ".join(name for names in by_form.values() for name in names)
         what = f"several layouts ({', '.join(there)})" if there else f"none of {looked} (plain, .gz or .zst)"
-        raise DataError(f"{self.directory}: holds {what}; set data.source.form")
+        raise DataError(f"{self._root}: holds {what}; set data.source.form")
 
     def _split_files(self, split: str) -> list[Path]:
         if self._form() == "json":
@@ -149,18 +140,18 @@ class XcRepositoryConfig:
         return [self._need(_LISTS[split]), self._need(_TEXTS[split])]
 
     def _names_file(self) -> Path | None:
-        if self.label_names is not None:
-            return self._need((self.label_names,))
+        if self._settings.label_names is not None:
+            return self._need((self._settings.label_names,))
         return self._need(_JSON_LABELS) if self._form() == "json" else self._find(_NAMES)
 
     def _find(self, names: tuple[str, ...]) -> Path | None:
-        paths = [Path(self.directory) / f"{name}{ending}" for name in names for ending in ("", ".gz", ".zst")]
+        paths = [self._root / f"{name}{ending}" for name in names for ending in ("", ".gz", ".zst")]
         return next((path for path in paths if path.is_file()), None)
 
     def _need(self, names: tuple[str, ...]) -> Path:
         found = self._find(names)
         if found is None:
-            raise DataError(f"{self.directory}: no {' or '.join(names)} (plain, .gz or .zst)")
+            raise DataError(f"{self._root}: no {' or '.join(names)} (plain, .gz or .zst)")
         return found
 
 
@@ -188,13 +179,13 @@ def _names_of_uids(path: Path) -> dict[str, str]:
         DataError: the file cannot be read, or two labels have the same `uid`.
     """
     names: dict[str, str] = {}
-    for index, row in enumerate(json_lines(path)):
-        uid = str(row.get("uid", index))
+    for index, row in enumerate(sound_rows(JsonLines(), path)):
+        uid = str(row.cells.get("uid", index))
         if uid in names:
             raise DataError(
                 f"{path}: label {index} has the uid {uid!r}, which an earlier one has too; make them differ"
             )
-        names[uid] = str(row.get("title") or index)
+        names[uid] = str(row.cells.get("title") or index)
     return names
 
 

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +12,9 @@ from torch import Tensor, nn
 from xmtc.distributed import state as files
 from xmtc.distributed.collectives import all_gather_object, rank_and_world_size
 from xmtc.distributed.state import ParameterState
+from xmtc.distributed.strategies.settings import Precision
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.errors import CheckpointError, ConfigError
-
-Precision = Literal["fp32", "bf16"]
 
 
 class StrategyBase(ABC):

@@ -2,34 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Literal
 
 import torch
 import torch.distributed as dist
-from pydantic import Field
 from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from xmtc.config.base import config
-from xmtc.distributed.strategies.base import Precision
+from xmtc.distributed.strategies.config import DDPConfig
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy
-from xmtc.distributed.strategy import Strategy
-
-
-@config
-class DDPConfig:
-    """Every worker holds the whole model. The simplest that works while model and optimizer fit a worker."""
-
-    kind: Literal["ddp"] = "ddp"
-    bucket_mib: Annotated[float, Field(gt=0)] = 25.0
-    """Gradients travel in buckets of this size, while the rest of the backward pass goes on."""
-    find_unused_parameters: bool = False
-    """Set it where a trained parameter takes no part in some step's loss; costs a walk over the graph every step."""
-
-    def build(self, precision: Precision, device: torch.device) -> Strategy:
-        """The strategy of this process, which must be in a process group."""
-        return DDPStrategy(self, precision, device)
+from xmtc.distributed.strategies.settings import Precision
 
 
 class DDPStrategy(ReplicatedStrategy):

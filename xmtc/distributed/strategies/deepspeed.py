@@ -10,150 +10,29 @@ checkpoints cannot be loaded with another number of ranks.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from xmtc.config.base import config
 from xmtc.distributed.state import MOMENTS, ParameterState
-from xmtc.distributed.strategies.base import Precision, StrategyBase, adamw, set_learning_rates
+from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
+from xmtc.distributed.strategies.config import DeepSpeedConfig
 from xmtc.distributed.strategies.deepspeed_support import (
     Attributes,
     FieldsIn,
     FieldsOut,
-    can_swap,
     counted_in,
     gathered,
-    import_deepspeed,
     share_timeout,
 )
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy
-from xmtc.distributed.strategy import ParameterGroup, Strategy
+from xmtc.distributed.strategies.settings import Demand, Precision
+from xmtc.distributed.strategy import ParameterGroup
 from xmtc.errors import ConfigError
-
-_MANAGED = {
-    "train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "gradient_accumulation_steps",
-    "managed_gradient_accumulation",
-    "gradient_clipping",
-    "prescale_gradients",
-    "gradient_predivide_factor",
-    "optimizer",
-    "scheduler",
-    "fp16",
-    "bf16",
-    "torch_autocast",
-    "data_types",
-    "steps_per_print",
-    "zero_allow_untested_optimizer",
-    "zero_force_ds_cpu_optimizer",
-}
-_MANAGED_ZERO = {"stage", "offload_optimizer", "offload_param"}
-_SWAP_ALIGNMENT = 1 << 16  # numbers; DeepSpeed wants a multiple of 1 kB × its `aio.intra_op_parallelism` (1 by default)
-
-
-@config
-class DeepSpeedConfig:
-    """ZeRO: for models or optimizers that do not fit a worker."""
-
-    kind: Literal["deepspeed"] = "deepspeed"
-    stage: Literal[0, 1, 2, 3] = 2
-    """0 partitions nothing, 1 the optimizer state, 2 gradients too, 3 parameters too (frozen ones included)."""
-    offload_optimizer: Literal["cpu", "nvme"] | None = None
-    """Where optimizer state is kept, and the update made: CPU memory (stages 1 to 3), or a disk and CPU memory (stage
-    3; Rajbhandari et al. 2021, ZeRO-Infinity)."""
-    offload_parameters: Literal["cpu", "nvme"] | None = None
-    """Where parameters are kept while they are not needed (stage 3)."""
-    nvme_path: str | None = None
-    """Folder on a fast disk of every node, for `nvme`. A worker's files in it go when it ends, unless it is killed."""
-    extra: dict[str, Any] = field(default_factory=dict)
-    """Further keys of DeepSpeed's configuration, such as `{zero_optimization: {overlap_comm: true}}`; not those that
-    are managed here (batch sizes, accumulation, clipping, optimizer, precision, stage, offload)."""
-
-    def __post_init__(self) -> None:
-        zero = self.extra.get("zero_optimization", {})
-        if not isinstance(zero, dict):
-            raise ValueError(f"extra.zero_optimization must be a mapping, not {zero!r}")
-        managed = sorted(_MANAGED & set(self.extra))
-        managed += [f"zero_optimization.{key}" for key in sorted(_MANAGED_ZERO & set(zero))]
-        if managed:
-            raise ValueError(f"extra must not set {', '.join(managed)}: managed by the training loop and this section")
-        if self.offload_optimizer and self.stage == 0:
-            raise ValueError("offload_optimizer needs stage 1, 2 or 3")
-        if self.offload_parameters and self.stage != 3:
-            raise ValueError("offload_parameters needs stage 3")
-        if self.offload_optimizer == "nvme" and self.stage != 3:
-            raise ValueError("offload_optimizer: nvme needs stage 3")
-        if self.offload_parameters == "nvme" and self.offload_optimizer is None:
-            raise ValueError("offload_parameters: nvme needs offload_optimizer: cpu or nvme")
-        if self.on_disk != (self.nvme_path is not None):
-            raise ValueError("nvme_path is the folder for `nvme`: give both, or neither")
-
-    @property
-    def on_disk(self) -> bool:
-        """Whether something is offloaded to a disk."""
-        return "nvme" in (self.offload_optimizer, self.offload_parameters)
-
-    def build(self, precision: Precision, device: torch.device) -> Strategy:
-        """The strategy of this process, which must be in a process group.
-
-        Raises:
-            ConfigError: a disk is wanted, but not the library to write to it.
-        """
-        import_deepspeed(device)
-        if self.on_disk and not can_swap():
-            raise ConfigError(
-                "distributed.strategy: nvme needs libaio and its headers (Debian's package libaio-dev) on every node"
-            )
-        return (ZeroStage0Strategy if self.stage == 0 else ZeroStrategy)(self, precision, device)
-
-    def check_quantized(self, four_bit: bool) -> None:
-        """Refuse what trains wrongly without an error.
-
-        Raises:
-            ConfigError: a backbone in 4-bit (NF4) under stage 3, whose gradients are wrong from the second step on.
-        """
-        if four_bit and self.stage == 3:
-            raise ConfigError(
-                "distributed.strategy.stage=3 partitions 4-bit (NF4) weights wrongly, and trains wrongly without an "
-                "error; use stage 2, or a backbone that is not quantised"
-            )
-
-    def engine_config(self, precision: Precision, folder: str | None = None, largest: int = 0) -> dict[str, Any]:
-        """DeepSpeed's configuration.
-
-        Args:
-            precision: of the activations.
-            folder: where this process offloads to.
-            largest: numbers of this rank's share of the largest parameter.
-        """
-        zero: dict[str, Any] = {**self.extra.get("zero_optimization", {}), "stage": self.stage}
-        places: dict[str, dict[str, Any]] = {"cpu": {"device": "cpu"}, "nvme": {"device": "nvme", "nvme_path": folder}}
-        if self.offload_optimizer:
-            zero["offload_optimizer"] = places[self.offload_optimizer]
-        if self.offload_parameters:
-            zero["offload_param"] = dict(places[self.offload_parameters])
-            if self.offload_parameters == "nvme":
-                zero["offload_param"]["buffer_size"] = -(-largest // _SWAP_ALIGNMENT) * _SWAP_ALIGNMENT
-        return {
-            **self.extra,
-            "train_micro_batch_size_per_gpu": 1,
-            "gradient_accumulation_steps": 1,
-            "zero_optimization": zero,
-            "zero_force_ds_cpu_optimizer": False,
-            # No module is "safe" to exchange gradients or parameters in bfloat16: sums stay exact.
-            "torch_autocast": {
-                "enabled": precision == "bf16",
-                "dtype": "bfloat16",
-                "lower_precision_safe_modules": [],
-            },
-        }
 
 
 class _EngineStrategy(StrategyBase):
@@ -244,7 +123,7 @@ class ZeroStrategy(_EngineStrategy):
         self._stop()
         self._choose_trained(model, groups)
         if self._config.stage == 3 and (odd := [n for n, p in model.named_parameters() if not p.is_floating_point()]):
-            raise ConfigError(f"stage 3 cannot partition quantised weights, such as {odd[0]}; use stage 2")
+            raise ConfigError(f"{odd[0]} (quantised) and {self._config.refusals()[Demand.QUANTIZED_WEIGHTS]}")
         model.zero_grad(set_to_none=True)
         self._optimizer = adamw(groups)
         self._linked = False

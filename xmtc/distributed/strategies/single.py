@@ -4,28 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from xmtc.config.base import config
 from xmtc.distributed.row_tables import RowTables
-from xmtc.distributed.rowwise_optim import RowwiseOptimizerConfig, clip_gradients
-from xmtc.distributed.strategies.base import Precision
+from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
+from xmtc.distributed.rowwise_optim import clip_gradients
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy
-from xmtc.distributed.strategy import ParameterGroup, Strategy
-
-
-@config
-class SingleConfig:
-    """One process trains alone."""
-
-    kind: Literal["single"] = "single"
-
-    def build(self, precision: Precision, device: torch.device) -> Strategy:
-        """The strategy of this process."""
-        return SingleStrategy(precision, device)
+from xmtc.distributed.strategies.settings import Precision
+from xmtc.distributed.strategy import ParameterGroup
 
 
 class SingleStrategy(ReplicatedStrategy):

@@ -1,38 +1,11 @@
 """Convolutions of several widths (Kim 2014). Suffixes: W windows, U tokens, D width, F filters."""
 
-from typing import Annotated, Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xmtc.config.base import config
 from xmtc.models.dropout import Dropout
-from xmtc.models.encoders.embedding import EmbeddingConfig, LightEncoder, TokenEmbedding
-
-
-@config
-class CNNConfig:
-    """Convolutions over embedded tokens; with max pooling and the flat head, the classifier of Kim (2014)."""
-
-    kind: Literal["cnn"] = "cnn"
-    """Which encoder."""
-    embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding."""
-    window: Annotated[int, Field(ge=8)] = 1024
-    """Most tokens of one window; a longer document is cut in overlapping ones."""
-    filter_widths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (3, 4, 5)
-    """Tokens that a filter spans; Kim's by default."""
-    filters: Annotated[int, Field(ge=1)] = 100
-    """Filters of each width; hidden states have this many dimensions for each."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Dropout on the hidden states."""
-
-    def build(self, vocab_size: int) -> "CNNEncoder":
-        """The encoder, started at random."""
-        embedding = self.embedding.build(vocab_size, self.window)
-        return CNNEncoder(embedding, Convolutions(embedding.width, self.filters, self.filter_widths), self.dropout)
+from xmtc.models.encoders.embedding import LightEncoder, TokenEmbedding
 
 
 class Convolutions(nn.Module):

@@ -7,37 +7,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xmtc.config.base import config
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.dropout import Dropout
-
-Positions = Literal["learned", "sinusoidal", "none"]
-
-
-@config
-class EmbeddingConfig:
-    """Token embedding of a lightweight encoder."""
-
-    width: Annotated[int, Field(ge=1)] = 128
-    """Dimensions of a token's vector; that of the file, where `vectors` is given."""
-    vectors: str | None = None
-    """Text file of word vectors (word2vec or GloVe) to start from; tokens without one start at random."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Dropout on the embedded tokens."""
-    token_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the tokens that are left out (their vector set to 0) in training."""
-
-    def build(self, vocab_size: int, window: int, positions: Positions = "none") -> "TokenEmbedding":
-        """The embedding, started at random; `TokenEmbedding.load_vectors` reads the file."""
-        return TokenEmbedding(self, vocab_size, window, positions)
+from xmtc.models.encoders.base import Encoder
+from xmtc.models.encoders.light_config import EmbeddingConfig, Positions
 
 
 class TokenEmbedding(nn.Module):
@@ -94,27 +74,24 @@ class TokenEmbedding(nn.Module):
         return len(found)
 
 
-class LightEncoder(nn.Module):
+class LightEncoder(Encoder):
     """What the lightweight encoders share: an embedding below and blocks above.
 
     Attributes:
-        width: D of the hidden states.
-        window: most tokens of one window.
         embedding: the lowest layer.
         blocks: the others, bottom to top.
     """
 
     def __init__(self, embedding: TokenEmbedding, width: int, blocks: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.width, self.window = width, embedding.window
+        super().__init__(width, embedding.window)
         self.embedding, self.blocks = embedding, nn.ModuleList(blocks)
 
     def layers(self) -> Sequence[nn.Module]:
-        """Embedding and blocks, bottom to top."""
+        """See `Encoder.layers`: embedding and blocks."""
         return [self.embedding, *self.blocks]
 
     def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
-        """See `TokenEmbedding.load_vectors`."""
+        """See `Encoder.load_vectors`."""
         return self.embedding.load_vectors(vocabulary)
 
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from xmtc.models.dropout import Dropout
 from xmtc.models.encoders.embedding import LightEncoder, TokenEmbedding
+from xmtc.models.encoders.light_config import BiGRUConfig, LSTMConfig
 
 
 class Recurrent(nn.Module):
@@ -73,3 +74,28 @@ class RecurrentEncoder(LightEncoder):
         """Hidden states (W, U, D), 0 on padding."""
         embedded_WUD = self.embedding(input_ids_WU, attention_mask_WU)
         return self.dropout(self.blocks[0](embedded_WUD, attention_mask_WU))
+
+
+def build_bigru(settings: BiGRUConfig, vocab_size: int) -> RecurrentEncoder:
+    """See `BiGRUConfig.build`."""
+    return _build(settings, vocab_size, nn.GRU, bidirectional=True)
+
+
+def build_lstm(settings: LSTMConfig, vocab_size: int) -> RecurrentEncoder:
+    """See `LSTMConfig.build`."""
+    return _build(settings, vocab_size, nn.LSTM, bidirectional=settings.bidirectional)
+
+
+def _build(
+    settings: BiGRUConfig | LSTMConfig, vocab_size: int, cells: type[nn.GRU | nn.LSTM], *, bidirectional: bool
+) -> RecurrentEncoder:
+    embedding = settings.embedding.build(vocab_size, settings.window)
+    recurrent = Recurrent(
+        cells,
+        embedding.width,
+        settings.hidden,
+        layers=settings.layers,
+        dropout=settings.dropout,
+        bidirectional=bidirectional,
+    )
+    return RecurrentEncoder(embedding, recurrent, settings.dropout)

@@ -1,53 +1,13 @@
 """A small pre-LN transformer, trained from scratch. Suffixes: W windows, U tokens, D width."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
 
-from pydantic import Field
 from torch import Tensor, nn
 
-from xmtc.config.base import config
 from xmtc.models.dropout import Dropout
 from xmtc.models.encoders.attention import MultilevelAttention, SelfAttention
-from xmtc.models.encoders.embedding import EmbeddingConfig, LightEncoder, TokenEmbedding
-
-
-@config
-class SelfAttentionConfig:
-    """Pre-LN transformer layers over embedded tokens."""
-
-    kind: Literal["self_attention"] = "self_attention"
-    """Which encoder."""
-    embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding; projected where its width is not the encoder's."""
-    positions: Literal["learned", "sinusoidal"] = "learned"
-    """Position vectors."""
-    window: Annotated[int, Field(ge=8)] = 512
-    """Most tokens of one window; a longer document is cut in overlapping ones."""
-    layers: Annotated[int, Field(ge=1)] = 2
-    """Transformer layers."""
-    width: Annotated[int, Field(ge=1)] = 128
-    """Width of the hidden states."""
-    heads: Annotated[int, Field(ge=1)] = 4
-    """Attention heads; must divide the width."""
-    feed_forward: Annotated[int, Field(ge=1)] = 512
-    """Width inside the feed-forward layer."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Dropout on what attention and feed-forward layer add."""
-
-    def __post_init__(self) -> None:
-        """Check that the heads divide the width."""
-        if self.width % self.heads:
-            raise ValueError(f"heads: {self.heads} does not divide width {self.width}")
-
-    def build(self, vocab_size: int) -> "TransformerEncoder":
-        """The encoder, started at random."""
-        embedding = self.embedding.build(vocab_size, self.window, self.positions)
-        return TransformerEncoder(embedding, self.width, [self._block() for _ in range(self.layers)])
-
-    def _block(self) -> "Block":
-        attention = SelfAttention(self.width, self.heads)
-        return Block(self.width, attention, FeedForward(self.width, self.feed_forward), self.dropout)
+from xmtc.models.encoders.embedding import LightEncoder, TokenEmbedding
+from xmtc.models.encoders.light_config import SelfAttentionConfig
 
 
 class TransformerEncoder(LightEncoder):
@@ -116,3 +76,14 @@ class FeedForward(nn.Module):
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Transformed states (W, U, D), token by token; the mask is for transforms that look at neighbours."""
         return self.down(self.activation(self.up(hidden_WUD)))
+
+
+def build_self_attention(settings: SelfAttentionConfig, vocab_size: int) -> TransformerEncoder:
+    """See `SelfAttentionConfig.build`."""
+
+    def block() -> Block:
+        attention = SelfAttention(settings.width, settings.heads)
+        return Block(settings.width, attention, FeedForward(settings.width, settings.feed_forward), settings.dropout)
+
+    embedding = settings.embedding.build(vocab_size, settings.window, settings.positions)
+    return TransformerEncoder(embedding, settings.width, [block() for _ in range(settings.layers)])

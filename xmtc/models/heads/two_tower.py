@@ -2,46 +2,21 @@
 
 logit[b,l] = s · cos(P pool(hidden[b]), Q mean(hidden of the text of l)) + bias[l], P and Q projections, s learned.
 
-In training the texts of a micro-batch's labels are embedded with gradient, in place of a table. Everywhere else the
+In training, the texts of a micro-batch's labels are embedded with gradient, and there is no table. Everywhere else the
 rows are the vectors that the texts had last: to scoring, an index and an export this is a flat head with these rows.
 
 Suffixes: B documents, T tokens, L labels, S labels of a micro-batch, D encoder width, P width of the towers.
 """
 
 import math
-from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from xmtc.config.base import config
+from xmtc.models.heads.config import TwoTowerConfig
 from xmtc.models.heads.flat import FlatHead
-from xmtc.models.poolings import MeanPoolingConfig, Pooling, PoolingConfig
-
-
-@config
-class TwoTowerConfig:
-    """A flat head whose rows are embedded label texts, trained end to end (a dual encoder, Karpukhin et al. 2020)."""
-
-    kind: Literal["two_tower"] = "two_tower"
-    width: Annotated[int, Field(ge=1)] = 256
-    """Width of document and label vectors."""
-    pooling: PoolingConfig = MeanPoolingConfig()
-    """How a document's hidden states become one vector. A label text's are averaged."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Dropout on the document vector."""
-    scale: Annotated[float, Field(gt=0)] = 20.0
-    """Where the learned factor s of the cosine starts."""
-    label_tokens: Annotated[int, Field(ge=1)] = 32
-    """Tokens that a label's text is cut to."""
-    row_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Storage of the label vectors, which no optimizer updates."""
-
-    def build(self, hidden_width: int, labels: int) -> "TwoTowerHead":
-        """The head for a backbone of width `hidden_width` and this many labels."""
-        return TwoTowerHead(self, hidden_width, labels)
+from xmtc.models.poolings.pooling import Pooling
 
 
 class DocumentTower(Pooling):
@@ -82,16 +57,20 @@ class TwoTowerHead(FlatHead):
         self.weights.requires_grad_(False)
         self.label_projection = nn.Linear(hidden_width, config.width, bias=False)
 
-    def rows_of(self, texts_SD: Tensor) -> Tensor:
-        """Label vectors (S, P), float32, of the mean hidden states of label texts."""
-        return F.normalize(self.label_projection(texts_SD).float(), dim=1)
+    def rows_of_texts(self, texts_ND: Tensor) -> Tensor:
+        """See `Head.rows_of_texts`: unit vectors."""
+        return F.normalize(self.label_projection(texts_ND).float(), dim=1)
 
-    def score(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_SP: Tensor, labels_S: Tensor) -> Tensor:
-        """Logits (B, S) in float32 of labels with these rows, through which the gradient goes."""
+    def score_rows(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_SP: Tensor, labels_S: Tensor) -> Tensor:
+        """See `Head.score_rows`."""
         pooled_BP = self.dropout(self.pooling(hidden_BTD, mask_BT))
         return F.linear(pooled_BP, rows_SP.to(pooled_BP.dtype)).float() + self.bias[labels_S]
 
     @torch.no_grad()
-    def keep(self, rows_SP: Tensor, labels_S: Tensor) -> None:
-        """Take these as the labels' vectors from now on."""
+    def keep_rows(self, rows_SP: Tensor, labels_S: Tensor) -> None:
+        """See `Head.keep_rows`."""
         self.weights[labels_S] = rows_SP.to(self.weights.dtype)
+
+    def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
+        """See `Head.rows_from_names`: a name is a label text as any other."""
+        return {"weights": self.rows_of_texts(texts_ND)}

@@ -3,13 +3,11 @@
 Suffixes: B documents, H heads, L labels, C labels of a chunk, T tokens, N tokens without padding.
 """
 
-from typing import Literal
-
 import torch
 from entmax import entmax15, sparsemax
 from torch import Tensor
 
-Normaliser = Literal["softmax", "sparsemax", "entmax15"]
+from xmtc.models.kernels.options import Normaliser
 
 # Finite, so that a document of only padding gives 0 and not NaN; entmax squares and sums its inputs, so it needs a
 # value that stays finite there, and scores of normalised queries and keys never come near it.

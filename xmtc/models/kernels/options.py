@@ -1,10 +1,10 @@
-"""What all label-attention kernels are told beside their tensors."""
+"""What all label-attention kernels are told apart from their tensors."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from xmtc.models.kernels.normalisers import Normaliser
-
+Normaliser = Literal["softmax", "sparsemax", "entmax15"]
+"""From attention scores to attention weights."""
 Implementation = Literal["auto", "reference", "chunked", "sdpa", "triton"]
 
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from xmtc.models.kernels.normalisers import Normaliser, attention_weights
+from xmtc.models.kernels.normalisers import attention_weights
+from xmtc.models.kernels.options import Normaliser
 
 NORM_EPS = 1e-6
 

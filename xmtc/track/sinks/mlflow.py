@@ -1,30 +1,13 @@
 """MLflow, on a tracking server or in a local store."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from xmtc.config.base import config
+from xmtc.files import write_text
 from xmtc.track.sinks.base import RunInfo, portable_name, require
+from xmtc.track.sinks.config import MlflowConfig
 
 _RUN_ID_FILE = "mlflow_run_id"
-
-
-@config
-class MlflowConfig:
-    """An MLflow run; needs `pip install 'xmtc[track]'`."""
-
-    kind: Literal["mlflow"] = "mlflow"
-    """Selects MLflow."""
-
-    tracking_uri: str
-    """The server or store, such as `http://mlflow.example:5000` or `sqlite:///mlflow.db`."""
-
-    experiment: str = "xmtc"
-    """The experiment that the run belongs to; made when it does not exist."""
-
-    def open(self, run: RunInfo) -> "MlflowSink":
-        """The sink of a run."""
-        return MlflowSink(self, run)
 
 
 class MlflowSink:
@@ -46,7 +29,7 @@ class MlflowSink:
         run_id = self._client.create_run(experiment_id, run_name=run.name).info.run_id
         for key, value in _flat(run.settings):
             self._client.log_param(run_id, key, value)
-        file.write_text(run_id + "\n")
+        write_text(file, run_id + "\n")
         return run_id
 
     def start_stage(self, stage: str, resumed_step: int) -> None:

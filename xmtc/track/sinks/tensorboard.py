@@ -1,25 +1,10 @@
 """TensorBoard event files under `<run>/tensorboard/<stage>`."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from xmtc.config.base import config
 from xmtc.track.sinks.base import RunInfo, portable_name, require
-
-
-@config
-class TensorBoardConfig:
-    """Event files for TensorBoard, one folder a stage, below `<run>/tensorboard`."""
-
-    kind: Literal["tensorboard"] = "tensorboard"
-    """Selects TensorBoard."""
-
-    flush_seconds: int = 30
-    """Seconds between writes of the event file to disk."""
-
-    def open(self, run: RunInfo) -> "TensorBoardSink":
-        """The sink of a run."""
-        return TensorBoardSink(self, run)
+from xmtc.track.sinks.config import TensorBoardConfig
 
 
 class TensorBoardSink:

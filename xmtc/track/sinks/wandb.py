@@ -1,31 +1,10 @@
 """Weights & Biases, online or into a local folder."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from xmtc.config.base import config
 from xmtc.track.sinks.base import RunInfo, require
-
-
-@config
-class WandbConfig:
-    """A Weights & Biases run; needs `pip install 'xmtc[track]'` and, online, a login made beforehand."""
-
-    kind: Literal["wandb"] = "wandb"
-    """Selects Weights & Biases."""
-
-    project: str = "xmtc"
-    """The project that the run belongs to."""
-
-    entity: str | None = None
-    """The user or team; null: the login's default."""
-
-    mode: Literal["online", "offline"] = "online"
-    """Offline writes below `<run>/wandb`, for `wandb sync` later."""
-
-    def open(self, run: RunInfo) -> "WandbSink":
-        """The sink of a run."""
-        return WandbSink(self, run)
+from xmtc.track.sinks.config import WandbConfig
 
 
 class WandbSink:

@@ -12,7 +12,7 @@ from xmtc.distributed.row_shards import own_rows
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
 from xmtc.files import replacing
-from xmtc.storage import Mirror
+from xmtc.storage.mirror import Mirror
 from xmtc.train.checkpoint import together
 
 

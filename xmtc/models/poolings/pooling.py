@@ -1,4 +1,4 @@
-"""Poolings: from a document's hidden states to one vector.
+"""The poolings themselves.
 
 Every pooling also says how much each token counts (`weights`), which is what `xmtc explain` shows for pooled models.
 
@@ -6,15 +6,12 @@ Suffixes: B documents, T tokens, D width, H heads.
 """
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Discriminator, Field
 from torch import Tensor, nn
 
-from xmtc.config.base import config
-from xmtc.errors import ConfigError
-from xmtc.models.kernels.normalisers import Normaliser, attention_weights
+from xmtc.models.kernels.normalisers import attention_weights
+from xmtc.models.kernels.options import Normaliser
 
 
 class Pooling(nn.Module, ABC):
@@ -41,7 +38,7 @@ class Pooling(nn.Module, ABC):
         return (rows_BSD @ hidden_BTD.transpose(1, 2)) * self.weights(hidden_BTD, mask_BT).unsqueeze(1)
 
 
-class _OneToken(Pooling):
+class OneToken(Pooling):
     """The hidden state of the first or the last token."""
 
     def __init__(self, width: int, *, last: bool) -> None:
@@ -49,10 +46,12 @@ class _OneToken(Pooling):
         self.last = last
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.forward`."""
         rows_B = torch.arange(mask_BT.shape[0], device=mask_BT.device)
         return hidden_BTD[rows_B, self._position(mask_BT)] * mask_BT.any(1, keepdim=True)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.weights`."""
         chosen_B1 = self._position(mask_BT).unsqueeze(1)
         return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_(1, chosen_B1, 1) * mask_BT
 
@@ -62,20 +61,23 @@ class _OneToken(Pooling):
         return (mask_BT * torch.arange(mask_BT.shape[1], device=mask_BT.device)).argmax(1)
 
 
-class _Mean(Pooling):
+class Mean(Pooling):
     """The mean of the tokens' hidden states."""
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.forward`."""
         return (self.weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(1) @ hidden_BTD).squeeze(1)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.weights`."""
         return mask_BT / mask_BT.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1)
 
 
-class _Max(Pooling):
+class Max(Pooling):
     """The greatest value of each dimension."""
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.forward`."""
         lowest = torch.finfo(hidden_BTD.dtype).min
         return hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).amax(1) * mask_BT.any(1, keepdim=True)
 
@@ -130,81 +132,3 @@ class AttentionPooling(Pooling):
         keys_BTD = self.norm(hidden_BTD.to(self.queries_HD.dtype))
         scores_BHT = self.queries_HD @ keys_BTD.transpose(1, 2) * self.width**-0.5
         return attention_weights(scores_BHT.unsqueeze(2), mask_BT, self.normaliser).squeeze(2)
-
-
-@config
-class FirstPoolingConfig:
-    """The first token, such as [CLS]."""
-
-    kind: Literal["first"] = "first"
-    """Which pooling."""
-
-    def build(self, width: int) -> Pooling:
-        """The pooling for hidden states of this width."""
-        return _OneToken(width, last=False)
-
-
-@config
-class LastPoolingConfig:
-    """The last token: the one that has seen all others in a decoder."""
-
-    kind: Literal["last"] = "last"
-    """Which pooling."""
-
-    def build(self, width: int) -> Pooling:
-        """The pooling for hidden states of this width."""
-        return _OneToken(width, last=True)
-
-
-@config
-class MeanPoolingConfig:
-    """The mean over tokens."""
-
-    kind: Literal["mean"] = "mean"
-    """Which pooling."""
-
-    def build(self, width: int) -> Pooling:
-        """The pooling for hidden states of this width."""
-        return _Mean(width)
-
-
-@config
-class MaxPoolingConfig:
-    """The greatest value over tokens, dimension by dimension (max over time; Kim 2014)."""
-
-    kind: Literal["max"] = "max"
-    """Which pooling."""
-
-    def build(self, width: int) -> Pooling:
-        """The pooling for hidden states of this width."""
-        return _Max(width)
-
-
-@config
-class AttentionPoolingConfig:
-    """Attention of learned queries over tokens; its weights are what `xmtc explain` shows."""
-
-    kind: Literal["attention"] = "attention"
-    """Which pooling."""
-    heads: Annotated[int, Field(ge=1)] = 1
-    """Learned queries; must divide the encoder's width."""
-    normaliser: Normaliser = "softmax"
-    """Softmax, or sparsemax or 1.5-entmax, which leave most tokens out entirely."""
-
-    def build(self, width: int) -> AttentionPooling:
-        """The pooling for hidden states of this width.
-
-        Raises:
-            ConfigError: the heads do not divide the width.
-        """
-        if width % self.heads:
-            raise ConfigError(
-                f"model.head.pooling.heads: {self.heads} does not divide the encoder's width {width}; give a divisor"
-            )
-        return AttentionPooling(width, self.heads, self.normaliser)
-
-
-PoolingConfig = Annotated[
-    FirstPoolingConfig | LastPoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig,
-    Discriminator("kind"),
-]

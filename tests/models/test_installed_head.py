@@ -1,0 +1,132 @@
+"""A head from an installed package trains, exports, scores and takes new labels as a built-in one does."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tiny_runs
+from xmtc.errors import CheckpointError
+from xmtc.models.export import load_model
+
+ROOT = Path(__file__).parents[2]
+HEAD = '''
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from xmtc.config.base import config
+from xmtc.models.heads.base import Head
+from xmtc.models.heads.config import HeadDefaults
+
+
+@config
+class SumConfig(HeadDefaults):
+    """The sum over tokens."""
+
+    kind: Literal["sum"] = "sum"
+    scale: float = 0.1
+
+    def build(self, hidden_width: int, labels: int) -> Head:
+        return SumHead(self, hidden_width, labels)
+
+
+class SumHead(Head):
+    def __init__(self, settings: SumConfig, width: int, labels: int) -> None:
+        super().__init__(settings)
+        self.inner = nn.Module()
+        self.inner.rows = nn.Parameter(torch.randn(labels, width) * 0.1)
+        self.bias = nn.Parameter(torch.zeros(labels))
+
+    def label_tables(self) -> Mapping[str, nn.Parameter]:
+        return {"inner.rows": self.inner.rows, "bias": self.bias}
+
+    def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        return (hidden_BTD * mask_BT[..., None]).sum(1).float() * self.settings.scale
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        logits_BL = self.document_vectors(hidden_BTD, mask_BT) @ self.inner.rows.T + self.bias
+        if shortlist is None or shortlist.ndim == 1:
+            return logits_BL if shortlist is None else logits_BL[:, shortlist]
+        return logits_BL.gather(1, shortlist.clamp(min=0)).masked_fill(shortlist < 0, -1e4)
+
+    def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
+        with torch.no_grad():
+            for table, values in ((self.inner.rows, weights_LP), (self.bias, bias_L)):
+                if values is not None:
+                    table.copy_(values)
+
+    def label_vectors(self) -> Tensor:
+        return self.inner.rows.detach()
+'''
+RUN = """
+import sys
+
+import pytest
+import torch
+
+import tiny_runs
+import xmtc
+from pathlib import Path
+from xmtc.errors import ConfigError
+from xmtc.models.onnx_export import export_onnx
+from xmtc.pipeline import train_run
+from xmtc.preflight.estimate import Workload, estimate
+from xmtc.score.batch import BlockScorer, Settings
+from xmtc.models.export import load_model
+
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+path = folder / "tiny.yaml"
+config = tiny_runs.load(path, "model.head={kind: sum, scale: 0.2}", "plant.enabled=false", "model.lexical=null",
+                        "finetune.mining={candidates: 2, uniform: 2}")
+assert estimate(config, Workload(documents=60, labels=6, vocab_size=200, longest=48, tokens=20)).peak > 0
+run = train_run(config)
+assert tiny_runs.metrics(run)
+with pytest.raises(ConfigError, match="plant.enabled: true needs a head with label attention, but .* is sum"):
+    train_run(tiny_runs.load(path, "model.head={kind: sum}", "name=planted"))
+model = xmtc.Model.from_pretrained(run / "model", device="cpu")
+best, = model.predict(["the fishery of fishing and fish"], top_k=6, shortlist=5)
+assert len(best) == 5
+with pytest.raises(ConfigError, match="model.head.kind: sum: this head gives no evidence"):
+    model.explain("the fishery of fishing", ["fish"])
+BlockScorer(load_model(run / "model"), Settings(labels=("fish", "law"), top_k=2), torch.device("cpu"), 1)
+assert export_onnx(run / "model", folder / "onnx", int8=False) < 1e-4
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """An installed package with a head; only processes that have it on their path know it."""
+    folder = tmp_path_factory.mktemp("installed")
+    info = folder / "site" / "xmtc_sum-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: xmtc-sum\nVersion: 1.2\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[xmtc.heads]\nsum = xmtc_sum:SumConfig\n", encoding="utf-8")
+    (folder / "site" / "xmtc_sum.py").write_text(HEAD, encoding="utf-8")
+    tiny_runs.write_config(folder)
+    paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", RUN, str(folder)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_it_trains_scores_and_exports_and_says_what_it_cannot_do(folder: Path) -> None:
+    assert (folder / "runs" / "tiny" / "eval" / "test" / "report.html").is_file()
+    assert (folder / "onnx" / "model.onnx").is_file()
+
+
+def test_the_model_names_the_package_that_it_needs(folder: Path) -> None:
+    model = folder / "runs" / "tiny" / "model"
+    content = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    assert content["packages"] == {"xmtc.heads: sum": "xmtc-sum 1.2"}
+    wanted = r"needs sum of xmtc\.heads, which the package xmtc-sum 1\.2 adds; xmtc-sum is not installed; .*==1\.2"
+    with pytest.raises(CheckpointError, match=wanted):
+        load_model(model)

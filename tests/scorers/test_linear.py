@@ -1,0 +1,127 @@
+"""The linear scorer against formulas in float64, and its leave-one-out scores against refits."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scorer_cases import training, unseen
+
+from xmtc.errors import DataError
+from xmtc.scorers.base import Features, Training
+from xmtc.scorers.config import LinearConfig
+from xmtc.scorers.factor import factorise
+from xmtc.scorers.gram import Design, gram, kernel
+from xmtc.scorers.linear import Linear, fit_linear, pruned
+
+
+def without(cases: Training, row: int) -> Training:
+    kept = np.delete(np.arange(len(cases)), row)
+    return Training(cases.features.take(kept), cases.labels_NL[kept], cases.texts_N[kept], cases.label_words_LV)
+
+
+def dense_weights(columns_NP: np.ndarray, labels_NL: np.ndarray, penalty: float) -> np.ndarray:
+    gram_PP = columns_NP.T @ columns_NP + penalty * np.eye(columns_NP.shape[1])
+    return np.linalg.solve(gram_PP, columns_NP.T @ labels_NL)
+
+
+def test_products_are_those_of_dense_matrices() -> None:
+    cases, _ = training()
+    assert cases.features.states_ND is not None
+    design = Design(cases.features.words_NV, cases.features.states_ND)
+    whole = design.toarray()
+    np.testing.assert_allclose(gram(design), whole.T @ whole, atol=1e-4)
+    np.testing.assert_allclose(kernel(design), whole @ whole.T, atol=1e-4)
+    halves = [design.take(np.arange(30)), design.take(np.arange(30, 60))]
+    np.testing.assert_allclose(sum(gram(half) for half in halves), whole.T @ whole, atol=1e-4)
+
+
+@pytest.mark.parametrize("documents", [20, 80])
+@pytest.mark.parametrize("states", [0.0, 0.5])
+def test_scores_are_those_of_the_closed_form(documents: int, states: float) -> None:
+    """20 documents have fewer rows than columns, 80 have more: the dual form and the primal one."""
+    cases, vocabulary = training(documents)
+    fit = fit_linear(cases, LinearConfig(prune=0, penalties=(0.1,), states=states))
+    columns = fit.scorer.design(cases.features).toarray().astype(np.float64)
+    weights = dense_weights(columns, cases.labels_NL.toarray(), 0.1)
+    np.testing.assert_allclose(fit.scorer.weights_PL.toarray(), weights, atol=2e-4)
+    features, _ = unseen(vocabulary)
+    ids = np.tile(np.arange(cases.labels_NL.shape[1], dtype=np.int32), (len(features), 1))
+    expected = fit.scorer.design(features).toarray() @ weights
+    np.testing.assert_allclose(fit.scorer.score(features).at(ids), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("documents", [20, 60])
+def test_leave_one_out_is_a_refit_without_the_document(documents: int) -> None:
+    cases, _ = training(documents)
+    config = LinearConfig(prune=0, penalties=(0.3,))
+    rows = np.array([0, 3, 11])
+    ids = np.tile(np.arange(cases.labels_NL.shape[1], dtype=np.int32), (len(rows), 1))
+    found = fit_linear(cases, config).out_of_sample(rows).at(ids)
+    for place, row in enumerate(rows):
+        refit = fit_linear(without(cases, int(row)), config).scorer
+        expected = refit.score(cases.features.take(np.array([row]))).at(ids[:1])
+        np.testing.assert_allclose(found[place], expected[0], atol=1e-3)
+
+
+def test_pruning_keeps_its_bound() -> None:
+    weights = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
+    kept = pruned(weights, 0.3).toarray()
+    lost = np.linalg.norm(kept.T - weights, axis=0)
+    assert (lost <= 0.3 * np.linalg.norm(weights, axis=0)).all()
+    assert 0.2 < (kept != 0).mean() < 0.9
+
+
+def test_each_bin_takes_the_penalty_that_ranks_best() -> None:
+    cases, _ = training(80)
+    both = fit_linear(cases, LinearConfig(penalties=(0.05, 1e6), bins=("1-1000",)))
+    alone = fit_linear(cases, LinearConfig(penalties=(0.05,)))
+    assert len(both.factors) == 1
+    np.testing.assert_allclose(both.scorer.weights_PL.toarray(), alone.scorer.weights_PL.toarray(), atol=1e-6)
+
+
+def test_two_penalties_in_use_give_each_label_its_own() -> None:
+    cases, _ = training(80)
+    single = [fit_linear(cases, LinearConfig(prune=0, penalties=(p,))) for p in (0.05, 5.0)]
+    factors = factorise(single[0].scorer.design(cases.features), (0.05, 5.0))
+    from xmtc.scorers.linear import solve_labels
+
+    which = np.array([0, 1, 0, 0, 1, 1, 0], np.int8)
+    (weights,) = solve_labels(cases.labels_NL, factors, which, 0.0)
+    for label, index in enumerate(which):
+        expected = single[index].scorer.weights_PL[:, [label]].toarray().ravel()
+        np.testing.assert_allclose(weights.toarray()[label], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("states", [0.0, 0.5])
+def test_contributions_sum_to_the_score(states: float) -> None:
+    cases, vocabulary = training()
+    scorer = fit_linear(cases, LinearConfig(states=states)).scorer
+    features, _ = unseen(vocabulary, documents=1)
+    reasons = scorer.contributions(features, 2)
+    score = scorer.score(features).at(np.array([[2]], np.int32))[0, 0]
+    assert sum(reason.value for reason in reasons) == pytest.approx(score, abs=1e-5)
+    assert {reason.source for reason in reasons} == ({"term", "state"} if states else {"term"})
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    cases, vocabulary = training()
+    scorer = fit_linear(cases, LinearConfig(states=0.5)).scorer
+    scorer.save(tmp_path)
+    features, _ = unseen(vocabulary)
+    before, after = scorer.score(features).top(3), Linear.load(tmp_path).score(features).top(3)
+    np.testing.assert_array_equal(before.label_ids_NK, after.label_ids_NK)
+    np.testing.assert_array_equal(before.scores_NK, after.scores_NK)
+
+
+def test_a_fit_is_the_same_twice() -> None:
+    cases, _ = training()
+    first, second = (fit_linear(cases, LinearConfig(penalties=(0.1, 1.0))).scorer for _ in range(2))
+    np.testing.assert_array_equal(first.weights_PL.toarray(), second.weights_PL.toarray())
+
+
+def test_states_that_are_missing_are_an_error_that_says_so() -> None:
+    cases, _ = training()
+    bare = replace(cases, features=Features(cases.features.words_NV))
+    with pytest.raises(DataError, match="set its states to 0"):
+        fit_linear(bare, LinearConfig(states=1.0))

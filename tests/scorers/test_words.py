@@ -1,0 +1,70 @@
+"""Words of whole texts: counting by shard, vocabulary, TF-IDF rows."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from xmtc.errors import CheckpointError, DataError
+from xmtc.scorers.config import WordsConfig
+from xmtc.scorers.words import Vocabulary, choose_words, count_words, document_frequencies, term_spans
+
+TEXTS = ["The cat sat on the mat", "the dog sat", "A cat, a DOG: a cat!", "nothing here"]
+
+
+def vocabulary_of(texts: list[str], **settings: float) -> Vocabulary:
+    config = WordsConfig(**{"min_documents": 1, "most_documents": 1.0} | settings)
+    return choose_words(document_frequencies(count_words(texts, config.ngrams)), len(texts), config)
+
+
+@pytest.mark.parametrize("ngrams", [1, 2])
+def test_rows_are_those_of_scikit_learn(ngrams: int) -> None:
+    vocabulary = vocabulary_of(TEXTS, ngrams=ngrams)
+    peer = TfidfVectorizer(
+        sublinear_tf=True, token_pattern=r"\w+", ngram_range=(1, ngrams), vocabulary=vocabulary.terms
+    )
+    expected = peer.fit_transform(TEXTS).toarray()
+    np.testing.assert_allclose(vocabulary.rows(vocabulary.count(TEXTS)).toarray(), expected, atol=1e-6)
+
+
+def test_shards_add_up_to_the_whole() -> None:
+    first, second = count_words(TEXTS[:2]), count_words(TEXTS[2:])
+    frequencies = sum((document_frequencies(part) for part in (first, second)), Counter[str]())
+    vocabulary = choose_words(frequencies, len(TEXTS), WordsConfig(min_documents=1))
+    assert vocabulary.terms == vocabulary_of(TEXTS, most_documents=0.9).terms
+    joined = np.concatenate([part.over(vocabulary).toarray() for part in (first, second)])
+    np.testing.assert_array_equal(joined, vocabulary.count(TEXTS).toarray())
+
+
+def test_limits_and_order_of_the_vocabulary() -> None:
+    assert vocabulary_of(TEXTS, min_documents=2).terms == ["cat", "dog", "sat", "the"]
+    assert vocabulary_of(TEXTS, most_terms=2).terms == ["cat", "dog"]
+    with pytest.raises(DataError, match=r"lower words\.min_documents"):
+        vocabulary_of(TEXTS, min_documents=3)
+
+
+def test_a_text_without_known_words_has_an_empty_row() -> None:
+    vocabulary = vocabulary_of(TEXTS)
+    rows = vocabulary.rows(vocabulary.count(["unknown words", ""]))
+    assert rows.shape == (2, len(vocabulary))
+    assert rows.nnz == 0
+
+
+def test_spans_point_at_the_terms() -> None:
+    text = "Ein İgel, ein Haus"
+    spans = list(term_spans(text, 2))
+    assert [(term, text[start:end]) for term, start, end in spans][:2] == [("ein", "Ein"), ("İgel".lower(), "İgel")]
+    assert ("ein haus", "ein Haus") in [(term, text[start:end]) for term, start, end in spans]
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    vocabulary = vocabulary_of(TEXTS, ngrams=2)
+    vocabulary.save(tmp_path)
+    loaded = Vocabulary.load(tmp_path)
+    assert loaded.terms == vocabulary.terms
+    np.testing.assert_array_equal(loaded.idf_V, vocabulary.idf_V)
+    (tmp_path / "words.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="lacks terms"):
+        Vocabulary.load(tmp_path)

@@ -1,0 +1,136 @@
+"""The `data` section of a configuration. Importing it imports no library that reads, tokenises or trains."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Discriminator, Field
+
+from xmtc.config.base import config
+from xmtc.data.readers.config import ReaderConfig
+
+if TYPE_CHECKING:
+    from xmtc.data.tokenizer import TokenizerSource
+
+CacheDtype = Literal["bfloat16", "float16", "float32"]
+"""Types in which hidden states are kept on disk."""
+Duplicates = Literal["drop", "keep"]
+OnBadRow = Literal["error", "skip"]
+Task = Literal["multi_label", "single_label"]
+_Limit = Annotated[int, Field(ge=1)] | None
+_Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+@config
+class PretrainedTokenizerConfig:
+    """A tokenizer that comes with a pretrained model."""
+
+    kind: Literal["pretrained"] = "pretrained"
+    name: Annotated[str, Field(min_length=1)]
+    """Folder, hub id, or `packaged:<model>`."""
+
+    @property
+    def pretrained(self) -> str | None:
+        """The model whose tokenizer this is."""
+        return self.name
+
+    def words(self) -> str:
+        """What a message calls the tokenizer."""
+        return self.name
+
+    def build(self) -> "TokenizerSource":
+        """Where the tokenizer comes from; it is loaded when it is asked for."""
+        from xmtc.data.tokenizer import PretrainedTokenizer
+
+        return PretrainedTokenizer(self.name)
+
+
+@config
+class TrainedTokenizerConfig:
+    """A tokenizer trained on the training split, for encoders that start from scratch."""
+
+    kind: Literal["trained"] = "trained"
+    model: Literal["wordpiece", "bpe", "unigram", "word"] = "wordpiece"
+    """Subword model; `unigram` takes the longest to train; `word` has one token for each word and maps rare words to
+    the unknown token."""
+    vocab_size: Annotated[int, Field(ge=100)] = 30_000
+    """Most tokens, special ones included; `wordpiece` and `unigram` may have some more, one for each letter of the
+    alphabet."""
+    lowercase: bool = True
+    """Fold case and strip accents first."""
+
+    @property
+    def pretrained(self) -> str | None:
+        """None: no model has this tokenizer yet."""
+        return None
+
+    def words(self) -> str:
+        """What a message calls the tokenizer."""
+        return f"{{kind: trained, model: {self.model}}}"
+
+    def build(self) -> "TokenizerSource":
+        """Where the tokenizer comes from; it is trained when it is asked for."""
+        from xmtc.data.tokenizer import TrainedTokenizer
+
+        return TrainedTokenizer(self)
+
+
+TokenizerConfig = Annotated[PretrainedTokenizerConfig | TrainedTokenizerConfig, Discriminator("kind")]
+
+
+@config
+class LimitConfig:
+    """Take at most so many documents, chosen by a hash of their text: every run takes the same ones."""
+
+    train: _Limit = None
+    """Training documents; null: all."""
+    dev: _Limit = None
+    """Development documents; null: all."""
+    test: _Limit = None
+    """Test documents; null: all."""
+
+
+@config
+class SplitConfig:
+    """Dividing the training documents, by a hash of their text, where the source has no dev or test of its own."""
+
+    dev: _Share = 0.1
+    """Share that becomes dev; not used where the source has dev documents."""
+    test: _Share = 0.1
+    """Share that becomes test; not used where the source has dev or test documents."""
+    seed: Annotated[int, Field(ge=0)] = 13
+    """Another seed, another division."""
+
+    def __post_init__(self) -> None:
+        if self.dev + self.test >= 1:
+            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents")
+
+
+@config
+class DataConfig:
+    """Where documents come from and how they become a corpus."""
+
+    source: ReaderConfig
+    """What to read. Its paths may be URIs: files are copied to `storage.cache` first."""
+    corpus: Annotated[str, Field(min_length=1)]
+    """Directory of the prepared corpus, or a URI such as `s3://bucket/corpora/laws`. It is reused while source,
+    tokenizer and settings stay the same."""
+    tokenizer: TokenizerConfig | None = None
+    """How text becomes tokens; null: the tokenizer of the backbone."""
+    max_length: Annotated[int, Field(ge=1, le=1_000_000)] = 512
+    """Longer documents are cut to this many tokens. Longer than the backbone's window is fine: see model windows."""
+    limit: LimitConfig = LimitConfig()
+    """Most documents of each split."""
+    split: SplitConfig = SplitConfig()
+    """How to divide a source that has no dev or test split of its own."""
+    min_label_documents: Annotated[int, Field(ge=1)] = 1
+    """Labels with fewer training documents are dropped; in a single-label task, their documents too."""
+    on_bad_row: OnBadRow = "error"
+    """A row that is not a document is an error, or is skipped and counted."""
+    duplicates: Duplicates = "drop"
+    """Whether dev and test documents whose text is also a training text are dropped; they are counted either way."""
+    task: Task = "multi_label"
+    """Any number of labels for each document, or exactly one."""
+
+    @property
+    def one_label(self) -> bool:
+        """Whether each document must have exactly one label."""
+        return self.task == "single_label"

@@ -1,0 +1,52 @@
+"""What a batch is made of, whether a corpus holds it or a text has just been tokenised.
+
+N documents.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Documents(Protocol):
+    """Tokenised documents, by number; `xmtc.data.corpus.Split` is one."""
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Content tokens of each document, int32 (N,)."""
+        ...
+
+    def tokens(self, document: int) -> NDArray[np.int32]:
+        """Token ids of a document, without special tokens."""
+        ...
+
+    def label_ids(self, document: int) -> NDArray[np.int32]:
+        """Label ids of a document; none where they are unknown."""
+        ...
+
+
+class UnlabelledDocuments:
+    """Documents in memory whose labels nobody knows; a `Documents`.
+
+    Attributes:
+        ids_N: content tokens of each document, int32.
+        lengths: content tokens of each document, int32 (N,).
+    """
+
+    def __init__(self, ids_N: Sequence[NDArray[np.int32]]) -> None:
+        self.ids_N = ids_N
+        self.lengths = np.array([len(ids) for ids in ids_N], np.int32)
+
+    def __len__(self) -> int:
+        return len(self.ids_N)
+
+    def tokens(self, document: int) -> NDArray[np.int32]:
+        """See `Documents`."""
+        return self.ids_N[document]
+
+    def label_ids(self, document: int) -> NDArray[np.int32]:
+        """See `Documents`: none."""
+        del document
+        return np.empty(0, np.int32)

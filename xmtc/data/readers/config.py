@@ -1,0 +1,178 @@
+"""Settings of the sources. Importing them imports no library that reads: each `build` imports its reader."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.config.members import Members
+from xmtc.data.readers.base import Reader, ReaderSettings
+from xmtc.data.readers.columns import Name
+from xmtc.data.readers.table_config import CsvConfig, JsonlConfig, ParquetConfig
+
+IcdVersion = Literal[9, 10]
+XcForm = Literal["json", "sparse", "texts"]
+_Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+@config
+class XcRepositoryConfig:
+    """A folder in a layout of the Extreme Classification Repository, with raw text."""
+
+    kind: Literal["xc_repository"] = "xc_repository"
+    directory: Name
+    """The data set's folder."""
+    form: XcForm | None = None
+    """`json` (trn.json.gz), `sparse` (trn_X_Y.txt), `texts` (train_labels.txt); null: the one that is there."""
+    fields: Annotated[tuple[str, ...], Field(min_length=1)] = ("title", "content")
+    """Keys that are joined to the text, in the `json` form; missing and empty ones are left out."""
+    label_names: str | None = None
+    """File in the folder with one label name on each line, in the order of ids; null: a file of a usual name, if there
+    is one."""
+
+    def build(self) -> Reader:
+        """See `ReaderSettings`."""
+        from xmtc.data.readers.xc_repository import XcRepositoryReader
+
+        return XcRepositoryReader(self)
+
+
+@config
+class StratifyConfig:
+    """Dividing patients by the codes of their admissions, so that each code is divided in these shares."""
+
+    dev: _Share = 0.1
+    """Share of dev."""
+    test: _Share = 0.1
+    """Share of test."""
+    seed: Annotated[int, Field(ge=0)] = 13
+    """Another seed, another division."""
+
+    def __post_init__(self) -> None:
+        if self.dev + self.test >= 1:
+            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents")
+
+
+@config
+class MimicConfig:
+    """MIMIC-IV (with MIMIC-IV-Note) or MIMIC-III: discharge summaries with the ICD codes of their admission."""
+
+    kind: Literal["mimic"] = "mimic"
+    directory: Name
+    """MIMIC-IV: the folder with `hosp/`; MIMIC-III: the one with `DIAGNOSES_ICD.csv.gz`. Unpacked .csv is read too."""
+    notes: str | None = None
+    """The folder with `note/discharge.csv.gz` (MIMIC-III: `NOTEEVENTS.csv.gz`), where it is another one."""
+    release: Literal["iv", "iii"] = "iv"
+    """MIMIC-IV or MIMIC-III."""
+    icd_version: IcdVersion = 10
+    """Admissions that have codes of this version, and these codes only. MIMIC-III has version 9 alone."""
+    procedures: bool = True
+    """Procedure codes are labels too, not only diagnoses."""
+    min_code_documents: Annotated[int, Field(ge=1)] = 10
+    """Codes of fewer documents are dropped: counted over all splits and before dividing, as in the published
+    benchmarks. `data.min_label_documents` counts training documents, afterwards."""
+    split_file: str | None = None
+    """A .csv, .feather or .parquet table with columns `hadm_id` (or `_id`) and `split` (train, val or dev, test);
+    admissions that it does not name are left out. Null: divided as `stratify` says."""
+    stratify: StratifyConfig = StratifyConfig()
+    """How patients are divided where there is no `split_file`; no patient is in two splits."""
+
+    def __post_init__(self) -> None:
+        if self.release == "iii" and self.icd_version != 9:
+            raise ValueError("release iii (MIMIC-III) has ICD-9 codes only: set icd_version: 9")
+
+    def build(self) -> Reader:
+        """See `ReaderSettings`."""
+        from xmtc.data.readers.mimic import MimicReader
+
+        return MimicReader(self)
+
+
+@config
+class PydocsConfig:
+    """Docstrings of installed Python packages."""
+
+    kind: Literal["pydocs"] = "pydocs"
+    packages: Annotated[tuple[str, ...], Field(min_length=1)] = (
+        "torch",
+        "transformers",
+        "sklearn",
+        "scipy",
+        "numpy",
+        "pandas",
+        "ray",
+        "peft",
+        "deepspeed",
+        "tokenizers",
+        "pydantic",
+        "pyarrow",
+        "networkx",
+        "sympy",
+        "jinja2",
+        "rich",
+        "typer",
+        "requests",
+        "fsspec",
+        "joblib",
+        "psutil",
+        "setuptools",
+        "huggingface_hub",
+    )
+    """Import names of the packages to read. All must be installed."""
+    min_words: Annotated[int, Field(ge=1)] = 20
+    """Shorter docstrings are left out."""
+
+    def build(self) -> Reader:
+        """See `ReaderSettings`."""
+        from xmtc.data.readers.pydocs import PydocsReader
+
+        return PydocsReader(self)
+
+
+@config
+class SyntheticConfig:
+    """Made-up documents with Zipf-distributed labels."""
+
+    kind: Literal["synthetic"] = "synthetic"
+    documents: Annotated[int, Field(ge=1)] = 10_000
+    """Training documents."""
+    dev_documents: Annotated[int, Field(ge=1)] = 1_000
+    """Development documents."""
+    test_documents: Annotated[int, Field(ge=0)] = 0
+    """Test documents."""
+    labels: Annotated[int, Field(ge=2)] = 1_000
+    """Labels L. Each is given to at least one training document, in turn, so that the corpus has exactly as many."""
+    vocabulary: Annotated[int, Field(ge=100)] = 30_000
+    """Different words. Half are filler; the other half belong to labels, and are shared where labels are more."""
+    labels_a_document: Annotated[float, Field(ge=1)] = 4.0
+    """Mean number of labels drawn by Zipf's law, at least 1."""
+    words_a_document: Annotated[int, Field(ge=1)] = 80
+    """Filler words of a document."""
+    words_a_label: Annotated[int, Field(ge=1)] = 4
+    """Words that belong to a label; about half of them stand in each of its documents."""
+    exponent: Annotated[float, Field(gt=0)] = 1.0
+    """Zipf's: the label of rank r is drawn with a probability proportional to r^−exponent."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of all that is drawn."""
+
+    def build(self) -> Reader:
+        """See `ReaderSettings`."""
+        from xmtc.data.readers.synthetic import SyntheticReader
+
+        return SyntheticReader(self)
+
+
+ReaderConfig = Annotated[
+    ReaderSettings,
+    Members(
+        "xmtc.readers",
+        JsonlConfig,
+        CsvConfig,
+        ParquetConfig,
+        XcRepositoryConfig,
+        MimicConfig,
+        PydocsConfig,
+        SyntheticConfig,
+    ),
+]
+"""The `data.source` section: one of these or of those that installed packages add."""

@@ -1,0 +1,121 @@
+"""Sources with a document in each row: what is common to all formats, and what a format has to say."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from xmtc.data.parallel import MapUnordered
+from xmtc.data.progress import Progress
+from xmtc.data.readers.base import Document, LabelInfo, Rejected
+from xmtc.data.readers.columns import ColumnsConfig
+from xmtc.data.readers.files import content_hash
+from xmtc.data.readers.table_config import TableConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        cells: column -> value.
+        where: file and line or row, for messages.
+        number: of the row in its file, which names documents that have no identifier.
+    """
+
+    cells: Mapping[str, Any]
+    where: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """How many rows a file has.
+
+    Attributes:
+        rows: None where counting them would take about as long as reading them.
+        exact: False where `rows` is an estimate.
+    """
+
+    rows: int | None
+    exact: bool
+
+
+class TableFormat(Protocol):
+    """Reads the rows of one format of files.
+
+    Attributes:
+        identity: of the format and its settings; part of the source's fingerprint.
+    """
+
+    identity: str
+
+    def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
+        """The rows of a file.
+
+        Args:
+            path: the file.
+            columns: the columns that it must have; None reads all there are.
+
+        Raises:
+            DataError: the file cannot be read, or a column is missing.
+        """
+        ...
+
+    def count(self, path: Path) -> RowCount:
+        """How many rows a file has.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
+        ...
+
+
+class TableReader:
+    """A source of rows; a `Reader`.
+
+    Args:
+        settings: files, columns and label file.
+        format: how the files are read.
+    """
+
+    def __init__(self, settings: TableConfig, format: TableFormat) -> None:
+        self._settings, self._format = settings, format
+
+    def fingerprint(self) -> str:
+        """See `Reader`: settings, the split of each file, and what is in the files."""
+        files, labels = self._settings.files.by_split(), self._settings.labels
+        named = {k: v for k, v in asdict(labels).items() if k != "path"} if labels is not None else None
+        words = json.dumps([asdict(self._settings.columns), named, [split for split, _ in files]])
+        paths = [path for _, path in files] + ([Path(labels.path)] if labels is not None else [])
+        return f"{self._format.identity}:{words}:{content_hash(paths)}"
+
+    def provides(self) -> frozenset[str]:
+        """See `Reader`; a split column says more when it is read."""
+        by_column = self._settings.columns.split is not None
+        return frozenset({"train"}) if by_column else self._settings.files.provides()
+
+    def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
+        """See `Reader`: the rows of one file after the other."""
+        columns = self._settings.columns
+        for split, path in self._settings.files.by_split():
+            for row in self._format.rows(path, columns):
+                if isinstance(row, Rejected):
+                    yield row
+                else:
+                    yield columns.document(row.cells, row.where, f"{path.name}:{row.number}", split)
+
+    def label_info(self) -> LabelInfo:
+        """See `Reader`: what the label file says, nothing without one."""
+        return self._settings.labels.read() if self._settings.labels is not None else LabelInfo()
+
+    def count(self) -> RowCount:
+        """Rows of all files together.
+
+        Raises:
+            DataError: a file cannot be read.
+        """
+        counts = [self._format.count(path) for _, path in self._settings.files.by_split()]
+        known = [count.rows for count in counts if count.rows is not None]
+        return RowCount(sum(known) if len(known) == len(counts) else None, all(count.exact for count in counts))

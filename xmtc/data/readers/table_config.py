@@ -1,0 +1,149 @@
+"""Settings of the sources that have a document in each row of a table, and of files that name labels."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.data.readers.base import LabelInfo
+from xmtc.data.readers.columns import ColumnsConfig, Name
+
+if TYPE_CHECKING:
+    from xmtc.data.readers.table import TableReader
+
+COMPRESSIONS = (".gz", ".zst", ".bz2")
+Paths = str | tuple[str, ...] | None
+
+
+@config
+class SplitFilesConfig:
+    """Which files hold which split."""
+
+    train: str | tuple[str, ...]
+    """File or files with the training documents. Without `dev` or `test`, `data.split` divides these."""
+    dev: str | tuple[str, ...] | None = None
+    """File or files of the development split, on which models are chosen and thresholds tuned."""
+    test: str | tuple[str, ...] | None = None
+    """File or files of the test split."""
+
+    def by_split(self) -> list[tuple[str, Path]]:
+        """(split, file), train first, in the order given."""
+        named: list[tuple[str, Paths]] = [("train", self.train), ("dev", self.dev), ("test", self.test)]
+        return [(split, Path(path)) for split, paths in named for path in _as_tuple(paths)]
+
+    def provides(self) -> frozenset[str]:
+        """Splits that have files."""
+        return frozenset(split for split, _ in self.by_split())
+
+
+@config
+class LabelFileConfig:
+    """A table of labels: JSON lines, CSV, TSV or Parquet by its ending."""
+
+    path: Name
+    """The file."""
+    label: Name = "label"
+    """Column with the label as documents have it."""
+    name: Name | None = "name"
+    """Column with the name for people."""
+    parents: Name | None = None
+    """Column with the list of broader labels, where there is a hierarchy; a string is one label."""
+    closed: bool = True
+    """A row with a label that is not in this file is a bad row (`data.on_bad_row`). False: such labels are welcome."""
+
+    def read(self) -> LabelInfo:
+        """Names and parents.
+
+        Raises:
+            DataError: the file cannot be read, or lacks a column.
+        """
+        from xmtc.data.readers.label_file import read_label_file
+
+        return read_label_file(self)
+
+
+@config
+class TableConfig:
+    """What the sources share that have a document in each row."""
+
+    kind: str
+    files: Annotated[SplitFilesConfig, Field(description="Files by split.")]
+    columns: Annotated[ColumnsConfig, Field(description="Columns of the table, or keys of the objects.")] = (
+        ColumnsConfig()
+    )
+    labels: Annotated[LabelFileConfig | None, Field(description="File with the labels' names.")] = None
+
+    def __post_init__(self) -> None:
+        if self.columns.split is not None and (self.files.dev or self.files.test):
+            raise ValueError("columns.split and files.dev/files.test both say what the split is; keep one of them")
+
+    def build(self) -> "TableReader":
+        """See `ReaderSettings`."""
+        raise NotImplementedError
+
+
+@config
+class JsonlConfig(TableConfig):
+    """JSON lines, one document on each line; plain, .gz or .zst."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    endings: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json")
+
+    def build(self) -> "TableReader":
+        """See `ReaderSettings`."""
+        from xmtc.data.readers.jsonl import JsonLines
+        from xmtc.data.readers.table import TableReader
+
+        return TableReader(self, JsonLines())
+
+
+@config
+class CsvConfig(TableConfig):
+    """CSV or TSV files with a header line, one document in each row; plain, .gz or .zst. Labels are one string, so
+    that `columns.label_separator` is usually needed.
+    """
+
+    kind: Literal["csv"] = "csv"
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    """What separates the columns; null: a tab in files named .tsv, a comma in others."""
+    endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
+
+    def build(self) -> "TableReader":
+        """See `ReaderSettings`."""
+        from xmtc.data.readers.csv_table import CsvTable
+        from xmtc.data.readers.table import TableReader
+
+        return TableReader(self, CsvTable(self.delimiter))
+
+
+@config
+class ParquetConfig(TableConfig):
+    """Parquet files, one document in each row."""
+
+    kind: Literal["parquet"] = "parquet"
+    endings: ClassVar[tuple[str, ...]] = (".parquet",)
+
+    def build(self) -> "TableReader":
+        """See `ReaderSettings`."""
+        from xmtc.data.readers.parquet import ParquetTable
+        from xmtc.data.readers.table import TableReader
+
+        return TableReader(self, ParquetTable())
+
+
+_TABLES: tuple[type[JsonlConfig | CsvConfig | ParquetConfig], ...] = (JsonlConfig, CsvConfig, ParquetConfig)
+TABLES = {ending: table for table in _TABLES for ending in table.endings}
+"""The source that reads a file, by the file's ending."""
+
+
+def table_of(path: Path) -> type[JsonlConfig | CsvConfig | ParquetConfig] | None:
+    """The source that reads such a file; None where its ending, apart from a compression's, is unknown."""
+    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSIONS]
+    return TABLES.get(suffixes[-1]) if suffixes else None
+
+
+def _as_tuple(paths: Paths) -> tuple[str, ...]:
+    if paths is None:
+        return ()
+    return (paths,) if isinstance(paths, str) else paths

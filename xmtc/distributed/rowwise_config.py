@@ -1,0 +1,81 @@
+"""The settings of row-wise optimizers, and what state each keeps."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from xmtc.config.base import config
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from xmtc.distributed.rowwise_optim import LazyAdam, RowwiseAdagrad
+
+Rounding = Literal["stochastic", "kahan"]
+
+
+@config
+class RowwiseAdagradConfig:
+    """Adagrad with one accumulator per row (Duchi et al. 2011, as embedding tables use it): 4 bytes per label."""
+
+    kind: Literal["rowwise_adagrad"] = "rowwise_adagrad"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.05
+    """Learning rate of the label tables; a row's first step moves each element by about this."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled decay, applied to touched rows only."""
+    rounding: Rounding = "stochastic"
+    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
+    rows lack takes 2 more bytes per element; no randomness."""
+
+    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
+        """State of one row in bytes: an accumulator.
+
+        Args:
+            elements: numbers in the row.
+            bfloat16: whether the table is in bfloat16; float32 otherwise.
+        """
+        return 4 + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
+
+    def build(self, parameters: "Iterable[Tensor]") -> "RowwiseAdagrad":
+        """The optimizer for these tables."""
+        from xmtc.distributed.rowwise_optim import RowwiseAdagrad
+
+        return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
+
+
+@config
+class LazyAdamConfig:
+    """Adam whose moments decay only when their row is touched: 8 bytes per element."""
+
+    kind: Literal["lazy_adam"] = "lazy_adam"
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """Learning rate of the label tables."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled decay, applied to touched rows only."""
+    rounding: Rounding = "stochastic"
+    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
+    rows lack takes 2 more bytes per element; no randomness."""
+
+    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
+        """State of one row in bytes: two moments per element and a count of steps.
+
+        Args:
+            elements: numbers in the row.
+            bfloat16: whether the table is in bfloat16; float32 otherwise.
+        """
+        return 8 * elements + 4 + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
+
+    def build(self, parameters: "Iterable[Tensor]") -> "LazyAdam":
+        """The optimizer for these tables."""
+        from xmtc.distributed.rowwise_optim import LazyAdam
+
+        return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
+
+
+def _lacking_bytes(rounding: Rounding, elements: int, *, bfloat16: bool) -> int:
+    """What compensated sums keep of a row: what rounding to bfloat16 has cut off."""
+    return 2 * elements if rounding == "kahan" and bfloat16 else 0
+
+
+RowwiseOptimizerConfig = Annotated[RowwiseAdagradConfig | LazyAdamConfig, Field(discriminator="kind")]

@@ -1,0 +1,255 @@
+"""The settings of the built-in strategies, and the family that they belong to."""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.config.members import Members
+from xmtc.distributed.strategies.settings import (
+    Demand,
+    Partitions,
+    Precision,
+    Replicated,
+    StrategySettings,
+    Tool,
+    TrainingBytes,
+    replicated_bytes,
+)
+from xmtc.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from xmtc.distributed.strategy import Strategy
+
+_ONE_PROCESS = (
+    "exclude each other: label tables are updated row by row in one process only; train with distributed.workers 0 or "
+    "1 and strategy single, or leave it out"
+)
+_MANAGED = {
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "managed_gradient_accumulation",
+    "gradient_clipping",
+    "prescale_gradients",
+    "gradient_predivide_factor",
+    "optimizer",
+    "scheduler",
+    "fp16",
+    "bf16",
+    "torch_autocast",
+    "data_types",
+    "steps_per_print",
+    "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+}
+_MANAGED_ZERO = {"stage", "offload_optimizer", "offload_param"}
+_BUCKET = 500_000_000  # numbers in DeepSpeed's default buffer for the exchange of gradients
+_SWAP_ALIGNMENT = 1 << 16  # numbers; DeepSpeed wants a multiple of 1 kB × its `aio.intra_op_parallelism` (1 by default)
+
+
+@config
+class SingleConfig(Replicated):
+    """One process trains alone."""
+
+    kind: Literal["single"] = "single"
+
+    @property
+    def most_workers(self) -> int | None:
+        """See `StrategySettings.most_workers`."""
+        return 1
+
+    def refusals(self) -> Mapping[Demand, str]:
+        """See `StrategySettings.refusals`: it can do everything."""
+        return {}
+
+    def build(self, precision: Precision, device: "torch.device") -> "Strategy":
+        """The strategy of this process."""
+        from xmtc.distributed.strategies.single import SingleStrategy
+
+        return SingleStrategy(precision, device)
+
+
+@config
+class DDPConfig(Replicated):
+    """Every worker holds the whole model. The simplest that works while model and optimizer fit a worker."""
+
+    kind: Literal["ddp"] = "ddp"
+    bucket_mib: Annotated[float, Field(gt=0)] = 25.0
+    """Gradients travel in buckets of this size while the backward pass continues."""
+    find_unused_parameters: bool = False
+    """Set it where a trained parameter takes no part in some step's loss; costs a walk over the graph every step."""
+
+    @property
+    def most_workers(self) -> int | None:
+        """See `StrategySettings.most_workers`."""
+        return None
+
+    def refusals(self) -> Mapping[Demand, str]:
+        """See `StrategySettings.refusals`."""
+        return {Demand.ROW_OPTIMIZER: f"distributed.strategy.kind: ddp {_ONE_PROCESS}"}
+
+    def build(self, precision: Precision, device: "torch.device") -> "Strategy":
+        """The strategy of this process, which must be in a process group."""
+        from xmtc.distributed.strategies.ddp import DDPStrategy
+
+        return DDPStrategy(self, precision, device)
+
+
+@config
+class DeepSpeedConfig:
+    """ZeRO: for models or optimizers that do not fit a worker."""
+
+    kind: Literal["deepspeed"] = "deepspeed"
+    stage: Literal[0, 1, 2, 3] = 2
+    """0 partitions nothing, 1 the optimizer state, 2 gradients too, 3 parameters too (frozen ones included)."""
+    offload_optimizer: Literal["cpu", "nvme"] | None = None
+    """Where optimizer state is kept, and the update made: CPU memory (stages 1 to 3), or a disk and CPU memory (stage
+    3; Rajbhandari et al. 2021, ZeRO-Infinity)."""
+    offload_parameters: Literal["cpu", "nvme"] | None = None
+    """Where parameters are kept while they are not needed (stage 3)."""
+    nvme_path: str | None = None
+    """Folder on a fast disk of every node, for `nvme`. A worker's files in it are deleted when it ends, unless it is
+    killed."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further keys of DeepSpeed's configuration, such as `{zero_optimization: {overlap_comm: true}}`; not those that
+    are managed here (batch sizes, accumulation, clipping, optimizer, precision, stage, offload)."""
+
+    def __post_init__(self) -> None:
+        """Refuse keys that the training loop sets, and offloading that the stage does not have."""
+        zero = self.extra.get("zero_optimization", {})
+        if not isinstance(zero, dict):
+            raise ValueError(f"extra.zero_optimization must be a mapping, not {zero!r}")
+        managed = sorted(_MANAGED & set(self.extra))
+        managed += [f"zero_optimization.{key}" for key in sorted(_MANAGED_ZERO & set(zero))]
+        if managed:
+            raise ValueError(f"extra must not set {', '.join(managed)}: managed by the training loop and this section")
+        if self.offload_optimizer and self.stage == 0:
+            raise ValueError("offload_optimizer needs stage 1, 2 or 3")
+        if self.offload_parameters and self.stage != 3:
+            raise ValueError("offload_parameters needs stage 3")
+        if self.offload_optimizer == "nvme" and self.stage != 3:
+            raise ValueError("offload_optimizer: nvme needs stage 3")
+        if self.offload_parameters == "nvme" and self.offload_optimizer is None:
+            raise ValueError("offload_parameters: nvme needs offload_optimizer: cpu or nvme")
+        if self.on_disk != (self.nvme_path is not None):
+            raise ValueError("nvme_path is the folder for `nvme`: give both, or neither")
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether something is offloaded to a disk."""
+        return "nvme" in (self.offload_optimizer, self.offload_parameters)
+
+    @property
+    def most_workers(self) -> int | None:
+        """See `StrategySettings.most_workers`."""
+        return None
+
+    @property
+    def partitions(self) -> Partitions:
+        """See `StrategySettings.partitions`."""
+        return Partitions(parameters=self.stage == 3, gradients=self.stage >= 2, optimizer_state=self.stage >= 1)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """See `StrategySettings.tools`: DeepSpeed compiles its collectives, and what it writes to disks with."""
+        return (Tool.COMPILER, Tool.NINJA, *([Tool.LIBAIO] if self.on_disk else []))
+
+    @property
+    def offload_folder(self) -> str | None:
+        """See `StrategySettings.offload_folder`."""
+        return self.nvme_path
+
+    def refusals(self) -> Mapping[Demand, str]:
+        """See `StrategySettings.refusals`; stage 3 has reasons of its own."""
+        refused = {Demand.ROW_OPTIMIZER: f"distributed.strategy.kind: deepspeed {_ONE_PROCESS}"}
+        if self.stage < 3:
+            return refused
+        reasons = {
+            Demand.LABEL_INDEX: "no rank holds the label table that the index is built from; use stage 2",
+            Demand.LABEL_TEXTS: "label texts go through the encoder outside the module that gathers its "
+            "parameters; use stage 2",
+            Demand.QUANTIZED_WEIGHTS: "ZeRO-3 partitions quantised weights wrongly, and trains wrongly without an "
+            "error; use stage 2",
+            Demand.WHOLE_PARAMETERS: "no rank holds a whole parameter; use stage 2, or leave the callback out",
+            Demand.WINDOW_GROUPS: "ranks would differ in their number of passes, and wait for each other forever; use "
+            "stage 2, or leave window_group out",
+        }
+        own = {demand: f"distributed.strategy.stage: 3 exclude each other: {why}" for demand, why in reasons.items()}
+        return refused | own
+
+    def weight_bytes(self, size: float, workers: int) -> float:
+        """See `StrategySettings.weight_bytes`."""
+        if self.offload_parameters:
+            return 0.0
+        return size / workers if self.partitions.parameters else size
+
+    def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
+        """See `StrategySettings.training_bytes`: from stage 1 on, AdamW also updates a flat copy of the parameters."""
+        if self.stage == 0:
+            return replicated_bytes(trained, workers)
+        share, zero = trained / workers, self.extra.get("zero_optimization", {})
+        buffers = 2 if zero.get("overlap_comm", self.stage == 3) else 1
+        return TrainingBytes(
+            gradients=4 * (share if self.partitions.gradients else trained),
+            optimizer_state=0.0 if self.offload_optimizer else 12 * share,
+            exchange_buffers=4.0 * zero.get("reduce_bucket_size", _BUCKET) * buffers,
+        )
+
+    def disk_bytes(self, trained: int, weights: float) -> float:
+        """See `StrategySettings.disk_bytes`: weights, moments and gradients of what trains in float32; all weights."""
+        optimizer = 16.0 * trained if self.offload_optimizer == "nvme" else 0.0
+        return optimizer + (weights if self.offload_parameters == "nvme" else 0.0)
+
+    def build(self, precision: Precision, device: "torch.device") -> "Strategy":
+        """The strategy of this process, which must be in a process group.
+
+        Raises:
+            ConfigError: tensors are to be offloaded to a disk, and the library that writes to it is missing.
+        """
+        from xmtc.distributed.strategies.deepspeed import ZeroStage0Strategy, ZeroStrategy
+        from xmtc.distributed.strategies.deepspeed_support import can_swap, import_deepspeed
+
+        import_deepspeed(device)
+        if self.on_disk and not can_swap():
+            raise ConfigError(
+                "distributed.strategy: nvme needs libaio and its headers (Debian's package libaio-dev) on every node"
+            )
+        return (ZeroStage0Strategy if self.stage == 0 else ZeroStrategy)(self, precision, device)
+
+    def engine_config(self, precision: Precision, folder: str | None = None, largest: int = 0) -> dict[str, Any]:
+        """DeepSpeed's configuration.
+
+        Args:
+            precision: of the activations.
+            folder: where this process offloads to.
+            largest: numbers of this rank's share of the largest parameter.
+        """
+        zero: dict[str, Any] = {**self.extra.get("zero_optimization", {}), "stage": self.stage}
+        places: dict[str, dict[str, Any]] = {"cpu": {"device": "cpu"}, "nvme": {"device": "nvme", "nvme_path": folder}}
+        if self.offload_optimizer:
+            zero["offload_optimizer"] = places[self.offload_optimizer]
+        if self.offload_parameters:
+            zero["offload_param"] = dict(places[self.offload_parameters])
+            if self.offload_parameters == "nvme":
+                zero["offload_param"]["buffer_size"] = -(-largest // _SWAP_ALIGNMENT) * _SWAP_ALIGNMENT
+        return {
+            **self.extra,
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_accumulation_steps": 1,
+            "zero_optimization": zero,
+            "zero_force_ds_cpu_optimizer": False,
+            # No module is "safe" to exchange gradients or parameters in bfloat16: sums stay exact.
+            "torch_autocast": {
+                "enabled": precision == "bf16",
+                "dtype": "bfloat16",
+                "lower_precision_safe_modules": [],
+            },
+        }
+
+
+StrategyConfig = Annotated[StrategySettings, Members("xmtc.strategies", SingleConfig, DDPConfig, DeepSpeedConfig)]

@@ -1,0 +1,214 @@
+"""Settings of the losses. Reading them imports no numerical library; `build` does."""
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.config.members import FAMILIES, Members
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from xmtc.losses.base import Loss
+    from xmtc.losses.supervised_contrastive import SupervisedContrastive
+
+Task = Literal["multi_label", "single_label"]
+
+
+class LossSettings(Protocol):
+    """Settings of a loss that trains a classifier, and what it can do."""
+
+    task: ClassVar[Task]
+    """The task that it fits: `single_label` where a document's labels exclude each other."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the loss in a configuration."""
+        ...
+
+    @property
+    def refuses_sampled_labels(self) -> str | None:
+        """Why the loss cannot be estimated from a sample of the labels, as the end of a sentence; None where it can.
+
+        A sum over labels can: each sampled label counts as many times as there are labels that it stands for.
+        """
+        ...
+
+    @property
+    def refuses_label_shards(self) -> str | None:
+        """Why workers that each have some of the labels cannot add up their losses; None where they can."""
+        ...
+
+    def build(self) -> "Loss":
+        """The loss."""
+        ...
+
+
+class SumOverLabels:
+    """What settings say of a loss that is a sum over labels: any part of the labels gives its part of the sum."""
+
+    @property
+    def refuses_sampled_labels(self) -> str | None:
+        """See `LossSettings`."""
+        return None
+
+    @property
+    def refuses_label_shards(self) -> str | None:
+        """See `LossSettings`."""
+        return None
+
+
+@config
+class AsymmetricFocalConfig(SumOverLabels):
+    """Asymmetric focal loss (Ridnik et al. 2021), optionally on the hardest negatives and a sample of the rest."""
+
+    task: ClassVar[Task] = "multi_label"
+
+    kind: Literal["asymmetric_focal"] = "asymmetric_focal"
+    """Which loss."""
+    gamma_positive: Annotated[float, Field(ge=0)] = 0.0
+    """γ+: how strongly the loss discounts positives that are already right; 0 to 1."""
+    gamma_negative: Annotated[float, Field(ge=0)] = 4.0
+    """γ−: how strongly the loss discounts easy negatives."""
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Negatives with a probability below this do not count at all."""
+    hard_negatives: Annotated[int, Field(ge=1)] | None = None
+    """K: train on the K highest-scored negatives of each document and on a sample of the rest; all when absent."""
+    sampled_negatives: Annotated[int, Field(ge=1)] = 256
+    """M: columns drawn uniformly for each document to stand for the rest; only with `hard_negatives`."""
+
+    @property
+    def refuses_label_shards(self) -> str | None:
+        """See `LossSettings`."""
+        return "hard_negatives: no worker knows which of all labels are the hardest" if self.hard_negatives else None
+
+    def build(self) -> "Loss":
+        """See `LossSettings`."""
+        from xmtc.losses.asymmetric_focal import AsymmetricFocal
+
+        return AsymmetricFocal(self)
+
+
+@config
+class BinaryCrossEntropyConfig(SumOverLabels):
+    """Binary cross-entropy of every label."""
+
+    task: ClassVar[Task] = "multi_label"
+
+    kind: Literal["binary_cross_entropy"] = "binary_cross_entropy"
+    """Which loss."""
+    positive_weight: Annotated[float, Field(gt=0)] = 1.0
+    """Weight of positives against negatives; above 1 trades precision for recall."""
+
+    def build(self) -> "Loss":
+        """See `LossSettings`."""
+        from xmtc.losses.binary_cross_entropy import BinaryCrossEntropy
+
+        return BinaryCrossEntropy(self.positive_weight)
+
+
+@config
+class CrossEntropyConfig:
+    """Softmax cross-entropy, for tasks in which a document has exactly one label."""
+
+    task: ClassVar[Task] = "single_label"
+
+    kind: Literal["cross_entropy"] = "cross_entropy"
+    """Which loss."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the target that is spread evenly over all labels."""
+
+    @property
+    def refuses_sampled_labels(self) -> str | None:
+        """See `LossSettings`."""
+        return "a softmax needs every label"
+
+    @property
+    def refuses_label_shards(self) -> str | None:
+        """See `LossSettings`."""
+        return "a softmax needs every label, and each worker has only its own"
+
+    def build(self) -> "Loss":
+        """See `LossSettings`."""
+        from xmtc.losses.cross_entropy import CrossEntropy
+
+        return CrossEntropy(self.label_smoothing)
+
+
+LossConfig = Annotated[
+    LossSettings, Members("xmtc.losses", AsymmetricFocalConfig, BinaryCrossEntropyConfig, CrossEntropyConfig)
+]
+
+
+def kinds_for(task: Task) -> list[str]:
+    """The losses that fit a task, by kind."""
+    return [kind for kind, member in FAMILIES["xmtc.losses"].all.items() if getattr(member, "task", None) == task]
+
+
+class RankingLossSettings(Protocol):
+    """Settings of a learning-to-rank loss for stage 1."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the loss in a configuration."""
+        ...
+
+    def build(self) -> "nn.Module":
+        """The loss: of scores, grades and mask (N, T) as `LambdaRank` takes them, the loss of each list (N,)."""
+        ...
+
+
+@config
+class LambdaRankConfig:
+    """LambdaRank (Burges 2010): weighs each pair by how much swapping it would change nDCG@k."""
+
+    kind: Literal["lambdarank"] = "lambdarank"
+    cutoff: Annotated[int, Field(ge=1)] = 50
+    """k of the nDCG@k whose change weighs the pairs: a pair wholly below rank k weighs nothing."""
+    graded_items: Annotated[int, Field(ge=1)] = 8
+    """One side of every pair is among this many best-graded items of the list: bounds memory to N·P·T."""
+    sigma: Annotated[float, Field(gt=0)] = 1.0
+    """Steepness of the logistic."""
+
+    def build(self) -> "nn.Module":
+        """See `RankingLossSettings`."""
+        from xmtc.losses.lambdarank import LambdaRank
+
+        return LambdaRank(self)
+
+
+@config
+class ListNetConfig:
+    """ListNet (Cao et al. 2007), top-one approximation."""
+
+    kind: Literal["listnet"] = "listnet"
+
+    def build(self) -> "nn.Module":
+        """See `RankingLossSettings`."""
+        from xmtc.losses.listnet import ListNet
+
+        return ListNet()
+
+
+RankingLossConfig = Annotated[RankingLossSettings, Members("xmtc.ranking_losses", LambdaRankConfig, ListNetConfig)]
+
+
+@config
+class SupervisedContrastiveConfig:
+    """Supervised contrastive loss (Khosla et al. 2020), added to the classification loss."""
+
+    kind: Literal["supervised_contrastive"] = "supervised_contrastive"
+    """Which loss."""
+    weight: Annotated[float, Field(gt=0)] = 0.1
+    """Its weight in the training loss: classification + weight · contrastive."""
+    temperature: Annotated[float, Field(gt=0)] = 0.1
+    """τ: the lower, the more the nearest documents count."""
+    queue_size: Annotated[int, Field(ge=0)] = 1024
+    """Documents of earlier batches to compare with, on each worker; 0 compares within the micro-batch only."""
+
+    def build(self) -> "SupervisedContrastive":
+        """The loss module; it holds the memory queue."""
+        from xmtc.losses.supervised_contrastive import SupervisedContrastive
+
+        return SupervisedContrastive(self)

@@ -1,0 +1,229 @@
+"""Settings of the encoders that are or contain a Hugging Face backbone; building one imports Transformers."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Discriminator, Field
+
+from xmtc.config.base import config
+from xmtc.models.encoders.light_config import MultilevelConfig, SelfAttentionConfig
+from xmtc.models.encoders.settings import EncoderDefaults
+from xmtc.models.json_files import read_json
+
+if TYPE_CHECKING:
+    from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
+    from xmtc.models.encoders.maxpool import LayerMixEncoder, MaxPoolEncoder
+    from xmtc.models.heads.config import HeadSettings
+
+
+@config
+class LoraConfig:
+    """Low-rank adapters on a frozen backbone: W + (alpha / r) · B A."""
+
+    r: Annotated[int, Field(ge=1)] = 16
+    """Rank of the update."""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """Scale of the update; its factor is alpha / r."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Dropout before the adapter."""
+    all_linear: bool = False
+    """Adapt every linear layer of the blocks, not only those of attention."""
+    target_modules: list[str] | None = None
+    """Endings of the module names to adapt, such as `q_proj`; inferred from the architecture when absent."""
+
+    def __post_init__(self) -> None:
+        """Refuse two answers to one question."""
+        if self.all_linear and self.target_modules is not None:
+            raise ValueError("give either `all_linear: true` or `target_modules`, not both")
+
+
+@config
+class HuggingFaceConfig(EncoderDefaults):
+    """A Hugging Face encoder (BERT, RoBERTa, DeBERTa, ModernBERT …) or decoder (LLaMA, Mistral, Qwen, Phi …)."""
+
+    kind: Literal["hugging_face"] = "hugging_face"
+    """Which encoder."""
+    name: str = "packaged:all-MiniLM-L6-v2"
+    """Hub id, local folder, or `packaged:<name>`; its tokenizer serves when data.tokenizer is absent."""
+    from_config: dict[str, Any] | None = None
+    """Random weights of this Transformers configuration (with `model_type`), and not the pretrained ones."""
+    lora: LoraConfig | None = None
+    """Train low-rank adapters and freeze the backbone; without it fine-tuning trains the whole backbone."""
+    quantize: Literal["nf4", "int8"] | None = None
+    """Hold the frozen weights in 4 or 8 bits (bitsandbytes); needs `lora`; not with ZeRO-3."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the stored weights. bfloat16 halves a frozen backbone under LoRA; adapters stay in float32."""
+    bidirectional: bool = False
+    """Let every token of a decoder see the tokens after it."""
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    """Attention kernel. auto: FlashAttention-2 where installed and usable, otherwise what Transformers prefers."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: per layer, or per micro-group with `window_group`."""
+    window: Annotated[int, Field(ge=8)] | None = None
+    """Tokens of one window, special tokens included; the model's longest, but at most 4,096, when absent."""
+    window_group: Annotated[int, Field(ge=1)] | None = None
+    """Windows that run through the backbone at a time; all of the batch when absent. Bounds the activations of long
+    documents (with `gradient_checkpointing`, in training too). Not with ZeRO-3: ranks would differ in their number
+    of passes."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Overrides every dropout probability of the backbone."""
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that cannot train."""
+        if self.quantize and self.lora is None:
+            raise ValueError("`quantize` needs `lora`: quantized weights cannot be trained themselves")
+        if self.quantize and self.from_config is not None:
+            raise ValueError("`quantize` needs pretrained weights, and `from_config` gives random ones")
+        if self.from_config is not None and not isinstance(self.from_config.get("model_type"), str):
+            raise ValueError("`from_config` needs a `model_type` such as llama or bert")
+        if self.attention == "flash_attention_2" and self.dtype != "bfloat16" and not self.quantize:
+            raise ValueError("`attention: flash_attention_2` needs `dtype: bfloat16`")
+
+    @property
+    def backbone(self) -> "HuggingFaceConfig":
+        """Itself."""
+        return self
+
+    @property
+    def tokenizer_name(self) -> str:
+        """See `EncoderSettings.tokenizer_name`."""
+        return self.name
+
+    def with_backbone(self, backbone: "HuggingFaceConfig") -> "HuggingFaceConfig":
+        """That one."""
+        return backbone
+
+    def exported(self, folder: Path) -> "HuggingFaceConfig":
+        """See `EncoderSettings.exported`: the folder holds the whole backbone, or is not there."""
+        return replace(self, name=str(folder), from_config=None) if folder.is_dir() else self
+
+    def build(self, vocab_size: int) -> "HuggingFaceBackbone":
+        """The backbone, loaded.
+
+        Args:
+            vocab_size: number of token ids of the corpus's tokenizer.
+
+        Raises:
+            ConfigError: the model cannot be found, or does not fit these settings or the corpus.
+        """
+        from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
+        from xmtc.models.encoders.pretrained import load_transformer
+
+        model, window = load_transformer(self, vocab_size)
+        return HuggingFaceBackbone(model, self, window)
+
+
+class _Wrapper(EncoderDefaults):
+    """An encoder that uses several layers of its `base`."""
+
+    base: Any
+
+    @property
+    def backbone(self) -> HuggingFaceConfig | None:
+        """That of the base."""
+        return self.base.backbone
+
+    @property
+    def backbone_key(self) -> str:
+        """See `EncoderSettings.backbone_key`."""
+        return "model.encoder.base"
+
+    @property
+    def tokenizer_name(self) -> str | None:
+        """That of the base."""
+        return self.base.tokenizer_name
+
+    @property
+    def vector_file(self) -> str | None:
+        """That of the base."""
+        return self.base.vector_file
+
+    def with_backbone(self, backbone: HuggingFaceConfig) -> Any:
+        """The same on another backbone."""
+        return replace(self, base=backbone)  # pyright: ignore[reportArgumentType]  every member is a dataclass
+
+    def exported(self, folder: Path) -> Any:
+        """See `EncoderSettings.exported`: of the backbone the folder holds the shape, and its weights are loaded later.
+
+        Weights in 4 or 8 bits are made of pretrained ones only.
+        """
+        shape, backbone = folder / "config.json", self.backbone
+        if backbone is None or backbone.quantize or not shape.is_file():
+            return self
+        return self.with_backbone(replace(backbone, from_config=read_json(shape)))
+
+
+@config
+class MaxPoolConfig(_Wrapper):
+    """MaxPoolBERT: a Hugging Face encoder whose first token, [CLS], is enriched. Use it with first-token pooling."""
+
+    kind: Literal["maxpool"] = "maxpool"
+    """Which encoder."""
+    base: HuggingFaceConfig = HuggingFaceConfig()
+    """The encoder."""
+    variant: Literal["cls_max", "cls_attention", "all_max_attention"] = "all_max_attention"
+    """cls_max: [CLS] is its greatest value, dimension by dimension, over the last layers. cls_attention: [CLS] attends
+    over the last layer once more. all_max_attention: every token is max-pooled over the last layers, then [CLS]
+    attends over them."""
+    last_layers: Annotated[int, Field(ge=1)] = 3
+    """k: how many layers, from the top, are pooled; unused by cls_attention."""
+    heads: Annotated[int, Field(ge=1)] = 4
+    """Heads of the additional attention; must divide the encoder's width; unused by cls_max."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the wrapper cannot do."""
+        _refuse_groups(self.base)
+
+    def head_refusal(self, head: "HeadSettings") -> str | None:
+        """A head that hardly reads the only token that changes."""
+        if self.variant == "all_max_attention" or head.first_token != "hardly":
+            return None
+        return (
+            f"{head.reads_tokens_by} hardly sees the first token, which is all that encoder.variant: "
+            f"{self.variant} changes; use head.pooling: {{kind: first}}"
+        )
+
+    def build(self, vocab_size: int) -> "MaxPoolEncoder":
+        """The encoder, loaded.
+
+        Raises:
+            ConfigError: see `HuggingFaceConfig.build`; or it has fewer layers, or a width that the heads do not divide.
+        """
+        from xmtc.models.encoders.maxpool import build_max_pool
+
+        return build_max_pool(self, vocab_size)
+
+
+@config
+class LayerMixConfig(_Wrapper):
+    """Trainable weighted sum over the layers of another encoder (Peters et al. 2018)."""
+
+    kind: Literal["layer_mix"] = "layer_mix"
+    """Which encoder."""
+    base: Annotated[HuggingFaceConfig | SelfAttentionConfig | MultilevelConfig, Discriminator("kind")] = (
+        HuggingFaceConfig()
+    )
+    """The encoder."""
+    last_layers: Annotated[int, Field(ge=1)] = 4
+    """How many layers, from the top, are summed."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the wrapper cannot do."""
+        if isinstance(self.base, HuggingFaceConfig):
+            _refuse_groups(self.base)
+
+    def build(self, vocab_size: int) -> "LayerMixEncoder":
+        """The encoder, loaded.
+
+        Raises:
+            ConfigError: see `HuggingFaceConfig.build`; or it has fewer layers.
+        """
+        from xmtc.models.encoders.maxpool import build_layer_mix
+
+        return build_layer_mix(self, vocab_size)
+
+
+def _refuse_groups(base: HuggingFaceConfig) -> None:
+    if base.window_group is not None:
+        raise ValueError("`base.window_group` cannot be combined with the use of several layers: leave it out")

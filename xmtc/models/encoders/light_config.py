@@ -1,0 +1,217 @@
+"""Settings of the lightweight encoders; nothing heavy is imported before one is built."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.models.encoders.settings import EncoderDefaults
+
+if TYPE_CHECKING:
+    from xmtc.models.encoders.bag import BagEncoder
+    from xmtc.models.encoders.cnn import CNNEncoder
+    from xmtc.models.encoders.embedding import TokenEmbedding
+    from xmtc.models.encoders.recurrent import RecurrentEncoder
+    from xmtc.models.encoders.self_attention import TransformerEncoder
+
+Positions = Literal["learned", "sinusoidal", "none"]
+
+
+@config
+class EmbeddingConfig:
+    """Token embedding of a lightweight encoder."""
+
+    width: Annotated[int, Field(ge=1)] = 128
+    """Dimensions of a token's vector; that of the file, where `vectors` is given."""
+    vectors: str | None = None
+    """Text file of word vectors (word2vec or GloVe) to start from; tokens without one start at random."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on the embedded tokens."""
+    token_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the tokens that are left out (their vector set to 0) in training."""
+
+    def build(self, vocab_size: int, window: int, positions: Positions = "none") -> "TokenEmbedding":
+        """The embedding, started at random; `TokenEmbedding.load_vectors` reads the file."""
+        from xmtc.models.encoders.embedding import TokenEmbedding
+
+        return TokenEmbedding(self, vocab_size, window, positions)
+
+
+class _Light(EncoderDefaults):
+    """An encoder over embedded tokens."""
+
+    embedding: EmbeddingConfig
+
+    @property
+    def vector_file(self) -> str | None:
+        """See `EncoderSettings.vector_file`."""
+        return self.embedding.vectors
+
+
+@config
+class SelfAttentionConfig(_Light):
+    """Pre-LN transformer layers over embedded tokens."""
+
+    kind: Literal["self_attention"] = "self_attention"
+    """Which encoder."""
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Token embedding; projected where its width is not the encoder's."""
+    positions: Literal["learned", "sinusoidal"] = "learned"
+    """Position vectors."""
+    window: Annotated[int, Field(ge=8)] = 512
+    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    layers: Annotated[int, Field(ge=1)] = 2
+    """Transformer layers."""
+    width: Annotated[int, Field(ge=1)] = 128
+    """Width of the hidden states."""
+    heads: Annotated[int, Field(ge=1)] = 4
+    """Attention heads; must divide the width."""
+    feed_forward: Annotated[int, Field(ge=1)] = 512
+    """Width inside the feed-forward layer."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on what attention and feed-forward layer add."""
+
+    def __post_init__(self) -> None:
+        """Check that the heads divide the width."""
+        if self.width % self.heads:
+            raise ValueError(f"heads: {self.heads} does not divide width {self.width}")
+
+    def build(self, vocab_size: int) -> "TransformerEncoder":
+        """The encoder, started at random."""
+        from xmtc.models.encoders.self_attention import build_self_attention
+
+        return build_self_attention(self, vocab_size)
+
+
+@config
+class MultilevelConfig(_Light):
+    """Pre-LN layers that fuse global self-attention with one over a band of neighbours."""
+
+    kind: Literal["multilevel"] = "multilevel"
+    """Which encoder."""
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Token embedding; projected where its width is not the encoder's."""
+    positions: Literal["learned", "sinusoidal"] = "learned"
+    """Position vectors."""
+    window: Annotated[int, Field(ge=8)] = 512
+    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    layers: Annotated[int, Field(ge=1)] = 2
+    """Layers."""
+    width: Annotated[int, Field(ge=1)] = 128
+    """Width of the hidden states."""
+    heads: Annotated[int, Field(ge=1)] = 4
+    """Heads of each of the two attentions; must divide the width."""
+    local_radius: Annotated[int, Field(ge=1)] = 16
+    """Local attention sees this many tokens to either side."""
+    transform: Literal["feed_forward", "low_rank", "depthwise"] = "feed_forward"
+    """What follows the attention. low_rank and depthwise have under a tenth of the default feed-forward's weights."""
+    feed_forward: Annotated[int, Field(ge=1)] = 512
+    """Width inside the feed-forward layer; only with `transform: feed_forward`. 192 makes a layer of width 128 as
+    large as one of `self_attention` with 512."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on what attention and transform add."""
+
+    def __post_init__(self) -> None:
+        """Check that the heads divide the width."""
+        if self.width % self.heads:
+            raise ValueError(f"heads: {self.heads} does not divide width {self.width}")
+
+    def build(self, vocab_size: int) -> "TransformerEncoder":
+        """The encoder, started at random."""
+        from xmtc.models.encoders.multilevel import build_multilevel
+
+        return build_multilevel(self, vocab_size)
+
+
+@config
+class BiGRUConfig(_Light):
+    """Bidirectional GRU over embedded tokens; with the label-wise head, the BiGRU-LWAN of Chalkidis et al. (2019)."""
+
+    kind: Literal["bigru"] = "bigru"
+    """Which encoder."""
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Token embedding."""
+    window: Annotated[int, Field(ge=8)] = 1024
+    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    hidden: Annotated[int, Field(ge=1)] = 128
+    """Width of the state of one direction; hidden states are twice as wide."""
+    layers: Annotated[int, Field(ge=1)] = 1
+    """GRU layers."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout between layers and on the hidden states."""
+
+    def build(self, vocab_size: int) -> "RecurrentEncoder":
+        """The encoder, started at random."""
+        from xmtc.models.encoders.recurrent import build_bigru
+
+        return build_bigru(self, vocab_size)
+
+
+@config
+class LSTMConfig(_Light):
+    """LSTM over embedded tokens."""
+
+    kind: Literal["lstm"] = "lstm"
+    """Which encoder."""
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Token embedding."""
+    window: Annotated[int, Field(ge=8)] = 1024
+    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    hidden: Annotated[int, Field(ge=1)] = 128
+    """Width of the state of one direction."""
+    layers: Annotated[int, Field(ge=1)] = 1
+    """LSTM layers."""
+    bidirectional: bool = False
+    """Read the text backwards too; hidden states are then twice as wide."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout between layers and on the hidden states."""
+
+    def build(self, vocab_size: int) -> "RecurrentEncoder":
+        """The encoder, started at random."""
+        from xmtc.models.encoders.recurrent import build_lstm
+
+        return build_lstm(self, vocab_size)
+
+
+@config
+class CNNConfig(_Light):
+    """Convolutions over embedded tokens; with max pooling and the flat head, the classifier of Kim (2014)."""
+
+    kind: Literal["cnn"] = "cnn"
+    """Which encoder."""
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Token embedding."""
+    window: Annotated[int, Field(ge=8)] = 1024
+    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    filter_widths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (3, 4, 5)
+    """Tokens that a filter spans; Kim's by default."""
+    filters: Annotated[int, Field(ge=1)] = 100
+    """Filters of each width; hidden states have this many dimensions for each."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on the hidden states."""
+
+    def build(self, vocab_size: int) -> "CNNEncoder":
+        """The encoder, started at random."""
+        from xmtc.models.encoders.cnn import CNNEncoder, Convolutions
+
+        embedding = self.embedding.build(vocab_size, self.window)
+        return CNNEncoder(embedding, Convolutions(embedding.width, self.filters, self.filter_widths), self.dropout)
+
+
+@config
+class BagConfig(_Light):
+    """Token embeddings without order: the baseline that any encoder must beat."""
+
+    kind: Literal["bag"] = "bag"
+    """Which encoder."""
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Token embedding."""
+    window: Annotated[int, Field(ge=8)] = 1024
+    """Most tokens of one window; a longer document is cut in overlapping ones."""
+
+    def build(self, vocab_size: int) -> "BagEncoder":
+        """The encoder, started at random."""
+        from xmtc.models.encoders.bag import BagEncoder
+
+        embedding = self.embedding.build(vocab_size, self.window)
+        return BagEncoder(embedding, embedding.width, [])

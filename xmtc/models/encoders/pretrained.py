@@ -1,0 +1,217 @@
+"""Loading of Transformers models, pretrained or with random weights. No code of a model's folder is ever run."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel, BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging as hf_logging
+
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.errors import ConfigError
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig
+
+# A window of a decoder with 128k positions would make attention over the window the whole cost: longer documents
+# are cut in windows, and the label attention joins them again.
+LONGEST_DEFAULT_WINDOW = 4096
+
+# These number positions from padding_idx + 1 up, so that their tables have that many rows of no use.
+_OFFSET_POSITIONS = {
+    "roberta",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "camembert",
+    "mpnet",
+    "longformer",
+    "roberta-prelayernorm",
+}
+
+
+def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreTrainedModel, int]:
+    """The Transformers model and the most tokens of one window; see `HuggingFaceConfig.build`."""
+    transformer_config = _transformer_config(settings, vocab_size)
+    window = _window(settings, transformer_config)
+    load = _random if settings.from_config is not None else _pretrained
+    model = load(settings, transformer_config)
+    if settings.bidirectional:
+        _make_bidirectional(model)
+    if settings.gradient_checkpointing and settings.window_group is None:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    return model, window
+
+
+def _transformer_config(settings: HuggingFaceConfig, vocab_size: int) -> PreTrainedConfig:
+    if settings.from_config is not None:
+        loaded = _config_from_mapping(settings.from_config, vocab_size)
+    else:
+        loaded = _load(settings.name, AutoConfig.from_pretrained, resolve_pretrained(settings.name))
+    if loaded.is_encoder_decoder:
+        raise ConfigError(f"model.encoder: {loaded.model_type} is an encoder-decoder; use an encoder or a decoder")
+    if vocab_size > loaded.vocab_size:
+        raise ConfigError(
+            f"the corpus's tokenizer has {vocab_size} token ids and the backbone {settings.name} only "
+            f"{loaded.vocab_size}: prepare the corpus with the backbone's tokenizer"
+        )
+    loaded.use_cache = False
+    for key in [k for k, v in loaded.to_dict().items() if _is_dropout(k, v) and settings.dropout is not None]:
+        setattr(loaded, key, settings.dropout)
+    return loaded
+
+
+def _window(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> int:
+    longest = longest_window(transformer_config)
+    if settings.window is not None and settings.window > longest:
+        raise ConfigError(f"model.encoder.window: {settings.window} is more than the {longest} positions of the model")
+    return settings.window or int(min(longest, LONGEST_DEFAULT_WINDOW))
+
+
+def _random(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> PreTrainedModel:
+    kwargs = _without_pooler(transformer_config) | {"attn_implementation": _kernel(settings)}
+    return _load(settings.name, AutoModel.from_config, transformer_config, dtype=_dtype(settings), **kwargs)
+
+
+def _pretrained(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> PreTrainedModel:
+    kwargs: dict[str, Any] = _without_pooler(transformer_config)
+    if settings.quantize:
+        where = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
+        kwargs |= {"quantization_config": _quantization(settings), "device_map": {"": where}}
+    model, info = _load(
+        settings.name,
+        AutoModel.from_pretrained,
+        resolve_pretrained(settings.name),
+        config=transformer_config,
+        dtype=_dtype(settings),
+        attn_implementation=_kernel(settings),
+        output_loading_info=True,
+        **kwargs,
+    )
+    _keep_trainable(model)
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise ConfigError(f"model.encoder.name: {settings.name} lacks {len(missing)} weights, such as {missing[0]}")
+    return model
+
+
+def _quantization(settings: HuggingFaceConfig) -> BitsAndBytesConfig:
+    if find_spec("bitsandbytes") is None:
+        raise ConfigError("model.encoder.quantize needs bitsandbytes: pip install 'xmtc[quantize]'")
+    if settings.quantize == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
+def _dtype(settings: HuggingFaceConfig) -> torch.dtype:
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[settings.dtype]
+
+
+def _kernel(settings: HuggingFaceConfig) -> str | None:
+    if settings.attention != "auto":
+        return settings.attention
+    usable = torch.cuda.is_available() and find_spec("flash_attn") is not None and settings.dtype == "bfloat16"
+    return "flash_attention_2" if usable else None
+
+
+def longest_window(transformer_config: PreTrainedConfig) -> int:
+    """The model's number of positions; without a limit, the longest default window."""
+    positions = getattr(transformer_config, "max_position_embeddings", None) or LONGEST_DEFAULT_WINDOW
+    if transformer_config.model_type in _OFFSET_POSITIONS:
+        positions -= (transformer_config.pad_token_id or 0) + 1
+    return positions
+
+
+def _config_from_mapping(mapping: dict[str, Any], vocab_size: int) -> PreTrainedConfig:
+    fields = {"vocab_size": vocab_size} | mapping
+    model_type = str(fields.pop("model_type"))
+    try:
+        with quiet():
+            loaded = AutoConfig.for_model(model_type, **fields)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"model.encoder.from_config: {error}") from error
+    for role in ("pad", "bos", "eos", "cls", "sep", "unk"):
+        # The family's defaults belong to its own vocabulary, which a small one does not reach.
+        token_id = getattr(loaded, f"{role}_token_id", None)
+        if isinstance(token_id, int) and token_id >= loaded.vocab_size:
+            setattr(loaded, f"{role}_token_id", None)
+    return loaded
+
+
+def _load(name: str, load: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a loader of Transformers quietly, never running code from the model's folder."""
+    try:
+        with quiet():
+            return load(*args, trust_remote_code=False, **kwargs)
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(
+            f"model.encoder.name: cannot load {name!r}: {str(error).splitlines()[0]} If this machine cannot reach the "
+            f"hub, run `hf download {name} --local-dir FOLDER` on one that can, and give the copied folder as the name."
+        ) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Transformers' load reports and bars; what matters in them becomes a ConfigError here."""
+    verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+def _without_pooler(transformer_config: PreTrainedConfig) -> dict[str, bool]:
+    """`add_pooling_layer=False` where the architecture takes it: nothing would train a pooler."""
+    architecture = AutoModel._model_mapping[type(transformer_config)]
+    takes_it = "add_pooling_layer" in inspect.signature(architecture.__init__).parameters
+    return {"add_pooling_layer": False} if takes_it else {}
+
+
+def _is_dropout(key: str, value: object) -> bool:
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and ("dropout" in key or key.endswith("pdrop"))
+    )
+
+
+def _keep_trainable(model: PreTrainedModel) -> None:
+    """Switch off bitsandbytes' packing of 4-bit weights for CPUs.
+
+    It repacks the weights in the first forward pass in evaluation mode and never back, and the packed product has no
+    backward: training after an evaluation would go on with wrong gradients.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.__dict__["support_avx512bf16_for_cpu"] = False
+
+
+def _make_bidirectional(model: PreTrainedModel) -> None:
+    """Drop the causal mask, and prove it on four tokens.
+
+    Raises:
+        ConfigError: the architecture keeps its causal mask.
+    """
+    model.config.is_causal = False
+    for module in model.modules():
+        if hasattr(module, "is_causal"):
+            module.__dict__["is_causal"] = False
+    if model.config._attn_implementation == "flash_attention_2":
+        return  # takes `is_causal` from the modules, and runs on a GPU only, where the model is not yet
+    ids = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 5]], device=model.device)
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        first, second = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+    model.train(training)
+    if torch.equal(first, second):
+        raise ConfigError(
+            f"model.encoder.bidirectional: {model.config.model_type} keeps its causal mask; set it to false"
+        )

@@ -1,0 +1,287 @@
+"""Settings of the heads; nothing heavy is imported before one is built.
+
+A package adds a head by an entry point of the group `xmtc.heads`. Its settings class is a `@config` dataclass that
+inherits from `HeadDefaults` and has a `kind` and a `build`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.config.members import Members
+from xmtc.models.kernels.options import Implementation, Normaliser, Options
+from xmtc.models.poolings.config import FirstToken, MeanPoolingConfig, PoolingConfig
+
+if TYPE_CHECKING:
+    from xmtc.models.heads.base import Head
+    from xmtc.models.heads.flat import FlatHead
+    from xmtc.models.heads.label_attention import LabelAttentionHead
+    from xmtc.models.heads.two_tower import TwoTowerHead
+
+RowDtype = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadUse:
+    """What a run asks of its head.
+
+    Attributes:
+        plants: stage 1 trains the attention by label (`plant.enabled`).
+        label_text: rows start from the labels' names (`model.label_text`).
+        draws_labels: a micro-batch scores some labels only (`finetune.sampled_labels` or `finetune.mining`).
+        row_optimizer: a row-wise optimizer updates the label tables (`finetune.label_optimizer`).
+        shards_labels: every worker holds a part of the label rows (`distributed.shard_labels`).
+        contrasts: a loss on the document vectors is added (`finetune.contrastive`).
+        trains_encoder: some phase of stage 2 trains encoder layers.
+    """
+
+    plants: bool = False
+    label_text: bool = False
+    draws_labels: bool = False
+    row_optimizer: bool = False
+    shards_labels: bool = False
+    contrasts: bool = False
+    trains_encoder: bool = True
+
+
+class HeadSettings(Protocol):
+    """What the rest of the package asks of a head's settings. `HeadDefaults` answers most of it.
+
+    Attributes:
+        attends_by_label: whether every label looks at the tokens in its own way, so that the head can be planted.
+        trains_rows: whether an optimizer updates the label rows.
+    """
+
+    attends_by_label: ClassVar[bool]
+    trains_rows: ClassVar[bool]
+
+    @property
+    def kind(self) -> str:
+        """Name of the head in configurations."""
+        ...
+
+    @property
+    def row_dtype(self) -> RowDtype:
+        """Storage of the label rows."""
+        ...
+
+    @property
+    def label_tokens(self) -> int | None:
+        """Tokens of a label's text that the head makes the label's row of; None where it reads no label texts."""
+        ...
+
+    @property
+    def first_token(self) -> FirstToken:
+        """What part the document's first token has in the logits."""
+        ...
+
+    @property
+    def reads_tokens_by(self) -> str:
+        """The key beneath `model` that decides which tokens count, with its value; for messages."""
+        ...
+
+    def refusals(self, use: HeadUse) -> Iterator[str]:
+        """Why this head cannot be used so: sentences that name the keys and say what to change."""
+        ...
+
+    def with_row_dtype(self, row_dtype: RowDtype) -> "HeadSettings | None":
+        """The same head with another storage of its rows; None where there is no choice."""
+        ...
+
+    def build(self, hidden_width: int, labels: int) -> "Head":
+        """The head for an encoder of width `hidden_width` and this many labels."""
+        ...
+
+
+class HeadDefaults:
+    """What most heads answer: no attention by label, no label texts, rows that train, and no refusals."""
+
+    kind: str
+    attends_by_label: ClassVar[bool] = False
+    trains_rows: ClassVar[bool] = True
+
+    @property
+    def row_dtype(self) -> RowDtype:
+        """See `HeadSettings.row_dtype`."""
+        return "float32"
+
+    @property
+    def label_tokens(self) -> int | None:
+        """See `HeadSettings.label_tokens`."""
+        return None
+
+    @property
+    def first_token(self) -> FirstToken:
+        """See `HeadSettings.first_token`."""
+        return "as_others"
+
+    @property
+    def reads_tokens_by(self) -> str:
+        """See `HeadSettings.reads_tokens_by`."""
+        return f"head.kind: {self.kind}"
+
+    def refusals(self, use: HeadUse) -> Iterator[str]:
+        """See `HeadSettings.refusals`."""
+        del use
+        yield from ()
+
+    def with_row_dtype(self, row_dtype: RowDtype) -> "HeadSettings | None":
+        """See `HeadSettings.with_row_dtype`."""
+        del row_dtype
+        return None
+
+
+class _Pooled(HeadDefaults):
+    """A head that pools the tokens of a document to one vector."""
+
+    pooling: PoolingConfig
+
+    @property
+    def first_token(self) -> FirstToken:
+        """That of the pooling."""
+        return self.pooling.first_token
+
+    @property
+    def reads_tokens_by(self) -> str:
+        """The pooling."""
+        return f"head.pooling.kind: {self.pooling.kind}"
+
+
+@config
+class LabelAttentionConfig(HeadDefaults):
+    """Label-wise multi-head attention head (docs/kernels.md)."""
+
+    kind: Literal["label_attention"] = "label_attention"
+    width: Annotated[int, Field(ge=1)] = 256
+    """Width d of keys, values, label queries and classifier rows; divisible by `heads`."""
+    heads: Annotated[int, Field(ge=1)] = 4
+    """Attention heads per label."""
+    normalize: bool = True
+    """RMS-normalise queries and keys per head, with a learned gain: bounds the scores, whose overflow makes label-wise
+    heads diverge."""
+    normaliser: Normaliser = "softmax"
+    """Scores to attention weights. sparsemax and entmax15 give weak tokens a weight of exactly 0; on a CPU the
+    head then takes two to four times as long."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on the hidden states that become keys and values."""
+    kernel: Implementation = "auto"
+    """How label attention over all labels is computed; all give the same result. auto: the fastest here."""
+    label_chunk: Annotated[int, Field(ge=1)] | None = None
+    """Labels computed at a time by the kernels chunked and sdpa; null: chosen from a memory budget."""
+    deterministic: bool = False
+    """With the Triton kernel, gradients that are the same bit for bit in every run, at some cost where documents are
+    few and short. Those of the other kernels always are."""
+    row_dtype: RowDtype = "float32"
+    """Storage of the label queries and classifier rows. bfloat16 halves their memory and wants a row-wise optimizer
+    with stochastic rounding."""
+    attends_by_label: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where the heads do not divide the width."""
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
+
+    def options(self) -> Options:
+        """What the kernels are told."""
+        return Options(
+            heads=self.heads,
+            normaliser=self.normaliser,
+            normalise_queries=self.normalize,
+            implementation=self.kernel,
+            label_chunk=self.label_chunk,
+            deterministic=self.deterministic,
+        )
+
+    def with_row_dtype(self, row_dtype: RowDtype) -> "LabelAttentionConfig":
+        """See `HeadSettings.with_row_dtype`."""
+        return replace(self, row_dtype=row_dtype)
+
+    def build(self, hidden_width: int, labels: int) -> "LabelAttentionHead":
+        """See `HeadSettings.build`."""
+        from xmtc.models.heads.label_attention import LabelAttentionHead
+
+        return LabelAttentionHead(self, hidden_width, labels)
+
+
+@config
+class FlatConfig(_Pooled):
+    """Flat one-vs-all head: a pooled document vector times one row per label."""
+
+    kind: Literal["flat"] = "flat"
+    pooling: PoolingConfig = MeanPoolingConfig()
+    """How a document's hidden states become one vector."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on the pooled vector."""
+    row_dtype: RowDtype = "float32"
+    """Storage of the classifier rows. bfloat16 halves their memory and wants a row-wise optimizer with stochastic
+    rounding."""
+
+    def refusals(self, use: HeadUse) -> Iterator[str]:
+        """A contrastive loss on document vectors that nothing trainable makes."""
+        if use.contrasts and not use.trains_encoder and not self.pooling.trains:
+            yield (
+                "finetune.contrastive: it moves nothing where no phase trains the encoder and pooling "
+                f"{self.pooling.kind} has no parameters; give a phase encoder_layers, take model.head.pooling.kind "
+                "attention, or leave it out"
+            )
+
+    def with_row_dtype(self, row_dtype: RowDtype) -> "FlatConfig":
+        """See `HeadSettings.with_row_dtype`."""
+        return replace(self, row_dtype=row_dtype)
+
+    def build(self, hidden_width: int, labels: int) -> "FlatHead":
+        """See `HeadSettings.build`."""
+        from xmtc.models.heads.flat import FlatHead
+
+        return FlatHead(self, self.pooling.build(hidden_width), labels)
+
+
+@config
+class TwoTowerConfig(_Pooled):
+    """A flat head whose rows are embedded label texts, trained end to end (a dual encoder, Karpukhin et al. 2020)."""
+
+    kind: Literal["two_tower"] = "two_tower"
+    width: Annotated[int, Field(ge=1)] = 256
+    """Width of document and label vectors."""
+    pooling: PoolingConfig = MeanPoolingConfig()
+    """How a document's hidden states become one vector. A label text's are averaged."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on the document vector."""
+    scale: Annotated[float, Field(gt=0)] = 20.0
+    """Where the learned factor s of the cosine starts."""
+    label_tokens: Annotated[int, Field(ge=1)] = 32
+    """Tokens that a label's text is cut to."""
+    row_dtype: RowDtype = "float32"
+    """Storage of the label vectors, which no optimizer updates."""
+    trains_rows: ClassVar[bool] = False
+
+    def refusals(self, use: HeadUse) -> Iterator[str]:
+        """What needs rows that are trained, or the texts of all labels at every step."""
+        two = "model.head.kind: two_tower"
+        if not use.draws_labels:
+            yield f"{two} embeds the labels of a micro-batch; give finetune.sampled_labels or finetune.mining"
+        unfit = {
+            "plant.enabled (there is no attention by label)": use.plants,
+            "model.label_text (this head always reads names)": use.label_text,
+            "finetune.label_optimizer (its rows are not trained)": use.row_optimizer,
+            "distributed.shard_labels": use.shards_labels,
+        }
+        for setting in (setting for setting, given in unfit.items() if given):
+            yield f"{two} and {setting} exclude each other; leave one of them out"
+
+    def with_row_dtype(self, row_dtype: RowDtype) -> "TwoTowerConfig":
+        """See `HeadSettings.with_row_dtype`."""
+        return replace(self, row_dtype=row_dtype)
+
+    def build(self, hidden_width: int, labels: int) -> "TwoTowerHead":
+        """See `HeadSettings.build`."""
+        from xmtc.models.heads.two_tower import TwoTowerHead
+
+        return TwoTowerHead(self, hidden_width, labels)
+
+
+HeadConfig = Annotated[HeadSettings, Members("xmtc.heads", LabelAttentionConfig, FlatConfig, TwoTowerConfig)]
+"""What a head is: from a document's hidden states to one logit per label."""

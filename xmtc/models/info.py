@@ -1,0 +1,116 @@
+"""`config.json` of an exported model, read and written without loading any weights."""
+
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from xmtc.config.base import config
+from xmtc.config.members import FAMILIES, packages_of
+from xmtc.config.shape import adapter
+from xmtc.errors import CheckpointError
+from xmtc.files import file_sha256
+from xmtc.models.config import ModelConfig
+from xmtc.models.json_files import read_json
+from xmtc.models.output import EDITABLE, FORMAT
+
+FORMAT_VERSION = 1
+_PACKAGES = "packages"
+
+
+@config
+class ModelInfo:
+    """What an exported model is, apart from its weights."""
+
+    name: str
+    """The run that made it."""
+    model: ModelConfig
+    """Encoder and head."""
+    vocab_size: Annotated[int, Field(ge=1)]
+    """Token ids of the tokenizer."""
+    max_length: Annotated[int, Field(ge=1)]
+    """Content tokens that a document is cut to."""
+    task: Literal["multi_label", "single_label"] = "multi_label"
+    """Whether a document has any number of labels (sigmoid) or exactly one (softmax)."""
+    corpus: str = ""
+    """Fingerprint of the corpus it was trained on."""
+
+
+def write_info(folder: Path, info: ModelInfo) -> None:
+    """Write `config.json`, with the checksums of the files in the folder and the packages that the model needs."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in files}
+    packages = packages_of(info.model)
+    content = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        **adapter(ModelInfo).dump_python(info, mode="json"),
+        **({_PACKAGES: packages} if packages else {}),
+        "sha256": {name: file_sha256(path) for name, path in names.items() if name not in EDITABLE},
+    }
+    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def read_info(directory: Path) -> ModelInfo:
+    """What a model is, after checking every file against its checksum.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or of another kind, or a package that the model needs is not
+            installed.
+    """
+    path = directory / "config.json"
+    content = read_json(path)
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise CheckpointError(f"{path}: not a model exported by xmtc; give the `model` folder of a run")
+    version = content.pop("format_version", None)
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: format version {version}, this xmtc reads {FORMAT_VERSION}: install its xmtc")
+    _check_files(directory, content.pop("sha256", {}))
+    _check_packages(path, content.pop(_PACKAGES, {}))
+    try:
+        return adapter(ModelInfo).validate_json(json.dumps(content))
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(f"{path}: {place}: {first['msg']}") from error
+
+
+def _check_files(directory: Path, checksums: Mapping[str, str]) -> None:
+    for name, expected in checksums.items():
+        if not (directory / name).is_file():
+            raise CheckpointError(f"{directory / name}: missing: copy the whole model folder, or export it again")
+        if file_sha256(directory / name) != expected:
+            raise CheckpointError(f"{directory / name}: damaged (checksum differs): copy it, or export it, again")
+
+
+def _check_packages(path: Path, packages: Any) -> None:
+    """Refuse a model whose members of open families are not installed, or come from another package.
+
+    Code comes from installed packages alone: what a model directory says is only compared with them.
+    """
+    if not isinstance(packages, dict):
+        raise CheckpointError(f"{path}: {_PACKAGES}: must be a section of <group>: <kind> and a package")
+    for member, needed in packages.items():
+        group, _, kind = str(member).partition(": ")
+        name, _, version = str(needed).partition(" ")
+        installed = FAMILIES[group].installed.get(kind) if group in FAMILIES else None
+        if installed is None:
+            raise CheckpointError(
+                f"{path}: the model needs {kind} of {group}, which the package {needed} adds; {name} "
+                f"{_presence(name)}; pip install '{name}=={version}'"
+            )
+        if installed.distribution.partition(" ")[0] != name:
+            raise CheckpointError(
+                f"{path}: the model needs {kind} of {group} from the package {needed}, and here it comes from "
+                f"{installed.distribution}; uninstall that one, and pip install '{name}=={version}'"
+            )
+
+
+def _presence(name: str) -> str:
+    try:
+        return f"{importlib.metadata.version(name)}, installed here, does not add it"
+    except importlib.metadata.PackageNotFoundError:
+        return "is not installed"

@@ -1,0 +1,21 @@
+"""JSON files of an exported model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from xmtc.errors import CheckpointError
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: missing; give the `model` folder of a run") from error
+    except (ValueError, OSError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}): copy it, or export it, again") from error

@@ -1,0 +1,1 @@
+"""Poolings: from a document's hidden states to one vector."""

@@ -1,0 +1,120 @@
+"""Settings of the poolings; nothing heavy is imported before one is built."""
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Discriminator, Field
+
+from xmtc.config.base import config
+from xmtc.errors import ConfigError
+from xmtc.models.kernels.options import Normaliser
+
+if TYPE_CHECKING:
+    from xmtc.models.poolings.pooling import Pooling
+
+FirstToken = Literal["alone", "as_others", "hardly"]
+"""What part the document's first token, such as [CLS], has in a logit: it is all there is, it counts like any other
+token, or next to nothing depends on it."""
+
+
+class _Pools:
+    """What message texts and checks must know of a pooling before it is built.
+
+    Attributes:
+        first_token: the part of the first token in the pooled vector.
+        trains: whether the pooling has parameters.
+    """
+
+    first_token: ClassVar[FirstToken] = "as_others"
+    trains: ClassVar[bool] = False
+
+
+@config
+class FirstPoolingConfig(_Pools):
+    """The first token, such as [CLS]."""
+
+    kind: Literal["first"] = "first"
+    """Which pooling."""
+    first_token: ClassVar[FirstToken] = "alone"
+
+    def build(self, width: int) -> "Pooling":
+        """The pooling for hidden states of this width."""
+        from xmtc.models.poolings.pooling import OneToken
+
+        return OneToken(width, last=False)
+
+
+@config
+class LastPoolingConfig(_Pools):
+    """The last token: the one that has seen all others in a decoder."""
+
+    kind: Literal["last"] = "last"
+    """Which pooling."""
+    first_token: ClassVar[FirstToken] = "hardly"
+
+    def build(self, width: int) -> "Pooling":
+        """The pooling for hidden states of this width."""
+        from xmtc.models.poolings.pooling import OneToken
+
+        return OneToken(width, last=True)
+
+
+@config
+class MeanPoolingConfig(_Pools):
+    """The mean over tokens."""
+
+    kind: Literal["mean"] = "mean"
+    """Which pooling."""
+    first_token: ClassVar[FirstToken] = "hardly"
+
+    def build(self, width: int) -> "Pooling":
+        """The pooling for hidden states of this width."""
+        from xmtc.models.poolings.pooling import Mean
+
+        return Mean(width)
+
+
+@config
+class MaxPoolingConfig(_Pools):
+    """The greatest value over tokens, dimension by dimension (max over time; Kim 2014)."""
+
+    kind: Literal["max"] = "max"
+    """Which pooling."""
+
+    def build(self, width: int) -> "Pooling":
+        """The pooling for hidden states of this width."""
+        from xmtc.models.poolings.pooling import Max
+
+        return Max(width)
+
+
+@config
+class AttentionPoolingConfig(_Pools):
+    """Attention of learned queries over tokens; its weights are what `xmtc explain` shows."""
+
+    kind: Literal["attention"] = "attention"
+    """Which pooling."""
+    heads: Annotated[int, Field(ge=1)] = 1
+    """Learned queries; must divide the encoder's width."""
+    normaliser: Normaliser = "softmax"
+    """Softmax, or sparsemax or 1.5-entmax, which leave most tokens out entirely."""
+    trains: ClassVar[bool] = True
+
+    def build(self, width: int) -> "Pooling":
+        """The pooling for hidden states of this width.
+
+        Raises:
+            ConfigError: the heads do not divide the width.
+        """
+        from xmtc.models.poolings.pooling import AttentionPooling
+
+        if width % self.heads:
+            raise ConfigError(
+                f"model.head.pooling.heads: {self.heads} does not divide the encoder's width {width}; give a divisor"
+            )
+        return AttentionPooling(width, self.heads, self.normaliser)
+
+
+PoolingConfig = Annotated[
+    FirstPoolingConfig | LastPoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig,
+    Discriminator("kind"),
+]

@@ -1,0 +1,35 @@
+"""The sections of the report, in their order on the page."""
+
+from xmtc.report.section import Section, installed_sections
+from xmtc.report.sections.attention import AttentionSection
+from xmtc.report.sections.comparison import ComparisonSection
+from xmtc.report.sections.curves import CurvesSection
+from xmtc.report.sections.data import DataSection
+from xmtc.report.sections.examples import ExamplesSection
+from xmtc.report.sections.frequency import FrequencySection
+from xmtc.report.sections.headline import HeadlineSection
+from xmtc.report.sections.labels import LabelsSection
+from xmtc.report.sections.setup import SetupSection
+from xmtc.report.sections.training import TrainingSection
+
+_RESULTS: tuple[Section, ...] = (
+    HeadlineSection(),
+    FrequencySection(),
+    ComparisonSection(),
+    CurvesSection(),
+    TrainingSection(),
+    AttentionSection(),
+    LabelsSection(),
+    DataSection(),
+)
+_BACKGROUND: tuple[Section, ...] = (ExamplesSection(), SetupSection())
+
+
+def all_sections() -> list[Section]:
+    """The sections of this package, with those of installed packages between the results and the background.
+
+    Raises:
+        ConfigError: an installed section cannot be used.
+    """
+    names = [section.name for section in (*_RESULTS, *_BACKGROUND)]
+    return [*_RESULTS, *installed_sections(names), *_BACKGROUND]

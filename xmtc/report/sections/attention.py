@@ -1,0 +1,45 @@
+"""How much attention lies on the labels' most informative tokens."""
+
+from collections.abc import Sequence
+
+from xmtc.evaluate.summary import percent
+from xmtc.report.parts import Part, Table, Text
+from xmtc.report.section import Page
+
+
+class AttentionSection:
+    """Attention on the tokens that the ranking puts first, against chance."""
+
+    name, link = "attention", ""
+
+    def title(self, page: Page) -> str:
+        """See `Section`."""
+        return "Attention and informative tokens"
+
+    def applies(self, page: Page) -> bool:
+        """Where a run's attention was compared with its token ranking."""
+        return any(run.attention for run in page.runs)
+
+    def render(self, page: Page) -> Sequence[Part]:
+        """See `Section`."""
+        text = (
+            "Share of attention on the tokens that carry most information about the label, over pairs of dev documents "
+            "and their gold labels, next to the share of such tokens in the document."
+        )
+        return [Text(text), _table(page)]
+
+
+def _table(page: Page) -> Table:
+    """How much attention lies on the labels' most informative tokens."""
+    rows, owners = [], []
+    for r, run in enumerate(page.runs):
+        found = run.attention
+        if found:
+            start = "planted" if found["planted"] else "random"
+            values = [percent(found["attention"]), percent(found["chance"])]
+            gain = f"{found['attention'] / found['chance']:.1f}×" if found["chance"] else "–"
+            rows.append([run.name, start, *values, gain, f"{found['top_tokens']}", f"{found['pairs']:,}"])
+            owners.append(r)
+    columns = ["run", "start", "attention on top tokens, %", "by chance, %", "times chance", "top tokens", "pairs"]
+    caption = "Attention on the labels' top tokens"
+    return Table("attention", columns, rows, owners, words=2, caption=caption)

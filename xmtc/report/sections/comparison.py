@@ -1,0 +1,34 @@
+"""Runs against the first one."""
+
+from collections.abc import Sequence
+
+from xmtc.report import compare
+from xmtc.report.parts import Part, Text
+from xmtc.report.section import Page
+
+
+class ComparisonSection:
+    """Paired differences, labels won and lost, settings that differ."""
+
+    name, link = "compare", "Comparison"
+
+    def title(self, page: Page) -> str:
+        """See `Section`."""
+        return f"Comparison with {page.first.name}"
+
+    def applies(self, page: Page) -> bool:
+        """Where there are several runs."""
+        return page.several
+
+    def render(self, page: Page) -> Sequence[Part]:
+        """See `Section`."""
+        runs = page.runs
+        differences, unpaired = compare.differences(runs)
+        warnings = [f"Not compared in pairs: {sentence}." for sentence in unpaired]
+        warnings += [f"{sentence}." for sentence in compare.caveats(runs)]
+        parts: list[Part] = [Text(warning, "warning") for warning in warnings]
+        if differences.rows:
+            text = "Paired bootstrap: both runs on the same resampled documents. ▲ and ▼ mark intervals without 0."
+            parts += [Text(text), differences]
+        optional = (compare.wins(runs), compare.changes(runs), compare.settings(runs))
+        return [*parts, *(table for table in optional if table is not None)]

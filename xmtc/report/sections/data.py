@@ -1,0 +1,122 @@
+"""The data behind the figures: label counts, drift, lengths, levels, confusions."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from xmtc.evaluate.summary import percent
+from xmtc.report.parts import Chart, Figures, Part, Table, Text
+from xmtc.report.run_results import RunResults
+from xmtc.report.scale import Axis
+from xmtc.report.section import Page
+from xmtc.report.svg import Bars, bar_chart
+from xmtc.report.titles import HEADLINE, label_title
+
+_CAPTIONS = {
+    "lengths": "Metrics by document length",
+    "levels": "Metrics rolled up to each level of the label hierarchy",
+    "confusion": "Confusion matrix",
+    "confusions": "Most frequent confusions, as there are too many labels for a matrix",
+}
+
+
+class DataSection:
+    """How labels are distributed here and in training, and metrics by length, level and class."""
+
+    name, link = "data", "Data"
+
+    def title(self, page: Page) -> str:
+        """See `Section`."""
+        return "Data"
+
+    def applies(self, page: Page) -> bool:
+        """Always."""
+        return True
+
+    def render(self, page: Page) -> Sequence[Part]:
+        """See `Section`."""
+        optional = (_lengths(page), _levels(page), _confusion(page.first))
+        tables = [table.captioned(_CAPTIONS[table.name]) for table in optional if table is not None]
+        return [Figures([_histogram(page.first)]), *_drift(page.first), *tables]
+
+
+def _histogram(run: RunResults) -> Chart:
+    """How many labels have how many training documents."""
+    edges = [0, 1, 2, 3, 6, 11, 21, 51, 101, 501, 1001]
+    names = ["0", "1", "2", "≤5", "≤10", "≤20", "≤50", "≤100", "≤500", "≤1k", ">1k"]
+    counts = run.per_label["train_count"].to_numpy()
+    place = np.searchsorted(edges, counts, "right") - 1
+    values = np.bincount(place, minlength=len(names)).tolist()
+    last = max(i for i, v in enumerate(values) if v) + 1
+    svg = bar_chart(names[:last], [Bars("labels", values[:last])], "train documents", Axis("labels"), "label counts")
+    return Chart("Labels by number of training documents", f"{len(counts):,} labels.", svg, legend=False)
+
+
+def _lengths(page: Page) -> Table | None:
+    """Metrics by document length."""
+    several = {"p@5": "P@5", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1"}
+    shown = {"micro_f1": HEADLINE["accuracy"]} if page.one_label else several
+    rows = []
+    for r, run in enumerate(page.runs):
+        for row in run.details.get("lengths", []):
+            values = [percent(row[key]) for key in shown]
+            rows.append((row["low"], r, [f"{row['low']:,}–{row['high']:,}", run.name, f"{row['docs']:,}", *values]))
+    return _side_by_side("lengths", ["tokens", "run", "documents", *shown.values()], rows)
+
+
+def _levels(page: Page) -> Table | None:
+    """Metrics by level of the label hierarchy."""
+    keys = {"micro_precision": "micro-P", "micro_recall": "micro-R", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
+    rows = []
+    for r, run in enumerate(page.runs):
+        for row in run.details.get("levels", []):
+            values = [percent(row[key]) for key in keys]
+            rows.append((row["level"], r, [str(row["level"]), run.name, f"{row['labels']:,}", *values]))
+    return _side_by_side("levels", ["level", "run", "nodes", *keys.values()], rows)
+
+
+def _side_by_side(name: str, columns: Sequence[str], rows: Iterable[tuple[int, int, list[str]]]) -> Table | None:
+    """Rows with their group and run, sorted so that the runs' rows of one group are neighbours."""
+    ordered = sorted(rows, key=lambda row: row[:2])
+    owners = [r for _, r, _ in ordered]
+    return Table(name, columns, [cells for *_, cells in ordered], owners, words=2) if ordered else None
+
+
+def _drift(run: RunResults, count: int = 5) -> tuple[Text, Table]:
+    """How the evaluated split's label mix differs from training's: a sentence, and the labels that changed most."""
+    table = run.per_label.select(["label", "name", "train_count", "support"]).to_pandas()
+    train = table["train_count"] / max(table["train_count"].sum(), 1)
+    here = table["support"] / max(table["support"].sum(), 1)
+    change = (here - train).to_numpy()
+    unseen = table.loc[table["train_count"] == 0, "support"].sum() / max(table["support"].sum(), 1)
+    text = (
+        f"{50 * np.abs(change).sum():.1f} % of label assignments would have to move to turn the training mix into this "
+        f"split's (total variation). {100 * unseen:.2f} % of this split's assignments are of labels never seen in "
+        "training."
+    )
+    order = np.argsort(change)
+    chosen = (order if len(order) < 2 * count else np.append(order[:count], order[-count:]))[::-1]
+    rows = [
+        [
+            label_title(table["label"][i], table["name"][i]),
+            f"{100 * train[i]:.2f}",
+            f"{100 * here[i]:.2f}",
+            f"{100 * change[i]:+.2f}",
+        ]
+        for i in chosen
+    ]
+    columns = ["label", "train, %", run.split + ", %", "change, points"]
+    return Text(text), Table("drift", columns, rows, caption="Labels whose share changed most from training")
+
+
+def _confusion(run: RunResults) -> Table | None:
+    """Gold by predicted class of a single-label task, or its most frequent mistakes where there are many classes."""
+    names = run.per_label["label"].to_pylist()
+    if matrix := run.details.get("confusion"):
+        rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]
+        return Table("confusion", ["gold ↓ predicted →", *names], rows)
+    support, mistakes = run.per_label["support"].to_pylist(), run.details.get("confusions")
+    if not mistakes:
+        return None
+    rows = [[names[i], names[j], f"{count:,}", percent(count / support[i])] for i, j, count in mistakes]
+    return Table("confusions", ["gold", "predicted", "documents", "of the gold label's, %"], rows, words=2)

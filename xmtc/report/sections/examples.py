@@ -1,0 +1,37 @@
+"""Documents that the user asked to see."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xmtc.report.parts import Part
+from xmtc.report.section import Example, Page
+
+
+@dataclass(frozen=True)
+class _Document(Part):
+    """A document with its labels.
+
+    Attributes:
+        example: the document.
+    """
+
+    template = "parts/document.html"
+    example: Example
+
+
+class ExamplesSection:
+    """Text, gold and predicted labels of some documents."""
+
+    name, link = "examples", ""
+
+    def title(self, page: Page) -> str:
+        """See `Section`."""
+        return "Examples"
+
+    def applies(self, page: Page) -> bool:
+        """Where the user asked for examples."""
+        return bool(page.examples)
+
+    def render(self, page: Page) -> Sequence[Part]:
+        """See `Section`."""
+        return [_Document(example) for example in page.examples]

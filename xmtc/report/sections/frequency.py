@@ -1,0 +1,63 @@
+"""Metrics by the labels' number of training documents."""
+
+from collections.abc import Sequence
+
+from xmtc.evaluate.summary import percent
+from xmtc.report.parts import Chart, Figures, Part, Table, Text
+from xmtc.report.scale import Axis
+from xmtc.report.section import Page
+from xmtc.report.svg import Bars, bar_chart
+from xmtc.report.titles import BIN_COLUMNS, BIN_COLUMNS_ONE_LABEL, union
+
+
+class FrequencySection:
+    """Macro-F1 and recall of rare and frequent labels, with the other metrics of their groups in a table."""
+
+    name, link = "frequency", "Label frequency"
+
+    def title(self, page: Page) -> str:
+        """See `Section`."""
+        return "By label frequency"
+
+    def applies(self, page: Page) -> bool:
+        """Always."""
+        return True
+
+    def render(self, page: Page) -> Sequence[Part]:
+        """See `Section`."""
+        text = "Labels grouped by their number of training documents."
+        if not page.one_label:
+            text += " RP@5 and nDCG@5 rank the group's labels alone, over documents that have any."
+        return [Text(text), Figures(_charts(page)), _table(page)]
+
+
+def _table(page: Page) -> Table:
+    """Metrics by the labels' number of training documents: a row for each bin and run."""
+    shown = BIN_COLUMNS_ONE_LABEL if page.one_label else BIN_COLUMNS
+    columns = ["train documents", "run", "labels", "documents", *shown.values()]
+    rows, owners = [], []
+    for name in union(run.metrics["bins"] for run in page.runs):
+        for r, run in enumerate(page.runs):
+            row = run.metrics["bins"].get(name)
+            if row is None:
+                continue
+            values = [percent(row[key], row.get("ci95", {}).get(key)) for key in shown]
+            rows.append([name, run.name, f"{row['labels']:,}", f"{row['docs']:,}", *values])
+            owners.append(r)
+    caption = "Metrics by number of training documents of the label"
+    return Table("frequency", columns, rows, owners, words=2, caption=caption)
+
+
+def _charts(page: Page) -> list[Chart]:
+    """Macro-F1 and recall by bin."""
+    names = union(run.metrics["bins"] for run in page.runs)
+    charts = []
+    for key, title in (("macro_f1", "Macro-F1"), ("recall", "Recall")):
+        bars = []
+        for r, run in enumerate(page.runs):
+            found = [run.metrics["bins"].get(name, {}) for name in names]
+            intervals = [row.get("ci95", {}).get(key) for row in found]
+            bars.append(Bars(run.name, [row.get(key) for row in found], r, intervals))
+        svg = bar_chart(names, bars, "train documents of the label", Axis(f"{title}, %", percent=True), title)
+        charts.append(Chart(f"{title} by label frequency", "95 % bootstrap intervals over documents.", svg))
+    return charts

@@ -1,0 +1,77 @@
+"""The best and the worst labels, and a table of every label that the reader can search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from xmtc.evaluate.summary import percent
+from xmtc.report.label_data import embed, label_columns
+from xmtc.report.parts import Part, Table, TablePair
+from xmtc.report.run_results import RunResults
+from xmtc.report.section import Page
+from xmtc.report.titles import label_title
+
+
+@dataclass(frozen=True)
+class _Explorer(Part):
+    """The table of every label, which the page's script fills.
+
+    Attributes:
+        shown: labels in it.
+        total: labels there are.
+        bins: groups of labels to choose from.
+        data: JSON for the script.
+    """
+
+    template = "parts/explorer.html"
+    shown: int
+    total: int
+    bins: Sequence[str]
+    data: Markup
+
+
+class LabelsSection:
+    """Labels of the first run by F1, then all labels of all runs."""
+
+    name, link = "labels", "Labels"
+
+    def title(self, page: Page) -> str:
+        """See `Section`."""
+        return f"Labels of {page.first.name}" if page.several else "Labels"
+
+    def applies(self, page: Page) -> bool:
+        """Always."""
+        return True
+
+    def render(self, page: Page) -> Sequence[Part]:
+        """See `Section`."""
+        columns = label_columns(page.runs)
+        bins = list(page.first.metrics["bins"])
+        return [_extremes(page.first), _Explorer(len(columns["labels"]), columns["total"], bins, embed(columns))]
+
+
+def _extremes(run: RunResults, count: int = 10, least: int = 5) -> TablePair:
+    """The labels of highest and lowest F1 among those with at least `least` documents."""
+    table = run.per_label.to_pandas()
+    known = table[table["support"] >= min(least, table["support"].max())]
+    columns = ["label", "train", "documents", "precision", "recall", "F1"]
+    found = []
+    for name, which, ascending in (("best_labels", "Highest", False), ("worst_labels", "Lowest", True)):
+        ranked = known.sort_values(["f1", "support"], ascending=[ascending, False], kind="stable")[:count]
+        rows = [
+            [
+                label_title(x.label, x.name_),
+                f"{x.train_count:,}",
+                f"{x.support:,}",
+                *map(_cell, (x.precision, x.recall, x.f1)),
+            ]
+            for x in ranked.rename(columns={"name": "name_"}).itertuples()
+        ]
+        found.append(Table(name, columns, rows, caption=f"{which} F1, of labels with 5 or more documents"))
+    return TablePair(*found)
+
+
+def _cell(value: float) -> str:
+    return percent(None if np.isnan(value) else value)

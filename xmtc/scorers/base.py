@@ -1,0 +1,223 @@
+"""What every scorer offers: a score of each label of a document, the best of them, and what they rest on.
+
+    training = Training(words_NV, labels_NL, states_ND=None, texts_N=hashes, label_words_LV=None)
+    fit = settings.fit(training)                     # ScorerSettings, one member of the family
+    scored = fit.scorer.score(features)              # Scored, of unseen documents
+    best = scored.top(50)                            # Candidates
+    values_NK = scored.at(best.label_ids_NK)         # the same labels' scores, or other labels'
+    fit.out_of_sample(rows)                          # Scored, of training documents that teach nothing of themselves
+
+Suffixes: N documents, L labels, K kept labels of a document, V terms, D width of pooled states, S sampled documents.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.errors import DataError
+
+BLOCK = 512
+"""Documents scored at once by default."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What scorers read of N documents.
+
+    Attributes:
+        words_NV: float32, TF-IDF rows of whole texts, see `Vocabulary.rows`.
+        states_ND: pooled states of the backbone; None where no scorer needs them.
+    """
+
+    words_NV: sparse.csr_array
+    states_ND: NDArray[np.floating] | None = None
+
+    def __len__(self) -> int:
+        return int(self.words_NV.indptr.size - 1)
+
+    def take(self, rows: NDArray[np.integer] | slice) -> "Features":
+        """Some of the documents."""
+        return Features(self.words_NV[rows], None if self.states_ND is None else self.states_ND[rows])
+
+
+@dataclass(frozen=True)
+class Training:
+    """What scorers are fitted on.
+
+    Attributes:
+        features: of N documents.
+        labels_NL: boolean.
+        texts_N: a hash of each text, so that exact duplicates are left out together.
+        label_words_LV: float32, TF-IDF rows of label names or descriptions; None where there are none.
+    """
+
+    features: Features
+    labels_NL: sparse.csr_array
+    texts_N: NDArray[np.uint64]
+    label_words_LV: sparse.csr_array | None = None
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.features), int(self.labels_NL.indptr.size - 1), len(self.texts_N)}
+        if len(sizes) > 1:
+            raise DataError(f"features, labels and texts are of {sorted(sizes)} documents; all must be of the same")
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def counts_L(self) -> NDArray[np.int64]:
+        """Training documents of each label."""
+        return np.bincount(self.labels_NL.indices, minlength=self.labels_NL.shape[1]).astype(np.int64)
+
+    def sample(self, size: int) -> NDArray[np.int64]:
+        """Rows of at most `size` documents, evenly spread: the same ones on every call."""
+        if size >= len(self):
+            return np.arange(len(self))
+        return np.sort(np.random.default_rng(0).choice(len(self), size, replace=False))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The best labels of documents by one scorer.
+
+    Attributes:
+        label_ids_NK: int32, best first; -1 pads rows that hold fewer.
+        scores_NK: float32, descending along a row; 0 where the label id is -1.
+    """
+
+    label_ids_NK: NDArray[np.int32]
+    scores_NK: NDArray[np.float32]
+
+
+class Scored(Protocol):
+    """The labels of some documents as one scorer sees them."""
+
+    def top(self, k: int) -> Candidates:
+        """The k best labels of each document, without those that the scorer knows nothing of."""
+        ...
+
+    def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Scores (N, K) of these labels; 0 where the id is -1 or the scorer knows nothing of the label."""
+        ...
+
+
+@dataclass(frozen=True)
+class SparseScored:
+    """Scores as a sparse matrix.
+
+    Attributes:
+        scores_NL: float32; a label that is not stored scores 0 and is no candidate.
+    """
+
+    scores_NL: sparse.csr_array
+
+    def top(self, k: int) -> Candidates:
+        """The k best labels of each document; of equal scores, the lower label id first."""
+        scores, starts = self.scores_NL, self.scores_NL.indptr
+        documents = len(starts) - 1
+        ids_NK = np.full((documents, k), -1, np.int32)
+        scores_NK = np.zeros((documents, k), np.float32)
+        for row in range(documents):
+            part = slice(starts[row], starts[row + 1])
+            columns, values = _best(scores.indices[part], scores.data[part], k)
+            ids_NK[row, : len(columns)], scores_NK[row, : len(columns)] = columns, values
+        return Candidates(ids_NK, scores_NK)
+
+    def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Scores (N, K) of these labels."""
+        rows_NK = np.broadcast_to(np.arange(len(label_ids_NK))[:, None], label_ids_NK.shape)
+        known = label_ids_NK >= 0
+        values_NK = np.zeros(label_ids_NK.shape, np.float32)
+        if known.any():
+            values_NK[known] = np.asarray(self.scores_NL[rows_NK[known], label_ids_NK[known]]).ravel()
+        return values_NK
+
+
+@dataclass(frozen=True)
+class DenseScored:
+    """Scores as a dense table.
+
+    Attributes:
+        scores_NL: float32; every label is a candidate.
+    """
+
+    scores_NL: NDArray[np.float32]
+
+    def top(self, k: int) -> Candidates:
+        """The k best labels of each document; of equal scores, the lower label id first."""
+        k = min(k, self.scores_NL.shape[1])
+        ids_NK = np.sort(np.argpartition(-self.scores_NL, k - 1, axis=1)[:, :k], axis=1)
+        scores_NK = np.take_along_axis(self.scores_NL, ids_NK, axis=1)
+        order_NK = np.argsort(-scores_NK, axis=1, kind="stable")
+        return Candidates(
+            np.take_along_axis(ids_NK, order_NK, axis=1).astype(np.int32),
+            np.take_along_axis(scores_NK, order_NK, axis=1),
+        )
+
+    def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Scores (N, K) of these labels."""
+        values_NK = np.take_along_axis(self.scores_NL, np.maximum(label_ids_NK, 0), axis=1)
+        return np.where(label_ids_NK >= 0, values_NK, 0).astype(np.float32)
+
+
+def _best(
+    columns: NDArray[np.integer], values: NDArray[np.floating], k: int
+) -> tuple[NDArray[np.integer], NDArray[np.floating]]:
+    if len(values) > k:
+        kept = np.argpartition(-values, k - 1)[:k]
+        columns, values = columns[kept], values[kept]
+    order = np.lexsort((columns, -values))
+    return columns[order], values[order]
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One reason for a score.
+
+    Attributes:
+        source: `term`, `state`, `document` or `label_term`.
+        number: of the term in the vocabulary, of the column of the state, or of the training document.
+        value: its share of the score; the shares of a score sum to it.
+    """
+
+    source: str
+    number: int
+    value: float
+
+
+class Scorer(Protocol):
+    """A fitted scorer. It is read-only and knows documents by their features alone."""
+
+    @property
+    def labels(self) -> int:
+        """L."""
+        ...
+
+    def score(self, features: Features) -> Scored:
+        """Score a block of documents; the caller keeps the block small (`BLOCK`)."""
+        ...
+
+    def contributions(self, features: Features, label: int) -> list[Contribution]:
+        """Why one document (N = 1) has its score of a label; the values sum to the score."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the scorer as safetensors and JSON."""
+        ...
+
+
+class Fit(Protocol):
+    """A scorer just fitted, with what only its training documents can tell."""
+
+    @property
+    def scorer(self) -> Scorer:
+        """The fitted scorer."""
+        ...
+
+    def out_of_sample(self, rows_S: NDArray[np.integer]) -> Scored:
+        """Scores of training documents as if they, and exact copies of them, had not been trained on."""
+        ...

@@ -1,0 +1,19 @@
+"""Frequency bins that scorers and their fusion treat apart.
+
+`xmtc.data.bins` measures by the same names; both may be changed without the other.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.data.bins import bin_mask
+
+
+def bins_of_labels(names: Sequence[str], counts_L: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
+    """The labels of each bin that has any: boolean (L,)."""
+    for name in names:
+        mask_L = bin_mask(name, counts_L)
+        if mask_L.any():
+            yield mask_L

@@ -1,0 +1,55 @@
+"""A monotone map from a scorer's score to log-odds, piecewise linear between knots.
+
+Suffixes: P pairs, Q knots.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+
+_SMOOTHING = 0.5  # of each outcome, added to every bin
+
+
+@dataclass(frozen=True)
+class LogOdds:
+    """Log-odds of scores; constant beyond the outer knots.
+
+    Attributes:
+        scores_Q: float64, ascending.
+        log_odds_Q: float64, not descending.
+    """
+
+    scores_Q: NDArray[np.float64]
+    log_odds_Q: NDArray[np.float64]
+
+    def __call__(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Log-odds of scores of any shape."""
+        return np.interp(scores, self.scores_Q, self.log_odds_Q)
+
+    @classmethod
+    def fit(cls, scores_P: NDArray[np.floating], right_P: NDArray[np.bool_], knots: int) -> "LogOdds":
+        """Count right and wrong pairs between quantiles, and pool neighbours whose order is wrong.
+
+        Half of the knots are quantiles of all scores, half of those of right pairs, which are the high ones.
+
+        Args:
+            scores_P: of pairs.
+            right_P: whether the label is the document's.
+            knots: Q, at most.
+        """
+        if not len(scores_P):
+            return cls(np.zeros(1), np.zeros(1))
+        steps = np.linspace(0, 1, knots // 2 + 1)
+        groups = [scores_P, scores_P[right_P]] if right_P.any() else [scores_P]
+        edges = np.unique(np.concatenate([np.quantile(group, steps) for group in groups]))
+        bin_P = np.clip(np.searchsorted(edges, scores_P, side="right") - 1, 0, max(len(edges) - 2, 0))
+        size, right, total = (
+            np.bincount(bin_P, weights, minlength=1) for weights in (None, right_P.astype(np.float64), scores_P)
+        )
+        some = size > 0
+        size, right, total = size[some], right[some], total[some]
+        log_odds = np.log((right + _SMOOTHING) / (size - right + _SMOOTHING))
+        pooled = IsotonicRegression().fit_transform(np.arange(len(size)), log_odds, sample_weight=size)
+        return cls(total / size, np.asarray(pooled, np.float64))

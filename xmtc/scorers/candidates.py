@@ -1,0 +1,72 @@
+"""The union of what several scorers propose, and every scorer's opinion of it.
+
+Suffixes: S scorers, N documents, K labels of the union (padded), L labels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.scorers.base import Scored
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """(document, candidate) pairs as rectangles.
+
+    Attributes:
+        label_ids_NK: int32, ascending along a row; -1 pads at the end.
+        scores_SNK: float32; 0 where a scorer knows nothing of the label.
+    """
+
+    label_ids_NK: NDArray[np.int32]
+    scores_SNK: NDArray[np.float32]
+
+    @property
+    def used_NK(self) -> NDArray[np.bool_]:
+        """Which places are pairs and no padding."""
+        return self.label_ids_NK >= 0
+
+    @classmethod
+    def of(cls, scored: Sequence[Scored], k: int) -> "Pairs":
+        """The union of each scorer's k best labels, scored by all of them.
+
+        Args:
+            scored: S scorers' views of the same N documents.
+            k: labels that each proposes.
+        """
+        proposed = np.concatenate([one.top(k).label_ids_NK for one in scored], axis=1)
+        ids_NK = _distinct(proposed)
+        return cls(ids_NK, np.stack([one.at(ids_NK) for one in scored]))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Pairs"]) -> "Pairs":
+        """The parts' documents one after another, padded to the widest."""
+        width = max(part.label_ids_NK.shape[1] for part in parts)
+        pads = [width - part.label_ids_NK.shape[1] for part in parts]
+        ids = [
+            np.pad(part.label_ids_NK, ((0, 0), (0, pad)), constant_values=-1)
+            for part, pad in zip(parts, pads, strict=True)
+        ]
+        scores = [np.pad(part.scores_SNK, ((0, 0), (0, 0), (0, pad))) for part, pad in zip(parts, pads, strict=True)]
+        return cls(np.concatenate(ids), np.concatenate(scores, axis=1))
+
+    def take(self, rows: NDArray[np.integer] | slice) -> "Pairs":
+        """The pairs of some documents."""
+        return Pairs(self.label_ids_NK[rows], self.scores_SNK[:, rows])
+
+    def only(self, scorers: Sequence[int]) -> "Pairs":
+        """The same candidates as some of the scorers see them, for measuring what the others add."""
+        return Pairs(self.label_ids_NK, self.scores_SNK[list(scorers)])
+
+
+def _distinct(ids_NK: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Each row's distinct ids, ascending, with -1 behind them."""
+    high = np.iinfo(np.int32).max
+    ids_NK = np.sort(np.where(ids_NK < 0, high, ids_NK), axis=1)
+    ids_NK[:, 1:][ids_NK[:, 1:] == ids_NK[:, :-1]] = high
+    ids_NK.sort(axis=1)
+    width = max(1, int((ids_NK != high).sum(axis=1).max(initial=0)))
+    return np.where(ids_NK == high, -1, ids_NK)[:, :width].astype(np.int32)

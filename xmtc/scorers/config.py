@@ -1,0 +1,173 @@
+"""Settings of the words, the scorers and their fusion. Reading them imports no implementation."""
+
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.config.members import Members
+
+if TYPE_CHECKING:
+    from xmtc.scorers.base import Fit, Training
+
+Feature = Literal["words", "states", "label_texts"]
+
+
+class ScorerSettings(Protocol):
+    """Settings of one scorer: what it reads, and how it is fitted."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the member."""
+        ...
+
+    @property
+    def needs(self) -> frozenset[Feature]:
+        """What `Training` must hold: words of whole texts, pooled states of the backbone, texts of labels."""
+        ...
+
+    def fit(self, training: "Training") -> "Fit":
+        """Fit the scorer.
+
+        Raises:
+            DataError: the training documents do not allow it; the message says why.
+        """
+        ...
+
+
+@config
+class WordsConfig:
+    """The vocabulary that scorers count in whole texts."""
+
+    ngrams: Annotated[int, Field(ge=1, le=5)] = 1
+    """Terms are runs of 1 to this many words."""
+    min_documents: Annotated[int, Field(ge=1)] = 2
+    """Terms in fewer training documents are dropped."""
+    most_documents: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Terms in more than this share of the training documents are dropped: they tell nothing apart."""
+    most_terms: Annotated[int, Field(ge=1)] = 100_000
+    """Only this many terms are kept, the most frequent ones."""
+
+
+@config
+class LinearConfig:
+    """Ridge regression in closed form over TF-IDF of words: one factorisation for all labels."""
+
+    kind: Literal["linear"] = "linear"
+    most_terms: Annotated[int, Field(ge=1, le=60_000)] = 14_000
+    """Terms that it reads, the most frequent ones. Memory grows with the square of it, time with the cube."""
+    penalties: Annotated[tuple[float, ...], Field(min_length=1)] = (0.1,)
+    """Ridge penalties λ > 0 to choose from by leave-one-out, separately for each frequency bin of labels. A small one
+    serves rare labels, a large one frequent labels. Each costs a factorisation."""
+    states: Annotated[float, Field(ge=0)] = 0.0
+    """Scale of the pooled states that are read as columns next to the words; 0 leaves them out."""
+    sample: Annotated[int, Field(ge=1)] = 4_000
+    """Training documents whose leave-one-out scores decide between penalties."""
+    prune: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """The smallest weights of a label are dropped while their norm stays under this share of the norm of all. A score
+    changes by no more than that norm."""
+    bins: tuple[str, ...] = ("1-5", "6-10", "11-50", ">50")
+    """Frequency bins of labels that choose a penalty of their own."""
+
+    @property
+    def needs(self) -> frozenset[Feature]:
+        """Words, and pooled states where they have a scale."""
+        return frozenset({"words", "states"}) if self.states else frozenset({"words"})
+
+    def fit(self, training: "Training") -> "Fit":
+        """Fit one row of weights a label."""
+        from xmtc.scorers.linear import fit_linear
+
+        return fit_linear(training, self)
+
+
+@config
+class WordNeighboursConfig:
+    """Votes of the training documents whose words are most alike: s = Σ cos^p · y / Σ cos^p."""
+
+    kind: Literal["word_neighbours"] = "word_neighbours"
+    neighbours: Annotated[tuple[int, ...], Field(min_length=1)] = (50,)
+    """Numbers of neighbours to choose from by leave-one-out."""
+    power: Annotated[tuple[float, ...], Field(min_length=1)] = (4.0,)
+    """Exponents p of the cosine to choose from by leave-one-out."""
+    sample: Annotated[int, Field(ge=1)] = 2_000
+    """Training documents whose leave-one-out scores decide."""
+
+    @property
+    def needs(self) -> frozenset[Feature]:
+        """Words."""
+        return frozenset({"words"})
+
+    def fit(self, training: "Training") -> "Fit":
+        """Keep the training rows."""
+        from xmtc.scorers.neighbours import fit_word_neighbours
+
+        return fit_word_neighbours(training, self)
+
+
+@config
+class StateNeighboursConfig:
+    """Votes of the training documents whose pooled states are most alike: weights exp(t · (cos − 1))."""
+
+    kind: Literal["state_neighbours"] = "state_neighbours"
+    neighbours: Annotated[tuple[int, ...], Field(min_length=1)] = (50,)
+    """Numbers of neighbours to choose from by leave-one-out."""
+    sharpness: Annotated[tuple[float, ...], Field(min_length=1)] = (20.0,)
+    """Values of t to choose from by leave-one-out."""
+    index: Literal["auto", "flat", "ivf", "hnsw"] = "auto"
+    """FAISS index: exact; inverted lists; a graph. `auto` is exact up to 200,000 documents, then inverted lists."""
+    probes: Annotated[int, Field(ge=1)] = 32
+    """Inverted lists, or nodes of the graph times 4, that one search visits."""
+    sample: Annotated[int, Field(ge=1)] = 2_000
+    """Training documents whose leave-one-out scores decide."""
+
+    @property
+    def needs(self) -> frozenset[Feature]:
+        """Pooled states."""
+        return frozenset({"states"})
+
+    def fit(self, training: "Training") -> "Fit":
+        """Centre and index the states."""
+        from xmtc.scorers.neighbours import fit_state_neighbours
+
+        return fit_state_neighbours(training, self)
+
+
+@config
+class LabelTextConfig:
+    """Similarity of a document and a label's name or description: all that a label without documents has."""
+
+    kind: Literal["label_text"] = "label_text"
+
+    @property
+    def needs(self) -> frozenset[Feature]:
+        """Words and texts of labels."""
+        return frozenset({"words", "label_texts"})
+
+    def fit(self, training: "Training") -> "Fit":
+        """Weigh the words of the label texts."""
+        from xmtc.scorers.label_text import fit_label_text
+
+        return fit_label_text(training, self)
+
+
+ScorerConfig = Annotated[
+    ScorerSettings,
+    Members("xmtc.scorers", LinearConfig, WordNeighboursConfig, StateNeighboursConfig, LabelTextConfig),
+]
+
+
+@config
+class FusionConfig:
+    """How the scores of several scorers become one probability: logistic regression over (document, label) pairs."""
+
+    candidates: Annotated[int, Field(ge=1)] = 50
+    """Labels that each scorer proposes for a document; their union is what is fused."""
+    bins: tuple[str, ...] = ("0-5", "6-10", "11-50", ">50")
+    """Frequency bins of labels that have coefficients of their own, drawn towards those of all labels."""
+    bin_penalty: Annotated[float, Field(gt=0)] = 30.0
+    """How strongly a bin's coefficients are drawn towards the common ones, in pseudo-observations."""
+    penalty: Annotated[float, Field(gt=0)] = 1.0
+    """Ridge penalty of the common coefficients."""
+    knots: Annotated[int, Field(ge=2)] = 20
+    """Points of the monotone map from a scorer's score to log-odds."""

@@ -1,0 +1,124 @@
+"""The two forms of a ridge regression: over columns (primal), or over documents where they are fewer (dual).
+
+Primal: W = (AᵀA + λI)⁻¹AᵀY. Dual: W = Aᵀ(AAᵀ + λI)⁻¹Y. Both are the same W. The leverage of training document i is
+hᵢ = aᵢᵀ(AᵀA + λI)⁻¹aᵢ = 1 − λ[(AAᵀ + λI)⁻¹]ᵢᵢ, and its score by a model that was fitted without it is
+(ŷᵢ − hᵢyᵢ)/(1 − hᵢ) (Allen 1974, PRESS), for all labels at once.
+
+Suffixes: N documents, P columns, C labels of a chunk, S sampled documents, M = P or N.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from xmtc.errors import DataError
+from xmtc.scorers.base import BLOCK
+from xmtc.scorers.gram import Design, Floats, gram, kernel
+
+
+class Factor(Protocol):
+    """A factorised ridge regression of some training documents."""
+
+    def weights(self, labels_NC: sparse.csc_array) -> Floats:
+        """Weights (P, C) of a chunk of labels."""
+        ...
+
+    def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
+        """hᵢ (S,) of some of the training documents, a block at a time."""
+        ...
+
+
+@dataclass(frozen=True)
+class Primal:
+    """The Cholesky factor of AᵀA + λI.
+
+    Attributes:
+        design: A.
+        lower_PP: float32; what is above the diagonal is not used.
+    """
+
+    design: Design
+    lower_PP: Floats
+
+    def weights(self, labels_NC: sparse.csc_array) -> Floats:
+        """Weights (P, C) of a chunk of labels."""
+        targets_PC = self.design.targets(labels_NC)
+        return linalg.cho_solve((self.lower_PP, True), targets_PC, overwrite_b=True, check_finite=False)
+
+    def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
+        """‖L⁻¹aᵢ‖² (S,)."""
+        blocks = (self.design.take(rows_S[start : start + BLOCK]).toarray().T for start in range(0, len(rows_S), BLOCK))
+        return _norms(self.lower_PP, list(blocks))
+
+
+@dataclass(frozen=True)
+class Dual:
+    """The Cholesky factor of AAᵀ + λI.
+
+    Attributes:
+        design: A.
+        lower_NN: float32; what is above the diagonal is not used.
+        penalty: λ.
+    """
+
+    design: Design
+    lower_NN: Floats
+    penalty: float
+
+    def weights(self, labels_NC: sparse.csc_array) -> Floats:
+        """Weights (P, C) of a chunk of labels."""
+        labels = labels_NC.astype(np.float32).toarray()
+        solved_NC = linalg.cho_solve((self.lower_NN, True), labels, overwrite_b=True, check_finite=False)
+        return np.concatenate([self.design.words_NV.T @ solved_NC, self.design.dense_ND.T @ solved_NC])
+
+    def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
+        """1 − λ‖L⁻¹eᵢ‖² (S,)."""
+        return (1 - self.penalty * _norms(self.lower_NN, self._units(rows_S))).astype(np.float32)
+
+    def _units(self, rows_S: NDArray[np.integer]) -> list[Floats]:
+        found = []
+        for start in range(0, len(rows_S), BLOCK):
+            rows = rows_S[start : start + BLOCK]
+            unit_NB = np.zeros((len(self.lower_NN), len(rows)), np.float32)
+            unit_NB[rows, np.arange(len(rows))] = 1
+            found.append(unit_NB)
+        return found
+
+
+def factorise(design: Design, penalties: tuple[float, ...]) -> list[Factor]:
+    """A factor for each penalty, in the smaller of the two forms.
+
+    Raises:
+        DataError: the matrix is not positive definite in float32, because a penalty is too small.
+    """
+    if len(design) < design.columns:
+        product_NN = kernel(design)
+        return [Dual(design, _cholesky(product_NN, penalty), penalty) for penalty in penalties]
+    product_PP = gram(design)
+    return [Primal(design, _cholesky(product_PP, penalty)) for penalty in penalties]
+
+
+def leave_one_out(fitted: Floats, truth: NDArray[np.generic], leverages: Floats) -> Floats:
+    """(ŷ − h·y)/(1 − h): scores of documents by a model that was fitted without them."""
+    return ((fitted - leverages * truth) / np.maximum(1 - leverages, 1e-3)).astype(np.float32)
+
+
+def _cholesky(product_MM: Floats, penalty: float) -> Floats:
+    shifted_MM = product_MM.copy(order="F")
+    shifted_MM[np.diag_indices(len(product_MM))] += np.float32(penalty)
+    try:
+        return linalg.cholesky(shifted_MM, lower=True, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError as error:
+        raise DataError(
+            f"the linear scorer's penalty {penalty} is too small to be solved in single precision ({error}): raise "
+            "`penalties` in its settings"
+        ) from error
+
+
+def _norms(lower_MM: Floats, blocks: list[Floats]) -> Floats:
+    solved = (linalg.solve_triangular(lower_MM, block_MB, lower=True, check_finite=False) for block_MB in blocks)
+    found = [np.einsum("mb,mb->b", solved_MB, solved_MB) for solved_MB in solved]
+    return np.concatenate(found or [np.zeros(0, np.float32)])

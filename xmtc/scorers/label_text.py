@@ -1,0 +1,117 @@
+"""How much of a label's text a document contains: all that a label without training documents has.
+
+s(d, l) = Σ_{t ∈ l, t ∈ d} idf_t² / (Σ_{t ∈ l} idf_t²)^¾. A power of 1 would be the share of the label's words that the
+document has, so that short names always win; a power of ½ is the cosine without the document's length.
+
+Suffixes: N documents, L labels, V terms.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.errors import DataError
+from xmtc.scorers.base import Contribution, Features, SparseScored, Training
+from xmtc.scorers.config import LabelTextConfig
+from xmtc.scorers.tables import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
+from xmtc.scorers.words import Vocabulary, terms_of, words_of
+
+_POWER = 0.75
+_FILE = "label_text.safetensors"
+
+
+def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> sparse.csr_array:
+    """Weights of terms in label texts, float32 (L, V): what `LabelText` adds up.
+
+    Words that no training document has count in the denominator, with the idf of a word in no document.
+
+    Args:
+        texts: of L labels; an empty one matches nothing.
+        vocabulary: of the documents.
+    """
+    unseen = float(np.log(1 + vocabulary.documents) + 1) ** 2
+    squares_V = np.square(vocabulary.idf_V.astype(np.float64))
+    rows, columns, values = [], [], []
+    for label, text in enumerate(texts):
+        terms = sorted(set(terms_of(words_of(text), 1)))
+        known = [vocabulary.ids[term] for term in terms if term in vocabulary.ids]
+        total = squares_V[known].sum() + unseen * (len(terms) - len(known))
+        rows += [label] * len(known)
+        columns += known
+        values += (squares_V[known] / total**_POWER).tolist() if known else []
+    shape = (len(texts), len(vocabulary))
+    return sparse.csr_array((np.array(values, np.float32), (rows, columns)), shape=shape)
+
+
+@dataclass(frozen=True)
+class LabelText:
+    """Label texts as weights of terms.
+
+    Attributes:
+        weights_VL: float32.
+    """
+
+    weights_VL: sparse.csr_array
+
+    @property
+    def labels(self) -> int:
+        """L."""
+        return int(self.weights_VL.shape[1])
+
+    def score(self, features: Features) -> SparseScored:
+        """How much of each label's text each document contains."""
+        scores = sparse.csr_array(_presence(features.words_NV) @ self.weights_VL)
+        scores.sort_indices()
+        return SparseScored(scores)
+
+    def contributions(self, features: Features, label: int) -> list[Contribution]:
+        """What each word of the label's text that the document has adds; greatest first."""
+        present = features.words_NV.indices[: features.words_NV.indptr[1]]
+        values = self.weights_VL[:, [label]].toarray().ravel()[present]
+        order = np.argsort(-values, kind="stable")[: np.count_nonzero(values)]
+        return [Contribution("label_term", int(present[place]), float(values[place])) for place in order]
+
+    def save(self, folder: Path) -> None:
+        """Write `label_text.safetensors`."""
+        write_tensors(folder / _FILE, sparse_tensors("weights", self.weights_VL))
+
+    @classmethod
+    def load(cls, folder: Path) -> "LabelText":
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: the file is missing or damaged.
+        """
+        return cls(to_sparse("weights", read_tensors(folder / _FILE, sparse_names("weights"))))
+
+
+def _presence(words_NV: sparse.csr_array) -> sparse.csr_array:
+    ones = np.ones(words_NV.nnz, np.float32)
+    return sparse.csr_array((ones, words_NV.indices, words_NV.indptr), shape=words_NV.shape)
+
+
+@dataclass(frozen=True)
+class LabelTextFit:
+    """Label texts learn nothing from documents, so every score is out of sample."""
+
+    scorer: LabelText
+    training: Training
+
+    def out_of_sample(self, rows_S: NDArray[np.integer]) -> SparseScored:
+        """Scores of training documents."""
+        return self.scorer.score(self.training.features.take(rows_S))
+
+
+def fit_label_text(training: Training, config: LabelTextConfig) -> LabelTextFit:
+    """Turn the label texts' weights around.
+
+    Raises:
+        DataError: there are no label texts.
+    """
+    if training.label_words_LV is None:
+        raise DataError(f"{config.kind} needs names or descriptions of labels, but the corpus has none: leave it out")
+    return LabelTextFit(LabelText(sparse.csr_array(training.label_words_LV.T.tocsr())), training)

@@ -1,0 +1,235 @@
+"""Ridge regression in closed form: one factorisation for all labels, leave-one-out for free.
+
+W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, P) and labels Y (N, L), see `factor`. Gram matrices add up over shards
+(`gram`), and chunks of labels are solved independently (`solve_labels`), so both are bounds of parallel tasks.
+
+Suffixes: N documents, P columns (terms, then dense columns), L labels, C labels of a chunk, S sampled documents.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.errors import DataError
+from xmtc.scorers.base import Contribution, DenseScored, Features, Scored, SparseScored, Training
+from xmtc.scorers.bins import bins_of_labels
+from xmtc.scorers.config import LinearConfig
+from xmtc.scorers.factor import Factor, factorise, leave_one_out
+from xmtc.scorers.gram import Design, Floats
+from xmtc.scorers.tables import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
+
+CHUNK = 512
+"""Labels solved at once."""
+_JUDGED = 256  # labels of a bin that choose its penalty
+_MOST_DENSE_LABELS = 50_000  # above this, scores stay sparse
+_FILE = "linear.safetensors"
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A sparse table of weights.
+
+    Attributes:
+        weights_PL: float32, pruned.
+        terms: how many of the columns are words, the first ones of the vocabulary.
+        states: scale of the pooled states in the other columns.
+        mean_D: what is subtracted from the states first; empty without states.
+    """
+
+    weights_PL: sparse.csr_array
+    terms: int
+    states: float
+    mean_D: Floats
+
+    @property
+    def labels(self) -> int:
+        """L."""
+        return int(self.weights_PL.shape[1])
+
+    def score(self, features: Features) -> Scored:
+        """Scores ŷ: near 1 where the label is, near 0 where it is not."""
+        return _scored(self.design(features), self.weights_PL)
+
+    def design(self, features: Features) -> Design:
+        """The columns that the weights are for."""
+        words_NV = features.words_NV[:, : self.terms]
+        if not self.states or features.states_ND is None:
+            return Design(words_NV, np.zeros((len(features), 0), np.float32))
+        return Design(words_NV, self.states * unit_rows(features.states_ND, self.mean_D))
+
+    def contributions(self, features: Features, label: int) -> list[Contribution]:
+        """The product of value and weight for each term and column of the state that has both; greatest first."""
+        row_P = self.design(features).toarray()[0]
+        values_P = row_P * self.weights_PL[:, [label]].toarray().ravel()
+        order = np.argsort(-np.abs(values_P), kind="stable")[: np.count_nonzero(values_P)]
+        return [
+            Contribution("term" if column < self.terms else "state", column % self.terms, float(values_P[column]))
+            for column in order.tolist()
+        ]
+
+    def save(self, folder: Path) -> None:
+        """Write `linear.safetensors`."""
+        shape = np.array([self.terms], np.int64), np.array([self.states], np.float64)
+        tensors = {"terms": shape[0], "states": shape[1], "mean_D": self.mean_D}
+        write_tensors(folder / _FILE, tensors | sparse_tensors("weights", self.weights_PL))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Linear":
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: the file is missing or damaged.
+        """
+        found = read_tensors(folder / _FILE, ("terms", "states", "mean_D", *sparse_names("weights")))
+        return cls(to_sparse("weights", found), int(found["terms"][0]), float(found["states"][0]), found["mean_D"])
+
+
+def _scored(design: Design, weights_PL: sparse.csr_array) -> Scored:
+    terms, labels = design.words_NV.shape[1], weights_PL.shape[1]
+    if design.dense_ND.shape[1]:
+        columns_NP = sparse.hstack([design.words_NV, sparse.csr_array(design.dense_ND)], format="csr")
+    else:
+        columns_NP = design.words_NV
+    assert columns_NP.shape[1] == weights_PL.shape[0], (terms, weights_PL.shape)
+    scores_NL = sparse.csr_array(columns_NP @ weights_PL)
+    if labels <= _MOST_DENSE_LABELS:
+        return DenseScored(scores_NL.toarray())
+    scores_NL.sort_indices()
+    return SparseScored(scores_NL)
+
+
+def unit_rows(states_ND: NDArray[np.floating], mean_D: Floats) -> Floats:
+    """States minus their mean over the corpus, at unit length."""
+    centred_ND = states_ND.astype(np.float32) - mean_D
+    norms_N1 = np.linalg.norm(centred_ND, axis=1, keepdims=True)
+    return centred_ND / np.maximum(norms_N1, np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """A linear scorer, and the factors that its leave-one-out scores need.
+
+    Attributes:
+        scorer: as it will be used.
+        training: what it was fitted on.
+        factors: one for each penalty in use.
+        factor_L: int8, which factor each label has.
+    """
+
+    scorer: Linear
+    training: Training
+    factors: list[Factor]
+    factor_L: NDArray[np.int8]
+
+    def out_of_sample(self, rows_S: NDArray[np.integer]) -> Scored:
+        """Leave-one-out scores of some training documents, from the pruned weights."""
+        design = self.scorer.design(self.training.features.take(rows_S))
+        scores_SL = np.asarray(_scored(design, self.scorer.weights_PL).scores_NL)
+        leverages_FS = np.stack([factor.leverages(rows_S) for factor in self.factors])
+        truth_SL = self.training.labels_NL[rows_S].toarray().astype(np.float32)
+        return DenseScored(leave_one_out(scores_SL, truth_SL, leverages_FS[self.factor_L].T))
+
+
+def fit_linear(training: Training, config: LinearConfig) -> LinearFit:
+    """Fit all labels.
+
+    Raises:
+        DataError: the states are missing, or a penalty is too small.
+    """
+    scorer = _empty(training, config)
+    design = scorer.design(training.features)
+    factors = factorise(design, config.penalties)
+    factor_L = _choose(design, training, config, factors)
+    used = np.unique(factor_L)
+    factors, factor_L = [factors[index] for index in used], np.searchsorted(used, factor_L).astype(np.int8)
+    weights = list(solve_labels(training.labels_NL, factors, factor_L, config.prune))
+    weights_PL = sparse.csr_array(sparse.vstack(weights, format="csr").T.tocsr())
+    return LinearFit(Linear(weights_PL, scorer.terms, scorer.states, scorer.mean_D), training, factors, factor_L)
+
+
+def _empty(training: Training, config: LinearConfig) -> Linear:
+    """A scorer without weights, which knows its columns."""
+    terms = min(config.most_terms, training.features.words_NV.shape[1])
+    states_ND = training.features.states_ND
+    if config.states and states_ND is None:
+        raise DataError("the linear scorer reads pooled states, but there are none: set its states to 0")
+    mean_D = np.zeros(0, np.float32)
+    if config.states and states_ND is not None:
+        mean_D = states_ND.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return Linear(sparse.csr_array((0, 0), dtype=np.float32), terms, config.states, mean_D)
+
+
+def solve_labels(
+    labels_NL: sparse.csr_array, factors: list[Factor], factor_L: NDArray[np.int8], prune: float
+) -> Iterator[sparse.csr_array]:
+    """Pruned weights of all labels, chunk by chunk: (C, P) each.
+
+    Args:
+        labels_NL: boolean, of the training documents.
+        factors: of the penalties in use.
+        factor_L: which factor each label has.
+        prune: see `LinearConfig.prune`.
+    """
+    by_label = sparse.csc_array(labels_NL)
+    for start in range(0, len(factor_L), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        chosen = [(factor, np.flatnonzero(factor_L[chunk] == index)) for index, factor in enumerate(factors)]
+        solved = [factor.weights(by_label[:, start + columns]) for factor, columns in chosen if len(columns)]
+        order = np.argsort(np.concatenate([columns for _, columns in chosen]))
+        yield pruned(np.concatenate(solved, axis=1)[:, order], prune)
+
+
+def pruned(weights_PC: Floats, share: float) -> sparse.csr_array:
+    """The greatest weights of each label, (C, P), without the smallest ones whose norm is under a share of all.
+
+    A row of unit length then changes its score by at most `share` times the norm of the label's weights
+    (Cauchy-Schwarz).
+    """
+    squares_CP = np.square(weights_PC.T)
+    order_CP = np.argsort(squares_CP, axis=1)
+    lost_CP = np.cumsum(np.take_along_axis(squares_CP, order_CP, axis=1), axis=1)
+    dropped_CP = lost_CP <= share**2 * lost_CP[:, -1:]
+    kept_CP = np.empty_like(dropped_CP)
+    np.put_along_axis(kept_CP, order_CP, ~dropped_CP, axis=1)
+    return sparse.csr_array(np.where(kept_CP, weights_PC.T, 0))
+
+
+def _choose(design: Design, training: Training, config: LinearConfig, factors: list[Factor]) -> NDArray[np.int8]:
+    """The factor of each label: for each bin, the one of greatest mean average precision by leave-one-out."""
+    factor_L = np.zeros(training.labels_NL.shape[1], np.int8)
+    if len(factors) == 1:
+        return factor_L
+    rows_S = training.sample(config.sample)
+    sample, truth_SL = design.take(rows_S), sparse.csc_array(training.labels_NL[rows_S])
+    leverages_FS = [factor.leverages(rows_S) for factor in factors]
+    by_label = sparse.csc_array(training.labels_NL)
+    for bin_L in bins_of_labels(config.bins, training.counts_L):
+        present = np.flatnonzero(bin_L & (np.diff(truth_SL.indptr) > 0))
+        judged = present[np.linspace(0, len(present) - 1, min(_JUDGED, len(present)), dtype=np.int64)]
+        if not len(judged):
+            continue
+        labels_NC, truth_SC = by_label[:, judged], truth_SL[:, judged].toarray()
+        scores = [
+            _mean_average_precision(
+                leave_one_out(_product(sample, factor.weights(labels_NC)), truth_SC, h_S[:, None]), truth_SC
+            )
+            for factor, h_S in zip(factors, leverages_FS, strict=True)
+        ]
+        factor_L[bin_L] = int(np.argmax(scores))
+    return factor_L
+
+
+def _product(design: Design, weights_PC: Floats) -> Floats:
+    terms = design.words_NV.shape[1]
+    return design.words_NV @ weights_PC[:terms] + design.dense_ND @ weights_PC[terms:]
+
+
+def _mean_average_precision(scores_SC: Floats, truth_SC: NDArray[np.bool_]) -> float:
+    order_SC = np.argsort(-scores_SC, axis=0, kind="stable")
+    right_SC = np.take_along_axis(truth_SC, order_SC, axis=0)
+    precision_SC = np.cumsum(right_SC, axis=0) / np.arange(1, len(right_SC) + 1)[:, None]
+    return float(((precision_SC * right_SC).sum(axis=0) / right_SC.sum(axis=0)).mean())

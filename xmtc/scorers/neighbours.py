@@ -1,0 +1,273 @@
+"""Votes of the most similar training documents, by words or by pooled states.
+
+s(d, l) = Σ_j w(cos(d, j)) · Y[j, l] / Σ_j w(cos(d, j)) over the k nearest training documents j of document d.
+
+Suffixes: B documents that ask, N training documents, K neighbours, L labels, V terms, F terms with a dense column, D
+width of states.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.errors import DataError
+from xmtc.scorers.base import Contribution, Features, SparseScored, Training
+from xmtc.scorers.config import StateNeighboursConfig, WordNeighboursConfig
+from xmtc.scorers.gram import Floats
+from xmtc.scorers.state_index import StateIndex
+from xmtc.scorers.tables import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
+
+_SPARE = 16  # neighbours looked for beyond k, because copies of a document do not vote on it
+_DENSE_SHARE = 0.02
+_MOST_DENSE = 1_000
+_TRAIN_BLOCK = 65_536
+
+
+class Search(Protocol):
+    """Finds the nearest training documents."""
+
+    def nearest(self, features: Features, k: int) -> tuple[NDArray[np.int64], Floats]:
+        """Rows (B, K) and cosines (B, K) of the k nearest training documents, nearest first; -1 pads."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the search structure."""
+        ...
+
+
+class Weights(Protocol):
+    """How a cosine becomes the weight of a vote."""
+
+    def __call__(self, cosines: Floats) -> Floats:
+        """Weights ≥ 0, larger for larger cosines."""
+        ...
+
+
+@dataclass(frozen=True)
+class Power:
+    """cos^p, and 0 for cosines that are not positive."""
+
+    p: float
+
+    def __call__(self, cosines: Floats) -> Floats:
+        """Weights of cosines."""
+        return np.maximum(cosines, 0) ** self.p
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """exp(t · (cos − 1))."""
+
+    t: float
+
+    def __call__(self, cosines: Floats) -> Floats:
+        """Weights of cosines."""
+        return np.exp(self.t * (cosines - 1))
+
+
+@dataclass(frozen=True)
+class WordSearch:
+    """Exact search by cosine of TF-IDF rows: a dense product for frequent terms, a sparse one for the others.
+
+    Attributes:
+        words_NV: float32, rows of unit length.
+        frequent_F: terms with a dense column.
+        dense_NF: float32.
+        rare_VN: float32, the other terms.
+    """
+
+    words_NV: sparse.csr_array
+    frequent_F: NDArray[np.int64]
+    dense_NF: Floats
+    rare_VN: sparse.csr_array
+
+    @classmethod
+    def of(cls, words_NV: sparse.csr_array) -> "WordSearch":
+        """Prepare training rows for search."""
+        documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
+        most = np.argsort(-documents_V, kind="stable")[:_MOST_DENSE]
+        frequent_F = np.sort(most[documents_V[most] > _DENSE_SHARE * (words_NV.indptr.size - 1)])
+        dense_NF = words_NV[:, frequent_F].toarray()
+        return cls(words_NV, frequent_F, dense_NF, sparse.csr_array(_without(words_NV, frequent_F).T.tocsr()))
+
+    def nearest(self, features: Features, k: int) -> tuple[NDArray[np.int64], Floats]:
+        """Rows and cosines of the nearest training documents."""
+        cosines_BN = features.words_NV[:, self.frequent_F].toarray() @ self.dense_NF.T
+        rare = sparse.csr_array(_without(features.words_NV, self.frequent_F) @ self.rare_VN)
+        cosines_BN += rare.toarray()
+        k = min(k, cosines_BN.shape[1])
+        found_BK = np.sort(np.argpartition(-cosines_BN, k - 1, axis=1)[:, :k], axis=1)
+        values_BK = np.take_along_axis(cosines_BN, found_BK, axis=1)
+        order_BK = np.argsort(-values_BK, axis=1, kind="stable")
+        return np.take_along_axis(found_BK, order_BK, axis=1), np.take_along_axis(values_BK, order_BK, axis=1)
+
+    def save(self, folder: Path) -> None:
+        """Write `documents.safetensors`."""
+        write_tensors(folder / "documents.safetensors", sparse_tensors("words", self.words_NV))
+
+    @classmethod
+    def load(cls, folder: Path) -> "WordSearch":
+        """Read what `save` wrote."""
+        found = read_tensors(folder / "documents.safetensors", sparse_names("words"))
+        return cls.of(to_sparse("words", found))
+
+
+def _without(words_BV: sparse.csr_array, frequent_F: NDArray[np.int64]) -> sparse.csr_array:
+    """The rows without frequent terms."""
+    rare_V = np.ones(words_BV.shape[1], np.float32)
+    rare_V[frequent_F] = 0
+    kept = sparse.csr_array(words_BV @ sparse.diags_array(rare_V, format="csr"))
+    kept.eliminate_zeros()
+    return kept
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """A vote of the nearest training documents.
+
+    Attributes:
+        search: finds them.
+        labels_NL: float32 ones, labels of the training documents.
+        k: how many vote.
+        weights: of their votes.
+    """
+
+    search: WordSearch | StateIndex
+    labels_NL: sparse.csr_array
+    k: int
+    weights: Power | Exponential
+
+    @property
+    def labels(self) -> int:
+        """L."""
+        return int(self.labels_NL.shape[1])
+
+    def score(self, features: Features) -> SparseScored:
+        """Each label's share of the votes."""
+        return self.vote(*self.search.nearest(features, self.k))
+
+    def vote(self, found_BK: NDArray[np.int64], cosines_BK: Floats) -> SparseScored:
+        """Shares of the votes of these neighbours; ids of -1 do not vote."""
+        weights_BK = np.where(found_BK >= 0, self.weights(cosines_BK), 0)
+        weights_BK /= np.maximum(weights_BK.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        rows, places = np.nonzero(weights_BK)
+        shape = (len(found_BK), int(self.labels_NL.shape[0]))
+        voters = sparse.csr_array((weights_BK[rows, places], (rows, found_BK[rows, places])), shape=shape)
+        scores = sparse.csr_array(voters @ self.labels_NL)
+        scores.sort_indices()
+        return SparseScored(scores)
+
+    def contributions(self, features: Features, label: int) -> list[Contribution]:
+        """The neighbours that have the label, and the share of the votes of each; greatest first."""
+        found_BK, cosines_BK = self.search.nearest(features, self.k)
+        weights_K = np.where(found_BK[0] >= 0, self.weights(cosines_BK[0]), 0)
+        shares_K = weights_K / max(weights_K.sum(), np.finfo(np.float32).tiny)
+        has_K = self.labels_NL[found_BK[0], np.full(len(shares_K), label)] != 0
+        chosen = np.flatnonzero(np.asarray(has_K).ravel() & (shares_K > 0))
+        return [Contribution("document", int(found_BK[0, place]), float(shares_K[place])) for place in chosen]
+
+    def save(self, folder: Path) -> None:
+        """Write `votes.safetensors` and the search structure."""
+        kind, value = (0, self.weights.p) if isinstance(self.weights, Power) else (1, self.weights.t)
+        numbers = {"k": np.array([self.k], np.int64), "weights": np.array([kind, value], np.float64)}
+        write_tensors(folder / "votes.safetensors", numbers | sparse_tensors("labels", self.labels_NL))
+        self.search.save(folder)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Neighbours":
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        found = read_tensors(folder / "votes.safetensors", ("k", "weights", *sparse_names("labels")))
+        kind, value = found["weights"].tolist()
+        search, weights = (
+            (StateIndex.load(folder), Exponential(value)) if kind else (WordSearch.load(folder), Power(value))
+        )
+        return cls(search, to_sparse("labels", found), int(found["k"][0]), weights)
+
+
+@dataclass(frozen=True)
+class NeighboursFit:
+    """Neighbours, and votes that leave a training document and its copies out."""
+
+    scorer: Neighbours
+    training: Training
+
+    def out_of_sample(self, rows_S: NDArray[np.integer]) -> SparseScored:
+        """Votes of the k nearest other documents whose text differs."""
+        return self.scorer.vote(*self.others(rows_S, self.scorer.k))
+
+    def others(self, rows_S: NDArray[np.integer], k: int) -> tuple[NDArray[np.int64], Floats]:
+        """Rows and cosines (S, k) of the nearest training documents with other texts."""
+        found, cosines = self.scorer.search.nearest(self.training.features.take(rows_S), k + _SPARE)
+        texts_N = self.training.texts_N
+        same = (texts_N[found] == texts_N[rows_S][:, None]) | (found < 0)
+        order = np.argsort(same, axis=1, kind="stable")[:, :k]
+        chosen = np.where(np.take_along_axis(same, order, axis=1), -1, np.take_along_axis(found, order, axis=1))
+        return chosen, np.take_along_axis(cosines, order, axis=1)
+
+
+def fit_word_neighbours(training: Training, config: WordNeighboursConfig) -> NeighboursFit:
+    """Neighbours by words; k and p by leave-one-out."""
+    weights = [Power(p) for p in config.power]
+    first = Neighbours(WordSearch.of(training.features.words_NV), _ones(training), max(config.neighbours), weights[0])
+    return _chosen(NeighboursFit(first, training), config.neighbours, weights, config.sample)
+
+
+def fit_state_neighbours(training: Training, config: StateNeighboursConfig) -> NeighboursFit:
+    """Neighbours by pooled states; k and t by leave-one-out.
+
+    Raises:
+        DataError: there are no states.
+    """
+    states_ND = training.features.states_ND
+    if states_ND is None:
+        raise DataError("neighbours by pooled states need states, but there are none: leave state_neighbours out")
+    weights = [Exponential(t) for t in config.sharpness]
+    index = StateIndex.of(states_ND, config.index, config.probes)
+    first = Neighbours(index, _ones(training), max(config.neighbours), weights[0])
+    return _chosen(NeighboursFit(first, training), config.neighbours, weights, config.sample)
+
+
+def _ones(training: Training) -> sparse.csr_array:
+    return training.labels_NL.astype(np.float32)
+
+
+def _chosen(
+    fit: NeighboursFit, numbers: tuple[int, ...], weights: list[Power] | list[Exponential], sample: int
+) -> NeighboursFit:
+    """The fit with the number of neighbours and the weights of the best leave-one-out nDCG@5."""
+    options = [(k, weight) for k in numbers for weight in weights]
+    if len(options) == 1:
+        return fit
+    rows_S = fit.training.sample(sample)
+    found, cosines = _in_blocks(fit, rows_S, max(numbers))
+    gold = fit.training.labels_NL[rows_S]
+    quality = [
+        ndcg_at_5(replace(fit.scorer, k=k, weights=weight).vote(found[:, :k], cosines[:, :k]), gold)
+        for k, weight in options
+    ]
+    k, weight = options[int(np.argmax(quality))]
+    return replace(fit, scorer=replace(fit.scorer, k=k, weights=weight))
+
+
+def _in_blocks(fit: NeighboursFit, rows_S: NDArray[np.integer], k: int) -> tuple[NDArray[np.int64], Floats]:
+    parts = [fit.others(rows_S[start : start + 512], k) for start in range(0, len(rows_S), 512)]
+    return np.concatenate([found for found, _ in parts]), np.concatenate([cosines for _, cosines in parts])
+
+
+def ndcg_at_5(scored: SparseScored, gold_NL: sparse.csr_array) -> float:
+    """Mean nDCG@5 over documents with labels."""
+    ids_NK = scored.top(5).label_ids_NK
+    hits_NK = SparseScored(gold_NL.astype(np.float32)).at(ids_NK) > 0
+    discounts = 1 / np.log2(np.arange(2, 7))
+    counts_N = np.diff(gold_NL.indptr)
+    ideal_N = np.concatenate([[0], np.cumsum(discounts)])[np.minimum(counts_N, 5)]
+    some = counts_N > 0
+    return float(((hits_NK @ discounts)[some] / ideal_N[some]).mean()) if some.any() else 0.0

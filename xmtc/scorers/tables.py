@@ -1,0 +1,96 @@
+"""Files of fitted scorers: tensors as safetensors, the rest as JSON, sparse matrices as three tensors each."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+from scipy import sparse
+
+from xmtc.errors import CheckpointError
+from xmtc.files import cannot_write, replacing, write_text
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a JSON file whole.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or lacks a key.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    missing = [key for key in keys if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise CheckpointError(f"{path}: lacks {', '.join(missing)}; export the model again")
+    return content
+
+
+def write_tensors(path: Path, tensors: Tensors) -> None:
+    """Replace a safetensors file whole.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    try:
+        with replacing(path) as partial:
+            save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, partial)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or lacks a tensor.
+    """
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(path, error) from error
+    missing = [name for name in names if name not in tensors]
+    if missing:
+        raise CheckpointError(f"{path}: lacks {', '.join(missing)}; export the model again")
+    return tensors
+
+
+def sparse_tensors(name: str, matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:
+    """A sparse matrix as tensors `name.values`, `name.columns`, `name.starts` and `name.shape`."""
+    return {
+        f"{name}.values": matrix.data,
+        f"{name}.columns": matrix.indices,
+        f"{name}.starts": matrix.indptr.astype(np.int64),
+        f"{name}.shape": np.array(matrix.shape, np.int64),
+    }
+
+
+def sparse_names(name: str) -> tuple[str, ...]:
+    """The names of the tensors of a sparse matrix."""
+    return tuple(f"{name}.{part}" for part in ("values", "columns", "starts", "shape"))
+
+
+def to_sparse(name: str, tensors: Tensors) -> sparse.csr_array:
+    """The sparse matrix that `sparse_tensors` took apart."""
+    values, columns, starts, shape = (tensors[part] for part in sparse_names(name))
+    return sparse.csr_array((values, columns, starts), shape=(int(shape[0]), int(shape[1])))
+
+
+def _unreadable(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{path}: cannot be read: {error}; export the model again")

@@ -1,0 +1,180 @@
+"""Words of whole texts: counts, a vocabulary by document frequency, and TF-IDF rows of unit length.
+
+A backbone reads the first `max_length` tokens of a document; words are counted over all of it. Texts are counted shard
+by shard, each with words of its own (`count_words`); document frequencies add up to a vocabulary (`choose_words`), over
+which the shards are then written (`WordCounts.over`). Each step is a plain function of picklable values, so that shards
+can be counted in parallel. No text is kept, but a vocabulary holds words, names among them, that several documents use.
+
+Suffixes: N documents, V terms of the vocabulary, W terms of one shard.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.errors import DataError
+from xmtc.scorers.config import WordsConfig
+from xmtc.scorers.tables import read_json, read_tensors, write_json, write_tensors
+
+_WORD = re.compile(r"\w+")
+_VOCABULARY, _TENSORS = "words.json", "words.safetensors"
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in order, in lower case: runs of letters, digits and underscores."""
+    return _WORD.findall(text.lower())
+
+
+def terms_of(words: Sequence[str], ngrams: int) -> list[str]:
+    """All runs of 1 to `ngrams` words, joined by spaces; single words first."""
+    terms = list(words)
+    for length in range(2, ngrams + 1):
+        terms += map(" ".join, zip(*(words[start:] for start in range(length)), strict=False))
+    return terms
+
+
+def term_spans(text: str, ngrams: int) -> Iterator[tuple[str, int, int]]:
+    """Each occurrence of a term: the term and its first and last-plus-one character in `text`.
+
+    Lower case can change the length of a text in a few scripts, so words are matched before they are lowered.
+    """
+    found = [(match.group().lower(), *match.span()) for match in _WORD.finditer(text)]
+    for length in range(1, ngrams + 1):
+        for first in range(len(found) - length + 1):
+            run = found[first : first + length]
+            yield " ".join(word for word, _, _ in run), run[0][1], run[-1][2]
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """How often each term occurs in each document of one shard.
+
+    Attributes:
+        terms: the W terms of the shard.
+        counts_NW: int32 (N, W).
+    """
+
+    terms: list[str]
+    counts_NW: sparse.csr_array
+
+    def over(self, vocabulary: "Vocabulary") -> sparse.csr_array:
+        """The counts over a common vocabulary, float32 (N, V); other terms are dropped."""
+        column_W = np.fromiter((vocabulary.ids.get(term, -1) for term in self.terms), np.int64, len(self.terms))
+        coordinates = self.counts_NW.tocoo()
+        columns = column_W[coordinates.col]
+        known = columns >= 0
+        values = coordinates.data[known].astype(np.float32)
+        shape = (self.counts_NW.shape[0], len(vocabulary))
+        return sparse.csr_array((values, (coordinates.row[known], columns[known])), shape=shape)
+
+
+def count_words(texts: Iterable[str], ngrams: int = 1) -> WordCounts:
+    """Count the terms of some texts.
+
+    Args:
+        texts: N whole documents; they are not kept.
+        ngrams: terms are runs of 1 to this many words.
+    """
+    ids: dict[str, int] = {}
+    columns, counts, ends = [], [], [0]
+    for text in texts:
+        found = Counter(terms_of(words_of(text), ngrams))
+        columns.append(np.fromiter((ids.setdefault(term, len(ids)) for term in found), np.int32, len(found)))
+        counts.append(np.fromiter(found.values(), np.int32, len(found)))
+        ends.append(ends[-1] + len(found))
+    empty = [np.empty(0, np.int32)]
+    parts = (np.concatenate(counts or empty), np.concatenate(columns or empty), np.array(ends, np.int64))
+    return WordCounts(list(ids), sparse.csr_array(parts, shape=(len(ends) - 1, len(ids))))
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Terms and what they weigh.
+
+    Attributes:
+        terms: V terms, the most frequent first; equally frequent ones in alphabetical order.
+        documents_V: int64, training documents with the term.
+        documents: training documents.
+        ngrams: length of the longest term in words.
+    """
+
+    terms: list[str]
+    documents_V: NDArray[np.int64]
+    documents: int
+    ngrams: int
+    ids: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", {term: number for number, term in enumerate(self.terms)})
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    @property
+    def idf_V(self) -> NDArray[np.float32]:
+        """ln((1 + N) / (1 + N_v)) + 1, as scikit-learn has it."""
+        return (np.log((1 + self.documents) / (1 + self.documents_V)) + 1).astype(np.float32)
+
+    def count(self, texts: Iterable[str]) -> sparse.csr_array:
+        """How often each term of the vocabulary occurs in each text, float32 (N, V)."""
+        return count_words(texts, self.ngrams).over(self)
+
+    def rows(self, counts_NV: sparse.csr_array) -> sparse.csr_array:
+        """TF-IDF rows of unit length, float32 (N, V): (1 + ln count) · idf; documents without a term stay zero."""
+        rows_NV = counts_NV.astype(np.float32, copy=True)
+        rows_NV.sort_indices()
+        rows_NV.data = (1 + np.log(rows_NV.data)) * self.idf_V[rows_NV.indices]
+        norms_N = np.sqrt(np.asarray(rows_NV.multiply(rows_NV).sum(axis=1)))
+        rows_NV.data /= np.repeat(np.maximum(norms_N, np.finfo(np.float32).tiny), np.diff(rows_NV.indptr))
+        return rows_NV
+
+    def save(self, folder: Path) -> None:
+        """Write `words.json` and `words.safetensors`."""
+        write_json(folder / _VOCABULARY, {"terms": self.terms, "documents": self.documents, "ngrams": self.ngrams})
+        write_tensors(folder / _TENSORS, {"documents_V": self.documents_V})
+
+    @classmethod
+    def load(cls, folder: Path) -> "Vocabulary":
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        plain = read_json(folder / _VOCABULARY, ("terms", "documents", "ngrams"))
+        tensors = read_tensors(folder / _TENSORS, ("documents_V",))
+        return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"])
+
+
+def document_frequencies(counts: WordCounts) -> Counter[str]:
+    """In how many documents of a shard each of its terms is. Shards add up."""
+    documents_W = np.bincount(counts.counts_NW.indices, minlength=len(counts.terms))
+    return Counter(dict(zip(counts.terms, documents_W.tolist(), strict=True)))
+
+
+def choose_words(frequencies: Counter[str], documents: int, config: WordsConfig) -> Vocabulary:
+    """The vocabulary of a corpus: its most frequent terms, without those in too few or too many documents.
+
+    Args:
+        frequencies: training documents with each term.
+        documents: training documents.
+        config: limits.
+
+    Raises:
+        DataError: no term is left.
+    """
+    most = config.most_documents * documents
+    kept = [(term, n) for term, n in frequencies.items() if config.min_documents <= n <= most]
+    if not kept:
+        raise DataError(
+            f"no word occurs in at least {config.min_documents} and at most {most:.0f} of {documents:,} training "
+            "documents: lower words.min_documents or raise words.most_documents"
+        )
+    kept.sort(key=lambda item: (-item[1], item[0]))
+    kept = kept[: config.most_terms]
+    return Vocabulary([term for term, _ in kept], np.array([n for _, n in kept], np.int64), documents, config.ngrams)

@@ -1,0 +1,91 @@
+"""Settings of the callbacks. Reading them imports no numerical library; `build` does."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.config.members import Members
+
+if TYPE_CHECKING:
+    from xmtc.train.callbacks.base import Callback, StageContext
+
+
+class CallbackSettings(Protocol):
+    """Settings of a callback."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the callback in a configuration."""
+        ...
+
+    @property
+    def needs_whole_parameters(self) -> str | None:
+        """Why every rank must hold all parameters between steps, as the end of a sentence; None where it need not."""
+        ...
+
+    def build(self, context: "StageContext") -> "Callback":
+        """The callback for one stage of this process."""
+        ...
+
+
+@config
+class EmaConfig:
+    """Keeps an exponential moving average of the trained weights. Dev scores and the exported model use it."""
+
+    kind: Literal["ema"] = "ema"
+    """Which callback."""
+    decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """What one update keeps of the average; it reaches back over about 1/(1 − decay) steps. Update t, counted from 0,
+    keeps (1 + t)/(10 + t) while that is less, so that the average forgets the initial weights soon."""
+
+    @property
+    def needs_whole_parameters(self) -> str | None:
+        """See `CallbackSettings`."""
+        return "no rank holds the parameters that it averages"
+
+    def build(self, context: "StageContext") -> "Callback":
+        """See `CallbackSettings`."""
+        from xmtc.train.callbacks.ema import Ema
+
+        return Ema(self, context)
+
+
+@config
+class ProfilerConfig:
+    """Records some optimizer steps of the first worker with PyTorch's profiler."""
+
+    kind: Literal["profiler"] = "profiler"
+    """Which callback."""
+    skip_steps: Annotated[int, Field(ge=0)] = 10
+    """Steps to let pass after the stage starts or resumes: the first ones are slower than the rest."""
+    steps: Annotated[int, Field(ge=1)] = 3
+    """Steps to record. Each takes tens of MB in the trace."""
+    memory: bool = False
+    """Record allocations too."""
+
+    @property
+    def needs_whole_parameters(self) -> str | None:
+        """See `CallbackSettings`."""
+        return None
+
+    def build(self, context: "StageContext") -> "Callback":
+        """See `CallbackSettings`."""
+        from xmtc.train.callbacks.profiler import Profiler
+
+        return Profiler(self, context)
+
+
+CallbackConfig = Annotated[CallbackSettings, Members("xmtc.callbacks", EmaConfig, ProfilerConfig)]
+
+
+def check_kinds(callbacks: Sequence[CallbackSettings]) -> None:
+    """Refuse a callback that is there twice.
+
+    Raises:
+        ValueError: names it.
+    """
+    kinds = [callback.kind for callback in callbacks]
+    if twice := [kind for kind in kinds if kinds.count(kind) > 1]:
+        raise ValueError(f"callbacks: {twice[0]} occurs twice; keep one")

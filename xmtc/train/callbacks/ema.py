@@ -1,0 +1,128 @@
+"""An exponential moving average of the trained weights."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from xmtc.distributed.row_shards import RowShard, own_rows
+from xmtc.errors import CheckpointError, ConfigError
+from xmtc.train.callbacks.base import Callback, StageContext
+from xmtc.train.callbacks.config import EmaConfig
+from xmtc.train.stage import Position
+
+_FILE = "ema.safetensors"
+_UPDATES = "updates"
+
+
+class Ema(Callback):
+    """Averages the weights of the steps (Polyak & Juditsky 1992, with exponential weights).
+
+    Formula, for update t = 0, 1, …, with d_t = min(decay, (1 + t)/(10 + t)):
+
+        average ← d_t · average + (1 − d_t) · weights
+
+    A parameter's average starts at its value when a phase first trains it. A skipped step is no update. The average is
+    float32 and costs 4 bytes per trained number, and the evaluation a copy of the trained weights. Every rank
+    averages what it holds: all parameters, or its own rows of split label tables.
+
+    Args:
+        config: see `EmaConfig`.
+        context: where it runs.
+    """
+
+    def __init__(self, config: EmaConfig, context: StageContext) -> None:
+        self._decay, self._context = config.decay, context
+        self._parameters: dict[str, nn.Parameter] = {}
+        self._averages: dict[str, Tensor] = {}
+        self._updates = 0
+
+    def begin_phase(self, trained: Mapping[str, nn.Parameter]) -> None:
+        """See `Callback.begin_phase`.
+
+        Raises:
+            ConfigError: the strategy has partitioned the parameters.
+        """
+        self._parameters |= trained
+        for name, parameter in trained.items():
+            if parameter.numel() == 0:
+                raise ConfigError(
+                    f"{self._context.stage}.callbacks: ema needs whole parameters, and this strategy partitions them; "
+                    "set distributed.strategy.stage to 2, or leave ema out"
+                )
+            if name not in self._averages:
+                self._averages[name] = parameter.detach().to(torch.float32, copy=True)
+
+    def after_step(self, position: Position) -> None:
+        """See `Callback.after_step`."""
+        if position.skipped:
+            return
+        decay = min(self._decay, (1 + self._updates) / (10 + self._updates))
+        weights = [self._parameters[name].detach().float() for name in self._averages]
+        get_ema_multi_avg_fn(decay)(list(self._averages.values()), weights, self._updates)
+        self._updates += 1
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """See `Callback.evaluating`: within, the parameters hold their averages."""
+        kept = {name: self._parameters[name].detach().clone() for name in self._averages}
+        self._fill(self._averages)
+        try:
+            yield
+        finally:
+            self._fill(kept)
+
+    @torch.no_grad()
+    def _fill(self, values: Mapping[str, Tensor]) -> None:
+        for name, value in values.items():
+            self._parameters[name].copy_(value)
+
+    def checkpoint_bytes(self) -> int:
+        """See `Callback.checkpoint_bytes`."""
+        return sum(4 * _whole_numel(parameter) for parameter in self._parameters.values())
+
+    def save(self, directory: Path) -> None:
+        """See `Callback.save`: the first rank writes whole tensors, so that any number of ranks can read them."""
+        whole = {name: _whole(self._parameters[name], average) for name, average in self._averages.items()}
+        if self._context.rank != 0:
+            return
+        try:
+            save_file(whole, directory / _FILE, {_UPDATES: str(self._updates)})
+        except SafetensorError as error:
+            raise OSError(f"{_FILE}: {error}") from error
+
+    def load(self, directory: Path) -> None:
+        """See `Callback.load`."""
+        path = directory / _FILE
+        if not path.exists():
+            raise CheckpointError(
+                f"{directory} was saved without {self._context.stage}.callbacks: ema; leave ema out, or start under "
+                "another name"
+            )
+        try:
+            with safe_open(path, framework="pt") as file:
+                names = list(file.keys())
+                saved = {name: file.get_tensor(name) for name in names}
+                self._updates = int(file.metadata()[_UPDATES])
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}; resume from an earlier checkpoint") from error
+        if saved.keys() != self._averages.keys():
+            raise CheckpointError(f"{path} averages other parameters than this run trains; start under another name")
+        for name, average in self._averages.items():
+            average.copy_(own_rows(self._parameters[name], saved[name]))
+
+
+def _whole(parameter: nn.Parameter, average: Tensor) -> Tensor:
+    """The average of the whole parameter, on the CPU. Collective where the parameter's rows are split."""
+    return parameter.whole(average) if isinstance(parameter, RowShard) else average.cpu()
+
+
+def _whole_numel(parameter: nn.Parameter) -> int:
+    if isinstance(parameter, RowShard):
+        return parameter.numel() // max(1, len(parameter)) * parameter.total
+    return parameter.numel()

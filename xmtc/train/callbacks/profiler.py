@@ -1,0 +1,72 @@
+"""A trace of some optimizer steps by PyTorch's profiler."""
+
+from pathlib import Path
+
+from torch.profiler import ProfilerActivity, profile
+
+from xmtc.files import cannot_write, replacing
+from xmtc.track.console import print_line
+from xmtc.train.callbacks.base import Callback, StageContext
+from xmtc.train.callbacks.config import ProfilerConfig
+from xmtc.train.stage import Position
+
+
+class Profiler(Callback):
+    """Writes `profile/<stage>_steps_<first>-<last>.json` in the run directory, from the first rank.
+
+    The file is a Chrome trace: open it in chrome://tracing or ui.perfetto.dev. It names operations, and no document
+    text. A stage that ends within the recorded steps leaves the trace of those that there were.
+
+    Args:
+        config: see `ProfilerConfig`.
+        context: where it runs.
+    """
+
+    def __init__(self, config: ProfilerConfig, context: StageContext) -> None:
+        self._config, self._context = config, context
+        self._seen = 0  # steps of this process
+        self._first = self._last = 0
+        self._profile: profile | None = None
+
+    def before_step(self, position: Position) -> None:
+        """See `Callback.before_step`."""
+        self._seen += 1
+        if self._context.rank == 0 and self._seen == self._config.skip_steps + 1:
+            self._first = position.step + 1
+            activities = [ProfilerActivity.CPU]
+            if self._context.device.type == "cuda":
+                activities.append(ProfilerActivity.CUDA)
+            self._profile = profile(activities=activities, profile_memory=self._config.memory)
+            self._profile.start()
+
+    def after_step(self, position: Position) -> None:
+        """See `Callback.after_step`."""
+        self._last = position.step
+        if self._seen == self._config.skip_steps + self._config.steps:
+            self._write()
+
+    def end(self) -> None:
+        """See `Callback.end`."""
+        self._write()
+
+    def _write(self) -> None:
+        """Stop, and write what was recorded.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        recorded, self._profile = self._profile, None
+        if recorded is None:
+            return
+        recorded.stop()
+        path = self._path()
+        try:
+            with replacing(path) as partial:
+                recorded.export_chrome_trace(str(partial))
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        print_line(f"{self._context.stage}: profile of steps {self._first} to {self._last} in {path}")
+
+    def _path(self) -> Path:
+        name = f"{self._context.stage}_steps_{self._first}-{self._last}.json"
+        return self._context.directory / "profile" / name
