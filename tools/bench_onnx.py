@@ -88,11 +88,9 @@ def score_in_turns(
         for name, parts in engines.items():
             window, overlap = parts.classifier.encoder.window, parts.info.model.overlap
             collate = Collator(split, parts.tokenizer, window=window, overlap=overlap)
-            scoring = Scoring(task=parts.info.task)
+            scoring = Scoring(len(parts.labels), task=parts.info.task)
             start = now()
-            ids_NK, scores_NK = score_split(
-                parts.classifier, split, collate, len(parts.labels), scoring, batches=batches
-            )
+            ids_NK, scores_NK = score_split(parts.classifier, split, collate, scoring, batches=batches)
             taken[name].append(now() - start)
             found[name] = ids_NK[: options.documents], scores_NK[: options.documents]
     return found, taken

@@ -243,7 +243,8 @@ def score(
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
     from xmtc.run.copies import published_output
     from xmtc.run.sources import split_inputs
-    from xmtc.score.command import make_job, make_settings, require_onnx, run_locally
+    from xmtc.score.command import make_job, make_settings, require_onnx, run_locally, use_bfloat16
+    from xmtc.score.inputs import text_columns
 
     if address is not None and engine != "ray":
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
@@ -252,7 +253,10 @@ def score(
     filters = {"top_k": top_k, "threshold": threshold, "min_score": min_score, "labels": labels, "evidence": evidence}
     settings = replace(
         make_settings(
-            **filters, text=text or ["text"], doc_id=doc_id, block_rows=block_rows, bfloat16=(precision, device)
+            **filters,
+            columns=text_columns(text or ["text"], doc_id),
+            block_rows=block_rows,
+            bfloat16=use_bfloat16(precision, device),
         ),
         shortlist=shortlist,
     )

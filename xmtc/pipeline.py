@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from xmtc.config.plain import config_hash
+from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.corpus import Corpus
 from xmtc.evaluate.summary import summary_table
 from xmtc.mig.ranking import TokenRanking, ranking_fingerprint
@@ -104,17 +104,29 @@ def stages(config: RunConfig) -> list[Stage]:
     skipped = {
         Stage.MIG: not config.model.head.attends_by_label,  # planted by it, or compared with it
         Stage.LEXICAL: config.model.lexical is None,
-        Stage.PLANT: not config.plant.enabled,
+        Stage.SCORERS: not config.model.scorers,
+        Stage.PLANT: not config.plants,
+        Stage.FINETUNE: not config.model.head.scores,
     }
     return [stage for stage in Stage if not skipped.get(stage, False)]
 
 
 def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
     """The stages that need the model, each with a fingerprint of everything its result depends on."""
-    plant = config_hash(ranking, config.seed, config.model, config.plant)
+    # Training the head reads nothing of the scorers.
+    alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
+    plant = config_hash(ranking, config.seed, alone, config.plant)
     finetune = config_hash(plant, config.finetune)
-    stages = [(Stage.FINETUNE, finetune), (Stage.EVALUATE, config_hash(finetune, config.evaluate))]
-    return [(Stage.PLANT, plant), *stages] if config.plant.enabled else stages
+    found = [(Stage.PLANT, plant)] if config.plants else []
+    found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
+    fused = [to_plain(scorer) for scorer in config.model.scorers]
+    if fused:
+        # Before the head, as the first result; but states of an encoder that trains are those of its last weights.
+        after = config.trains_encoder and any("states" in one.needs for one in config.model.scorers)
+        scorers = config_hash(finetune if after else plant, fused)
+        found.insert(len(found) if after else 0, (Stage.SCORERS, scorers))
+    evaluate = config_hash(finetune, fused, config.model.fusion, config.evaluate)
+    return [*found, (Stage.EVALUATE, evaluate)]
 
 
 def prepare_stage(config: RunConfig) -> Corpus:

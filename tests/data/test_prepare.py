@@ -325,8 +325,11 @@ def test_damaged_corpora_say_so(tmp_path):
         shutil.rmtree(path / "tokenizer", ignore_errors=True)
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
-    with pytest.raises(DataError, match="corpus format 99, this xmtc reads 1"):
+    with pytest.raises(DataError, match="corpus format 99, this xmtc reads 2"):
         Corpus.open(path)
+    (path / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
+    with pytest.raises(DataError, match=r"corpus format 1, this xmtc reads 2; delete its folder and prepare it again"):
+        small_corpus(tmp_path)
     with pytest.raises(DataError, match="no corpus here"):
         Corpus.open(tmp_path / "none")
     with pytest.raises(DataError, match="no split 'moon'; the corpus has: train, dev, test"):

@@ -7,7 +7,7 @@ from strategy_contract import STEPS, make_model, train_step
 
 from gloo import run_gloo
 from xmtc.distributed.config import DistributedConfig
-from xmtc.distributed.strategies import DDPConfig, DeepSpeedConfig, StrategyConfig
+from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
 from xmtc.train.callbacks.base import StageContext
 from xmtc.train.callbacks.config import EmaConfig
 from xmtc.train.callbacks.ema import Ema

@@ -67,7 +67,8 @@ def test_everything_is_there(place):
     steps = {name.split("/")[1] for name in there if name.startswith("checkpoints/step_")}
     assert steps == {"step_00000018", "step_00000020"}, "keep_last holds there too"
     assert not [name for name in there if name.endswith((".tmp", ".part", ".lock"))]
-    assert {"manifest.json", "labels.arrow", "train/00000.arrow", "tokenizer/tokenizer.json"} <= names(CORPUS)
+    words = {"words.json", "words.safetensors"}
+    assert {"manifest.json", "labels.arrow", "train/00000.arrow", "tokenizer/tokenizer.json"} | words <= names(CORPUS)
 
 
 def test_another_machine_finds_everything_done(place, monkeypatch, capsys):

@@ -20,6 +20,7 @@ from test_predictor import LABELS, TEXTS, export
 
 import xmtc
 from xmtc.data.progress import Silent
+from xmtc.data.readers.table import RowCount
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.score.batch import BlockScorer
@@ -334,7 +335,7 @@ def test_killed_twenty_times(model, tmp_path):
 
 def test_many_files_of_which_some_are_done_are_told_apart_at_once(model, tmp_path):
     job = make_job(model, [str(write_rows(tmp_path / "a.jsonl", 3))], tmp_path / "out", FP32)
-    file = replace(job.files[0], kind="parquet", rows=2 * FP32.block_rows)
+    file = replace(job.files[0], rows=RowCount(2 * FP32.block_rows, exact=True))
     job = replace(job, files=(file,) * 5_000)
     done = frozenset(block_name(i, block) for i in range(4_990) for block in range(2)) | {block_name(4_990, 0)}
     started = time.process_time()

@@ -178,8 +178,7 @@ def test_scores_land_in_the_rows_they_belong_to(model, monkeypatch):
         model.classifier,
         split,
         collate,
-        LABELS,
-        Scoring(top_k=4, tokens_per_batch=32),
+        Scoring(LABELS, top_k=4, tokens_per_batch=32),
         progress=done.append,
         on_logits=lambda rows_B, logits_BL: seen.append((rows_B, logits_BL)),
     )
@@ -191,7 +190,7 @@ def test_scores_land_in_the_rows_they_belong_to(model, monkeypatch):
         np.testing.assert_array_equal(logits_BL.argmax(1), ids_NK[rows_B, 0])
     monkeypatch.setattr(scorer, "_LOGIT_BYTES", 4 * LABELS)
     one_by_one = []
-    again_NK, _ = score_split(model.classifier, split, collate, LABELS, Scoring(top_k=4), progress=one_by_one.append)
+    again_NK, _ = score_split(model.classifier, split, collate, Scoring(LABELS, top_k=4), progress=one_by_one.append)
     assert one_by_one == [1] * 17
     np.testing.assert_array_equal(again_NK, ids_NK)
 
@@ -200,9 +199,9 @@ def test_ranks_share_the_batches(model):
     split, collate = documents(model, TEXTS), collator(model, TEXTS)
     batches = evaluation_batches(split.lengths, 40)
     assert len(batches) > 1
-    scoring = Scoring(top_k=3)
-    parts = [score_split(model.classifier, split, collate, LABELS, scoring, batches=batches[r::2])[0] for r in (0, 1)]
-    whole, _ = score_split(model.classifier, split, collate, LABELS, scoring)
+    scoring = Scoring(LABELS, top_k=3)
+    parts = [score_split(model.classifier, split, collate, scoring, batches=batches[r::2])[0] for r in (0, 1)]
+    whole, _ = score_split(model.classifier, split, collate, scoring)
     np.testing.assert_array_equal(np.maximum(*parts), whole)
     assert ((parts[0] == -1) != (parts[1] == -1)).all()
 

@@ -5,10 +5,10 @@ import xxhash
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.config import WordsConfig
+from xmtc.data.words import Vocabulary, choose_words, count_words, document_frequencies
 from xmtc.scorers.base import Features, Training
-from xmtc.scorers.config import WordsConfig
 from xmtc.scorers.label_text import label_words
-from xmtc.scorers.words import Vocabulary, choose_words, count_words, document_frequencies
 
 LABELS, WIDTH = 7, 6
 

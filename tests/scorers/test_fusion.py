@@ -49,7 +49,7 @@ def test_both_kinds_of_scores_give_the_same_candidates() -> None:
 
 def test_shares_sum_to_the_logit() -> None:
     fusion, pairs = fusion_of()
-    shares, used = fusion.shares(pairs), pairs.used_NK
+    shares, used = fusion.shares(pairs), pairs.used
     assert len(shares) == 4
     np.testing.assert_allclose(shares.sum(axis=0)[used], fusion.logits(pairs)[used], atol=1e-6)
     inputs, bins = fusion.inputs(pairs), fusion.bin_L[pairs.label_ids_NK]
@@ -118,7 +118,7 @@ def test_scorers_of_a_corpus_fuse_from_leave_one_out_scores() -> None:
     fits = [settings.fit(cases) for settings in (LinearConfig(), WordNeighboursConfig(neighbours=(10,)))]
     rows = cases.sample(100)
     pairs = Pairs.of([fit.out_of_sample(rows) for fit in fits], 5)
-    fusion = fit_fusion(["linear", "words"], pairs, cases.labels_NL[rows], cases.counts_L, FusionConfig())
+    fusion = fit_fusion(["linear", "words"], pairs, cases.labels_NL[rows], cases.train_counts, FusionConfig())
     features, gold = unseen(vocabulary, documents=60)
     fused = fusion.fuse(Pairs.of([fit.scorer.score(features) for fit in fits], 5))
     assert np.mean([gold[row, ids[0]] for row, ids in enumerate(fused.label_ids_NK)]) > 0.7

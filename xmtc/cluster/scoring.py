@@ -22,6 +22,7 @@ from xmtc.cluster.connection import join
 from xmtc.data.readers import Rejected
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.models.export import load_model, load_tokenizer
+from xmtc.models.info import ModelInfo
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.command import print_summary
 from xmtc.score.inputs import RawBlock, read_blocks
@@ -143,10 +144,10 @@ def _read(job: Job, done: frozenset[str], row: Row) -> Iterator[Row]:
 
 
 def _tokenise(job: Job, row: Row) -> Row:
-    tokenizer, max_length = _tokenizer(job.model)
+    tokenizer, info = _tokenizer(job.model)
     rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
     raw = RawBlock(int(row["file"]), int(row["block"]), tuple(row["doc_ids"]), tuple(row["texts"]), rejected)
-    block = tokenise(raw, tokenizer, max_length, evidence=job.settings.evidence)
+    block = tokenise(raw, tokenizer, info, evidence=job.settings.evidence)
     return {
         "name": block.name,
         "doc_ids": list(block.doc_ids),
@@ -160,7 +161,7 @@ def _tokenise(job: Job, row: Row) -> Row:
 
 
 @cache
-def _tokenizer(model: Path) -> tuple[PreTrainedTokenizerFast, int]:
+def _tokenizer(model: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
     """Of this process, which tokenises many blocks."""
     return load_tokenizer(model)
 

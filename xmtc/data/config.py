@@ -105,6 +105,20 @@ class SplitConfig:
 
 
 @config
+class WordsConfig:
+    """The words of whole texts, for scorers that count them: they are not cut to `max_length`."""
+
+    ngrams: Annotated[int, Field(ge=1, le=5)] = 1
+    """Terms are runs of 1 to this many words."""
+    min_documents: Annotated[int, Field(ge=1)] = 2
+    """Terms in fewer training documents are dropped. Where no term would be left, this is lowered to 1."""
+    most_documents: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Terms in more than this share of the training documents are dropped: they tell nothing apart."""
+    most_terms: Annotated[int, Field(ge=1)] = 100_000
+    """Only this many terms are kept, the most frequent ones."""
+
+
+@config
 class DataConfig:
     """Where documents come from and how they become a corpus."""
 
@@ -117,6 +131,8 @@ class DataConfig:
     """How text becomes tokens; null: the tokenizer of the backbone."""
     max_length: Annotated[int, Field(ge=1, le=1_000_000)] = 512
     """Longer documents are cut to this many tokens. Longer than the backbone's window is fine: see model windows."""
+    words: WordsConfig = WordsConfig()
+    """The vocabulary whose terms are counted in whole texts. The corpus keeps terms and counts, not texts."""
     limit: LimitConfig = LimitConfig()
     """Most documents of each split."""
     split: SplitConfig = SplitConfig()

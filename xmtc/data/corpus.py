@@ -1,9 +1,9 @@
-"""A prepared corpus on disk: splits of token ids and label ids, memory-mapped.
+"""A prepared corpus on disk: token ids, label ids and word counts of its splits, memory-mapped.
 
-N documents of a split, L labels.
+N documents of a split, L labels, V terms of the vocabulary, R documents asked for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from scipy import sparse
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from xmtc.data.labels import LabelTable
+from xmtc.data.list_column import ListColumn
 from xmtc.data.manifest import FileInfo, Manifest, SplitInfo, file_info
 from xmtc.data.shards import read_batch
-from xmtc.errors import DataError
+from xmtc.data.words import Vocabulary
+from xmtc.errors import CheckpointError, DataError
 
 LABELS, TOKENIZER = "labels.arrow", "tokenizer"
 
@@ -29,19 +31,17 @@ class Split:
         lengths: int32 (N,), content tokens per document, without special tokens.
     """
 
-    def __init__(self, root: Path, name: str, info: SplitInfo, labels: int):
-        self.name, self.info, self._labels = name, info, labels
+    def __init__(self, root: Path, name: str, info: SplitInfo, labels: int, vocabulary: Callable[[], Vocabulary]):
+        self.name, self.info, self._labels, self._vocabulary = name, info, labels, vocabulary
         self._batches = [_open_shard(root, shard.file) for shard in info.shards]
-        self._starts = np.cumsum([0] + [batch.num_rows for batch in self._batches])
-        self._tokens = [_flat(batch, "input_ids") for batch in self._batches]
-        self._label_ids = [_flat(batch, "label_ids") for batch in self._batches]
-        empty = [np.empty(0, dtype=np.int32)]
-        self.lengths: NDArray[np.int32] = np.concatenate(
-            empty + [np.diff(offsets).astype(np.int32) for _, offsets in self._tokens]
-        )
+        self._tokens = ListColumn(self._batches, "input_ids")
+        self._label_ids = ListColumn(self._batches, "label_ids")
+        self._word_ids = ListColumn(self._batches, "word_ids")
+        self._word_counts = ListColumn(self._batches, "word_counts")
+        self.lengths: NDArray[np.int32] = self._tokens.lengths.astype(np.int32)
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return len(self._tokens)
 
     def doc_ids(self) -> list[str]:
         """N identifiers."""
@@ -49,33 +49,48 @@ class Split:
 
     def tokens(self, document: int) -> NDArray[np.int32]:
         """Token ids of a document, without special tokens: a view of the file, not a copy."""
-        return self._row(self._tokens, document)
+        return self._tokens.row(document)
 
     def label_ids(self, document: int) -> NDArray[np.int32]:
         """Label ids of a document: a view of the file."""
-        return self._row(self._label_ids, document)
-
-    def _row(self, flat: list[tuple[NDArray[np.int32], NDArray[np.int32]]], document: int) -> NDArray[np.int32]:
-        if not 0 <= document < len(self):
-            raise IndexError(f"document {document} of {len(self)}")
-        shard = int(np.searchsorted(self._starts, document, side="right")) - 1
-        values, offsets = flat[shard]
-        row = document - self._starts[shard]
-        return values[offsets[row] : offsets[row + 1]]
+        return self._label_ids.row(document)
 
     def token_blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """(flat token ids, offsets (rows + 1,)) of one shard after the other, in the order of the documents."""
-        for values, offsets in self._tokens:
-            yield values, offsets.astype(np.int64)
+        """(flat token ids, offsets (rows + 1,)) of each shard, in the order of the documents."""
+        yield from self._tokens.blocks()
 
     def label_matrix(self) -> sparse.csr_array:
         """Boolean (N, L), True where a document has a label."""
-        indices = np.concatenate([np.empty(0, dtype=np.int32)] + [values for values, _ in self._label_ids])
-        counts = np.concatenate([np.empty(0, dtype=np.int64)] + [np.diff(offsets) for _, offsets in self._label_ids])
-        pointers = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        indices = self._label_ids.values()
+        pointers = np.concatenate([[0], np.cumsum(self._label_ids.lengths)])
         matrix = sparse.csr_array((np.ones(len(indices), dtype=bool), indices, pointers), (len(self), self._labels))
         matrix.sort_indices()
         return matrix
+
+    def word_rows(self, rows: NDArray[np.int64] | None = None) -> sparse.csr_array:
+        """TF-IDF rows of whole texts, of unit length; a document without a known term has an empty row.
+
+        Args:
+            rows: R documents in any order; None: all N.
+
+        Returns:
+            Float32 (R, V) or (N, V), columns ascending in each row.
+
+        Raises:
+            IndexError: no such document.
+            DataError: the vocabulary is missing or damaged.
+        """
+        vocabulary = self._vocabulary()
+        ids, counts = self._word_ids.values(rows), self._word_counts.values(rows)
+        lengths = self._word_ids.lengths if rows is None else self._word_ids.lengths[rows]
+        pointers = np.concatenate([[0], np.cumsum(lengths)])
+        parts = (counts.astype(np.float32), ids, pointers)
+        return vocabulary.rows(sparse.csr_array(parts, shape=(len(lengths), len(vocabulary))))
+
+    def text_hashes(self) -> NDArray[np.uint64]:
+        """(N,) hashes of whole texts: equal texts have equal ones."""
+        parts = [batch.column("text_hash").to_numpy(zero_copy_only=True) for batch in self._batches]
+        return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
 class Corpus:
@@ -127,8 +142,28 @@ class Corpus:
             there = ", ".join(self.splits)
             raise DataError(f"{self.path}: no split {name!r}; the corpus has: {there}; see data.split and data.source")
         if name not in self._splits:
-            self._splits[name] = Split(self.path, name, self.manifest.splits[name], len(self.labels))
+            info = self.manifest.splits[name]
+            self._splits[name] = Split(self.path, name, info, len(self.labels), self.vocabulary)
         return self._splits[name]
+
+    @cached_property
+    def _words(self) -> Vocabulary:
+        for expected in self.manifest.words:
+            _sized(self.path, expected)
+        try:
+            return Vocabulary.load(self.path)
+        except CheckpointError as error:
+            raise DataError(
+                f"{self.path}: the vocabulary is damaged; delete {self.path} and prepare it again"
+            ) from error
+
+    def vocabulary(self) -> Vocabulary:
+        """The terms that `word_ids` number, with their weights; it is read once.
+
+        Raises:
+            DataError: it is missing or damaged.
+        """
+        return self._words
 
     @cached_property
     def _tokenizer(self) -> PreTrainedTokenizerFast:
@@ -173,8 +208,3 @@ def _open_shard(root: Path, expected: FileInfo) -> pa.RecordBatch:
         return read_batch(path)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: damaged: {error}; delete {root} and prepare it again") from error
-
-
-def _flat(batch: pa.RecordBatch, name: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    column = batch.column(name)
-    return column.values.to_numpy(zero_copy_only=True), column.offsets.to_numpy(zero_copy_only=True)

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from xmtc.errors import DataError
 from xmtc.files import file_sha256, write_text
 
-FORMAT = 1
+FORMAT = 2
 NAME = "manifest.json"
 _KIND = "xmtc corpus"
 
@@ -93,6 +93,7 @@ class Manifest:
     max_length: int
     tokenizer: TokenizerIdentity
     labels: FileInfo
+    words: list[FileInfo]
     splits: dict[str, SplitInfo]
     counts: Counts
 
@@ -136,8 +137,8 @@ class Manifest:
             raise DataError(f"{place}: damaged: {error}; delete its folder and prepare the corpus again") from None
 
     def files(self) -> list[FileInfo]:
-        """Every file whose hash is known: labels and shards."""
-        return [self.labels, *(shard.file for split in self.splits.values() for shard in split.shards)]
+        """Every file whose hash is known: labels, vocabulary and shards."""
+        return [self.labels, *self.words, *(shard.file for split in self.splits.values() for shard in split.shards)]
 
 
 def file_info(path: Path, root: Path) -> FileInfo:

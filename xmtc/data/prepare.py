@@ -1,4 +1,4 @@
-"""From a source of documents to a corpus directory: read, select, tokenise in parallel, publish by rename."""
+"""From a source of documents to a corpus directory: read, select, tokenise and count in parallel, publish by rename."""
 
 import errno
 import functools
@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,10 +24,12 @@ from xmtc.data.parallel import MapUnordered, map_processes
 from xmtc.data.progress import Progress, Silent
 from xmtc.data.readers.base import SPLITS, quoted_cell
 from xmtc.data.selection import Selection, select
-from xmtc.data.shards import ShardResult, ShardTask, make_shard
+from xmtc.data.shards import ShardResult, ShardTask, count_documents, make_shard
 from xmtc.data.spool import Spool
 from xmtc.data.tokenizer import PretrainedTokenizer, TokenizerSource, definition, identity
+from xmtc.data.words import WORDS_FILES, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
+from xmtc.files import file_sha256
 from xmtc.storage.lock import locked
 
 logger = logging.getLogger(__name__)
@@ -129,7 +132,9 @@ def _build(
     chosen = _read(config, spool, map_unordered, progress)
     train = chosen.rows["train"]
     tokenizer = source.tokenizer(lambda: spool.texts(train), len(train))
-    tasks = list(_tasks(spool, chosen, config.max_length))
+    vocabulary = _vocabulary(config, spool, train, map_unordered, progress)
+    vocabulary.save(work)
+    tasks = list(_tasks(spool, chosen, max(config.max_length, len(vocabulary))))
     for split in chosen.rows:
         (work / split).mkdir()
     results = _tokenise(config, tasks, work, tokenizer, map_unordered, progress)
@@ -151,16 +156,31 @@ def _read(config: DataConfig, spool: Spool, map_unordered: MapUnordered, progres
     return select(spool, info, reader.provides(), config)
 
 
-def _tasks(spool: Spool, chosen: Selection, max_length: int) -> Iterator[ShardTask]:
+def _vocabulary(
+    config: DataConfig, spool: Spool, train: NDArray[np.int64], map_unordered: MapUnordered, progress: Progress
+) -> Vocabulary:
+    """Count in how many of the chosen training documents each term occurs, and choose among the terms."""
+    frequencies: Counter[str] = Counter()
+    count = functools.partial(count_documents, ngrams=config.words.ngrams)
+    with progress.task("count words", len(train)) as bar:
+        for documents, found in map_unordered(count, spool.pieces(train)):
+            frequencies.update(found)
+            bar.advance(documents)
+    return choose_words(frequencies, len(train), config.words)
+
+
+def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]:
+    """Shards to make; no list of a document has more than `longest` entries."""
     offsets, flat = spool.label_lists
+    hashes = spool.hashes
     for split, rows in chosen.rows.items():
         size = int(np.clip(-(-len(rows) // _SHARDS_PER_SPLIT), _LEAST_ROWS, _MOST_ROWS))
-        size = max(min(size, (2**31 - 1) // max_length), 1)  # Arrow's offsets inside a shard are int32
+        size = max(min(size, (2**31 - 1) // longest), 1)  # Arrow's offsets inside a shard are int32
         for index, start in enumerate(range(0, len(rows), size)):
             part = rows[start : start + size]
             lists = [_label_ids(flat[offsets[row] : offsets[row + 1]], chosen.label_of) for row in part]
             ends = np.cumsum([0] + [len(one) for one in lists])
-            yield ShardTask(split, index, spool.pieces(part), ends, np.concatenate(lists))
+            yield ShardTask(split, index, spool.pieces(part), ends, np.concatenate(lists), hashes[part])
 
 
 def _label_ids(provisional: NDArray[np.int32], label_of: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -181,6 +201,7 @@ def _tokenise(
         make_shard,
         root=str(work.absolute()),
         definition=definition(tokenizer),
+        words_sha256=file_sha256(work / WORDS_FILES[0]),
         max_length=config.max_length,
         pad_id=pad if isinstance(pad, int) else None,
     )
@@ -241,6 +262,7 @@ def _write_manifest(
         max_length=config.max_length,
         tokenizer=tokenizer,
         labels=file_info(work / LABELS, work),
+        words=[file_info(work / name, work) for name in WORDS_FILES],
         splits=splits,
         counts=counts,
     ).save(work)

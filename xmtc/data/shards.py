@@ -4,6 +4,7 @@ This module runs in worker processes and imports neither torch nor transformers.
 """
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,21 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xmtc.data.manifest import ShardInfo, file_info
+from xmtc.data.words import Vocabulary, count_words, document_frequencies
 
 SHARD_SCHEMA = pa.schema(
-    [("doc_id", pa.string()), ("input_ids", pa.list_(pa.int32())), ("label_ids", pa.list_(pa.int32()))]
+    [
+        ("doc_id", pa.string()),
+        ("input_ids", pa.list_(pa.int32())),
+        ("label_ids", pa.list_(pa.int32())),
+        ("word_ids", pa.list_(pa.int32())),
+        ("word_counts", pa.list_(pa.int32())),
+        ("text_hash", pa.uint64()),
+    ]
 )
 SPOOL_SCHEMA = pa.schema([("doc_id", pa.string()), ("text", pa.large_string())])
+Piece = tuple[str, NDArray[np.int64]]
+"""A spool file, and the rows to take from it."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +40,15 @@ class ShardTask:
         split, index: which.
         pieces: spool files and the rows to take from each, in order.
         label_offsets: int64 (rows + 1,), `label_ids` int32 flat: the rows' labels.
+        text_hashes: uint64 (rows,), equal for equal texts.
     """
 
     split: str
     index: int
-    pieces: Sequence[tuple[str, NDArray[np.int64]]]
+    pieces: Sequence[Piece]
     label_offsets: NDArray[np.int64]
     label_ids: NDArray[np.int32]
+    text_hashes: NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -71,21 +84,36 @@ def read_batch(path: Path) -> pa.RecordBatch:
     return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
 
 
-def make_shard(task: ShardTask, *, root: str, definition: str, max_length: int, pad_id: int | None) -> ShardResult:
-    """Tokenise the rows of a task and write them as `<root>/<split>/<index>.arrow`.
+def count_documents(piece: Piece, *, ngrams: int) -> tuple[int, Counter[str]]:
+    """The number of rows of a piece, and in how many of them each term occurs.
+
+    Args:
+        piece: what to count.
+        ngrams: terms are runs of 1 to this many words.
+    """
+    path, take = piece
+    texts = read_batch(Path(path)).column("text").take(pa.array(take)).to_pylist()
+    return len(texts), document_frequencies(count_words(texts, ngrams))
+
+
+def make_shard(
+    task: ShardTask, *, root: str, definition: str, words_sha256: str, max_length: int, pad_id: int | None
+) -> ShardResult:
+    """Tokenise the rows of a task, count their words and write them as `<root>/<split>/<index>.arrow`.
 
     Args:
         task: what to take.
-        root: directory of the corpus in the making; it has a folder for the split. (A worker that made it would bring
-            back what an interrupted run has just deleted.)
+        root: directory of the corpus in the making; it has the vocabulary and a folder for the split. (A worker that
+            made the folder would bring back what an interrupted run has just deleted.)
         definition: tokenizer as JSON.
+        words_sha256: of the vocabulary's terms.
         max_length: longer documents are cut to this many tokens.
         pad_id: the padding token; a document of only these counts as one without tokens.
     """
     tokenizer = _tokenizer(definition)
     rows = pa.Table.from_batches([read_batch(Path(path)).take(pa.array(take)) for path, take in task.pieces])
-    doc_ids = rows["doc_id"].to_pylist()
-    encoded = tokenizer.encode_batch_fast(rows["text"].to_pylist(), add_special_tokens=False)
+    doc_ids, texts = rows["doc_id"].to_pylist(), rows["text"].to_pylist()
+    encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     tokens = [np.array(one.ids, dtype=np.int32) for one in encoded]
     keep = [i for i, ids in enumerate(tokens) if (ids != pad_id).any()]
     truncated = sum(len(tokens[i]) > max_length for i in keep)
@@ -95,6 +123,8 @@ def make_shard(task: ShardTask, *, root: str, definition: str, max_length: int, 
             pa.array([doc_ids[i] for i in keep], pa.string()),
             _lists([tokens[i][:max_length] for i in keep]),
             _lists([labels[i] for i in keep]),
+            *_word_lists([texts[i] for i in keep], _vocabulary(root, words_sha256)),
+            pa.array(task.text_hashes[keep], pa.uint64()),
         ],
         schema=SHARD_SCHEMA,
     )
@@ -110,6 +140,23 @@ def make_shard(task: ShardTask, *, root: str, definition: str, max_length: int, 
 def _tokenizer(definition: str) -> Tokenizer:
     """Kept from task to task: making one takes longer than a small shard."""
     return Tokenizer.from_str(definition)
+
+
+@functools.lru_cache(maxsize=1)
+def _vocabulary(root: str, sha256: str) -> Vocabulary:
+    """Kept from task to task; the hash tells a corpus in the making from an earlier one in the same place."""
+    del sha256
+    return Vocabulary.load(Path(root))
+
+
+def _word_lists(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[pa.ListArray, pa.ListArray]:
+    """The terms of each text, ids ascending, and how often each occurs."""
+    counts_NV = vocabulary.count(texts)
+    counts_NV.sort_indices()
+    offsets = pa.array(counts_NV.indptr.astype(np.int32))
+    parts = (counts_NV.indices.astype(np.int32), counts_NV.data.astype(np.int32))
+    ids, counts = (pa.ListArray.from_arrays(offsets, pa.array(part)) for part in parts)
+    return ids, counts
 
 
 def _publish(batch: pa.RecordBatch, task: ShardTask, root: Path) -> ShardInfo | None:

@@ -8,6 +8,7 @@ from xmtc.config.base import config
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.config import EncoderConfig
 from xmtc.models.heads.config import HeadConfig, LabelAttentionConfig
+from xmtc.scorers.config import FusionConfig, ScorerConfig
 
 if TYPE_CHECKING:
     from xmtc.models.classifier import Classifier
@@ -47,6 +48,11 @@ class ModelConfig:
     lexical: LexicalConfig | None = None
     """A sparse linear model over the tokens, fused with the head when documents are scored; none when absent."""
 
+    scorers: tuple[ScorerConfig, ...] = ()
+    """Further scorers whose scores are fused with the head's: linear, neighbours, label texts (docs/scorers.md)."""
+    fusion: FusionConfig = FusionConfig()
+    """How the scores of head and scorers become one probability."""
+
     label_text: bool = False
     """Start the label queries and classifier rows from the labels' names, embedded by the encoder, and after training
     give labels without training documents rows made of their names (docs/models.md)."""
@@ -57,6 +63,10 @@ class ModelConfig:
             raise ValueError(
                 "label_text: a lexical.share of 1 leaves nothing to the head; lower one or leave out the other"
             )
+        if not self.head.scores and not self.scorers:
+            raise ValueError(f"head.kind: {self.head.kind} leaves nothing that scores; give scorers, or another head")
+        if self.scorers and self.lexical is not None:
+            raise ValueError("scorers and lexical exclude each other: the linear scorer replaces it; leave out lexical")
         if refusal := self.encoder.head_refusal(self.head):
             raise ValueError(refusal)
 

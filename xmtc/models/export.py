@@ -3,6 +3,7 @@
 config.json          format, the model's configuration, task, sizes, identity of the backbone, checksums
 head.safetensors     the head
 lexical.safetensors  the lexical branch, where there is one
+scorers/             the scorers, their vocabulary and their fusion, where there are some
 adapter/             PEFT layout, where there is LoRA
 encoder/             the whole encoder, where it is not simply a pretrained model that can be had again
 tokenizer/           Hugging Face layout
@@ -35,8 +36,9 @@ from xmtc.models.lexical import Lexical
 from xmtc.models.model_card import model_card
 from xmtc.models.output import HEAD, replacing
 from xmtc.models.tensor_files import load_weights, part, whole
+from xmtc.scorers.ensemble import Ensemble
 
-LEXICAL, CALIBRATION = "lexical.safetensors", "calibration.safetensors"
+LEXICAL, CALIBRATION, SCORERS = "lexical.safetensors", "calibration.safetensors", "scorers"
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class ModelParts:
         labels: the corpus's.
         threshold: from which probability on a label counts as predicted.
         thresholds_L: float32, the labels' own thresholds, or None.
+        ensemble: the scorers and their fusion with the head; None where the head scores alone.
     """
 
     info: ModelInfo
@@ -58,6 +61,7 @@ class ModelParts:
     labels: LabelTable
     threshold: float = 0.5
     thresholds_L: NDArray[np.float32] | None = None
+    ensemble: Ensemble | None = None
 
     def limits(self) -> NDArray[np.float32] | None:
         """From which probability on each label counts as predicted, (L,); None where that is the best one alone."""
@@ -93,6 +97,8 @@ def export_model(
             classifier.lexical.save(temporary / LEXICAL)
         if classifier.calibration is not None:
             classifier.calibration.save(temporary / CALIBRATION)
+        if parts.ensemble is not None:
+            parts.ensemble.save(temporary / SCORERS)
         parts.tokenizer.save_pretrained(temporary / "tokenizer")
         parts.labels.save(temporary / "labels.arrow")
         write_thresholds(temporary / "thresholds.json", parts.threshold, parts.thresholds_L)
@@ -118,13 +124,13 @@ def load_model(directory: Path) -> ModelParts:
     return load_parts(directory, lambda info, labels: _read_classifier(directory, info, labels))
 
 
-def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, int]:
-    """The tokenizer of an exported model, and the content tokens that its documents are cut to.
+def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
+    """The tokenizer of an exported model, and what the model is.
 
     Raises:
         CheckpointError: the model's configuration is missing or of another kind.
     """
-    return load_pretrained(str(directory / "tokenizer")), read_info(directory).max_length
+    return load_pretrained(str(directory / "tokenizer")), read_info(directory)
 
 
 def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Classifier]) -> ModelParts:
@@ -134,7 +140,12 @@ def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Clas
     threshold, thresholds_L = read_thresholds(directory / "thresholds.json", len(labels))
     classifier = read_classifier(info, len(labels))
     tokenizer = load_pretrained(str(directory / "tokenizer"))
-    return ModelParts(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L)
+    ensemble = None
+    if info.model.scorers:
+        ensemble = Ensemble.load(
+            directory / SCORERS, info.model.scorers, info.model.fusion, has_head=info.model.head.scores
+        )
+    return ModelParts(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L, ensemble)
 
 
 def _write_weights(folder: Path, classifier: Classifier, trained: Mapping[str, Tensor]) -> bool:

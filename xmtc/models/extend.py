@@ -22,6 +22,7 @@ from xmtc.models.calibration import Calibration
 from xmtc.models.export import (
     CALIBRATION,
     LEXICAL,
+    SCORERS,
     ModelParts,
     load_model,
     write_thresholds,
@@ -159,6 +160,9 @@ def _write(folder: Path, parts: ModelParts, new: list[NewLabel], rows: Mapping[s
         _with_silent_rows(classifier.lexical, len(new)).save(folder / LEXICAL)
     if classifier.calibration is not None:
         _calibrate_new(classifier.calibration, parts.labels, len(new)).save(folder / CALIBRATION)
+    if parts.ensemble is not None:
+        shutil.rmtree(folder / SCORERS)
+        parts.ensemble.extended([label.text for label in new]).save(folder / SCORERS)
     if parts.thresholds_L is not None:
         own_N = np.full(len(new), parts.threshold, np.float32)
         write_thresholds(folder / "thresholds.json", parts.threshold, np.concatenate([parts.thresholds_L, own_N]))

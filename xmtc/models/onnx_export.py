@@ -22,6 +22,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.export import (
     CALIBRATION,
     LEXICAL,
+    SCORERS,
     ModelParts,
     load_model,
     load_parts,
@@ -33,7 +34,7 @@ from xmtc.models.output import GRAPH, check_output, replacing
 
 TOLERANCE = 1e-4
 """Largest difference between a logit of the float graph and PyTorch's, relative to the largest logit or 1."""
-_COPIED = ("tokenizer", "labels.arrow", "thresholds.json", LEXICAL, CALIBRATION)
+_COPIED = ("tokenizer", "labels.arrow", "thresholds.json", LEXICAL, CALIBRATION, SCORERS)
 
 
 def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
@@ -57,6 +58,10 @@ def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
         raise ConfigError(f"{model}: is an ONNX model already; give the `model` folder of a run")
     check_output(output, model, GRAPH)
     parts = load_model(model)
+    if parts.ensemble is not None and parts.ensemble.needs_states:
+        raise ConfigError(
+            f"{model}: its scorers read the encoder's states, which an ONNX graph does not return; train without them"
+        )
     with replacing(output) as temporary:
         for name in (name for name in _COPIED if (model / name).exists()):
             copy = shutil.copytree if (model / name).is_dir() else shutil.copy2

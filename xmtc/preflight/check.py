@@ -12,7 +12,7 @@ def check(config: RunConfig) -> None:
         ConfigError: planting without a label-attention head; label tables of a dtype that nothing trains; or see
             `check_tokenizer`.
     """
-    if config.plant.enabled and not config.model.head.attends_by_label:
+    if config.plants and not config.model.head.attends_by_label:
         raise ConfigError(
             f"plant.enabled: true needs a head with label attention, but model.head.kind is {config.model.head.kind}; "
             "set plant.enabled=false"
@@ -27,7 +27,7 @@ def _check_row_dtype(config: RunConfig) -> None:
     if head.row_dtype == "float32" or not head.trains_rows:
         return
     problem = None
-    if config.plant.enabled:
+    if config.plants:
         problem = "planting trains the label queries in float32: set plant.enabled=false"
     elif config.finetune.label_optimizer is None:
         problem = "AdamW trains float32: give finetune.label_optimizer (and sampled_labels or mining)"

@@ -323,7 +323,7 @@ def _product_weights(classifier: Classifier) -> int:
 
 def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> dict[str, float]:
     tokens = workload.tokens * (workload.documents + workload.dev_documents)
-    cached = (config.plant.enabled and config.plant.cache_hidden) or (
+    cached = (config.plants and config.plant.cache_hidden) or (
         config.finetune.cache_hidden and config.finetune.phases[0].encoder_layers == 0
     )
     size = 2 if config.distributed.precision == "bf16" else 4
@@ -337,7 +337,7 @@ def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> di
 def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:
     finetune = sum(phase.epochs for phase in config.finetune.phases)
     steps = {str(Stage.FINETUNE): finetune * math.ceil(workload.documents / config.finetune.batch_size)}
-    if config.plant.enabled:
+    if config.plants:
         return {str(Stage.PLANT): config.plant.epochs * math.ceil(workload.documents / config.plant.batch_size)} | steps
     return steps
 
@@ -348,7 +348,7 @@ def _flops(config: RunConfig, workload: Workload, linear: int, layers: int) -> f
     lora = backbone is not None and backbone.lora is not None
     recompute = backbone is not None and backbone.gradient_checkpointing
     passes = 0.0
-    frozen: list[tuple[bool, int]] = [(config.plant.cache_hidden, config.plant.epochs)] if config.plant.enabled else []
+    frozen: list[tuple[bool, int]] = [(config.plant.cache_hidden, config.plant.epochs)] if config.plants else []
     for phase in config.finetune.phases:
         if phase.encoder_layers == 0:
             frozen.append((config.finetune.cache_hidden, phase.epochs))

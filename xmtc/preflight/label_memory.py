@@ -129,7 +129,7 @@ def _with_head(config: RunConfig, head: HeadSettings) -> RunConfig:
 
 def _without_plant(config: RunConfig) -> str:
     """The override that a setting needs because it rules out planting."""
-    return " plant.enabled=false" if config.plant.enabled else ""
+    return " plant.enabled=false" if config.plants else ""
 
 
 def memory_of_worker(config: RunConfig) -> float | None:

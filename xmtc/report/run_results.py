@@ -33,6 +33,7 @@ class RunResults:
         config: config.yaml; empty where absent.
         record: run.json; empty where absent.
         attention: attention_overlap.json, None where absent.
+        scorers: scorers.json of dev, None where absent.
     """
 
     name: str
@@ -45,6 +46,7 @@ class RunResults:
     config: Mapping[str, Any]
     record: Mapping[str, Any]
     attention: Mapping[str, Any] | None
+    scorers: Mapping[str, Any] | None = None
 
     @classmethod
     def load(cls, run: Path, split: str | None = None, name: str | None = None) -> "RunResults":
@@ -77,6 +79,7 @@ class RunResults:
             _yaml(files.config),
             _json(files.record),
             attention or None,
+            _json(files.evaluation("dev") / layout.SCORERS) or None,
         )
 
     @classmethod

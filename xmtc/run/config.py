@@ -48,6 +48,16 @@ class RunConfig:
     storage: StorageConfig = StorageConfig()
     """Local copies of what lies at a URI."""
 
+    @property
+    def plants(self) -> bool:
+        """Whether stage 1 runs."""
+        return self.plant.enabled and self.model.head.scores
+
+    @property
+    def trains_encoder(self) -> bool:
+        """Whether stage 2 changes the encoder."""
+        return self.model.head.scores and self.finetune.trains_encoder
+
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
         self._check_finetune()
@@ -64,7 +74,7 @@ class RunConfig:
         """What this run asks of its head."""
         finetune = self.finetune
         return HeadUse(
-            plants=self.plant.enabled,
+            plants=self.plants,
             label_text=self.model.label_text,
             draws_labels=finetune.sampled_labels is not None or finetune.mining is not None,
             row_optimizer=finetune.label_optimizer is not None,
@@ -131,6 +141,8 @@ class RunConfig:
                     f"finetune.{name} and {unfit} exclude each other: every worker scores all of its own labels; "
                     "leave one of them out"
                 )
+        if self.model.scorers:
+            raise ValueError(f"model.scorers and {unfit} exclude each other: scorers hold all labels; leave one out")
         if self.data.task == "single_label":
             raise ValueError(f"{unfit}: a softmax needs every label, and each worker has only its own; leave it out")
         if finetune.loss.refuses_label_shards:

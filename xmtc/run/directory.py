@@ -53,6 +53,11 @@ class RunDirectory:
         return self.root / "mig" / "lexical.safetensors"
 
     @property
+    def scorers(self) -> Path:
+        """The scorers that are fused with the head."""
+        return self.root / "scorers"
+
+    @property
     def planted(self) -> Path:
         """The head after stage 1."""
         return self.root / "plant" / "head.safetensors"

@@ -9,6 +9,7 @@ class Stage(StrEnum):
     PREPARE = "prepare"
     MIG = "mig"
     LEXICAL = "lexical"
+    SCORERS = "scorers"
     PLANT = "plant"
     FINETUNE = "finetune"
     EVALUATE = "evaluate"

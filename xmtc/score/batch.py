@@ -25,8 +25,10 @@ from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.export import ModelParts
+from xmtc.models.info import ModelInfo
 from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.evidence import merge_words
+from xmtc.score.fused import FusedScores
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
 from xmtc.score.predictor import EVIDENCE_WORDS
@@ -47,7 +49,7 @@ class TokenBlock:
         doc_ids: N identifiers.
         ids_N: content tokens of each, int32.
         rejected: rows that are no documents, or have no token.
-        texts: the documents, where evidence wants them; empty otherwise.
+        texts: the documents, where evidence or scorers read them; empty otherwise.
         offsets_N: character spans of the tokens, likewise.
     """
 
@@ -73,19 +75,19 @@ class TokenBlock:
         return np.empty(0, np.int32)
 
 
-def tokenise(raw: RawBlock, tokenizer: PreTrainedTokenizerFast, max_length: int, *, evidence: bool) -> TokenBlock:
+def tokenise(raw: RawBlock, tokenizer: PreTrainedTokenizerFast, info: ModelInfo, *, evidence: bool) -> TokenBlock:
     """Encode a block's texts on all cores; texts without a token are rejected.
 
     Args:
         raw: the block.
         tokenizer: the model's.
-        max_length: content tokens that a document is cut to.
+        info: of the model; says what its documents are cut to, and whether its scorers read whole texts.
         evidence: keep texts and offsets.
     """
     backend = tokenizer.backend_tokenizer
     encode = backend.encode_batch if evidence else backend.encode_batch_fast  # the fast one leaves out offsets
     encodings = encode(list(raw.texts), add_special_tokens=False)
-    ids = [np.array(one.ids[:max_length], np.int32) for one in encodings]
+    ids = [np.array(one.ids[: info.max_length], np.int32) for one in encodings]
     kept = [row for row, one in enumerate(ids) if len(one)]
     empty = [
         Rejected(raw.doc_ids[row], "the text has no token: leave it out") for row, one in enumerate(ids) if not len(one)
@@ -95,8 +97,8 @@ def tokenise(raw: RawBlock, tokenizer: PreTrainedTokenizerFast, max_length: int,
         tuple(raw.doc_ids[row] for row in kept),
         tuple(ids[row] for row in kept),
         (*raw.rejected, *empty),
-        tuple(raw.texts[row] for row in kept) if evidence else (),
-        tuple(np.array(encodings[row].offsets[:max_length]) for row in kept) if evidence else (),
+        tuple(raw.texts[row] for row in kept) if evidence or info.model.scorers else (),
+        tuple(np.array(encodings[row].offsets[: info.max_length]) for row in kept) if evidence else (),
     )
 
 
@@ -123,21 +125,29 @@ class BlockScorer:
         self.classifier = parts.classifier.to(device).eval()
         if isinstance(self.classifier, OnnxClassifier):
             _check_graph_can(settings)
+        self.ensemble, self.only = parts.ensemble, None
+        if self.ensemble is not None and settings.evidence:
+            raise ConfigError("--evidence: scorers that are fused say why in `xmtc explain` only; leave it out")
         if label_ids is not None:
             if parts.info.task == "single_label":
                 raise ConfigError("--labels: this model chooses one of all its labels, so they cannot be left out")
-            _restrict(self.classifier, label_ids)
-            self.labels, self.thresholds_L = self.labels[label_ids], self.thresholds_L[label_ids]
+            if self.ensemble is not None:
+                self.only = label_ids
+            else:
+                _restrict(self.classifier, label_ids)
+                self.labels, self.thresholds_L = self.labels[label_ids], self.thresholds_L[label_ids]
         if settings.shortlist and settings.evidence:
             raise ConfigError("--shortlist and --evidence exclude each other: evidence is taken from all logits")
         self.shortlist = Shortlist(self.classifier, settings.shortlist) if settings.shortlist else None
         self.workers = workers if device.type == "cpu" else 1
-        self.scoring = Scoring(settings.top_k, settings.tokens_per_batch, parts.info.task, bfloat16=settings.bfloat16)
+        self.scoring = Scoring(
+            len(self.labels), settings.top_k, settings.tokens_per_batch, parts.info.task, bfloat16=settings.bfloat16
+        )
         self._first = len(special_tokens(self.tokenizer)[0])
 
     def tokenise(self, raw: RawBlock) -> TokenBlock:
         """See `tokenise`."""
-        return tokenise(raw, self.tokenizer, self.info.max_length, evidence=self.settings.evidence)
+        return tokenise(raw, self.tokenizer, self.info, evidence=self.settings.evidence)
 
     def score(self, block: TokenBlock) -> pa.Table:
         """Predictions of a block's documents in their order: doc_id, labels, scores and, if asked for, evidence."""
@@ -176,13 +186,27 @@ class BlockScorer:
             model,
             block,
             collate,
-            len(self.labels),
             self.scoring,
             batches=batches,
             on_logits=explain if self.settings.evidence else None,
-            shortlist=self.shortlist,
+            shortlist=self._fused(block) or self.shortlist,
         )
         return ids_NK, scores_NK, words
+
+    def _fused(self, block: TokenBlock) -> FusedScores | None:
+        """What scores with all scorers; None where the head scores alone."""
+        if self.ensemble is None:
+            return None
+        vocabulary = self.ensemble.vocabulary
+        rows_NV = vocabulary.rows(vocabulary.count(block.texts))
+        return FusedScores(
+            self.classifier,
+            self.ensemble,
+            rows_NV.__getitem__,
+            shortlist=self.shortlist,
+            only=self.only,
+            exclusive=self.info.task == "single_label",
+        )
 
     def _words(self, block: TokenBlock, row: int, shares_T: NDArray[np.float32]) -> list[dict]:
         inner_T = shares_T[self._first : self._first + len(block.ids_N[row])]
@@ -199,7 +223,7 @@ class BlockScorer:
         words: dict[int, list[list[dict]]],
     ) -> pa.Table:
         limits_NK = np.maximum(self.thresholds_L[ids_NK], np.float32(self.settings.min_score))
-        kept_NK = scores_NK >= limits_NK
+        kept_NK = (scores_NK >= limits_NK) & (ids_NK >= 0)
         offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
         columns = [
             pa.array(block.doc_ids, pa.string()),

@@ -14,7 +14,7 @@ from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.files import open_text
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.onnx_export import export_onnx, is_onnx
-from xmtc.score.inputs import find_files, text_columns
+from xmtc.score.inputs import TextColumns, find_files
 from xmtc.score.job import Job, Settings, Threshold, model_digest
 from xmtc.score.local import score_local
 from xmtc.score.predictor import Model, Prediction, choose_device
@@ -140,12 +140,11 @@ def make_settings(
     min_score: float,
     labels: Path | None,
     evidence: bool,
-    text: Sequence[str],
-    doc_id: str | None,
+    columns: TextColumns,
     block_rows: int,
-    bfloat16: tuple[str, str],
+    bfloat16: bool,
 ) -> Settings:
-    """The options of `xmtc score` as settings; `bfloat16` is precision and device.
+    """The options of `xmtc score` as settings.
 
     Raises:
         ConfigError: an option's value is none of those it can have.
@@ -157,9 +156,9 @@ def make_settings(
         min_score=min_score,
         labels=None if labels is None else read_labels(labels),
         evidence=evidence,
-        bfloat16=use_bfloat16(*bfloat16),
+        bfloat16=bfloat16,
         block_rows=block_rows,
-        columns=text_columns(text, doc_id),
+        columns=columns,
     )
 
 

@@ -32,17 +32,19 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A logit taken apart: the words' contributions, `special` and `bias` sum to `logit`.
+    """A logit taken apart: the contributions of words and documents, `special` and `bias` sum to `logit`.
 
     Attributes:
         label: the label explained.
         logit: log-odds (multi_label) of the label.
         bias: the label's bias.
-        special: what the tokens that no word has (`[CLS]`, `[SEP]`) add.
+        special: what no word of the text that the model reads adds: tokens such as `[CLS]`, words beyond its length.
         words: in the order of the text.
         attention: share of the attention (mean over heads; of a flat head, of the pooling) on each word; with the
             special tokens' it sums to 1.
         received: the same of the encoder's top layer, by kind (`global`, `local`), where the encoder says.
+        documents: training documents that vote for the label and what each adds, most first; where neighbours score.
+        scorers: what each scorer adds to the logit, where several are fused.
     """
 
     label: str
@@ -52,6 +54,8 @@ class Explanation:
     words: tuple[Evidence, ...]
     attention: tuple[float, ...]
     received: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    documents: tuple[tuple[str, float], ...] = ()
+    scorers: Mapping[str, float] = field(default_factory=dict)
 
     def top(self, words: int) -> tuple[Evidence, ...]:
         """The words that add most, most first."""

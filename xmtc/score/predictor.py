@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
-from xmtc.data.collate import Collator
+from xmtc.data.collate import Batch, Collator
 from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.sampler import MicroBatch
 from xmtc.data.tokenizer import special_tokens
@@ -18,8 +18,11 @@ from xmtc.models.export import ModelParts
 from xmtc.models.onnx_export import load_any
 from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.evidence import Evidence, Explanation, merge_words, word_sums
+from xmtc.score.fused import FusedScores, features_of
+from xmtc.score.reasons import FusedShares, fused_explanation
 from xmtc.score.scorer import Scoring, score_split
 from xmtc.score.shortlist import Shortlist
+from xmtc.scorers.ensemble import Ensemble
 
 EVIDENCE_WORDS = 5
 _TOP_K = 10
@@ -75,7 +78,7 @@ class Model:
         self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
         self.limits_L, self.thresholds_L = parts.limits(), parts.thresholds_L
         self.threshold = None if self.limits_L is None else parts.threshold
-        self.classifier = parts.classifier.to(device)
+        self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
         self.device = device
         self._found: Shortlist | None = None
 
@@ -124,13 +127,17 @@ class Model:
         documents = self._documents(texts)
         if top_k is None:
             top_k = 1 if self.limits_L is None else _TOP_K
-        scoring = Scoring(top_k, tokens_per_batch, self.info.task, bfloat16=self.device.type == "cuda")
+        scoring = Scoring(
+            len(self.labels), top_k, tokens_per_batch, self.info.task, bfloat16=self.device.type == "cuda"
+        )
         collate = self._collator(documents)
         found = self._shortlist(shortlist) if shortlist else None
-        ids_NK, scores_NK = score_split(self.classifier, documents, collate, len(self.labels), scoring, shortlist=found)
+        if self.ensemble is not None:
+            found = self._fused(self.ensemble, texts, found)
+        ids_NK, scores_NK = score_split(self.classifier, documents, collate, scoring, shortlist=found)
         predicted_NK = self._predicted(ids_NK, scores_NK)
         kept_NK = predicted_NK if threshold == "tuned" else scores_NK >= (threshold or 0.0)
-        kept_NK = kept_NK | (np.arange(kept_NK.shape[1]) < least)
+        kept_NK = (kept_NK | (np.arange(kept_NK.shape[1]) < least)) & (ids_NK >= 0)
         predictions = []
         for row, text in enumerate(texts):
             ids, scores, predicted = (of_NK[row][kept_NK[row]] for of_NK in (ids_NK, scores_NK, predicted_NK))
@@ -155,6 +162,11 @@ class Model:
         if self._found is None or self._found.size != size:
             self._found = Shortlist(self.classifier, size, index=self._found.index if self._found else None)
         return self._found
+
+    def _fused(self, ensemble: Ensemble, texts: Sequence[str], shortlist: Shortlist | None) -> FusedScores:
+        rows_NV = ensemble.vocabulary.rows(ensemble.vocabulary.count(texts))
+        exclusive = self.info.task == "single_label"
+        return FusedScores(self.classifier, ensemble, rows_NV.__getitem__, shortlist=shortlist, exclusive=exclusive)
 
     def _documents(self, texts: Sequence[str]) -> Texts:
         if isinstance(texts, str):
@@ -201,7 +213,27 @@ class Model:
             special = outside + float(shares_T.sum() - shares_T[inner].sum())
             logit, label = float(shares_T.sum() + bias), self.labels.labels[label_id]
             explanations.append(Explanation(label, logit, float(bias), special, words, attention, words_received))
-        return explanations
+        if self.ensemble is None:
+            return explanations
+        return self._of_fusion(self.ensemble, explanations, batch, text, label_ids)
+
+    def _of_fusion(
+        self,
+        ensemble: Ensemble,
+        plain: list[Explanation],
+        batch: Batch,
+        text: str,
+        label_ids: NDArray[np.int32],
+    ) -> list[Explanation]:
+        """The explanations of the fused logits, given those of the head's."""
+        rows_1V = ensemble.vocabulary.rows(ensemble.vocabulary.count([text]))
+        with torch.inference_mode():
+            features, head = features_of(self.classifier, ensemble, lambda rows: rows_1V, batch)
+        fused = FusedShares.of(ensemble, ensemble.pairs(features, head, label_ids), label_ids.tolist())
+        return [
+            fused_explanation(one, fused, place, ensemble, features, int(label), text)
+            for place, (one, label) in enumerate(zip(plain, label_ids, strict=True))
+        ]
 
 
 def choose_device(name: str) -> torch.device:

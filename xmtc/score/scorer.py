@@ -39,6 +39,11 @@ class BestLabels(Protocol):
         """Of a batch, for memory."""
         ...
 
+    @property
+    def knows_all(self) -> bool:
+        """Whether its logits are already those of probabilities, also where labels exclude each other."""
+        ...
+
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label ids int64 (B, N), each once a document, and their logits (B, N)."""
         ...
@@ -49,12 +54,14 @@ class Scoring:
     """How to score.
 
     Attributes:
+        labels: L, all that the model scores.
         top_k: labels kept a document (K); at most L are.
         tokens_per_batch: content tokens of a batch, padding included.
         task: sigmoid (multi_label) or softmax (single_label).
         bfloat16: run under bfloat16 autocast; probabilities are float32 all the same.
     """
 
+    labels: int
     top_k: int = 100
     tokens_per_batch: int = 16384
     task: Task = "multi_label"
@@ -65,7 +72,6 @@ def score_split(
     model: nn.Module,
     split: Documents,
     collate: Callable[[MicroBatch], Batch],
-    labels: int,
     scoring: Scoring,
     *,
     batches: Sequence[NDArray[np.int64]] | None = None,
@@ -79,7 +85,6 @@ def score_split(
         model: the classifier, or a strategy's wrapper of it; runs in evaluation mode, and gets its mode back.
         split: the documents.
         collate: turns rows of the split into a batch.
-        labels: L.
         scoring: how.
         batches: rows to score, batch by batch; all, longest first, when absent. Ranks pass `batches[rank::world]`.
         progress: called with the number of documents of each batch.
@@ -94,8 +99,9 @@ def score_split(
         XmtcError: a score that is not finite.
         ConfigError: a shortlist for labels that exclude each other.
     """
-    if shortlist is not None and scoring.task == "single_label":
+    if shortlist is not None and scoring.task == "single_label" and not shortlist.knows_all:
         raise ConfigError("a shortlist needs independent labels: a softmax is over all of them; leave it out")
+    labels = scoring.labels
     top_k = min(scoring.top_k, labels if shortlist is None else shortlist.size)
     ids_NK = np.full((len(split.lengths), top_k), -1, np.int32)
     scores_NK = np.zeros((len(split.lengths), top_k), np.float32)
@@ -133,7 +139,7 @@ def best_labels(logits_BL: Tensor, top_k: int, task: Task) -> tuple[Tensor, Tens
 def _best_shortlisted(shortlist: BestLabels, batch: Batch, top_k: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
     with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=scoring.bfloat16):
         ids_BN, logits_BN = shortlist(batch)
-    at_BK, scores_BK = best_labels(logits_BN, top_k, scoring.task)
+    at_BK, scores_BK = best_labels(logits_BN, top_k, "multi_label")
     return ids_BN.gather(1, at_BK.long()).int(), scores_BK
 
 

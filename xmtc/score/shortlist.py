@@ -58,6 +58,11 @@ class Shortlist:
         return ids_BN, classifier.fuse(logits_BN, batch, ids_BN).float()
 
     @property
+    def knows_all(self) -> bool:
+        """No: a softmax would be over the labels of the list alone."""
+        return False
+
+    @property
     def most_documents(self) -> int:
         """Of a batch: re-ranking one takes its queries, classifier rows, contexts and their product."""
         return max(1, _ROW_BYTES // (4 * 4 * self.size * self.index.width))

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.arrays import Matrix
 from xmtc.errors import DataError
 
 BLOCK = 512
@@ -33,7 +34,7 @@ class Features:
         states_ND: pooled states of the backbone; None where no scorer needs them.
     """
 
-    words_NV: sparse.csr_array
+    words_NV: Matrix
     states_ND: NDArray[np.floating] | None = None
 
     def __len__(self) -> int:
@@ -56,9 +57,9 @@ class Training:
     """
 
     features: Features
-    labels_NL: sparse.csr_array
+    labels_NL: Matrix
     texts_N: NDArray[np.uint64]
-    label_words_LV: sparse.csr_array | None = None
+    label_words_LV: Matrix | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(self.features), int(self.labels_NL.indptr.size - 1), len(self.texts_N)}
@@ -69,15 +70,20 @@ class Training:
         return len(self.features)
 
     @property
-    def counts_L(self) -> NDArray[np.int64]:
+    def train_counts(self) -> NDArray[np.int64]:
         """Training documents of each label."""
         return np.bincount(self.labels_NL.indices, minlength=self.labels_NL.shape[1]).astype(np.int64)
 
     def sample(self, size: int) -> NDArray[np.int64]:
-        """Rows of at most `size` documents, evenly spread: the same ones on every call."""
-        if size >= len(self):
-            return np.arange(len(self))
-        return np.sort(np.random.default_rng(0).choice(len(self), size, replace=False))
+        """Rows of at most `size` documents drawn at random, the same ones on every call.
+
+        Documents that have an exact copy are left out, because leave-one-out would leave the copy in.
+        """
+        _, first, copies = np.unique(self.texts_N, return_index=True, return_counts=True)
+        single = np.sort(first[copies == 1])
+        if size >= len(single):
+            return single
+        return np.sort(np.random.default_rng(0).choice(single, size, replace=False))
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ class SparseScored:
         scores_NL: float32; a label that is not stored scores 0 and is no candidate.
     """
 
-    scores_NL: sparse.csr_array
+    scores_NL: Matrix
 
     def top(self, k: int) -> Candidates:
         """The k best labels of each document; of equal scores, the lower label id first."""
@@ -197,12 +203,25 @@ class Scorer(Protocol):
         """L."""
         ...
 
+    @property
+    def reads_states(self) -> bool:
+        """Whether `Features.states_ND` must be given."""
+        ...
+
     def score(self, features: Features) -> Scored:
         """Score a block of documents; the caller keeps the block small (`BLOCK`)."""
         ...
 
     def contributions(self, features: Features, label: int) -> list[Contribution]:
         """Why one document (N = 1) has its score of a label; the values sum to the score."""
+        ...
+
+    def extended(self, label_words_RV: Matrix) -> "Scorer":
+        """The scorer with R more labels, of which it knows the texts alone.
+
+        Args:
+            label_words_RV: see `xmtc.scorers.label_text.label_words`.
+        """
         ...
 
     def save(self, folder: Path) -> None:
@@ -221,3 +240,9 @@ class Fit(Protocol):
     def out_of_sample(self, rows_S: NDArray[np.integer]) -> Scored:
         """Scores of training documents as if they, and exact copies of them, had not been trained on."""
         ...
+
+
+def with_empty_columns(matrix: Matrix, columns: int) -> Matrix:
+    """A sparse matrix with so many empty columns at its end."""
+    shape = (matrix.shape[0], matrix.shape[1] + columns)
+    return sparse.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=shape)

@@ -1,7 +1,4 @@
-"""Frequency bins that scorers and their fusion treat apart.
-
-`xmtc.data.bins` measures by the same names; both may be changed without the other.
-"""
+"""Frequency bins that scorers and their fusion treat apart, named as in `xmtc.data.bins`."""
 
 from collections.abc import Iterator, Sequence
 

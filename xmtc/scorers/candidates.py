@@ -25,19 +25,23 @@ class Pairs:
     scores_SNK: NDArray[np.float32]
 
     @property
-    def used_NK(self) -> NDArray[np.bool_]:
+    def used(self) -> NDArray[np.bool_]:
         """Which places are pairs and no padding."""
         return self.label_ids_NK >= 0
 
     @classmethod
-    def of(cls, scored: Sequence[Scored], k: int) -> "Pairs":
+    def of(cls, scored: Sequence[Scored], k: int, also: NDArray[np.integer] | None = None) -> "Pairs":
         """The union of each scorer's k best labels, scored by all of them.
 
         Args:
             scored: S scorers' views of the same N documents.
             k: labels that each proposes.
+            also: labels that are candidates of every document in any case.
         """
-        proposed = np.concatenate([one.top(k).label_ids_NK for one in scored], axis=1)
+        tops = [one.top(k).label_ids_NK for one in scored]
+        if also is not None:
+            tops.append(np.broadcast_to(also.astype(np.int32), (len(tops[0]), len(also))))
+        proposed = np.concatenate(tops, axis=1)
         ids_NK = _distinct(proposed)
         return cls(ids_NK, np.stack([one.at(ids_NK) for one in scored]))
 

@@ -1,4 +1,4 @@
-"""Settings of the words, the scorers and their fusion. Reading them imports no implementation."""
+"""Settings of the scorers and their fusion. Reading them imports no implementation."""
 
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
@@ -8,9 +8,12 @@ from xmtc.config.base import config
 from xmtc.config.members import Members
 
 if TYPE_CHECKING:
-    from xmtc.scorers.base import Fit, Training
+    from pathlib import Path
+
+    from xmtc.scorers.base import Fit, Scorer, Training
 
 Feature = Literal["words", "states", "label_texts"]
+BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
 
 
 class ScorerSettings(Protocol):
@@ -34,19 +37,13 @@ class ScorerSettings(Protocol):
         """
         ...
 
+    def load(self, folder: "Path") -> "Scorer":
+        """Read a fitted scorer.
 
-@config
-class WordsConfig:
-    """The vocabulary that scorers count in whole texts."""
-
-    ngrams: Annotated[int, Field(ge=1, le=5)] = 1
-    """Terms are runs of 1 to this many words."""
-    min_documents: Annotated[int, Field(ge=1)] = 2
-    """Terms in fewer training documents are dropped."""
-    most_documents: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Terms in more than this share of the training documents are dropped: they tell nothing apart."""
-    most_terms: Annotated[int, Field(ge=1)] = 100_000
-    """Only this many terms are kept, the most frequent ones."""
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        ...
 
 
 @config
@@ -56,7 +53,7 @@ class LinearConfig:
     kind: Literal["linear"] = "linear"
     most_terms: Annotated[int, Field(ge=1, le=60_000)] = 14_000
     """Terms that it reads, the most frequent ones. Memory grows with the square of it, time with the cube."""
-    penalties: Annotated[tuple[float, ...], Field(min_length=1)] = (0.1,)
+    penalties: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (0.1,)
     """Ridge penalties λ > 0 to choose from by leave-one-out, separately for each frequency bin of labels. A small one
     serves rare labels, a large one frequent labels. Each costs a factorisation."""
     states: Annotated[float, Field(ge=0)] = 0.0
@@ -66,7 +63,7 @@ class LinearConfig:
     prune: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """The smallest weights of a label are dropped while their norm stays under this share of the norm of all. A score
     changes by no more than that norm."""
-    bins: tuple[str, ...] = ("1-5", "6-10", "11-50", ">50")
+    bins: tuple[BinName, ...] = ("1-5", "6-10", "11-50", ">50")
     """Frequency bins of labels that choose a penalty of their own."""
 
     @property
@@ -80,15 +77,21 @@ class LinearConfig:
 
         return fit_linear(training, self)
 
+    def load(self, folder: "Path") -> "Scorer":
+        """See `ScorerSettings.load`."""
+        from xmtc.scorers.linear import Linear
+
+        return Linear.load(folder)
+
 
 @config
 class WordNeighboursConfig:
     """Votes of the training documents whose words are most alike: s = Σ cos^p · y / Σ cos^p."""
 
     kind: Literal["word_neighbours"] = "word_neighbours"
-    neighbours: Annotated[tuple[int, ...], Field(min_length=1)] = (50,)
+    neighbours: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (50,)
     """Numbers of neighbours to choose from by leave-one-out."""
-    power: Annotated[tuple[float, ...], Field(min_length=1)] = (4.0,)
+    power: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (4.0,)
     """Exponents p of the cosine to choose from by leave-one-out."""
     sample: Annotated[int, Field(ge=1)] = 2_000
     """Training documents whose leave-one-out scores decide."""
@@ -104,15 +107,21 @@ class WordNeighboursConfig:
 
         return fit_word_neighbours(training, self)
 
+    def load(self, folder: "Path") -> "Scorer":
+        """See `ScorerSettings.load`."""
+        from xmtc.scorers.neighbours import Neighbours
+
+        return Neighbours.load(folder)
+
 
 @config
 class StateNeighboursConfig:
     """Votes of the training documents whose pooled states are most alike: weights exp(t · (cos − 1))."""
 
     kind: Literal["state_neighbours"] = "state_neighbours"
-    neighbours: Annotated[tuple[int, ...], Field(min_length=1)] = (50,)
+    neighbours: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (50,)
     """Numbers of neighbours to choose from by leave-one-out."""
-    sharpness: Annotated[tuple[float, ...], Field(min_length=1)] = (20.0,)
+    sharpness: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (20.0,)
     """Values of t to choose from by leave-one-out."""
     index: Literal["auto", "flat", "ivf", "hnsw"] = "auto"
     """FAISS index: exact; inverted lists; a graph. `auto` is exact up to 200,000 documents, then inverted lists."""
@@ -132,6 +141,12 @@ class StateNeighboursConfig:
 
         return fit_state_neighbours(training, self)
 
+    def load(self, folder: "Path") -> "Scorer":
+        """See `ScorerSettings.load`."""
+        from xmtc.scorers.neighbours import Neighbours
+
+        return Neighbours.load(folder)
+
 
 @config
 class LabelTextConfig:
@@ -150,6 +165,12 @@ class LabelTextConfig:
 
         return fit_label_text(training, self)
 
+    def load(self, folder: "Path") -> "Scorer":
+        """See `ScorerSettings.load`."""
+        from xmtc.scorers.label_text import LabelText
+
+        return LabelText.load(folder)
+
 
 ScorerConfig = Annotated[
     ScorerSettings,
@@ -163,7 +184,7 @@ class FusionConfig:
 
     candidates: Annotated[int, Field(ge=1)] = 50
     """Labels that each scorer proposes for a document; their union is what is fused."""
-    bins: tuple[str, ...] = ("0-5", "6-10", "11-50", ">50")
+    bins: tuple[BinName, ...] = ("0-5", "6-10", "11-50", ">50")
     """Frequency bins of labels that have coefficients of their own, drawn towards those of all labels."""
     bin_penalty: Annotated[float, Field(gt=0)] = 30.0
     """How strongly a bin's coefficients are drawn towards the common ones, in pseudo-observations."""

@@ -12,17 +12,18 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import linalg
 
+from xmtc.data.arrays import Floats, Matrix
 from xmtc.errors import DataError
 from xmtc.scorers.base import BLOCK
-from xmtc.scorers.gram import Design, Floats, gram, kernel
+from xmtc.scorers.gram import Design, gram, kernel
 
 
 class Factor(Protocol):
     """A factorised ridge regression of some training documents."""
 
-    def weights(self, labels_NC: sparse.csc_array) -> Floats:
+    def weights(self, labels_NC: Matrix) -> Floats:
         """Weights (P, C) of a chunk of labels."""
         ...
 
@@ -43,7 +44,7 @@ class Primal:
     design: Design
     lower_PP: Floats
 
-    def weights(self, labels_NC: sparse.csc_array) -> Floats:
+    def weights(self, labels_NC: Matrix) -> Floats:
         """Weights (P, C) of a chunk of labels."""
         targets_PC = self.design.targets(labels_NC)
         return linalg.cho_solve((self.lower_PP, True), targets_PC, overwrite_b=True, check_finite=False)
@@ -68,7 +69,7 @@ class Dual:
     lower_NN: Floats
     penalty: float
 
-    def weights(self, labels_NC: sparse.csc_array) -> Floats:
+    def weights(self, labels_NC: Matrix) -> Floats:
         """Weights (P, C) of a chunk of labels."""
         labels = labels_NC.astype(np.float32).toarray()
         solved_NC = linalg.cho_solve((self.lower_NN, True), labels, overwrite_b=True, check_finite=False)
@@ -101,9 +102,14 @@ def factorise(design: Design, penalties: tuple[float, ...]) -> list[Factor]:
     return [Primal(design, _cholesky(product_PP, penalty)) for penalty in penalties]
 
 
-def leave_one_out(fitted: Floats, truth: NDArray[np.generic], leverages: Floats) -> Floats:
+def leave_one_out(fitted: Floats, truth: NDArray[np.floating | np.bool_], leverages: Floats) -> Floats:
     """(ŷ − h·y)/(1 − h): scores of documents by a model that was fitted without them."""
-    return ((fitted - leverages * truth) / np.maximum(1 - leverages, 1e-3)).astype(np.float32)
+    return ((fitted - leverages * truth) / rest(leverages)).astype(np.float32)
+
+
+def rest(leverages: Floats) -> Floats:
+    """1 − h, away from 0, where single precision has nothing left."""
+    return np.maximum(1 - leverages, 1e-3)
 
 
 def _cholesky(product_MM: Floats, penalty: float) -> Floats:

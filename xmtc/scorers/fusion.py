@@ -10,14 +10,15 @@ Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 Â
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.special import expit
 
+from xmtc.data.arrays import Matrix
+from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
 from xmtc.errors import DataError
 from xmtc.scorers.base import Candidates
 from xmtc.scorers.bins import bins_of_labels
@@ -25,7 +26,6 @@ from xmtc.scorers.calibrate import LogOdds
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import FusionConfig
 from xmtc.scorers.logistic import fit_logistic
-from xmtc.scorers.tables import read_json, read_tensors, write_json, write_tensors
 
 PER_SCORER = 4
 _LEAST_RIGHT = 50  # a bin with fewer right pairs takes the common coefficients
@@ -69,10 +69,16 @@ class Fusion:
 
     def fuse(self, pairs: Pairs) -> Candidates:
         """The candidates with fused probabilities, best first; of equal ones, the lower label id first."""
-        scores_NK = np.where(pairs.used_NK, expit(self.logits(pairs)), -1).astype(np.float32)
+        scores_NK = np.where(pairs.used, expit(self.logits(pairs)), -1).astype(np.float32)
         order_NK = np.argsort(-scores_NK, axis=1, kind="stable")
         ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
         return Candidates(ids_NK, np.maximum(np.take_along_axis(scores_NK, order_NK, axis=1), 0))
+
+    def extended(self, labels: int) -> "Fusion":
+        """The fusion with so many more labels; they have the coefficients of the rarest label that is there."""
+        rarest = self.bin_L[np.argmin(self.counts_L)]
+        bins = np.concatenate([self.bin_L, np.full(labels, rarest, self.bin_L.dtype)])
+        return replace(self, bin_L=bins, counts_L=np.concatenate([self.counts_L, np.zeros(labels, np.int64)]))
 
     def save(self, folder: Path) -> None:
         """Write `fusion.json` and `fusion.safetensors`."""
@@ -98,7 +104,7 @@ class Fusion:
 
 def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
     """What the regression reads, (4 Â· S + 2, N, K): four of each scorer, the label's count, and 1."""
-    used_NK = pairs.used_NK
+    used_NK = pairs.used
     inputs = []
     for scores_NK, to_log_odds in zip(pairs.scores_SNK, maps, strict=True):
         missing_NK = (scores_NK == 0) | ~used_NK
@@ -115,7 +121,7 @@ def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]
 
 
 def fit_fusion(
-    names: Sequence[str], pairs: Pairs, gold_NL: sparse.csr_array, counts_L: NDArray[np.int64], config: FusionConfig
+    names: Sequence[str], pairs: Pairs, gold_NL: Matrix, counts_L: NDArray[np.int64], config: FusionConfig
 ) -> Fusion:
     """Fit maps and coefficients on documents that taught the scorers nothing.
 
@@ -129,7 +135,7 @@ def fit_fusion(
     Raises:
         DataError: no candidate is right, or all are.
     """
-    used_NK = pairs.used_NK
+    used_NK = pairs.used
     right_P = right_of(pairs, gold_NL)[used_NK]
     if right_P.all() or not right_P.any():
         raise DataError(
@@ -152,10 +158,10 @@ def fit_fusion(
     return Fusion(tuple(names), maps, np.stack(coefficients), bin_L, counts_L)
 
 
-def right_of(pairs: Pairs, gold_NL: sparse.csr_array) -> NDArray[np.bool_]:
+def right_of(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:
     """Which candidates are the document's labels, (N, K); padding is not."""
     rows_NK = np.broadcast_to(np.arange(len(pairs.label_ids_NK))[:, None], pairs.label_ids_NK.shape)
-    used_NK = pairs.used_NK
+    used_NK = pairs.used
     right_NK = np.zeros(used_NK.shape, np.bool_)
     right_NK[used_NK] = np.asarray(gold_NL[rows_NK[used_NK], pairs.label_ids_NK[used_NK]]).ravel()
     return right_NK

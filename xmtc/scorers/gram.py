@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-Floats = NDArray[np.float32]
+from xmtc.data.arrays import Floats, Matrix
 
 _DENSE_SHARE = 0.02  # a term in more of the documents than this costs less in a dense product than in a sparse one
 _MOST_DENSE = 2_000
@@ -27,7 +27,7 @@ class Design:
         dense_ND: float32; D may be 0.
     """
 
-    words_NV: sparse.csr_array
+    words_NV: Matrix
     dense_ND: Floats
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Design:
         """All columns of a few documents, (N, P)."""
         return np.concatenate([self.words_NV.toarray(), self.dense_ND], axis=1)
 
-    def targets(self, labels_NC: sparse.csc_array) -> Floats:
+    def targets(self, labels_NC: Matrix) -> Floats:
         """AᵀY of some labels, (P, C)."""
         words_VC = (self.words_NV.T @ labels_NC.astype(np.float32)).toarray()
         return np.concatenate([words_VC, (labels_NC.T.astype(np.float32) @ self.dense_ND).T])
@@ -89,14 +89,14 @@ def kernel(design: Design) -> Floats:
     return result
 
 
-def _frequent(words_NV: sparse.csr_array) -> NDArray[np.int64]:
+def _frequent(words_NV: Matrix) -> NDArray[np.int64]:
     """Terms worth a dense column, ascending."""
     documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
     most = np.argsort(-documents_V, kind="stable")[:_MOST_DENSE]
     return np.sort(most[documents_V[most] > _DENSE_SHARE * max(words_NV.indptr.size - 1, 1)])
 
 
-def _add_sparse(result: Floats, rows_NR: sparse.csr_array, columns_R: NDArray[np.integer]) -> None:
+def _add_sparse(result: Floats, rows_NR: Matrix, columns_R: NDArray[np.integer]) -> None:
     """Add RᵀR at these rows and columns of `result`, a block of rows at a time."""
     by_column = sparse.csr_array(rows_NR.T)
     size = max(1, _BLOCK_BYTES // (4 * max(len(columns_R), 1)))

@@ -14,17 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.arrays import Matrix
+from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
+from xmtc.data.words import Vocabulary, terms_of, words_of
 from xmtc.errors import DataError
 from xmtc.scorers.base import Contribution, Features, SparseScored, Training
 from xmtc.scorers.config import LabelTextConfig
-from xmtc.scorers.tables import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
-from xmtc.scorers.words import Vocabulary, terms_of, words_of
 
 _POWER = 0.75
 _FILE = "label_text.safetensors"
 
 
-def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> sparse.csr_array:
+def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
     """Weights of terms in label texts, float32 (L, V): what `LabelText` adds up.
 
     Words that no training document has count in the denominator, with the idf of a word in no document.
@@ -34,7 +35,7 @@ def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> sparse.csr_arra
         vocabulary: of the documents.
     """
     unseen = float(np.log(1 + vocabulary.documents) + 1) ** 2
-    squares_V = np.square(vocabulary.idf_V.astype(np.float64))
+    squares_V = np.square(vocabulary.idf.astype(np.float64))
     rows, columns, values = [], [], []
     for label, text in enumerate(texts):
         terms = sorted(set(terms_of(words_of(text), 1)))
@@ -55,18 +56,27 @@ class LabelText:
         weights_VL: float32.
     """
 
-    weights_VL: sparse.csr_array
+    weights_VL: Matrix
 
     @property
     def labels(self) -> int:
         """L."""
         return int(self.weights_VL.shape[1])
 
+    @property
+    def reads_states(self) -> bool:
+        """No: it reads words."""
+        return False
+
     def score(self, features: Features) -> SparseScored:
         """How much of each label's text each document contains."""
         scores = sparse.csr_array(_presence(features.words_NV) @ self.weights_VL)
         scores.sort_indices()
         return SparseScored(scores)
+
+    def extended(self, label_words_RV: Matrix) -> "LabelText":
+        """The scorer with the texts of more labels."""
+        return LabelText(sparse.csr_array(sparse.hstack([self.weights_VL, label_words_RV.T], format="csr")))
 
     def contributions(self, features: Features, label: int) -> list[Contribution]:
         """What each word of the label's text that the document has adds; greatest first."""
@@ -89,7 +99,7 @@ class LabelText:
         return cls(to_sparse("weights", read_tensors(folder / _FILE, sparse_names("weights"))))
 
 
-def _presence(words_NV: sparse.csr_array) -> sparse.csr_array:
+def _presence(words_NV: Matrix) -> Matrix:
     ones = np.ones(words_NV.nnz, np.float32)
     return sparse.csr_array((ones, words_NV.indices, words_NV.indptr), shape=words_NV.shape)
 

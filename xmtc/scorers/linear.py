@@ -7,20 +7,21 @@ Suffixes: N documents, P columns (terms, then dense columns), L labels, C labels
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.errors import DataError
-from xmtc.scorers.base import Contribution, DenseScored, Features, Scored, SparseScored, Training
+from xmtc.scorers.base import Contribution, DenseScored, Features, Scored, SparseScored, Training, with_empty_columns
 from xmtc.scorers.bins import bins_of_labels
 from xmtc.scorers.config import LinearConfig
-from xmtc.scorers.factor import Factor, factorise, leave_one_out
-from xmtc.scorers.gram import Design, Floats
-from xmtc.scorers.tables import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
+from xmtc.scorers.factor import Factor, factorise, leave_one_out, rest
+from xmtc.scorers.gram import Design
 
 CHUNK = 512
 """Labels solved at once."""
@@ -40,7 +41,7 @@ class Linear:
         mean_D: what is subtracted from the states first; empty without states.
     """
 
-    weights_PL: sparse.csr_array
+    weights_PL: Matrix
     terms: int
     states: float
     mean_D: Floats
@@ -50,9 +51,14 @@ class Linear:
         """L."""
         return int(self.weights_PL.shape[1])
 
+    @property
+    def reads_states(self) -> bool:
+        """Whether pooled states are columns."""
+        return self.states > 0
+
     def score(self, features: Features) -> Scored:
         """Scores ŷ: near 1 where the label is, near 0 where it is not."""
-        return _scored(self.design(features), self.weights_PL)
+        return _scored(_products(self.design(features), self.weights_PL))
 
     def design(self, features: Features) -> Design:
         """The columns that the weights are for."""
@@ -60,6 +66,10 @@ class Linear:
         if not self.states or features.states_ND is None:
             return Design(words_NV, np.zeros((len(features), 0), np.float32))
         return Design(words_NV, self.states * unit_rows(features.states_ND, self.mean_D))
+
+    def extended(self, label_words_RV: Matrix) -> "Linear":
+        """The scorer with more labels, which it never proposes: no training document has them."""
+        return replace(self, weights_PL=with_empty_columns(self.weights_PL, len(label_words_RV.indptr) - 1))
 
     def contributions(self, features: Features, label: int) -> list[Contribution]:
         """The product of value and weight for each term and column of the state that has both; greatest first."""
@@ -88,15 +98,17 @@ class Linear:
         return cls(to_sparse("weights", found), int(found["terms"][0]), float(found["states"][0]), found["mean_D"])
 
 
-def _scored(design: Design, weights_PL: sparse.csr_array) -> Scored:
-    terms, labels = design.words_NV.shape[1], weights_PL.shape[1]
+def _products(design: Design, weights_PL: Matrix) -> Matrix:
+    """Scores (N, L) of documents."""
+    columns_NP = design.words_NV
     if design.dense_ND.shape[1]:
-        columns_NP = sparse.hstack([design.words_NV, sparse.csr_array(design.dense_ND)], format="csr")
-    else:
-        columns_NP = design.words_NV
-    assert columns_NP.shape[1] == weights_PL.shape[0], (terms, weights_PL.shape)
-    scores_NL = sparse.csr_array(columns_NP @ weights_PL)
-    if labels <= _MOST_DENSE_LABELS:
+        columns_NP = sparse.csr_array(sparse.hstack([columns_NP, sparse.csr_array(design.dense_ND)], format="csr"))
+    return sparse.csr_array(columns_NP @ weights_PL)
+
+
+def _scored(scores_NL: Matrix) -> Scored:
+    """Scores in the form that suits the number of labels."""
+    if scores_NL.shape[1] <= _MOST_DENSE_LABELS:
         return DenseScored(scores_NL.toarray())
     scores_NL.sort_indices()
     return SparseScored(scores_NL)
@@ -128,10 +140,18 @@ class LinearFit:
     def out_of_sample(self, rows_S: NDArray[np.integer]) -> Scored:
         """Leave-one-out scores of some training documents, from the pruned weights."""
         design = self.scorer.design(self.training.features.take(rows_S))
-        scores_SL = np.asarray(_scored(design, self.scorer.weights_PL).scores_NL)
         leverages_FS = np.stack([factor.leverages(rows_S) for factor in self.factors])
-        truth_SL = self.training.labels_NL[rows_S].toarray().astype(np.float32)
-        return DenseScored(leave_one_out(scores_SL, truth_SL, leverages_FS[self.factor_L].T))
+        fitted = _products(design, self.scorer.weights_PL)
+        truth = self.training.labels_NL[rows_S].astype(np.float32)
+        own = [self._rests(matrix, leverages_FS) for matrix in (fitted, truth)]
+        fitted.data /= own[0]
+        truth.data *= (1 - own[1]) / own[1]
+        return _scored(sparse.csr_array(fitted - truth))
+
+    def _rests(self, matrix_SL: Matrix, leverages_FS: Floats) -> Floats:
+        """1 − h of each stored value, by its document and the penalty of its label."""
+        places = np.repeat(np.arange(leverages_FS.shape[1]), np.diff(matrix_SL.indptr))
+        return rest(leverages_FS[self.factor_L[matrix_SL.indices], places])
 
 
 def fit_linear(training: Training, config: LinearConfig) -> LinearFit:
@@ -164,8 +184,8 @@ def _empty(training: Training, config: LinearConfig) -> Linear:
 
 
 def solve_labels(
-    labels_NL: sparse.csr_array, factors: list[Factor], factor_L: NDArray[np.int8], prune: float
-) -> Iterator[sparse.csr_array]:
+    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float
+) -> Iterator[Matrix]:
     """Pruned weights of all labels, chunk by chunk: (C, P) each.
 
     Args:
@@ -183,7 +203,7 @@ def solve_labels(
         yield pruned(np.concatenate(solved, axis=1)[:, order], prune)
 
 
-def pruned(weights_PC: Floats, share: float) -> sparse.csr_array:
+def pruned(weights_PC: Floats, share: float) -> Matrix:
     """The greatest weights of each label, (C, P), without the smallest ones whose norm is under a share of all.
 
     A row of unit length then changes its score by at most `share` times the norm of the label's weights
@@ -207,7 +227,7 @@ def _choose(design: Design, training: Training, config: LinearConfig, factors: l
     sample, truth_SL = design.take(rows_S), sparse.csc_array(training.labels_NL[rows_S])
     leverages_FS = [factor.leverages(rows_S) for factor in factors]
     by_label = sparse.csc_array(training.labels_NL)
-    for bin_L in bins_of_labels(config.bins, training.counts_L):
+    for bin_L in bins_of_labels(config.bins, training.train_counts):
         present = np.flatnonzero(bin_L & (np.diff(truth_SL.indptr) > 0))
         judged = present[np.linspace(0, len(present) - 1, min(_JUDGED, len(present)), dtype=np.int64)]
         if not len(judged):

@@ -30,16 +30,16 @@ def fit_logistic(
     spread_X = np.where(spread_X > 1e-9, spread_X, 1.0)
     shrink_X = penalty * spread_X**2
     if towards_X is None:
-        towards_X = np.zeros(inputs_PX.shape[1])
         shrink_X[-1] = 1e-9
-    beta_X, loss = towards_X.copy(), np.inf
+    centre_X = np.zeros(inputs_PX.shape[1]) if towards_X is None else towards_X
+    beta_X, loss = centre_X.copy(), np.inf
     for _ in range(_STEPS):
         chance_P = expit(inputs_PX @ beta_X)
-        gradient_X = inputs_PX.T @ (chance_P - right_P) + shrink_X * (beta_X - towards_X)
+        gradient_X = inputs_PX.T @ (chance_P - right_P) + shrink_X * (beta_X - centre_X)
         weighted_PX = inputs_PX * (chance_P * (1 - chance_P))[:, None]
         hessian_XX = inputs_PX.T @ weighted_PX + np.diag(shrink_X + 1e-9)
         step_X = linalg.solve(hessian_XX, gradient_X, assume_a="pos")
-        beta_X, loss = _along(inputs_PX, right_P, shrink_X, towards_X, beta_X, step_X, loss)
+        beta_X, loss = _along(inputs_PX, right_P, shrink_X, centre_X, beta_X, step_X, loss)
         if gradient_X @ step_X < _TOLERANCE * len(right_P):
             break
     return beta_X

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.errors import DataError
-from xmtc.scorers.base import Contribution, Features, SparseScored, Training
+from xmtc.scorers.base import Contribution, Features, SparseScored, Training, with_empty_columns
 from xmtc.scorers.config import StateNeighboursConfig, WordNeighboursConfig
-from xmtc.scorers.gram import Floats
 from xmtc.scorers.state_index import StateIndex
-from xmtc.scorers.tables import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 
 _SPARE = 16  # neighbours looked for beyond k, because copies of a document do not vote on it
 _DENSE_SHARE = 0.02
@@ -55,7 +55,7 @@ class Power:
 
     def __call__(self, cosines: Floats) -> Floats:
         """Weights of cosines."""
-        return np.maximum(cosines, 0) ** self.p
+        return np.power(np.maximum(cosines, 0), np.float32(self.p), dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,18 @@ class WordSearch:
         rare_VN: float32, the other terms.
     """
 
-    words_NV: sparse.csr_array
+    words_NV: Matrix
     frequent_F: NDArray[np.int64]
     dense_NF: Floats
-    rare_VN: sparse.csr_array
+    rare_VN: Matrix
+
+    @property
+    def reads_states(self) -> bool:
+        """No: it reads words."""
+        return False
 
     @classmethod
-    def of(cls, words_NV: sparse.csr_array) -> "WordSearch":
+    def of(cls, words_NV: Matrix) -> "WordSearch":
         """Prepare training rows for search."""
         documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
         most = np.argsort(-documents_V, kind="stable")[:_MOST_DENSE]
@@ -116,7 +121,7 @@ class WordSearch:
         return cls.of(to_sparse("words", found))
 
 
-def _without(words_BV: sparse.csr_array, frequent_F: NDArray[np.int64]) -> sparse.csr_array:
+def _without(words_BV: Matrix, frequent_F: NDArray[np.int64]) -> Matrix:
     """The rows without frequent terms."""
     rare_V = np.ones(words_BV.shape[1], np.float32)
     rare_V[frequent_F] = 0
@@ -137,7 +142,7 @@ class Neighbours:
     """
 
     search: WordSearch | StateIndex
-    labels_NL: sparse.csr_array
+    labels_NL: Matrix
     k: int
     weights: Power | Exponential
 
@@ -145,6 +150,11 @@ class Neighbours:
     def labels(self) -> int:
         """L."""
         return int(self.labels_NL.shape[1])
+
+    @property
+    def reads_states(self) -> bool:
+        """Whether neighbours are found by pooled states."""
+        return self.search.reads_states
 
     def score(self, features: Features) -> SparseScored:
         """Each label's share of the votes."""
@@ -160,6 +170,10 @@ class Neighbours:
         scores = sparse.csr_array(voters @ self.labels_NL)
         scores.sort_indices()
         return SparseScored(scores)
+
+    def extended(self, label_words_RV: Matrix) -> "Neighbours":
+        """The scorer with more labels, which it never proposes: no training document has them."""
+        return replace(self, labels_NL=with_empty_columns(self.labels_NL, len(label_words_RV.indptr) - 1))
 
     def contributions(self, features: Features, label: int) -> list[Contribution]:
         """The neighbours that have the label, and the share of the votes of each; greatest first."""
@@ -235,7 +249,7 @@ def fit_state_neighbours(training: Training, config: StateNeighboursConfig) -> N
     return _chosen(NeighboursFit(first, training), config.neighbours, weights, config.sample)
 
 
-def _ones(training: Training) -> sparse.csr_array:
+def _ones(training: Training) -> Matrix:
     return training.labels_NL.astype(np.float32)
 
 
@@ -262,7 +276,7 @@ def _in_blocks(fit: NeighboursFit, rows_S: NDArray[np.integer], k: int) -> tuple
     return np.concatenate([found for found, _ in parts]), np.concatenate([cosines for _, cosines in parts])
 
 
-def ndcg_at_5(scored: SparseScored, gold_NL: sparse.csr_array) -> float:
+def ndcg_at_5(scored: SparseScored, gold_NL: Matrix) -> float:
     """Mean nDCG@5 over documents with labels."""
     ids_NK = scored.top(5).label_ids_NK
     hits_NK = SparseScored(gold_NL.astype(np.float32)).at(ids_NK) > 0

@@ -11,16 +11,17 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.data.arrays import Floats
+from xmtc.data.tensor_files import read_tensors, write_tensors
 from xmtc.errors import CheckpointError, DataError, StorageError
 from xmtc.files import replacing
 from xmtc.scorers.base import Features
-from xmtc.scorers.gram import Floats
 from xmtc.scorers.linear import unit_rows
-from xmtc.scorers.tables import read_tensors, write_tensors
 
 _MOST_FLAT = 200_000
 _TRAINING_VECTORS = 64  # of each inverted list
 _LINKS = 32
+_UNTYPED: Any = faiss  # its stubs know neither class
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class StateIndex:
     index: Any
     mean_D: Floats
     probes: int
+
+    @property
+    def reads_states(self) -> bool:
+        """Yes."""
+        return True
 
     @classmethod
     def of(
@@ -116,7 +122,7 @@ def _empty(kind: Literal["auto", "flat", "ivf", "hnsw"], documents: int, width: 
 
 def _parameters(index: Any, probes: int) -> Any:
     if isinstance(index, faiss.IndexIVF):
-        return faiss.SearchParametersIVF(nprobe=min(probes, index.nlist))
+        return _UNTYPED.SearchParametersIVF(nprobe=min(probes, index.nlist))
     if isinstance(index, faiss.IndexHNSW):
-        return faiss.SearchParametersHNSW(efSearch=4 * probes)
+        return _UNTYPED.SearchParametersHNSW(efSearch=4 * probes)
     return None

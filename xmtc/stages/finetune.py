@@ -20,7 +20,7 @@ from xmtc.train.weights import read_weights
 def finetune(worker: Worker) -> None:
     """Stage 2: classifier, attention and backbone, phase by phase."""
     settings, classifier = worker.config.finetune, worker.classifier
-    if worker.config.plant.enabled:
+    if worker.config.plants:
         classifier.head.load_state_dict(read_weights(worker.paths.planted))
     worker.shard_labels()
     drift = _drift(worker)

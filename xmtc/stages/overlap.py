@@ -49,7 +49,7 @@ def write_overlap(worker: Worker) -> None:
         "chance": chance / max(pairs, 1),
         "pairs": int(pairs),
         "top_tokens": TOP_TOKENS,
-        "planted": worker.config.plant.enabled,
+        "planted": worker.config.plants,
     }
     if worker.is_first:
         write_text(worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP, json.dumps(result, indent=2))

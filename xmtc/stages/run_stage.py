@@ -12,11 +12,12 @@ from xmtc.run.stage import Stage
 from xmtc.stages.evaluate import evaluate
 from xmtc.stages.finetune import finetune
 from xmtc.stages.plant import plant
+from xmtc.stages.scorers import scorers
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
 from xmtc.train.checkpoint import together
 
-_WORK = {Stage.PLANT: plant, Stage.FINETUNE: finetune, Stage.EVALUATE: evaluate}
+_WORK = {Stage.SCORERS: scorers, Stage.PLANT: plant, Stage.FINETUNE: finetune, Stage.EVALUATE: evaluate}
 
 
 def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
@@ -24,7 +25,7 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     together(lambda: fetch_run(paths))
     together(lambda: fetch_corpus(paths))
     worker = Worker(config, paths)
-    if worker.is_first and worker.found_vectors and stage == (Stage.PLANT if config.plant.enabled else Stage.FINETUNE):
+    if worker.is_first and worker.found_vectors and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
         print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
     with denormals_as_zero():
         _WORK[stage](worker)

@@ -92,8 +92,7 @@ class Worker:
 
     def encoder_trains(self) -> bool:
         """Whether fine-tuning changes the encoder, so that hidden states on disk would not be the model's."""
-        settings = self.config.finetune
-        return not settings.cache_hidden or any(phase.encoder_layers != 0 for phase in settings.phases)
+        return self.config.trains_encoder
 
     def log_odds(self) -> Tensor:
         """ln(p/(1−p)) (L,) of every label in train, smoothed by half a document: where classifier biases start."""

@@ -147,6 +147,11 @@ class FinetuneConfig:
     callbacks: tuple[CallbackConfig, ...] = ()
     """What follows the training of this stage (docs/callbacks.md), each kind once."""
 
+    @property
+    def trains_encoder(self) -> bool:
+        """Whether the encoder may change, so that hidden states on disk would not be the trained model's."""
+        return not self.cache_hidden or any(phase.encoder_layers != 0 for phase in self.phases)
+
     def __post_init__(self) -> None:
         """Refuse phases that freeze what an earlier one trained, and settings that exclude each other."""
         depths = [float("inf") if p.encoder_layers < 0 else p.encoder_layers for p in self.phases]

@@ -114,6 +114,7 @@ class ShardedScores:
     """
 
     most_documents = sys.maxsize  # ranks must make equally many batches; a large one is cut inside
+    knows_all = False  # refused for labels that exclude each other
 
     def __init__(self, classifier: Classifier, sharded: ShardedHead, size: int) -> None:
         self._classifier, self._sharded, self.size = classifier, sharded, min(size, sharded.labels)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xmtc.models.heads.base import Head
     from xmtc.models.heads.flat import FlatHead
     from xmtc.models.heads.label_attention import LabelAttentionHead
+    from xmtc.models.heads.none import NoHead
     from xmtc.models.heads.two_tower import TwoTowerHead
 
 RowDtype = Literal["float32", "bfloat16"]
@@ -53,10 +54,12 @@ class HeadSettings(Protocol):
     Attributes:
         attends_by_label: whether every label looks at the tokens in its own way, so that the head can be planted.
         trains_rows: whether an optimizer updates the label rows.
+        scores: whether there is anything to train and to score with; only `none` has nothing.
     """
 
     attends_by_label: ClassVar[bool]
     trains_rows: ClassVar[bool]
+    scores: ClassVar[bool]
 
     @property
     def kind(self) -> str:
@@ -102,6 +105,7 @@ class HeadDefaults:
     kind: str
     attends_by_label: ClassVar[bool] = False
     trains_rows: ClassVar[bool] = True
+    scores: ClassVar[bool] = True
 
     @property
     def row_dtype(self) -> RowDtype:
@@ -283,5 +287,23 @@ class TwoTowerConfig(_Pooled):
         return TwoTowerHead(self, hidden_width, labels)
 
 
-HeadConfig = Annotated[HeadSettings, Members("xmtc.heads", LabelAttentionConfig, FlatConfig, TwoTowerConfig)]
+@config
+class NoHeadConfig(HeadDefaults):
+    """No head: `model.scorers` alone score, and nothing is trained."""
+
+    kind: Literal["none"] = "none"
+    scores: ClassVar[bool] = False
+    trains_rows: ClassVar[bool] = False
+
+    def build(self, hidden_width: int, labels: int) -> "NoHead":
+        """See `HeadSettings.build`."""
+        from xmtc.models.heads.none import NoHead
+
+        del hidden_width
+        return NoHead(self, labels)
+
+
+HeadConfig = Annotated[
+    HeadSettings, Members("xmtc.heads", LabelAttentionConfig, FlatConfig, TwoTowerConfig, NoHeadConfig)
+]
 """What a head is: from a document's hidden states to one logit per label."""

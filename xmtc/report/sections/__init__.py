@@ -9,12 +9,14 @@ from xmtc.report.sections.examples import ExamplesSection
 from xmtc.report.sections.frequency import FrequencySection
 from xmtc.report.sections.headline import HeadlineSection
 from xmtc.report.sections.labels import LabelsSection
+from xmtc.report.sections.scorers import ScorersSection
 from xmtc.report.sections.setup import SetupSection
 from xmtc.report.sections.training import TrainingSection
 
 _RESULTS: tuple[Section, ...] = (
     HeadlineSection(),
     FrequencySection(),
+    ScorersSection(),
     ComparisonSection(),
     CurvesSection(),
     TrainingSection(),

@@ -12,7 +12,7 @@ from xmtc.run.stage import Stage
 
 _MEASURED_ON_THE_WAY = {
     str(Stage.PLANT): "How well the attention ranks each label's informative tokens, on dev.",
-    str(Stage.FINETUNE): "On a sample of dev, before calibration and without a lexical branch: the headline differs.",
+    str(Stage.FINETUNE): "The head alone on a sample of dev, before calibration and fusion: the headline differs.",
 }
 _DEV_METRICS = ("dev/ndcg@5", "dev/ndcg@10", "dev/ndcg", "dev/micro_f1", "dev/macro_f1", "dev/accuracy", "dev/loss")
 _DEV_METRICS_ONE_LABEL = ("dev/accuracy", "dev/macro_f1", "dev/loss")

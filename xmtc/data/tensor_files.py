@@ -1,4 +1,4 @@
-"""Files of fitted scorers: tensors as safetensors, the rest as JSON, sparse matrices as three tensors each."""
+"""Files of vocabularies and scorers: tensors as safetensors, the rest as JSON, sparse matrices as three tensors."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -8,6 +8,7 @@ can be counted in parallel. No text is kept, but a vocabulary holds words, names
 Suffixes: N documents, V terms of the vocabulary, W terms of one shard.
 """
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,17 +19,28 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xmtc.errors import DataError
-from xmtc.scorers.config import WordsConfig
-from xmtc.scorers.tables import read_json, read_tensors, write_json, write_tensors
+from xmtc.data.arrays import Matrix
+from xmtc.data.config import WordsConfig
+from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
 
+logger = logging.getLogger(__name__)
+
+WORDS_FILES = ("words.json", "words.safetensors")
+"""Files of a vocabulary: terms, and in how many documents each occurs."""
 _WORD = re.compile(r"\w+")
-_VOCABULARY, _TENSORS = "words.json", "words.safetensors"
 
 
 def words_of(text: str) -> list[str]:
     """The words of a text in order, in lower case: runs of letters, digits and underscores."""
-    return _WORD.findall(text.lower())
+    return _WORD.findall(_lowered(text))
+
+
+def _lowered(text: str) -> str:
+    """In lower case, at the same length: a letter whose lower case is longer (İ) stays as it is."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(letter.lower() if len(letter.lower()) == 1 else letter for letter in text)
 
 
 def terms_of(words: Sequence[str], ngrams: int) -> list[str]:
@@ -40,11 +52,8 @@ def terms_of(words: Sequence[str], ngrams: int) -> list[str]:
 
 
 def term_spans(text: str, ngrams: int) -> Iterator[tuple[str, int, int]]:
-    """Each occurrence of a term: the term and its first and last-plus-one character in `text`.
-
-    Lower case can change the length of a text in a few scripts, so words are matched before they are lowered.
-    """
-    found = [(match.group().lower(), *match.span()) for match in _WORD.finditer(text)]
+    """Each occurrence of a term: the term and its first and last-plus-one character in `text`."""
+    found = [(match.group(), *match.span()) for match in _WORD.finditer(_lowered(text))]
     for length in range(1, ngrams + 1):
         for first in range(len(found) - length + 1):
             run = found[first : first + length]
@@ -61,9 +70,9 @@ class WordCounts:
     """
 
     terms: list[str]
-    counts_NW: sparse.csr_array
+    counts_NW: Matrix
 
-    def over(self, vocabulary: "Vocabulary") -> sparse.csr_array:
+    def over(self, vocabulary: "Vocabulary") -> Matrix:
         """The counts over a common vocabulary, float32 (N, V); other terms are dropped."""
         column_W = np.fromiter((vocabulary.ids.get(term, -1) for term in self.terms), np.int64, len(self.terms))
         coordinates = self.counts_NW.tocoo()
@@ -117,27 +126,27 @@ class Vocabulary:
         return len(self.terms)
 
     @property
-    def idf_V(self) -> NDArray[np.float32]:
+    def idf(self) -> NDArray[np.float32]:
         """ln((1 + N) / (1 + N_v)) + 1, as scikit-learn has it."""
         return (np.log((1 + self.documents) / (1 + self.documents_V)) + 1).astype(np.float32)
 
-    def count(self, texts: Iterable[str]) -> sparse.csr_array:
+    def count(self, texts: Iterable[str]) -> Matrix:
         """How often each term of the vocabulary occurs in each text, float32 (N, V)."""
         return count_words(texts, self.ngrams).over(self)
 
-    def rows(self, counts_NV: sparse.csr_array) -> sparse.csr_array:
+    def rows(self, counts_NV: Matrix) -> Matrix:
         """TF-IDF rows of unit length, float32 (N, V): (1 + ln count) · idf; documents without a term stay zero."""
         rows_NV = counts_NV.astype(np.float32, copy=True)
         rows_NV.sort_indices()
-        rows_NV.data = (1 + np.log(rows_NV.data)) * self.idf_V[rows_NV.indices]
+        rows_NV.data = (1 + np.log(rows_NV.data)) * self.idf[rows_NV.indices]
         norms_N = np.sqrt(np.asarray(rows_NV.multiply(rows_NV).sum(axis=1)))
         rows_NV.data /= np.repeat(np.maximum(norms_N, np.finfo(np.float32).tiny), np.diff(rows_NV.indptr))
         return rows_NV
 
     def save(self, folder: Path) -> None:
         """Write `words.json` and `words.safetensors`."""
-        write_json(folder / _VOCABULARY, {"terms": self.terms, "documents": self.documents, "ngrams": self.ngrams})
-        write_tensors(folder / _TENSORS, {"documents_V": self.documents_V})
+        write_json(folder / WORDS_FILES[0], {"terms": self.terms, "documents": self.documents, "ngrams": self.ngrams})
+        write_tensors(folder / WORDS_FILES[1], {"documents_V": self.documents_V})
 
     @classmethod
     def load(cls, folder: Path) -> "Vocabulary":
@@ -146,8 +155,8 @@ class Vocabulary:
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        plain = read_json(folder / _VOCABULARY, ("terms", "documents", "ngrams"))
-        tensors = read_tensors(folder / _TENSORS, ("documents_V",))
+        plain = read_json(folder / WORDS_FILES[0], ("terms", "documents", "ngrams"))
+        tensors = read_tensors(folder / WORDS_FILES[1], ("documents_V",))
         return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"])
 
 
@@ -160,21 +169,28 @@ def document_frequencies(counts: WordCounts) -> Counter[str]:
 def choose_words(frequencies: Counter[str], documents: int, config: WordsConfig) -> Vocabulary:
     """The vocabulary of a corpus: its most frequent terms, without those in too few or too many documents.
 
+    Where no term would be left, terms in a single document are taken too. Where none is left then, as with texts of
+    punctuation alone, the vocabulary is empty. The log says so.
+
     Args:
         frequencies: training documents with each term.
         documents: training documents.
         config: limits.
-
-    Raises:
-        DataError: no term is left.
     """
-    most = config.most_documents * documents
-    kept = [(term, n) for term, n in frequencies.items() if config.min_documents <= n <= most]
-    if not kept:
-        raise DataError(
-            f"no word occurs in at least {config.min_documents} and at most {most:.0f} of {documents:,} training "
-            "documents: lower words.min_documents or raise words.most_documents"
+    kept = _between(frequencies, config.min_documents, config.most_documents * documents)
+    if not kept and config.min_documents > 1:
+        logger.warning(
+            "data.words.min_documents lowered from %d to 1: no word occurs in so many and in at most %.0f %% of the %d "
+            "training documents",
+            *(config.min_documents, 100 * config.most_documents, documents),
         )
+        kept = _between(frequencies, 1, config.most_documents * documents)
+    if not kept:
+        logger.warning("the vocabulary is empty: no word occurs in few enough training documents to tell them apart")
     kept.sort(key=lambda item: (-item[1], item[0]))
     kept = kept[: config.most_terms]
     return Vocabulary([term for term, _ in kept], np.array([n for _, n in kept], np.int64), documents, config.ngrams)
+
+
+def _between(frequencies: Counter[str], least: int, most: float) -> list[tuple[str, int]]:
+    return [(term, n) for term, n in frequencies.items() if least <= n <= most]

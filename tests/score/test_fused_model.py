@@ -1,0 +1,158 @@
+"""A model whose head is fused with other scorers: trained, evaluated, loaded, asked, explained and extended."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import tiny_runs
+import xmtc
+from xmtc.config.load import load_config
+from xmtc.errors import ConfigError
+from xmtc.models.export import load_model
+from xmtc.models.onnx_export import export_onnx, load_onnx
+from xmtc.pipeline import model_stages, train_run
+from xmtc.report.run_results import RunResults
+from xmtc.run.config import RunConfig
+from xmtc.run.stage import Stage
+from xmtc.score.command import make_job, run_locally
+from xmtc.score.inputs import text_columns
+from xmtc.score.job import Settings
+from xmtc.scorers.base import Features
+from xmtc.stages import run_stage
+
+WORDS = "{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: [5]}, {kind: label_text}"
+STATES = "{kind: state_neighbours, neighbours: [5]}"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return fused_run(tmp_path_factory.mktemp("fused"), f"[{WORDS}, {STATES}]")
+
+
+def fused_run(folder: Path, scorers: str, *overrides: str) -> Path:
+    torch.set_num_threads(1)
+    config = tiny_runs.write_config(folder)
+    return train_run(tiny_runs.load(config, "model.lexical=null", f"model.scorers={scorers}", *overrides))
+
+
+TEXTS = [row["text"] for row in tiny_runs.documents(6)]  # of training documents
+
+
+def test_dev_and_test_are_measured_and_the_scorers_one_by_one(run):
+    for split in ("dev", "test"):
+        metrics = json.loads((run / "eval" / split / "metrics.json").read_text())
+        assert 0 <= metrics["ndcg@5"] <= 1
+        assert metrics["micro_auc"] is not None
+    found = json.loads((run / "eval" / "dev" / "scorers.json").read_text())
+    assert found["names"] == ["linear", "word_neighbours", "label_text", "state_neighbours", "head"]
+    assert set(found["alone"]) == set(found["without"]) == set(found["names"])
+    assert RunResults.load(run, "test").scorers == found
+    assert "Scorers alone, fused, and left out" in (run / "eval" / "test" / "report.html").read_text()
+
+
+def test_probabilities_are_the_same_in_memory_and_in_a_job(run, tmp_path):
+    texts = TEXTS
+    model = xmtc.Model.from_pretrained(run / "model", device="cpu")
+    predicted = model.predict(texts, top_k=4)
+    pd.DataFrame({"id": range(len(texts)), "text": texts}).to_parquet(tmp_path / "in.parquet")
+    settings = Settings(top_k=4, bfloat16=False, columns=text_columns(["text"], "id"))
+    job = make_job(run / "model", [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
+    run_locally(job, device="cpu", workers=2, max_rejected=None, overwrite=False)
+    table = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
+    for row, found in zip(table.itertuples(), predicted, strict=True):
+        assert list(row.labels) == [one.label for one in found]
+        assert list(row.scores) == pytest.approx([one.score for one in found], abs=1e-5)
+
+
+def test_words_documents_and_bias_sum_to_the_logit(run):
+    model = xmtc.Model.from_pretrained(run / "model", device="cpu")
+    text = TEXTS[0]
+    scores = {one.label: one.score for one in model.predict([text], top_k=6)[0]}
+    for found in model.explain(text, list(scores)):
+        words = sum(word.contribution for word in found.words) + sum(value for _, value in found.documents)
+        assert found.bias + found.special + words == pytest.approx(found.logit, abs=1e-5)
+        assert set(found.scorers) == {"linear", "word_neighbours", "label_text", "state_neighbours", "head"}
+    best = model.explain(text, [max(scores, key=lambda label: scores[label])])[0]
+    assert best.documents, "neighbours vote for the best label of a training text"
+    assert 1 / (1 + np.exp(-best.logit)) == pytest.approx(max(scores.values()), abs=1e-3)
+
+
+def test_only_some_labels(run, tmp_path):
+    texts = TEXTS
+    labels = [one.label for one in xmtc.Model.from_pretrained(run / "model").predict(texts[:1], top_k=6)[0]][1:3]
+    pd.DataFrame({"text": texts}).to_parquet(tmp_path / "in.parquet")
+    settings = Settings(top_k=4, bfloat16=False, labels=tuple(labels), columns=text_columns(["text"], None))
+    job = make_job(run / "model", [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
+    run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+    table = pd.concat(map(pd.read_parquet, (tmp_path / "out").glob("part-*.parquet")))
+    assert all(set(row) == set(labels) for row in table["labels"])
+
+
+def test_a_new_label_is_found_by_its_name(run):
+    ensemble = load_model(run / "model").ensemble
+    assert ensemble is not None
+    word = ensemble.vocabulary.terms[0]
+    longer = ensemble.extended([word, "a name that no document has"])
+    labels = len(ensemble.fusion.counts_L) if ensemble.fusion else 0
+    assert {scorer.labels for scorer in longer.scorers.values()} == {labels + 2}
+    rows = longer.vocabulary.rows(longer.vocabulary.count([word]))
+    best = longer.scorers["label_text"].score(Features(rows)).top(3).label_ids_NK[0]
+    assert labels in best
+    assert labels + 1 not in best
+    before, after = (one.scorers["linear"].score(Features(rows)) for one in (ensemble, longer))
+    known = np.arange(labels)[None].astype(np.int32)
+    np.testing.assert_array_equal(before.at(known), after.at(known))
+
+
+def test_a_changed_fusion_trains_nothing_again(run):
+    base = load_config(RunConfig, run / "config.yaml")
+    other = load_config(RunConfig, run / "config.yaml", ["model.fusion.candidates=20"])
+    before, after = (dict(model_stages(config, "ranking")) for config in (base, other))
+    assert [stage for stage in before if before[stage] != after[stage]] == [Stage.EVALUATE]
+
+
+def test_states_of_a_frozen_encoder_come_before_training(tmp_path):
+    frozen = "finetune.phases=[{epochs: 1}]"
+    scorers = "model.scorers=[{kind: state_neighbours}]"
+    config = tiny_runs.load(tiny_runs.write_config(tmp_path), "model.lexical=null", scorers, frozen)
+    assert next(stage for stage, _ in model_stages(config, "r")) is Stage.SCORERS
+    trained = tiny_runs.load(tiny_runs.write_config(tmp_path), "model.lexical=null", scorers)
+    assert [stage for stage, _ in model_stages(trained, "r")][-2] is Stage.SCORERS
+
+
+def test_onnx(run, tmp_path):
+    with pytest.raises(ConfigError, match="read the encoder's states"):
+        export_onnx(run / "model", tmp_path / "onnx", int8=False)
+    words = fused_run(tmp_path, f"[{WORDS}]", "name=words")
+    export_onnx(words / "model", tmp_path / "onnx", int8=False)
+    assert load_onnx(tmp_path / "onnx").ensemble is not None
+    texts = TEXTS
+    ours = xmtc.Model.from_pretrained(words / "model", device="cpu").predict(texts, top_k=3)
+    graph = xmtc.Model.from_pretrained(tmp_path / "onnx").predict(texts, top_k=3)
+    for one, other in zip(ours, graph, strict=True):
+        assert [p.score for p in one] == pytest.approx([p.score for p in other], abs=1e-4)
+
+
+def test_without_a_head_nothing_is_trained(tmp_path):
+    run = fused_run(tmp_path, f"[{WORDS}, {STATES}]", "model.head={kind: none}")
+    assert not (run / "checkpoints").exists()
+    model = xmtc.Model.from_pretrained(run / "model", device="cpu")
+    found = model.predict(TEXTS, top_k=2)
+    assert json.loads((run / "eval" / "test" / "metrics.json").read_text())["ndcg@5"] > 0.9
+    reasons = model.explain(TEXTS[0], [found[0][0].label])[0]
+    assert set(reasons.scorers) == {"linear", "word_neighbours", "label_text", "state_neighbours"}
+
+
+def test_the_first_result_is_a_model(tmp_path, monkeypatch):
+    def stop(worker: object) -> None:
+        raise ConfigError("stopped")
+
+    monkeypatch.setitem(run_stage._WORK, Stage.PLANT, stop)
+    with pytest.raises(ConfigError, match="stopped"):
+        fused_run(tmp_path, f"[{WORDS}]")
+    model = xmtc.Model.from_pretrained(tmp_path / "runs" / "tiny" / "model", device="cpu")
+    assert model.predict(TEXTS, top_k=1)[0][0].predicted

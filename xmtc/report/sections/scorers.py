@@ -1,0 +1,59 @@
+"""What each scorer reaches alone, and what leaving it out would cost."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xmtc.report.parts import Part, Table, Text
+from xmtc.report.section import Page
+
+_METRICS = {"p@1": "P@1", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
+
+
+class ScorersSection:
+    """The scorers of a fused model, one by one."""
+
+    name, link = "scorers", "Scorers"
+
+    def title(self, page: Page) -> str:
+        """See `Section`."""
+        return "Scorers"
+
+    def applies(self, page: Page) -> bool:
+        """Where a run fuses several scorers."""
+        return any(run.scorers for run in page.runs)
+
+    def render(self, page: Page) -> Sequence[Part]:
+        """See `Section`."""
+        text = (
+            "Dev, in percent: the fused score, each scorer alone, and the difference to the fused score when one is "
+            "left out. Every fusion is fitted on one half of dev and measured on the other. The columns on the right "
+            "are macro-F1 of labels by their number of training documents."
+        )
+        return [Text(text), _table(page)]
+
+
+def _table(page: Page) -> Table:
+    found = [(r, run.name, run.scorers) for r, run in enumerate(page.runs) if run.scorers]
+    bins = list(dict.fromkeys(name for _, _, scorers in found for name in scorers["fused"]["bins"]))
+    rows, owners = [], []
+    for r, run, scorers in found:
+        lines = [("fused", scorers["fused"], None)]
+        lines += [(f"{name} alone", values, None) for name, values in scorers["alone"].items()]
+        lines += [(f"without {name}", v, scorers["fused"]) for name, v in scorers.get("without", {}).items()]
+        for title, values, against in lines:
+            rows.append([run, title, *_cells(values, against, bins)])
+            owners.append(r)
+    columns = ["run", "scorers", *_METRICS.values(), *bins]
+    return Table("scorers", columns, rows, owners, words=2, caption="Scorers alone, fused, and left out")
+
+
+def _cells(values: Mapping[str, Any], against: Mapping[str, Any] | None, bins: Sequence[str]) -> list[str]:
+    pairs = [(values.get(key), None if against is None else against.get(key)) for key in _METRICS]
+    pairs += [(values["bins"].get(key), None if against is None else against["bins"].get(key)) for key in bins]
+    return [_cell(value, other, differs=against is not None) for value, other in pairs]
+
+
+def _cell(value: float | None, other: float | None, *, differs: bool) -> str:
+    if value is None or (differs and other is None):
+        return "–"
+    return f"{100 * (value - (other or 0.0)):+.1f}" if differs else f"{100 * value:.1f}"

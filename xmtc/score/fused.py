@@ -1,0 +1,125 @@
+"""Scoring with all of a model's scorers: candidates from each, and one fused logit.
+
+Suffixes: B documents, T tokens, D encoder width, L labels, K candidates, S scorers.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import logit
+from torch import Tensor
+
+from xmtc.data.collate import Batch
+from xmtc.models.classifier import Classifier
+from xmtc.score.shortlist import Shortlist
+from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored
+from xmtc.scorers.candidates import Pairs
+from xmtc.scorers.ensemble import Ensemble
+
+WordRows = Callable[[NDArray[np.integer]], sparse.csr_array]
+"""TF-IDF rows (B, V) of documents, given their rows in the split or block."""
+
+_PADDING_LOGIT = -1e4
+_EDGE = 1e-7
+_LOGIT_BYTES = 1 << 28  # float32 logits of a batch
+
+
+class FusedScores:
+    """The best labels of a batch and their fused logits; a `BestLabels`.
+
+    Args:
+        classifier: encoder and head; the encoder runs once for the head and for neighbours by its states.
+        ensemble: with a fitted fusion.
+        words: of the documents that batches are made of.
+        shortlist: how many labels the head scores; all of them when absent.
+        only: label ids that may be predicted; all when absent.
+        exclusive: whether a document has exactly one label.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        ensemble: Ensemble,
+        words: WordRows,
+        *,
+        shortlist: Shortlist | None = None,
+        only: NDArray[np.integer] | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        self.classifier, self.ensemble, self.words = classifier, ensemble, words
+        self.shortlist, self.only, self.exclusive = shortlist, only, exclusive
+
+    @property
+    def size(self) -> int:
+        """Most candidates of a document."""
+        proposed = self.ensemble.config.candidates * len(self.ensemble.names)
+        return min(proposed + len(self.only if self.only is not None else ()), self.classifier.labels)
+
+    @property
+    def knows_all(self) -> bool:
+        """Yes: the fusion makes probabilities for either task."""
+        return True
+
+    @property
+    def most_documents(self) -> int:
+        """Of a batch, for memory."""
+        if self.shortlist is not None:
+            return self.shortlist.most_documents
+        return max(1, _LOGIT_BYTES // (4 * self.classifier.labels))
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Label ids int64 (B, K), best first and padded with -1, and their logits (B, K)."""
+        found = self.ensemble.fuse(self.pairs(batch), exclusive=self.exclusive)
+        ids_BK, scores_BK = found.label_ids_NK, found.scores_NK.astype(np.float64)
+        used_BK = ids_BK >= 0
+        if self.only is not None:
+            used_BK &= np.isin(ids_BK, self.only)
+        logits_BK = np.where(used_BK, logit(np.clip(scores_BK, _EDGE, 1 - _EDGE)), _PADDING_LOGIT)
+        ids_BK = np.where(used_BK, ids_BK, -1)
+        return self._padded(ids_BK, logits_BK)
+
+    def _padded(self, ids_BK: NDArray[np.integer], logits_BK: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+        missing = max(0, self.size - ids_BK.shape[1])
+        ids_BK = np.pad(ids_BK, ((0, 0), (0, missing)), constant_values=-1)
+        logits_BK = np.pad(logits_BK, ((0, 0), (0, missing)), constant_values=_PADDING_LOGIT)
+        return torch.from_numpy(ids_BK.astype(np.int64)), torch.from_numpy(logits_BK.astype(np.float32))
+
+    def pairs(self, batch: Batch) -> Pairs:
+        """The batch's candidates with every scorer's opinion of them."""
+        features, head = features_of(self.classifier, self.ensemble, self.words, batch, self.shortlist)
+        return self.ensemble.pairs(features, head, self.only)
+
+
+def features_of(
+    classifier: Classifier, ensemble: Ensemble, words: WordRows, batch: Batch, shortlist: Shortlist | None = None
+) -> tuple[Features, Scored | None]:
+    """What the scorers read of a batch, and the batch as the head sees it where the head takes part."""
+    words_BV = words(batch.documents_B.cpu().numpy())
+    states_BD = None
+    if ensemble.needs_states:
+        batch = replace(batch, hidden_BTD=classifier.encode(batch))
+        states_BD = pooled_states(classifier, batch).cpu().numpy()
+    head = _head_scores(classifier, batch, shortlist) if ensemble.has_head else None
+    return Features(words_BV, states_BD), head
+
+
+def pooled_states(classifier: Classifier, batch: Batch) -> Tensor:
+    """The mean hidden state of each document's tokens, float32 (B, D)."""
+    hidden_BTD = classifier.encode(batch).float()
+    tokens_B1 = batch.mask_BT.sum(1, keepdim=True).clamp(min=1)
+    return (hidden_BTD * batch.mask_BT[..., None]).sum(1) / tokens_B1
+
+
+def _head_scores(classifier: Classifier, batch: Batch, shortlist: Shortlist | None) -> Scored:
+    if shortlist is None:
+        return DenseScored(classifier(batch).float().cpu().numpy())
+    ids_BN, logits_BN = shortlist(batch)
+    ids, logits = ids_BN.cpu().numpy(), logits_BN.float().cpu().numpy()
+    starts = np.arange(len(ids) + 1) * ids.shape[1]
+    scores = sparse.csr_array((logits.ravel(), ids.ravel(), starts), shape=(len(ids), classifier.labels))
+    scores.sort_indices()
+    return SparseScored(scores)

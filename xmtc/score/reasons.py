@@ -1,0 +1,137 @@
+"""Why the fused scorers give a label its logit: exact shares by scorer, spread over words and training documents.
+
+The fused logit is a sum of shares, one per scorer, plus the count of the label and an intercept. A scorer's share is
+what it adds where it knows nothing of the label, which has no words, plus a gain. The gain is spread over the words, or
+the training documents, in proportion to what they add to the scorer's own score; reasons against a label lower the gain
+but are not shown. Words, documents, the rest and the bias sum to the logit.
+
+Suffixes: S scorers, K labels.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.data.words import term_spans
+from xmtc.score.evidence import Evidence, Explanation
+from xmtc.scorers.base import Contribution, Features
+from xmtc.scorers.candidates import Pairs
+from xmtc.scorers.ensemble import HEAD, Ensemble
+
+
+@dataclass(frozen=True)
+class FusedShares:
+    """The fused logits of some labels of one document, taken apart.
+
+    Attributes:
+        names: S scorers.
+        shares_SK: what each adds to the logit.
+        without_SK: what each would add if it knew nothing of the label.
+        constant_K: the count of the label and the intercept.
+    """
+
+    names: Sequence[str]
+    shares_SK: NDArray[np.float64]
+    without_SK: NDArray[np.float64]
+    constant_K: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, pairs: Pairs, labels: Sequence[int]) -> "FusedShares":
+        """Of labels that are among the candidates of the one document of `pairs`."""
+        assert ensemble.fusion is not None, "the fusion is not fitted"
+        columns = np.searchsorted(np.where(pairs.used[0], pairs.label_ids_NK[0], np.iinfo(np.int32).max), labels)
+        shares = ensemble.fusion.shares(pairs)[:, 0, columns]
+        count = len(ensemble.names)
+        without = np.zeros((count, len(columns)))
+        for place, column in enumerate(columns):
+            scores_SNK = pairs.scores_SNK.copy()
+            scores_SNK[:, 0, column] = 0
+            silent = ensemble.fusion.shares(replace(pairs, scores_SNK=scores_SNK))
+            without[:, place] = silent[:count, 0, column]
+        return cls(ensemble.names, shares[:count], without, shares[count:].sum(axis=0))
+
+
+def fused_explanation(
+    plain: Explanation, fused: FusedShares, place: int, ensemble: Ensemble, features: Features, label: int, text: str
+) -> Explanation:
+    """The explanation of a fused logit.
+
+    Args:
+        plain: of the head's own logit; gives the words of the text, their part of it, and where attention looks.
+        fused: the shares.
+        place: of the label in `fused`.
+        ensemble: the scorers.
+        features: of the one document.
+        label: its id.
+        text: the document.
+    """
+    gains = dict(zip(fused.names, fused.shares_SK[:, place] - fused.without_SK[:, place], strict=True))
+    adds, documents, rest = np.zeros(len(plain.words)), defaultdict(float), 0.0
+    for name, gain in gains.items():
+        parts, by_document, left = _parts(name, plain, ensemble, features, label, text)
+        total = sum(parts.values()) + sum(by_document.values())
+        if total <= 0:
+            rest += gain
+            continue
+        rest += gain * left / (total + left) if left > 0 else 0.0
+        scale = gain / (total + max(left, 0.0))
+        for word, value in parts.items():
+            adds[word] += scale * value
+        for row, value in by_document.items():
+            documents[ensemble.doc_ids[row]] += scale * value
+    words = tuple(replace(word, contribution=float(value)) for word, value in zip(plain.words, adds, strict=True))
+    bias = float(fused.without_SK[:, place].sum() + fused.constant_K[place])
+    logit = float(fused.shares_SK[:, place].sum() + fused.constant_K[place])
+    return replace(
+        plain,
+        logit=logit,
+        bias=bias,
+        special=rest,
+        words=words,
+        scorers=dict(zip(fused.names, map(float, fused.shares_SK[:, place]), strict=True)),
+        documents=tuple(sorted(documents.items(), key=lambda item: -item[1])),
+    )
+
+
+def _parts(
+    name: str, plain: Explanation, ensemble: Ensemble, features: Features, label: int, text: str
+) -> tuple[Mapping[int, float], Mapping[int, float], float]:
+    """Positive parts of a scorer's score: by word of the text, by training document, and by neither."""
+    if name == HEAD:
+        words = {place: word.contribution for place, word in enumerate(plain.words) if word.contribution > 0}
+        return words, {}, max(plain.special, 0.0)
+    found = [one for one in ensemble.scorers[name].contributions(features, label) if one.value > 0]
+    documents = {one.number: one.value for one in found if one.source == "document"}
+    terms = {ensemble.vocabulary.terms[one.number]: one.value for one in found if one.source in _TERMS}
+    words, left = _by_word(terms, plain.words, text, ensemble.vocabulary.ngrams)
+    return words, documents, left + _other(found)
+
+
+_TERMS = ("term", "label_term")
+
+
+def _other(found: Sequence[Contribution]) -> float:
+    return sum(one.value for one in found if one.source not in (*_TERMS, "document"))
+
+
+def _by_word(
+    terms: Mapping[str, float], words: Sequence[Evidence], text: str, ngrams: int
+) -> tuple[dict[int, float], float]:
+    """The value of each term, divided evenly between its occurrences, on the words where these start."""
+    places: dict[str, list[int]] = {term: [] for term in terms}
+    starts, ends = np.array([word.start for word in words]), np.array([word.end for word in words])
+    for term, start, _ in term_spans(text, ngrams):
+        if term in places and len(starts):
+            word = int(np.searchsorted(starts, start, side="right")) - 1
+            if word >= 0 and start < ends[word]:
+                places[term].append(word)
+    values: dict[int, float] = defaultdict(float)
+    left = 0.0
+    for term, value in terms.items():
+        for word in places[term]:
+            values[word] += value / len(places[term])
+        left += 0.0 if places[term] else value
+    return values, left

@@ -1,0 +1,196 @@
+"""A model's scorers and their fusion: from the features of a document to fused probabilities.
+
+    <folder>/words.json, words.safetensors       the vocabulary
+    <folder>/<number>-<kind>/…                   each scorer
+    <folder>/fusion.json, fusion.safetensors     the fusion, once it is fitted
+    <folder>/documents.arrow                     ids of the training documents, which neighbours name as evidence
+
+Suffixes: N documents, K candidates, L labels, S scorers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import logsumexp
+
+from xmtc.data.words import Vocabulary
+from xmtc.errors import CheckpointError
+from xmtc.files import replacing
+from xmtc.scorers.base import Candidates, Features, Scored, Scorer
+from xmtc.scorers.candidates import Pairs
+from xmtc.scorers.config import FusionConfig, ScorerSettings
+from xmtc.scorers.fusion import Fusion, fit_fusion
+from xmtc.scorers.label_text import label_words
+
+HEAD = "head"
+"""The name under which the head on the backbone takes part in the fusion."""
+_DOCUMENTS = "documents.arrow"
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Fitted scorers, and their fusion.
+
+    Attributes:
+        vocabulary: what words are counted over.
+        scorers: by name, in the order of the configuration.
+        doc_ids: of the training documents, by row.
+        config: of the fusion.
+        has_head: whether the head takes part, as the last scorer.
+        fusion: None until it is fitted.
+    """
+
+    vocabulary: Vocabulary
+    scorers: dict[str, Scorer]
+    doc_ids: Sequence[str]
+    config: FusionConfig
+    has_head: bool
+    fusion: Fusion | None = None
+
+    @property
+    def needs_states(self) -> bool:
+        """Whether a scorer reads pooled states of the encoder."""
+        return any(scorer.reads_states for scorer in self.scorers.values())
+
+    @property
+    def names(self) -> list[str]:
+        """Everything that scores, in the order of `Pairs.scores_SNK`."""
+        return [*self.scorers, HEAD] if self.has_head else list(self.scorers)
+
+    def pairs(self, features: Features, head: Scored | None = None, also: NDArray[np.integer] | None = None) -> Pairs:
+        """The union of what all scorers propose for some documents, and every scorer's opinion of it.
+
+        Args:
+            features: of N documents.
+            head: the same documents as the head sees them, where it takes part.
+            also: labels that are candidates of every document in any case.
+        """
+        scored = [scorer.score(features) for scorer in self.scorers.values()]
+        if self.has_head:
+            assert head is not None, "the head takes part in this fusion"
+            scored.append(head)
+        return Pairs.of(scored, self.config.candidates, also)
+
+    def fitted(self, pairs: Pairs, gold_NL: sparse.csr_array, counts_L: NDArray[np.int64]) -> "Ensemble":
+        """The same scorers with a fusion fitted on these documents, which must have taught the scorers nothing.
+
+        Raises:
+            DataError: see `fit_fusion`.
+        """
+        return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, counts_L, self.config))
+
+    def fuse(self, pairs: Pairs, *, exclusive: bool = False) -> Candidates:
+        """The candidates with fused probabilities, best first.
+
+        Args:
+            pairs: from `pairs`.
+            exclusive: whether a document has exactly one label; the candidates' probabilities then sum to 1.
+        """
+        assert self.fusion is not None, "the fusion is not fitted"
+        return fuse(self.fusion, pairs, exclusive=exclusive)
+
+    def extended(self, texts: Sequence[str]) -> "Ensemble":
+        """The ensemble with more labels, of which it knows the texts alone; they are fused as labels without documents.
+
+        Args:
+            texts: names or descriptions of the new labels.
+        """
+        words_RV = label_words(texts, self.vocabulary)
+        scorers = {name: scorer.extended(words_RV) for name, scorer in self.scorers.items()}
+        fusion = None if self.fusion is None else self.fusion.extended(len(texts))
+        return replace(self, scorers=scorers, fusion=fusion)
+
+    def save(self, folder: Path) -> None:
+        """Write everything into a folder, which is created."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.vocabulary.save(folder)
+        for number, (name, scorer) in enumerate(self.scorers.items()):
+            place = folder / _place(number, name)
+            place.mkdir(exist_ok=True)
+            scorer.save(place)
+        if self.fusion is not None:
+            self.fusion.save(folder)
+        table = pa.table({"doc_id": pa.array(self.doc_ids, pa.string())})
+        with (
+            replacing(folder / _DOCUMENTS) as partial,
+            pa.OSFile(str(partial), "wb") as sink,
+            pa.ipc.new_file(sink, table.schema) as writer,
+        ):
+            writer.write_table(table)
+
+    @classmethod
+    def load(
+        cls, folder: Path, settings: Sequence[ScorerSettings], config: FusionConfig, *, has_head: bool
+    ) -> "Ensemble":
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        scorers = {
+            name: one.load(folder / _place(number, name))
+            for number, (name, one) in enumerate(zip(names_of(settings), settings, strict=True))
+        }
+        fusion = Fusion.load(folder) if (folder / "fusion.json").exists() else None
+        try:
+            with pa.memory_map(str(folder / _DOCUMENTS)) as source:
+                doc_ids = pa.ipc.open_file(source).read_all().column("doc_id").to_pylist()
+        except (OSError, pa.ArrowException) as error:
+            raise CheckpointError(f"{folder / _DOCUMENTS}: missing or damaged ({error}); copy it again") from error
+        return cls(Vocabulary.load(folder), scorers, doc_ids, config, has_head, fusion)
+
+
+def names_of(settings: Sequence[ScorerSettings]) -> list[str]:
+    """A name for each scorer: its kind, numbered from the second one of a kind on."""
+    kinds = [one.kind for one in settings]
+    return [
+        kind if kinds[:place].count(kind) == 0 else f"{kind}_{kinds[:place].count(kind) + 1}"
+        for place, kind in enumerate(kinds)
+    ]
+
+
+def _place(number: int, name: str) -> str:
+    return f"{number}-{name}"
+
+
+def fuse(fusion: Fusion, pairs: Pairs, *, exclusive: bool) -> Candidates:
+    """The candidates with fused probabilities, best first.
+
+    Args:
+        fusion: fitted.
+        pairs: candidates with the scores that it was fitted for.
+        exclusive: whether a document has exactly one label; the candidates' probabilities then sum to 1.
+    """
+    if not exclusive:
+        return fusion.fuse(pairs)
+    logits_NK = np.where(pairs.used, fusion.logits(pairs), -np.inf)
+    shares_NK = np.exp(logits_NK - logsumexp(logits_NK, axis=1, keepdims=True)).astype(np.float32)
+    order_NK = np.argsort(np.where(pairs.used, -shares_NK, 1), axis=1, kind="stable")
+    ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
+    return Candidates(ids_NK, np.take_along_axis(shares_NK, order_NK, axis=1))
+
+
+def cross_fitted(
+    fit: Callable[[Pairs, sparse.csr_array], Fusion], pairs: Pairs, gold_NL: sparse.csr_array, *, exclusive: bool
+) -> Candidates:
+    """Probabilities of documents by a fusion fitted on the other half of them, so that their metrics are honest.
+
+    Args:
+        fit: fits a fusion on some documents.
+        pairs: of N documents; halves are the even and the odd rows.
+        gold_NL: boolean labels of the same documents.
+        exclusive: see `fuse`.
+    """
+    rows_N = np.arange(len(pairs.label_ids_NK))
+    ids_NK = np.full(pairs.label_ids_NK.shape, -1, np.int32)
+    scores_NK = np.zeros(pairs.label_ids_NK.shape, np.float32)
+    for half in (0, 1):
+        learned, judged = rows_N[rows_N % 2 != half], rows_N[rows_N % 2 == half]
+        found = fuse(fit(pairs.take(learned), gold_NL[learned]), pairs.take(judged), exclusive=exclusive)
+        ids_NK[judged], scores_NK[judged] = found.label_ids_NK, found.scores_NK
+    return Candidates(ids_NK, scores_NK)

@@ -1,0 +1,51 @@
+"""Write the model that a stage has reached."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torch import Tensor
+
+from xmtc.evaluate.thresholds import Thresholds
+from xmtc.models.classifier import Classifier
+from xmtc.models.export import ModelParts, export_model
+from xmtc.models.heads.config import NoHeadConfig
+from xmtc.models.info import ModelInfo
+from xmtc.scorers.ensemble import Ensemble
+from xmtc.stages.worker import Worker
+
+
+def export(
+    worker: Worker,
+    trained: Mapping[str, Tensor],
+    ensemble: Ensemble | None,
+    thresholds: Thresholds | None,
+    metrics: dict[str, dict[str, float]],
+) -> None:
+    """Export the model, an earlier one of the run is replaced; without a head where the ensemble has none.
+
+    Args:
+        worker: of the first rank.
+        trained: whole tensors of what was trained, by the classifier's names.
+        ensemble: scorers and their fusion; None where the head scores alone.
+        thresholds: tuned on dev; None for single-label tasks.
+        metrics: by split, for the model card.
+    """
+    config, classifier = worker.config, worker.classifier
+    model = config.model
+    if ensemble is not None and not ensemble.has_head and model.head.scores:
+        none = NoHeadConfig()
+        model = replace(model, head=none)
+        head = none.build(classifier.encoder.width, classifier.labels)
+        classifier = Classifier(classifier.encoder, head, classifier.labels)
+    info = ModelInfo(
+        name=config.name,
+        model=model,
+        vocab_size=len(worker.tokenizer),
+        max_length=config.data.max_length,
+        task=config.data.task,
+        corpus=worker.corpus.fingerprint,
+    )
+    parts = ModelParts(info, classifier, worker.tokenizer, worker.corpus.labels, ensemble=ensemble)
+    if thresholds is not None:
+        parts = replace(parts, threshold=thresholds.global_, thresholds_L=thresholds.per_label)
+    export_model(worker.paths.model, parts, trained, metrics)

@@ -1,0 +1,118 @@
+"""Predictions of a split by the head alone, or by all scorers fused.
+
+Dev is predicted first: calibration and fusion are fitted on it.
+
+Suffixes: N documents, L labels, K predictions.
+"""
+
+import numpy as np
+import torch
+from scipy.special import logit
+
+from xmtc.data.corpus import Split
+from xmtc.evaluate import layout
+from xmtc.evaluate.calibration import calibrated, fit_calibration, note_uncalibrated
+from xmtc.evaluate.evaluation import Evaluation
+from xmtc.evaluate.histogram import ScoreHistogram
+from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.scorers.ensemble import Ensemble
+from xmtc.stages.leave_out import cross_fitted_dev, write_shares
+from xmtc.stages.scorers import collect_pairs, load_ensemble, predictions_of
+from xmtc.stages.scoring import score
+from xmtc.stages.worker import Worker
+
+MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes per label: 0.8 GB of score counts
+_BLOCK = 512  # documents whose scores of all labels are in memory at once
+_LOWEST = -30.0  # logit of labels that are no candidates: below every candidate
+
+
+class HeadSplits:
+    """The head's calibrated predictions.
+
+    Attributes:
+        ensemble: None.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.ensemble: Ensemble | None = None
+
+    def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
+        """Predictions of a split, and counts of all scores; dev fits the calibration. Collective."""
+        worker = self.worker
+        histogram = _histogram(worker)
+        cached = split.name == "dev" and not worker.encoder_trains()  # fine-tuning has cached dev already
+        top_k = worker.config.evaluate.top_k
+        _, predictions = score(worker, split, top_k=top_k, cached=cached, histogram=histogram)
+        if split.name == "dev":
+            self._calibrate(predictions)
+            predictions = calibrated(predictions, worker.classifier.calibration)
+        return predictions, histogram
+
+    def _calibrate(self, predictions: SparsePredictions) -> None:
+        """From now on the classifier's logits are calibrated, where the configuration wants it."""
+        worker, config = self.worker, self.worker.config
+        if config.evaluate.calibration and config.data.task == "multi_label":
+            counts_L, gold = worker.corpus.labels.train_counts, worker.dev.label_matrix()
+            worker.classifier.calibration = fit_calibration(predictions, gold, counts_L, config.evaluate.bins)
+
+    def note(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
+        """Add to an evaluation what calibration has changed."""
+        note_uncalibrated(evaluation, predictions, split.label_matrix(), self.worker.classifier.calibration)
+
+
+class FusedSplits:
+    """Predictions of head and scorers, fused.
+
+    On dev, each half is predicted by a fusion fitted on the other, so that dev metrics and thresholds are honest; other
+    splits, and the exported model, have the fusion of all of dev.
+
+    Attributes:
+        ensemble: with its fusion, once dev is predicted.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.ensemble = load_ensemble(worker, has_head=worker.config.model.head.scores)
+
+    def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
+        """Predictions of a split, and counts of all scores. Collective."""
+        worker = self.worker
+        pairs = collect_pairs(worker, split, self.ensemble)
+        if split.name == "dev":
+            found = cross_fitted_dev(worker, self.ensemble, pairs)
+            counts_L = worker.corpus.labels.train_counts
+            self.ensemble = self.ensemble.fitted(pairs, split.label_matrix(), counts_L)
+            if worker.is_first:
+                write_shares(worker, self.ensemble, pairs, worker.paths.evaluation("dev") / layout.SCORERS)
+        else:
+            found = self.ensemble.fuse(pairs, exclusive=worker.config.data.task == "single_label")
+        predictions = predictions_of(worker, found)
+        return predictions, self._histogram(split, predictions)
+
+    def _histogram(self, split: Split, predictions: SparsePredictions) -> ScoreHistogram | None:
+        """Counts of all scores: labels that are no candidates share the lowest one."""
+        histogram = _histogram(self.worker)
+        if histogram is None:
+            return None
+        gold = split.label_matrix()
+        for start in range(0, len(predictions), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            ids_BK, scores_BK = predictions.label_ids_NK[rows], predictions.scores_NK[rows]
+            logits_BL = np.full((len(ids_BK), len(self.worker.corpus.labels)), _LOWEST, np.float32)
+            at = np.nonzero(ids_BK >= 0)
+            logits_BL[at[0], ids_BK[at]] = logit(np.clip(scores_BK[at].astype(np.float64), 1e-7, 1 - 1e-7))
+            histogram.update(torch.from_numpy(logits_BL).to(self.worker.strategy.device), gold[rows])
+        return histogram
+
+    def note(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
+        """Nothing: the fusion is the calibration."""
+        del split, evaluation, predictions
+
+
+def _histogram(worker: Worker) -> ScoreHistogram | None:
+    """Counts of all scores for the areas under the curve, where all are computed and their tables stay small."""
+    labels = len(worker.corpus.labels)
+    if labels > MOST_LABELS_WITH_AUC or worker.config.evaluate.shortlist is not None:
+        return None
+    return ScoreHistogram(labels, device=worker.strategy.device)

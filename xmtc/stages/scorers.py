@@ -1,0 +1,129 @@
+"""Fit the scorers beside the head: minutes of work, and the first result of a run.
+
+Suffixes: N documents, D width of the encoder, L labels.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from xmtc.data.corpus import Split
+from xmtc.distributed.collectives import all_gather_object, barrier
+from xmtc.evaluate import layout
+from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.evaluate.store import write_evaluation
+from xmtc.models.label_text import label_texts
+from xmtc.score.fused import FusedScores, pooled_states
+from xmtc.scorers.base import Candidates, Features, Training
+from xmtc.scorers.candidates import Pairs
+from xmtc.scorers.ensemble import Ensemble, names_of
+from xmtc.scorers.label_text import label_words
+from xmtc.stages.exporting import export
+from xmtc.stages.leave_out import cross_fitted_dev, write_shares
+from xmtc.stages.measuring import measure_split
+from xmtc.stages.scoring import numbers_of, shortlist_of
+from xmtc.stages.weights import load_best
+from xmtc.stages.worker import ENCODE_TOKENS, Worker
+from xmtc.track.console import print_line
+
+
+def scorers(worker: Worker) -> None:
+    """Fit every scorer on train, save them, and write what they reach on dev without the head."""
+    if worker.encoder_trains() and _read_states(worker):
+        load_best(worker)
+    if worker.is_first:
+        _fit(worker, _states(worker, worker.train)).save(worker.paths.scorers)
+    else:
+        _states(worker, worker.train)
+    barrier()
+    ensemble = load_ensemble(worker, has_head=False)
+    pairs = collect_pairs(worker, worker.dev, ensemble)
+    found = cross_fitted_dev(worker, ensemble, pairs)
+    evaluation, thresholds = measure_split(worker, worker.dev, predictions_of(worker, found))
+    if worker.is_first:
+        folder = worker.paths.evaluation("dev")
+        write_evaluation(folder, evaluation)
+        write_shares(worker, ensemble, pairs, folder / layout.SCORERS)
+        fitted = ensemble.fitted(pairs, worker.dev.label_matrix(), worker.corpus.labels.train_counts)
+        export(worker, {}, fitted, thresholds, {"dev": numbers_of(evaluation.metrics)})
+        shown = ", ".join(f"{key} {evaluation.metrics[key]:.4f}" for key in ("ndcg@5", "micro_f1", "macro_f1"))
+        print_line(
+            f"scorers without the head, dev: {shown}; a model that predicts with them is in {worker.paths.model}"
+        )
+    barrier()
+
+
+def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
+    """The scorers that the stage before has fitted, without a fusion."""
+    model = worker.config.model
+    return Ensemble.load(worker.paths.scorers, model.scorers, model.fusion, has_head=has_head)
+
+
+def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
+    config, train, vocabulary = worker.config.model, worker.train, worker.corpus.vocabulary()
+    labels = label_words(label_texts(worker.corpus.labels), vocabulary)
+    features = Features(train.word_rows(), states_ND)
+    training = Training(features, train.label_matrix(), train.text_hashes(), labels)
+    fitted = {}
+    with worker.progress.task("fit scorers", total=len(config.scorers), unit="scorers") as task:
+        for name, settings in zip(names_of(config.scorers), config.scorers, strict=True):
+            fitted[name] = settings.fit(training).scorer
+            task.advance(1)
+    return Ensemble(vocabulary, fitted, train.doc_ids(), config.fusion, has_head=False)
+
+
+def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
+    """Pooled states (N, D) of a split's documents, on every rank; None where no scorer reads them. Collective."""
+    if not _read_states(worker):
+        return None
+    collate = worker.collator(split, cached=not worker.encoder_trains())
+    worker.classifier.eval()
+    batches = worker.batches(split, ENCODE_TOKENS)
+    states_ND = np.zeros((len(split), worker.classifier.encoder.width), np.float32)
+    with (
+        torch.inference_mode(),
+        worker.progress.task(f"pool states of {split.name}", total=sum(len(one.documents) for one in batches)) as task,
+    ):
+        for one in batches:
+            batch = collate(one).to(worker.strategy.device)
+            with worker.strategy.autocast():
+                states_ND[one.documents] = pooled_states(worker.classifier, batch).cpu().numpy()
+            task.advance(len(one.documents))
+    own = np.unique(np.concatenate([one.documents for one in batches]))
+    for rows, found in all_gather_object((own, states_ND[own])):
+        states_ND[rows] = found
+    return states_ND
+
+
+def _read_states(worker: Worker) -> bool:
+    return any("states" in settings.needs for settings in worker.config.model.scorers)
+
+
+def collect_pairs(worker: Worker, split: Split, ensemble: Ensemble) -> Pairs:
+    """Candidates of all documents of a split, in order, on every rank. Collective."""
+    cached = split.name != "test" and not worker.encoder_trains()
+    reads_model = ensemble.has_head or ensemble.needs_states
+    collate = worker.collator(split, cached=cached and reads_model)
+    shortlist = shortlist_of(worker) if ensemble.has_head else None
+    fused = FusedScores(worker.classifier, ensemble, split.word_rows, shortlist=shortlist)
+    batches = worker.batches(split, worker.config.finetune.tokens_per_micro_batch)
+    parts: list[tuple[NDArray[np.int64], Pairs]] = []
+    worker.classifier.eval()
+    with (
+        torch.inference_mode(),
+        worker.progress.task(f"score {split.name}", total=sum(len(one.documents) for one in batches)) as task,
+    ):
+        for one in batches:
+            with worker.strategy.autocast():
+                parts.append((one.documents, fused.pairs(collate(one).to(worker.strategy.device))))
+            task.advance(len(one.documents))
+    gathered = [part for of_rank in all_gather_object(parts) for part in of_rank]
+    rows = np.concatenate([documents for documents, _ in gathered])
+    _, first = np.unique(rows, return_index=True)  # fillers repeat documents
+    return Pairs.concatenate([pairs for _, pairs in gathered]).take(first)
+
+
+def predictions_of(worker: Worker, found: Candidates) -> SparsePredictions:
+    """The best of the candidates, as many as are evaluated."""
+    top_k = worker.config.evaluate.top_k
+    return SparsePredictions(found.label_ids_NK[:, :top_k], found.scores_NK[:, :top_k])
