@@ -1,8 +1,8 @@
 """The recipes of CONTRIBUTING.md work as they are written.
 
 The code blocks become a package in a temporary folder, joined by real entry points. Its own tests run, and one run
-trains, scores and reports with all components together, over two workers. This process does not have the package, so
-that it sees what a user without it sees.
+trains, scores and reports with all components together; the strategy trains in two processes. This process does not
+have the package, so that it sees what a user without it sees.
 """
 
 import json
@@ -32,10 +32,15 @@ RECIPES = ("loss", "reader", "head", "encoder", "strategy", "report section", "c
 WITHOUT_YAML = ("report section",)
 _CALLS = """
 import json, sys
+from pathlib import Path
+
 import pytest, torch
+
+import tiny_runs
+from gloo import run_gloo
 from xmtc.cli import main
 
-tests, reference, *calls = json.loads(sys.argv[1])
+tests, reference, config, *calls = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 assert pytest.main([tests, "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tests]) == 0
 
@@ -51,6 +56,7 @@ for call in calls:
         main()
     except SystemExit as end:
         assert not end.code, (call, end.code)
+run_gloo(tiny_runs.finetune, 2, Path(reference).parent / "gloo", Path(config), "name=shared")
 """
 
 
@@ -163,13 +169,13 @@ def installed(tmp_path_factory) -> Installed:
     config = str(write_config(folder, found))
     model, scored, page = (str(folder / name) for name in ("runs/recipes/model", "scored", "page.html"))
     calls = [
-        ["train", config],
+        ["train", config, "distributed.workers=0"],
         ["score", model, config, "--output", scored],
         ["report", str(folder / "runs" / "recipes"), "--output", page],
     ]
-    paths = [str(folder / "site"), str(ROOT)]
+    paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    given = json.dumps([str(folder / "site" / "tests"), str(folder / "reference.md"), *calls])
+    given = json.dumps([str(folder / "site" / "tests"), str(folder / "reference.md"), config, *calls])
     command = [sys.executable, "-c", _CALLS, given]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -197,7 +203,15 @@ def test_they_train_score_and_report_together(installed: Installed) -> None:
     assert json.loads((installed.run / "heartbeat.json").read_text(encoding="utf-8"))["stage"] == "finetune"
     assert pq.read_table(installed.folder / "scored").num_rows == 92
     for page in (installed.folder / "page.html", installed.run / "eval" / "test" / "report.html"):
-        assert '<section id="worst-labels"><h2>Worst labels of recipes</h2>' in page.read_text(encoding="utf-8")
+        assert '<section id="silent-labels"><h2>Labels that recipes never predicts</h2>' in page.read_text(
+            encoding="utf-8"
+        )
+
+
+def test_the_strategy_trains_as_one_process_does(installed: Installed) -> None:
+    alone = tiny_runs.losses(installed.run, "finetune")
+    shared = tiny_runs.losses(installed.folder / "runs" / "shared", "finetune")
+    assert shared == pytest.approx(alone, rel=0.02)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name not in WITHOUT_YAML])
