@@ -25,6 +25,12 @@ def label_table(labels: int = 40, seed: int = 0) -> LabelTable:
     return LabelTable([f"L{i:03d}" for i in range(labels)], names, counts.astype(np.int64))
 
 
-def whole(scores_NL: NDArray) -> SparsePredictions:
+def best(scores_NL: NDArray[np.floating], k: int) -> SparsePredictions:
+    """The k best of each row of a score table (N, L); of equal scores, the lower label id first."""
+    ids = np.argsort(-scores_NL, axis=1, kind="stable")[:, :k].astype(np.int32)
+    return SparsePredictions(ids, np.take_along_axis(scores_NL, ids, axis=1).astype(np.float32))
+
+
+def whole(scores_NL: NDArray[np.floating]) -> SparsePredictions:
     """Predictions that keep every label."""
-    return SparsePredictions.from_dense(scores_NL, scores_NL.shape[1])
+    return best(scores_NL, scores_NL.shape[1])

@@ -7,10 +7,10 @@ import numpy as np
 import yaml
 from scipy import sparse
 
+from evaluation_cases import best
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import tune_threshold
 
@@ -50,7 +50,7 @@ def make_run(root: Path, name: str, *, documents: int = 800, labels: int = 300, 
     known = skill * np.log10(table.train_counts + 2)
     noise = np.random.default_rng(abs(hash(skill)) % 1000).normal(size=(documents, labels))
     logits = 0.6 * np.log(prior) - 2 + gold.toarray() * known + noise
-    predictions = SparsePredictions.from_dense((1 / (1 + np.exp(-logits))).astype(np.float32), min(100, labels))
+    predictions = best((1 / (1 + np.exp(-logits))).astype(np.float32), min(100, labels))
     doc_ids = [f"doc-{i:05d}" for i in range(documents)]
     lengths = rng.lognormal(5, 0.7, documents).astype(np.int32) + 5
     thresholds = tune_threshold(predictions, gold)

@@ -9,6 +9,9 @@ import yaml
 
 from xmtc.config.load import load_config
 from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.run.stage import Stage
+from xmtc.stages.run_stage import run_stage
 
 LABELS = ["law", "fish", "heart", "trade", "school", "steel"]
 FILLER = ["the", "of", "and", "to", "in", "that", "was", "for", "with", "as", "by", "on", "at", "from", "this", "which"]
@@ -88,6 +91,15 @@ def write_config(folder: Path, **sections: Any) -> Path:
 
 def load(path: Path, *overrides: str) -> RunConfig:
     return load_config(RunConfig, path, list(overrides))
+
+
+def finetune(path: Path, *overrides: str) -> Path:
+    """Stage 2 alone on this rank, on a corpus that is there already; the run directory."""
+    config = load(path, *overrides)
+    paths = RunPaths.of(config)
+    paths.root.mkdir(parents=True, exist_ok=True)
+    run_stage(Stage.FINETUNE, config, paths)
+    return paths.root
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:

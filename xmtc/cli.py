@@ -18,7 +18,16 @@ from xmtc.track.console import print_line
 
 
 class _Commands(TyperGroup):
-    """Says how to continue after an interrupt; Typer itself only sets the exit code."""
+    """Lists components of installed packages in the help, and says how to continue after an interrupt."""
+
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+        """Write the help."""
+        from xmtc.config.members import installed_components
+
+        self.epilog = "\n\n".join(
+            f"{package} adds {', '.join(names)}." for package, names in installed_components().items()
+        )
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: typer.Context) -> Any:
         """Run the command."""

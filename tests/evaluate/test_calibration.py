@@ -6,6 +6,7 @@ import torch
 from scipy import sparse
 from scipy.special import expit, logit
 
+from evaluation_cases import best
 from xmtc.errors import CheckpointError
 from xmtc.evaluate.calibration import LEAST_OF_EACH, calibrated, fit_calibration, uncalibrated
 from xmtc.evaluate.details import ScoreCounts
@@ -24,7 +25,7 @@ def world():
     true_NL = random.normal(-2, 1.5, (DOCUMENTS, LABELS))
     gold = sparse.csr_array(random.random(true_NL.shape) < expit(true_NL))
     wrong_NL = np.where(COUNTS < 50, 0.5 * true_NL - 1.0, 2.0 * true_NL + 0.5)
-    return true_NL, gold, SparsePredictions.from_dense(expit(wrong_NL), LABELS)
+    return true_NL, gold, best(expit(wrong_NL), LABELS)
 
 
 def ece(predictions, gold):
@@ -76,7 +77,7 @@ def test_bins_with_little_share_one_fit_and_a_reversed_one_is_not_taken(world):
     found = fit_calibration(rare, gold[:few], COUNTS, BINS)
     assert (found.scale_L == 1).all()
     assert (found.offset_L == 0).all()
-    turned = SparsePredictions.from_dense(
+    turned = best(
         expit(-logit(np.clip(gold.toarray(), 0.2, 0.8)) + np.random.default_rng(1).normal(0, 0.1, gold.shape)), LABELS
     )
     assert (fit_calibration(turned, gold, COUNTS, BINS).scale_L == 1).all()

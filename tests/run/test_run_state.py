@@ -44,12 +44,12 @@ def test_differences_name_the_nested_key() -> None:
 
 def test_stages_go_from_pending_to_done_and_are_skipped_then(tmp_path: Path) -> None:
     with RunState.open(tmp_path / "run", CONFIG, stages=("mig", "plant"), seeds={"seed": 13}, world_size=2) as run:
-        assert not run.resumed
+        assert len(run.record.sessions) == 1
         with run.stage("mig", "aa"):
             assert json.loads((tmp_path / "run/run.json").read_text())["stages"]["mig"]["state"] == "running"
         run.set_fingerprint("corpus", "cc")
     with RunState.open(tmp_path / "run", CONFIG, stages=("mig", "plant")) as run:
-        assert run.resumed
+        assert len(run.record.sessions) == 2
         assert run.is_done("mig", "aa")
         assert not run.is_done("mig", "bb")
         assert not run.is_done("plant", "aa")

@@ -93,6 +93,16 @@ def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
     return tuple(sorted(importlib.metadata.entry_points(group=group), key=lambda point: point.name))
 
 
+def installed_components() -> dict[str, list[str]]:
+    """What each installed package adds, as `<kind> (<group>)`, by package and version. Imports none of it."""
+    found: dict[str, list[str]] = {}
+    for group in sorted(importlib.metadata.entry_points().groups):
+        if group.startswith("xmtc."):
+            for point in entry_points(group):
+                found.setdefault(_package(point), []).append(f"{point.name} ({group})")
+    return found
+
+
 def kind_of(config: type) -> str:
     """The `kind` of a configuration class.
 
@@ -133,7 +143,7 @@ def loaded(point: importlib.metadata.EntryPoint, group: str) -> tuple[Any, str]:
     Raises:
         ConfigError: it cannot be imported.
     """
-    package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+    package = _package(point)
     try:
         return point.load(), package
     except (ImportError, AttributeError) as error:
@@ -141,6 +151,10 @@ def loaded(point: importlib.metadata.EntryPoint, group: str) -> tuple[Any, str]:
             f"{package}: its entry point {group}: {point.name} = {point.value} cannot be imported: {error}; repair or "
             "uninstall the package"
         ) from error
+
+
+def _package(point: importlib.metadata.EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
 def _load(point: importlib.metadata.EntryPoint, group: str) -> Member:

@@ -84,12 +84,6 @@ class SparsePredictions:
         return cls(ids, scores)
 
     @classmethod
-    def from_dense(cls, scores_NL: NDArray[np.floating], k: int) -> "SparsePredictions":
-        """The k best of each row of a small dense score table (N, L); of equal scores, the lower label id first."""
-        ids = np.argsort(-scores_NL, axis=1, kind="stable")[:, :k].astype(np.int32)
-        return cls(ids, np.take_along_axis(scores_NL, ids, axis=1).astype(np.float32))
-
-    @classmethod
     def concatenate(cls, parts: Sequence["SparsePredictions"]) -> "SparsePredictions":
         """The parts' documents one after another; all parts have the same K."""
         return cls(np.concatenate([p.label_ids_NK for p in parts]), np.concatenate([p.scores_NK for p in parts]))

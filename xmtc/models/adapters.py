@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from collections.abc import Iterable
 
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
@@ -64,11 +63,6 @@ def add_lora(model: nn.Module, config: LoraConfig) -> PeftModel:
 def has_adapters(module: nn.Module) -> bool:
     """Whether there is a LoRA parameter in `module`."""
     return any("lora_" in name for name, _ in module.named_parameters())
-
-
-def trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-    """Those that an optimizer can train now: floating point and not frozen."""
-    return [p for p in parameters if p.requires_grad and p.is_floating_point()]
 
 
 def _is_linear(module: nn.Module) -> bool:

@@ -162,11 +162,6 @@ class RunState:
         state._write()
         return state
 
-    @property
-    def resumed(self) -> bool:
-        """Whether the directory held this run before."""
-        return len(self.record.sessions) > 1
-
     def is_done(self, stage: str, fingerprint: str) -> bool:
         """Whether the stage finished with this fingerprint, so that it may be skipped."""
         record = self.record.stages.get(stage)

@@ -17,7 +17,7 @@ from xmtc.track.config import TrackConfig
 from xmtc.track.console import print_line, step_line
 from xmtc.track.layout import METRICS_LOG
 from xmtc.track.progress import Progress, Task
-from xmtc.track.sinks.base import RunInfo
+from xmtc.track.sinks.base import RunInfo, Sink
 
 
 class MetricsLog:
@@ -112,7 +112,7 @@ class Tracker:
             return
         run_dir.mkdir(parents=True, exist_ok=True)
         run = RunInfo(run_dir, settings or {})
-        self._sinks = [sink.open(run) for sink in config.sinks]
+        self._sinks: list[Sink] = [sink.open(run) for sink in config.sinks]
         self._log = MetricsLog(run_dir / METRICS_LOG)
         self._zero_s = clock() - self._log.last_time_s
 

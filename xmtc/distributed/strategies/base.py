@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from xmtc.distributed import state as files
-from xmtc.distributed.collectives import all_gather_object, rank_and_world_size
+from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.distributed.state import ParameterState
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.distributed.strategy import ParameterGroup
@@ -162,12 +162,6 @@ def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Sequence[float])
     """One learning rate a group, in the order of the groups."""
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-
-
-def raise_everywhere(error: str | None) -> None:
-    """Raise ConfigError on every rank if one of them has an `error`. Collective."""
-    if errors := [e for e in all_gather_object(error) if e]:
-        raise ConfigError(errors[0])
 
 
 def _check_not_empty(name: str, value: Tensor) -> None:
