@@ -20,7 +20,7 @@ from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.ensemble import Ensemble
 
-WordRows = Callable[[NDArray[np.integer]], sparse.csr_array]
+WordRows = Callable[[NDArray[np.int64]], sparse.csr_array]
 """TF-IDF rows (B, V) of documents, given their rows in the split or block."""
 
 _PADDING_LOGIT = -1e4
