@@ -16,7 +16,7 @@ TEXTS = ["The cat sat on the mat", "the dog sat", "A cat, a DOG: a cat!", "nothi
 
 def vocabulary_of(texts: list[str], **settings: float) -> Vocabulary:
     config = WordsConfig(**{"min_documents": 1, "most_documents": 1.0} | settings)
-    return choose_words(document_frequencies(count_words(texts, config.ngrams)), len(texts), config)
+    return choose_words(document_frequencies(texts, config.ngrams), len(texts), config)
 
 
 @pytest.mark.parametrize("ngrams", [1, 2])
@@ -31,7 +31,7 @@ def test_rows_are_those_of_scikit_learn(ngrams: int) -> None:
 
 def test_shards_add_up_to_the_whole() -> None:
     first, second = count_words(TEXTS[:2]), count_words(TEXTS[2:])
-    frequencies = sum((document_frequencies(part) for part in (first, second)), Counter[str]())
+    frequencies = sum((document_frequencies(part) for part in (TEXTS[:2], TEXTS[2:])), Counter[str]())
     vocabulary = choose_words(frequencies, len(TEXTS), WordsConfig(min_documents=1))
     assert vocabulary.terms == vocabulary_of(TEXTS, most_documents=0.9).terms
     joined = np.concatenate([part.over(vocabulary).toarray() for part in (first, second)])

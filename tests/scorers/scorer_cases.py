@@ -30,7 +30,7 @@ def states_of(documents: int, seed: int) -> NDArray[np.float32]:
 def training(documents: int = 60, seed: int = 0) -> tuple[Training, Vocabulary]:
     texts, labels = texts_and_labels(documents, seed)
     counts = count_words(texts)
-    vocabulary = choose_words(document_frequencies(counts), documents, WordsConfig())
+    vocabulary = choose_words(document_frequencies(texts), documents, WordsConfig())
     features = Features(vocabulary.rows(counts.over(vocabulary)), states_of(documents, seed))
     hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64)
     names = [f"w{label} unseen" for label in range(LABELS)]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from xmtc.data.manifest import ShardInfo, file_info
-from xmtc.data.words import Vocabulary, count_words, document_frequencies
+from xmtc.data.words import Vocabulary, document_frequencies
 
 SHARD_SCHEMA = pa.schema(
     [
@@ -93,7 +93,7 @@ def count_documents(piece: Piece, *, ngrams: int) -> tuple[int, Counter[str]]:
     """
     path, take = piece
     texts = read_batch(Path(path)).column("text").take(pa.array(take)).to_pylist()
-    return len(texts), document_frequencies(count_words(texts, ngrams))
+    return len(texts), document_frequencies(texts, ngrams)
 
 
 def make_shard(

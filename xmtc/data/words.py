@@ -79,7 +79,7 @@ class WordCounts:
         columns = column_W[coordinates.col]
         known = columns >= 0
         values = coordinates.data[known].astype(np.float32)
-        shape = (self.counts_NW.shape[0], len(vocabulary))
+        shape = (len(self.counts_NW.indptr) - 1, len(vocabulary))
         return sparse.csr_array((values, (coordinates.row[known], columns[known])), shape=shape)
 
 
@@ -136,7 +136,7 @@ class Vocabulary:
 
     def rows(self, counts_NV: Matrix) -> Matrix:
         """TF-IDF rows of unit length, float32 (N, V): (1 + ln count) · idf; documents without a term stay zero."""
-        rows_NV = counts_NV.astype(np.float32, copy=True)
+        rows_NV = sparse.csr_array(counts_NV, dtype=np.float32, copy=True)
         rows_NV.sort_indices()
         rows_NV.data = (1 + np.log(rows_NV.data)) * self.idf[rows_NV.indices]
         norms_N = np.sqrt(np.asarray(rows_NV.multiply(rows_NV).sum(axis=1)))
@@ -160,10 +160,17 @@ class Vocabulary:
         return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"])
 
 
-def document_frequencies(counts: WordCounts) -> Counter[str]:
-    """In how many documents of a shard each of its terms is. Shards add up."""
-    documents_W = np.bincount(counts.counts_NW.indices, minlength=len(counts.terms))
-    return Counter(dict(zip(counts.terms, documents_W.tolist(), strict=True)))
+def document_frequencies(texts: Iterable[str], ngrams: int = 1) -> Counter[str]:
+    """In how many of some texts each term is. Shards add up.
+
+    Args:
+        texts: whole documents; they are not kept.
+        ngrams: terms are runs of 1 to this many words.
+    """
+    frequencies: Counter[str] = Counter()
+    for text in texts:
+        frequencies.update(set(terms_of(words_of(text), ngrams)))
+    return frequencies
 
 
 def choose_words(frequencies: Counter[str], documents: int, config: WordsConfig) -> Vocabulary:
