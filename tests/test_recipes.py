@@ -27,6 +27,8 @@ from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.export import load_model
 from xmtc.report.section import GROUP as SECTIONS
 
+pytestmark = pytest.mark.timeout(900)  # the first test that needs the package waits for its training
+
 ROOT = Path(__file__).parents[1]
 RECIPES = ("loss", "reader", "head", "encoder", "strategy", "report section", "callback")
 WITHOUT_YAML = ("report section",)
