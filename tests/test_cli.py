@@ -325,7 +325,7 @@ INTERRUPTIONS = {
     "mig": "xmtc.mig.stage.rank_tokens",
     "lexical": "xmtc.stages.lexical.fit_lexical",
     "plant": "xmtc.stages.plant.plant_classifier",
-    "evaluate": "xmtc.stages.evaluate.export_model",
+    "evaluate": "xmtc.stages.exporting.export_model",
     "report": "xmtc.pipeline.report_runs",
 }
 
