@@ -25,8 +25,8 @@ from tree_baseline import figures, measured, of_tokens, predict, train_tree
 
 from xmtc.config.load import load_config
 from xmtc.data.corpus import Corpus
-from xmtc.evaluate.calibration import calibrated, fit_calibration
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.models.lexical import Lexical
 from xmtc.pipeline import prepare_stage, train_run

@@ -22,9 +22,9 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
 
 from xmtc.data.corpus import Corpus, Split
-from xmtc.evaluate.calibration import calibrated, fit_calibration
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import evaluate
+from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 

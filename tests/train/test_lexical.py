@@ -19,7 +19,7 @@ from xmtc.models.config import LexicalConfig
 from xmtc.models.lexical import Lexical
 from xmtc.models.terms import Terms
 from xmtc.pipeline import prepare_stage
-from xmtc.train.lexical import _learned_from, _temperature, fit_lexical
+from xmtc.train.fit_lexical import _learned_from, _temperature, fit_lexical
 
 
 @pytest.fixture(scope="module")

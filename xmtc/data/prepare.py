@@ -29,7 +29,7 @@ from xmtc.data.spool import Spool
 from xmtc.data.tokenizer import PretrainedTokenizer, TokenizerSource, definition, identity
 from xmtc.data.words import WORDS_FILES, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import file_sha256
+from xmtc.files import file_sha256, publish_directory
 from xmtc.storage.lock import locked
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def prepare(
         shutil.rmtree(work, ignore_errors=True)
         try:
             _build(config, work, source, fingerprint, map_unordered or map_processes, progress or Silent())
-            _publish(work, path)
+            publish_directory(work, path)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -275,15 +275,3 @@ def _report(work: Path, counts: Counts) -> None:
     notable = {k.replace("_", " "): v for k, v in asdict(counts).items() if v and k != "read"}
     if notable:
         logger.info("corpus: %s", ", ".join(f"{words} {number:,}" for words, number in notable.items()))
-
-
-def _publish(work: Path, path: Path) -> None:
-    """Put the finished directory in the place of an older corpus, which is out of the way for a moment only."""
-    if not path.exists():
-        work.rename(path)
-        return
-    old = path.parent / f".{path.name}.old"
-    shutil.rmtree(old, ignore_errors=True)
-    path.rename(old)
-    work.rename(path)
-    shutil.rmtree(old)

@@ -5,7 +5,7 @@ from xmtc.models.config import LexicalConfig
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.track.progress import Progress
-from xmtc.train.lexical import fit_lexical
+from xmtc.train.fit_lexical import fit_lexical
 
 
 def fit_branch(config: RunConfig, paths: RunPaths, settings: LexicalConfig, corpus: Corpus) -> None:

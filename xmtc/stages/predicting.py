@@ -11,8 +11,8 @@ from scipy.special import logit
 
 from xmtc.data.corpus import Split
 from xmtc.evaluate import layout
-from xmtc.evaluate.calibration import calibrated, fit_calibration, note_uncalibrated
 from xmtc.evaluate.evaluation import Evaluation
+from xmtc.evaluate.fit_calibration import calibrated, fit_calibration, note_uncalibrated
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.scorers.ensemble import Ensemble

@@ -21,7 +21,7 @@ from xmtc.data.progress import Progress, Silent
 from xmtc.errors import DataError
 from xmtc.models.config import LexicalConfig
 from xmtc.models.lexical import Lexical
-from xmtc.train.terms import Matrix, blocks, feature_matrix, find_terms
+from xmtc.train.find_terms import Matrix, blocks, feature_matrix, find_terms
 
 _CHUNK = 64  # labels of one task
 _CALIBRATION_DOCUMENTS = 5_000
