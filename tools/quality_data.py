@@ -57,7 +57,7 @@ def load_case(folder: Path, words: WordsConfig) -> Case:
     counts = np.bincount(gold_train.indices, minlength=len(labels)).astype(np.int64)
     table = LabelTable(labels, [names.get(label, "") for label in labels], counts)
     found = count_words(train["text"], words.ngrams)
-    vocabulary = choose_words(document_frequencies(found), len(train["text"]), words)
+    vocabulary = choose_words(document_frequencies(train["text"], words.ngrams), len(train["text"]), words)
     hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in train["text"]], np.uint64)
     label_rows = label_words(table.names, vocabulary) if names else None
     training = Training(Features(vocabulary.rows(found.over(vocabulary))), gold_train, hashes, label_rows)
