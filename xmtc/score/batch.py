@@ -32,7 +32,7 @@ from xmtc.score.fused import FusedScores
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
 from xmtc.score.predictor import EVIDENCE_WORDS
-from xmtc.score.scorer import Scoring, score_split
+from xmtc.score.scorer import BestLabels, Scoring, score_split
 from xmtc.score.shortlist import Shortlist
 
 PREDICTIONS = pa.schema({"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())})
@@ -157,14 +157,15 @@ class BlockScorer:
         workers = max(1, min(self.workers, len(batches)))
         with ThreadPoolExecutor(workers, "xmtc-score", initializer=torch.set_num_threads, initargs=(1,)) as pool:
             shares = [batches[worker::workers] for worker in range(workers)]
-            results = list(pool.map(lambda share: self._score_batches(block, share), shares))
+            best = self._fused(block) or self.shortlist  # words are counted once for all workers
+            results = list(pool.map(lambda share: self._score_batches(block, share, best), shares))
         ids_NK = np.maximum.reduce([ids_NK for ids_NK, _, _ in results])
         scores_NK = np.maximum.reduce([scores_NK for _, scores_NK, _ in results])
         words = {row: words for _, _, found in results for row, words in found.items()}
         return self._table(block, ids_NK, scores_NK, words)
 
     def _score_batches(
-        self, block: TokenBlock, batches: Sequence[NDArray[np.int64]]
+        self, block: TokenBlock, batches: Sequence[NDArray[np.int64]], best: BestLabels | None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, list[list[dict]]]]:
         collate = Collator(
             block,
@@ -189,7 +190,7 @@ class BlockScorer:
             self.scoring,
             batches=batches,
             on_logits=explain if self.settings.evidence else None,
-            shortlist=self._fused(block) or self.shortlist,
+            shortlist=best,
         )
         return ids_NK, scores_NK, words
 
