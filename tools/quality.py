@@ -27,7 +27,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import tune_threshold
-from xmtc.scorers.base import BLOCK, Features, Fit, Scorer
+from xmtc.scorers.base import BLOCK, Features, Scorer
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import (
     FusionConfig,
@@ -35,6 +35,7 @@ from xmtc.scorers.config import (
     LinearConfig,
     ScorerSettings,
     StateNeighboursConfig,
+    TreeConfig,
     WordNeighboursConfig,
 )
 from xmtc.scorers.fusion import Fusion, fit_fusion
@@ -125,6 +126,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", default="bonsai,parabel", help="`none` leaves them out")
     parser.add_argument("--cache", type=Path, default=Path("runs/quality"), help="predictions of the peers")
     parser.add_argument("--states", type=Path, help="states of the one data set, see quality_states.py")
+    parser.add_argument("--trees", choices=("bonsai", "parabel"), help="add a linear tree to the scorers")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap")
     return parser.parse_args()
 
@@ -137,6 +139,8 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     if arguments.states:
         case = with_states(case, arguments.states)
         settings["state neighbours"] = StateNeighboursConfig()
+    if arguments.trees:
+        settings["tree"] = TreeConfig(shape=arguments.trees)
     pairs = clock("candidates", lambda: candidates(fit_all(case, settings, clock), case.held_out))
     names = tuple(settings)
     everything = list(range(len(names)))
@@ -151,7 +155,7 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield {"set": name, "system": "all cheap scorers", "wall_s": round(seconds[0], 1), "cpu_s": round(seconds[1], 1)}
     if arguments.peers == "none":
         return
-    from quality_peers import peer_predictions  # omikuji comes with the extra `peers`
+    from quality_peers import peer_predictions  # omikuji comes with the extra `trees`
 
     for peer in arguments.peers.split(","):
         found, fit_s = peer_predictions(peer, case, arguments.cache / name)
@@ -160,8 +164,7 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def fit_all(case: Case, settings: dict[str, ScorerSettings], clock: Clock) -> list[Scorer]:
     """Every scorer, fitted on all training documents."""
-    fits: list[Fit] = [clock(name, lambda one=one: one.fit(case.training)) for name, one in settings.items()]
-    return [fit.scorer for fit in fits]
+    return [clock(name, lambda one=one: one.fit(case.training)) for name, one in settings.items()]
 
 
 def candidates(scorers: Sequence[Scorer], features: Features) -> Pairs:

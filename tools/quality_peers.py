@@ -1,4 +1,4 @@
-"""Linear trees on the same whole texts (omikuji, the extra `peers`), their predictions cached on the disk."""
+"""Linear trees on the same whole texts (omikuji, the extra `trees`), their predictions cached on the disk."""
 
 import json
 import time

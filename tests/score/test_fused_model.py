@@ -36,7 +36,7 @@ def run(tmp_path_factory) -> Path:
 def fused_run(folder: Path, scorers: str, *overrides: str) -> Path:
     torch.set_num_threads(1)
     config = tiny_runs.write_config(folder)
-    return train_run(tiny_runs.load(config, "model.lexical=null", f"model.scorers={scorers}", *overrides))
+    return train_run(tiny_runs.load(config, f"model.scorers={scorers}", *overrides))
 
 
 TEXTS = [row["text"] for row in tiny_runs.documents(6)]  # of training documents
@@ -118,9 +118,9 @@ def test_a_changed_fusion_trains_nothing_again(run):
 def test_states_of_a_frozen_encoder_come_before_training(tmp_path):
     frozen = "finetune.phases=[{epochs: 1}]"
     scorers = "model.scorers=[{kind: state_neighbours}]"
-    config = tiny_runs.load(tiny_runs.write_config(tmp_path), "model.lexical=null", scorers, frozen)
+    config = tiny_runs.load(tiny_runs.write_config(tmp_path), scorers, frozen)
     assert next(stage for stage, _ in model_stages(config, "r")) is Stage.SCORERS
-    trained = tiny_runs.load(tiny_runs.write_config(tmp_path), "model.lexical=null", scorers)
+    trained = tiny_runs.load(tiny_runs.write_config(tmp_path), scorers)
     assert [stage for stage, _ in model_stages(trained, "r")][-2] is Stage.SCORERS
 
 

@@ -300,7 +300,5 @@ def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:
     for name, table in classifier.head.label_tables().items():
         classifier.head.set_table(name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))
     classifier.labels = len(rows)
-    if classifier.lexical is not None:
-        classifier.lexical = classifier.lexical.to(torch.device("cpu")).of(rows.cpu())
     if classifier.calibration is not None:
         classifier.calibration = classifier.calibration.of(rows.cpu())

@@ -1,13 +1,12 @@
 """What every scorer offers: a score of each label of a document, the best of them, and what they rest on.
 
     training = Training(words_NV, labels_NL, states_ND=None, texts_N=hashes, label_words_LV=None)
-    fit = settings.fit(training)                     # ScorerSettings, one member of the family
-    scored = fit.scorer.score(features)              # Scored, of unseen documents
+    scorer = settings.fit(training)                  # ScorerSettings, one member of the family
+    scored = scorer.score(features)                  # Scored, of unseen documents
     best = scored.top(50)                            # Candidates
     values_NK = scored.at(best.label_ids_NK)         # the same labels' scores, or other labels'
-    fit.out_of_sample(rows)                          # Scored, of training documents that teach nothing of themselves
 
-Suffixes: N documents, L labels, K kept labels of a document, V terms, D width of pooled states, S sampled documents.
+Suffixes: N documents, L labels, K kept labels of a document, V terms, D width of pooled states.
 """
 
 from dataclasses import dataclass
@@ -226,19 +225,6 @@ class Scorer(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the scorer as safetensors and JSON."""
-        ...
-
-
-class Fit(Protocol):
-    """A scorer just fitted, with what only its training documents can tell."""
-
-    @property
-    def scorer(self) -> Scorer:
-        """The fitted scorer."""
-        ...
-
-    def out_of_sample(self, rows_S: NDArray[np.integer]) -> Scored:
-        """Scores of training documents as if they, and exact copies of them, had not been trained on."""
         ...
 
 

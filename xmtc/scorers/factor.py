@@ -19,6 +19,8 @@ from xmtc.errors import DataError
 from xmtc.scorers.base import BLOCK
 from xmtc.scorers.gram import Design, gram, kernel
 
+_LARGEST = 60_000  # float32: 14 GB
+
 
 class Factor(Protocol):
     """A factorised ridge regression of some training documents."""
@@ -95,6 +97,12 @@ def factorise(design: Design, penalties: tuple[float, ...]) -> list[Factor]:
     Raises:
         DataError: the matrix is not positive definite in float32, because a penalty is too small.
     """
+    smaller = min(len(design), design.columns)
+    if smaller > _LARGEST:
+        raise DataError(
+            f"the linear scorer would factorise a matrix of {smaller:,} rows, at most {_LARGEST:,} are possible: lower "
+            "its most_terms"
+        )
     if len(design) < design.columns:
         product_NN = kernel(design)
         return [Dual(design, _cholesky(product_NN, penalty), penalty) for penalty in penalties]

@@ -67,7 +67,7 @@ def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
     fitted = {}
     with worker.progress.task("fit scorers", total=len(config.scorers), unit="scorers") as task:
         for name, settings in zip(names_of(config.scorers), config.scorers, strict=True):
-            fitted[name] = settings.fit(training).scorer
+            fitted[name] = settings.fit(training)
             task.advance(1)
     return Ensemble(vocabulary, fitted, train.doc_ids(), config.fusion, has_head=False)
 
