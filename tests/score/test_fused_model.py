@@ -68,6 +68,21 @@ def test_probabilities_are_the_same_in_memory_and_in_a_job(run, tmp_path):
         assert list(row.scores) == pytest.approx([one.score for one in found], abs=1e-5)
 
 
+def test_a_job_gives_the_words_that_the_model_gives(run, tmp_path):
+    expected = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(TEXTS, top_k=3, evidence=True)
+    pd.DataFrame({"id": range(len(TEXTS)), "text": TEXTS}).to_parquet(tmp_path / "in.parquet")
+    settings = Settings(top_k=3, bfloat16=False, columns=text_columns(["text"], "id"), evidence=True)
+    job = make_job(run / "model", [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
+    run_locally(job, device="cpu", workers=2, max_rejected=None, overwrite=False)
+    table = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
+    for row, predicted in zip(table.itertuples(), expected, strict=True):
+        assert list(row.labels) == [one.label for one in predicted]
+        for words, one in zip(row.evidence, predicted, strict=True):
+            assert [word["text"] for word in words] == [word.text for word in one.evidence]
+            contributions = [word.contribution for word in one.evidence]
+            assert [word["contribution"] for word in words] == pytest.approx(contributions, abs=1e-4)
+
+
 def test_words_documents_and_bias_sum_to_the_logit(run):
     model = xmtc.Model.from_pretrained(run / "model", device="cpu")
     text = TEXTS[0]

@@ -52,11 +52,11 @@ class LinearConfig:
 
     kind: Literal["linear"] = "linear"
     most_terms: Annotated[int, Field(ge=1)] = 14_000
-    """Terms that it reads, the most frequent ones. Memory grows with the square of it, or of the training documents where
-    these are fewer; time with the cube."""
+    """Terms that it reads, the most frequent ones. Memory grows with the square of it, or of the training documents if
+    they are fewer; time with the cube."""
     weighting: Literal["uniform", "log_odds"] = "uniform"
-    """`log_odds` scales a term by the greatest log-odds that it has for a label, so that terms which say nothing of any
-    label weigh little (after NB-SVM, Wang & Manning 2012). For few labels with many documents each, such as sentiment."""
+    """`log_odds` scales a term by the greatest log-odds that it has for a label, so that terms which tell no labels
+    apart weigh little (after NB-SVM, Wang & Manning 2012). For few labels with many documents each: sentiment."""
     penalties: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (0.1,)
     """Ridge penalties λ > 0 to choose from by leave-one-out, separately for each frequency bin of labels. A small one
     serves rare labels, a large one frequent labels. Each costs a factorisation."""

@@ -74,11 +74,14 @@ class Linear:
     def contributions(self, features: Features, label: int) -> list[Contribution]:
         """The product of value and weight for each term and column of the state that has both; greatest first."""
         row_P = self.design(features).toarray()[0]
-        values_P = row_P * self.weights_PL[:, [label]].toarray().ravel()
-        order = np.argsort(-np.abs(values_P), kind="stable")[: np.count_nonzero(values_P)]
+        columns = np.flatnonzero(
+            row_P
+        )  # a slice of these rows is cheap, a slice of the label's column reads all weights
+        values = row_P[columns] * self.weights_PL[columns][:, [label]].toarray().ravel()
+        order = np.argsort(-np.abs(values), kind="stable")[: np.count_nonzero(values)]
         return [
-            Contribution("term" if column < self.terms else "state", column % self.terms, float(values_P[column]))
-            for column in order.tolist()
+            Contribution("term" if column < self.terms else "state", column % self.terms, value)
+            for column, value in zip(columns[order].tolist(), values[order].tolist(), strict=True)
         ]
 
     def save(self, folder: Path) -> None:
