@@ -44,8 +44,11 @@ WIDTH = 128
 EMBEDDING = {"dropout": 0.3, "token_dropout": 0.1}
 MULTILEVEL = {"kind": "multilevel", "embedding": EMBEDDING, "dropout": 0.2}
 MINILM = {"kind": "hugging_face", "name": "packaged:all-MiniLM-L6-v2"}
-NGRAMS = {"ngrams": 2, "most_terms": 60_000}
-LINEAR = [{"kind": "linear", "most_terms": 60_000, "penalties": [0.5]}, {"kind": "word_neighbours"}]
+NGRAMS = {"ngrams": 3, "min_documents": 3, "most_terms": 600_000}
+LINEAR = [
+    {"kind": "linear", "most_terms": 600_000, "weighting": "log_odds", "penalties": [0.5], "prune": 0.01},
+    {"kind": "word_neighbours"},
+]
 CONTRASTIVE = {"weight": 0.1, "temperature": 0.1, "queue_size": 1024}
 Json = dict[str, Any]
 
@@ -85,7 +88,7 @@ SYSTEMS: dict[str, Json] = {
         "head": flat("attention"),
         "contrastive": CONTRASTIVE,
     },
-    # words and pairs of words alone
+    # runs of 1 to 3 words alone
     "scorers": {"encoder": MINILM, "head": {"kind": "none"}, "scorers": LINEAR},
     "bag+scorers": {"encoder": {"kind": "bag", "embedding": EMBEDDING}, "head": flat("mean"), "scorers": LINEAR},
     "cnn+scorers": {"encoder": {"kind": "cnn", "embedding": EMBEDDING}, "head": flat("max"), "scorers": LINEAR},

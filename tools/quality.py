@@ -82,9 +82,9 @@ RECIPES = {
         },
     ),
     "imdb": Recipe(
-        WordsConfig(ngrams=2, most_terms=60_000),
+        WordsConfig(ngrams=3, min_documents=3, most_terms=600_000),
         {
-            "ridge 0.5": LinearConfig(most_terms=60_000, penalties=(0.5,)),
+            "ridge 0.5": LinearConfig(most_terms=600_000, weighting="log_odds", penalties=(0.5,), prune=0.01),
             "word neighbours": WordNeighboursConfig(),
         },
     ),
