@@ -29,6 +29,11 @@ class ScorerSettings(Protocol):
         """What `Training` must hold: words of whole texts, pooled states of the backbone, texts of labels."""
         ...
 
+    @property
+    def shares_work(self) -> bool:
+        """Whether all ranks call `fit` and share its work (`Training.ranks`); otherwise rank 0 alone calls it."""
+        ...
+
     def fit(self, training: "Training") -> "Scorer":
         """Fit the scorer.
 
@@ -75,6 +80,11 @@ class LinearConfig:
         """Words, and pooled states where they have a scale."""
         return frozenset({"words", "states"}) if self.states else frozenset({"words"})
 
+    @property
+    def shares_work(self) -> bool:
+        """Yes: ranks share Gram matrix and labels."""
+        return True
+
     def fit(self, training: "Training") -> "Scorer":
         """Fit one row of weights a label."""
         from xmtc.scorers.linear import fit_linear
@@ -104,6 +114,11 @@ class WordNeighboursConfig:
     def needs(self) -> frozenset[Feature]:
         """Words."""
         return frozenset({"words"})
+
+    @property
+    def shares_work(self) -> bool:
+        """No."""
+        return False
 
     def fit(self, training: "Training") -> "Scorer":
         """Keep the training rows."""
@@ -139,6 +154,11 @@ class StateNeighboursConfig:
         """Pooled states."""
         return frozenset({"states"})
 
+    @property
+    def shares_work(self) -> bool:
+        """No."""
+        return False
+
     def fit(self, training: "Training") -> "Scorer":
         """Centre and index the states."""
         from xmtc.scorers.neighbours import fit_state_neighbours
@@ -162,6 +182,11 @@ class LabelTextConfig:
     def needs(self) -> frozenset[Feature]:
         """Words and texts of labels."""
         return frozenset({"words", "label_texts"})
+
+    @property
+    def shares_work(self) -> bool:
+        """No."""
+        return False
 
     def fit(self, training: "Training") -> "Scorer":
         """Weigh the words of the label texts."""
@@ -194,6 +219,11 @@ class TreeConfig:
     def needs(self) -> frozenset[Feature]:
         """Words."""
         return frozenset({"words"})
+
+    @property
+    def shares_work(self) -> bool:
+        """No."""
+        return False
 
     def fit(self, training: "Training") -> "Scorer":
         """Train the trees."""

@@ -17,7 +17,16 @@ from scipy import sparse
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.errors import DataError
-from xmtc.scorers.base import Contribution, DenseScored, Features, Scored, SparseScored, Training, with_empty_columns
+from xmtc.scorers.base import (
+    Contribution,
+    DenseScored,
+    Features,
+    Ranks,
+    Scored,
+    SparseScored,
+    Training,
+    with_empty_columns,
+)
 from xmtc.scorers.bins import bins_of_labels
 from xmtc.scorers.config import LinearConfig
 from xmtc.scorers.factor import Factor, factorise, leave_one_out
@@ -135,12 +144,13 @@ def fit_linear(training: Training, config: LinearConfig) -> Linear:
     scale_V = _log_odds(design.words_NV, training.labels_NL) if config.weighting == "log_odds" else None
     if scale_V is not None:
         design = replace(design, words_NV=_scaled(design.words_NV, scale_V))
-    factors = factorise(design, config.penalties)
+    factors = factorise(design, config.penalties, training.ranks)
     factor_L = _choose(design, training, config, factors)
     used = np.unique(factor_L)
     factors, factor_L = [factors[index] for index in used], np.searchsorted(used, factor_L).astype(np.int8)
-    weights = list(solve_labels(training.labels_NL, factors, factor_L, config.prune))
-    weights_LP = sparse.vstack(weights, format="csr")
+    own = solve_labels(training.labels_NL, factors, factor_L, config.prune, training.ranks)
+    chunks = sorted((chunk for part in training.ranks.gather(list(own)) for chunk in part), key=lambda chunk: chunk[0])
+    weights_LP = sparse.vstack([rows for _, rows in chunks], format="csr")
     if scale_V is not None:
         weights_LP = _scaled(weights_LP, np.pad(scale_V, (0, design.columns - len(scale_V)), constant_values=1))
     weights_PL = sparse.csr_array(weights_LP.T.tocsr())
@@ -182,23 +192,24 @@ def _empty(training: Training, config: LinearConfig) -> Linear:
 
 
 def solve_labels(
-    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float
-) -> Iterator[Matrix]:
-    """Pruned weights of all labels, chunk by chunk: (C, P) each.
+    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float, ranks: Ranks
+) -> Iterator[tuple[int, Matrix]]:
+    """Pruned weights of this rank's share of the labels, chunk by chunk: the first label, and weights (C, P).
 
     Args:
         labels_NL: boolean, of the training documents.
         factors: of the penalties in use.
         factor_L: which factor each label has.
         prune: see `LinearConfig.prune`.
+        ranks: they take chunks in turns.
     """
     by_label = sparse.csc_array(labels_NL)
-    for start in range(0, len(factor_L), CHUNK):
+    for start in range(ranks.rank * CHUNK, len(factor_L), ranks.size * CHUNK):
         chunk = slice(start, start + CHUNK)
         chosen = [(factor, np.flatnonzero(factor_L[chunk] == index)) for index, factor in enumerate(factors)]
         solved = [factor.weights(by_label[:, start + columns]) for factor, columns in chosen if len(columns)]
         order = np.argsort(np.concatenate([columns for _, columns in chosen]))
-        yield pruned(np.concatenate(solved, axis=1)[:, order], prune)
+        yield start, pruned(np.concatenate(solved, axis=1)[:, order], prune)
 
 
 def pruned(weights_PC: Floats, share: float) -> Matrix:
