@@ -4,7 +4,7 @@ The page is self-contained: no network, no script, light and dark by the reader'
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from xmtc.errors import DataError
 from xmtc.score.evidence import Explanation
 from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks
 from xmtc.score.predictor import Model
+from xmtc.score.texts import as_count, as_labels, as_text
 
 BAR_WORDS = 12
 _BAR_WIDTH = 30
@@ -132,16 +133,17 @@ def _text(block: RawBlock, doc_id: str) -> str:
     return block.texts[block.doc_ids.index(doc_id)]
 
 
-def explain_text(model: Model, text: str, labels: Sequence[str], top_k: int) -> list[Section]:
+def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: int) -> list[Section]:
     """Sections for the best `top_k` labels, then for the chosen ones that are not among them.
 
     Raises:
         DataError: the text is empty, or the model knows no such label.
         ConfigError: the model's head cannot say what speaks for a label.
     """
-    scores = {one.label: one.score for one in model.predict([text], top_k=len(model.labels))[0]}
+    top_k, chosen = as_count(top_k, "top_k", 0), dict.fromkeys(as_labels(labels))
+    scores = {one.label: one.score for one in model.predict([as_text(text)], top_k=len(model.labels))[0]}
     best = list(scores)[:top_k]
-    wanted = [*best, *(label for label in labels if label not in best)]
+    wanted = [*best, *(label for label in chosen if label not in best)]
     return [_section(model, text, one, scores, chosen=one.label not in best) for one in model.explain(text, wanted)]
 
 
