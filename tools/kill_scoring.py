@@ -86,7 +86,7 @@ class Job:
         given = self.arguments
         words = [sys.executable, "-c", "from xmtc.cli import main; main()", "score", str(given.model)]
         words += [*map(str, given.input), "--output", str(self.output), "--id", given.id]
-        words += [word for name in given.text for word in ("--text", name)]
+        words += [word for name in given.text for word in ("--text-column", name)]
         return [*words, "--block-rows", str(given.block_rows)]
 
     def _engine(self, mode: str) -> list[str]:

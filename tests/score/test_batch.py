@@ -267,7 +267,7 @@ def test_bad_options_are_named(model, source, tmp_path):
     with pytest.raises(DataError, match="no label 'L99'"):
         score(model, source, tmp_path / "out", Settings(labels=labels, columns=COLUMNS))
     assert score(model, source, tmp_path / "out")["documents"] == 17  # what came to nothing is in nobody's way
-    with pytest.raises(DataError, match=r"no column 'note'; there are: id, text; name others by --text and --id"):
+    with pytest.raises(DataError, match=r"no column 'note'; there are: id, text; name others by --text-column"):
         score(model, source / "b.parquet", tmp_path / "wrong", Settings(columns=text_columns(["note"], "id")))
     with pytest.raises(DataError, match="is a file, not a directory"):
         score(model, source, source / "a.jsonl")

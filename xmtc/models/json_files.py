@@ -18,4 +18,6 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: missing; give the `model` folder of a run") from error
     except (ValueError, OSError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error}): copy it, or export it, again") from error
+        raise CheckpointError(
+            f"{path}: cannot be read ({error}): copy the whole model folder again, or export the model again"
+        ) from error

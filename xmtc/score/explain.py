@@ -17,9 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from xmtc.data.readers import ReaderConfig
+from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import DataError
 from xmtc.score.evidence import Explanation
-from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks
+from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks, with_known_id
 from xmtc.score.predictor import Model
 from xmtc.score.texts import as_count, as_labels, as_text
 
@@ -114,14 +115,19 @@ class Section:
 
 
 def find_document(
-    inputs: Sequence[str], columns: TextColumns, doc_id: str, sources: Mapping[str, ReaderConfig] | None = None
+    inputs: Sequence[str],
+    columns: TextColumns,
+    doc_id: str,
+    sources: Mapping[str, ReaderConfig] | None = None,
+    trained_on: DocumentColumns | None = None,
 ) -> str:
-    """The text of a document.
+    """The text of a document; see `with_known_id`.
 
     Raises:
         DataError: no file has it.
     """
     found = find_files(inputs, sources)
+    columns = with_known_id(columns, trained_on, found)
     for index, file in enumerate(found):
         for block in read_blocks(index, file, columns, _ROWS):
             if doc_id in block.doc_ids:

@@ -14,6 +14,18 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 @config
+class DocumentColumns:
+    """Where the documents that a model was trained on have their id and text; files to label have the same columns."""
+
+    id: Name | None = None
+    """Column with the identifier."""
+    text: Annotated[tuple[Name, ...], Field(min_length=1)] = ("text",)
+    """Columns that are joined."""
+    text_joiner: str = "\n"
+    """What stands between them."""
+
+
+@config
 class ColumnsConfig:
     """Where in a row the parts of a document are."""
 
@@ -33,6 +45,10 @@ class ColumnsConfig:
     def text_columns(self) -> tuple[str, ...]:
         """Columns to join."""
         return (self.text,) if isinstance(self.text, str) else self.text
+
+    def of_documents(self) -> DocumentColumns:
+        """What is still needed of these columns where no labels are known."""
+        return DocumentColumns(id=self.id, text=self.text_columns(), text_joiner=self.text_joiner)
 
     def advice(self) -> str:
         """What to do about a missing column."""
