@@ -227,6 +227,7 @@ def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Coun
         truncated=sum(result.truncated for result in results),
         without_labels=chosen.without_labels,
         dropped_labels=chosen.dropped_labels,
+        absent_labels=spool.absent_labels,
         repeated_ids=spool.repeated_ids,
     )
 

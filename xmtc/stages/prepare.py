@@ -1,14 +1,18 @@
 """The first stage: raw source → Arrow corpus."""
 
+import logging
 from dataclasses import replace
 
 from xmtc.data.corpus import Corpus
+from xmtc.data.overview import label_warnings, overview
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.prepare import prepare
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_locked, local_source, publish_corpus
 from xmtc.run.directory import RunPaths
 from xmtc.track.progress import Progress
+
+logger = logging.getLogger(__name__)
 
 
 def prepare_corpus(config: RunConfig, paths: RunPaths, mapper: MapUnordered | None = None) -> Corpus:
@@ -27,4 +31,12 @@ def prepare_corpus(config: RunConfig, paths: RunPaths, mapper: MapUnordered | No
         fetch=lambda fingerprint: fetch_locked(paths, fingerprint),
     )
     publish_corpus(paths)
+    _say_what_it_holds(corpus)
     return corpus
+
+
+def _say_what_it_holds(corpus: Corpus) -> None:
+    for line in overview(corpus):
+        logger.info("%s", line)
+    for line in label_warnings(corpus):
+        logger.warning("%s", line)

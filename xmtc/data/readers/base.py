@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from xmtc.data.progress import Progress
 
 SPLITS = ("train", "dev", "test")
-_LONGEST_SHOWN = 100  # characters: longer than labels and identifiers are, shorter than documents
+_LONGEST_CELL, _LONGEST_LABEL = 40, 60  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,14 @@ class Document:
 
     Attributes:
         split: `train`, `dev` or `test` where the source says so; None leaves it to `SplitConfig`.
+        absent_labels: null, NaN or blank entries among its labels, which are left out.
     """
 
     doc_id: str
     text: str
     labels: tuple[str, ...]
     split: str | None = None
+    absent_labels: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,12 @@ def check_characters(*texts: str) -> None:
 
 
 def quoted_cell(value: Any) -> str:
-    """A cell for a message; a long one is not shown, because it may be a document's text in the wrong column."""
+    """A cell for a message; not shown where it is long or has blanks: it may be a text in the wrong column."""
     text = str(value)
-    return repr(text) if len(text) <= _LONGEST_SHOWN else f"a text of {len(text):,} characters"
+    shown = len(text) <= _LONGEST_CELL and not any(character.isspace() for character in text)
+    return repr(text) if shown else f"a text of {len(text):,} characters"
+
+
+def quoted_label(label: str) -> str:
+    """A label for a message; a long one is not shown: it may be a text in the wrong column."""
+    return repr(label) if len(label) <= _LONGEST_LABEL else f"a label of {len(label):,} characters"

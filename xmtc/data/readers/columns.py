@@ -72,7 +72,7 @@ class ColumnsConfig:
             check_characters(doc_id, text, *labels)
         except ValueError as problem:
             return Rejected(where, str(problem))
-        return Document(doc_id, text, labels, split)
+        return Document(doc_id, text, labels, split, _absent(row[self.labels]))
 
     def _text(self, row: Mapping[str, Any]) -> str:
         parts = [row[name] for name in self.text_columns() if row[name] is not None]
@@ -108,6 +108,12 @@ class ColumnsConfig:
         if split is None:
             raise ValueError(f"{self.split!r} is {quoted_cell(value)}, which is not train, dev or test")
         return split
+
+
+def _absent(labels: Any) -> int:
+    """Entries of a list of labels that are none."""
+    given = labels if isinstance(labels, list) else []
+    return sum(label is None or label != label or not str(label).strip() for label in given)
 
 
 def _is_number(value: Any) -> bool:
