@@ -71,7 +71,21 @@ def test_two_runs_are_compared_in_pairs(runs, tmp_path):
 def test_runs_of_other_documents_are_shown_but_not_paired(runs, tmp_path):
     other = make_run(tmp_path, "other", documents=100)
     write_report([RunResults.load(runs[0]), RunResults.load(other)], tmp_path / "report.html")
-    assert "Not compared in pairs: other: its documents" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "Not compared in pairs: other: its documents" in page
+    words = "nothing shows that other was evaluated on the documents of planted"
+    assert words in page[: page.index("<main")]
+    write_report([RunResults.load(run) for run in runs], tmp_path / "report.html")
+    assert "nothing shows" not in (tmp_path / "report.html").read_text()
+
+
+def test_captions_are_true_of_a_small_split(runs, tmp_path):
+    run = RunResults.load(runs[0])
+    support = run.per_label.column_names.index("support")
+    few = np.minimum(run.per_label["support"].to_numpy(), 3)
+    small = replace(run, per_label=run.per_label.set_column(support, "support", pa.array(few)))
+    write_report([small], tmp_path / "report.html")
+    assert "of labels with 3 or more documents" in (tmp_path / "report.html").read_text()
 
 
 def test_only_the_evaluation_is_needed(runs, tmp_path):

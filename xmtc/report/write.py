@@ -12,6 +12,7 @@ from markupsafe import Markup
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.summary import markdown_summary
 from xmtc.files import replacing, write_text
+from xmtc.report.compare import other_documents
 from xmtc.report.parts import Part, Table
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import GROUP, Example, Page
@@ -93,6 +94,7 @@ def _context(page: Page, sections: Sequence[_Rendered]) -> dict[str, Any]:
         "js": _asset("report.js"),
         "runs": [{"name": run.name, "split": run.split, "swatch": swatch(r)} for r, run in enumerate(page.runs)],
         "facts": _facts(page.first),
+        "other_documents": other_documents(page.runs),
         "chosen_here": any(run.split == "dev" for run in page.runs),
         "examples": page.examples,
         "sections": sections,
