@@ -132,6 +132,9 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the memory, disk, steps and time it would take, and exit.")
     ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a finished run whose data have changed since.")
+    ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
     run = _load(config, overrides, print_config)
@@ -142,7 +145,7 @@ def train(
         return
     from xmtc.pipeline import train_run
 
-    train_run(run)
+    train_run(run, overwrite=overwrite)
 
 
 @app.command()

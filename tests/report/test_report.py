@@ -14,7 +14,7 @@ from scipy import sparse
 
 from evaluation_cases import label_table, whole
 from synthetic_runs import make_run
-from xmtc.errors import DataError
+from xmtc.errors import DataError, StorageError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.report import compare
@@ -40,7 +40,7 @@ def test_one_page_with_summary_and_tables(runs, tmp_path):
     assert "src=" not in page
     assert "http" not in page.replace("http-equiv", "")
     assert "Comparison" not in page
-    assert "| P@1 |" in (tmp_path / "report.md").read_text()
+    assert "| P@1 |" in (tmp_path / "report_tables" / "summary.md").read_text()
     table = pd.read_csv(tmp_path / "report_tables" / "frequency.csv")
     assert table.equals(pd.read_parquet(tmp_path / "report_tables" / "frequency.parquet").astype(table.dtypes))
     assert not list(tmp_path.rglob("*.tmp"))
@@ -217,7 +217,7 @@ def test_damaged_files_of_a_run_are_named(runs, tmp_path, damaged, content, mess
 def test_an_output_that_can_be_no_page_is_refused(runs, tmp_path, output):
     (tmp_path / "taken").write_text("mine")
     before = sorted(tmp_path.parent.iterdir())
-    with pytest.raises(DataError, match=r"the report is an HTML page|cannot be written"):
+    with pytest.raises(StorageError, match=r"is an HTML page|cannot be written"):
         write_report([RunResults.load(runs[0])], tmp_path / output)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     assert sorted(tmp_path.parent.iterdir()) == before

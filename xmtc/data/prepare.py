@@ -84,6 +84,11 @@ def prepare(
     return Corpus.open(path)
 
 
+def fingerprint(config: DataConfig, backbone: str | None) -> str:
+    """The fingerprint of the corpus that `prepare` would return; see `corpus_fingerprint`."""
+    return corpus_fingerprint(config, _tokenizer_source(config, backbone))
+
+
 def corpus_fingerprint(config: DataConfig, tokenizer: TokenizerSource) -> str:
     """Changes when the corpus would: content of the source, tokenizer, settings; not with paths or times.
 

@@ -19,6 +19,7 @@ from xmtc.errors import ConfigError, XmtcError
 from xmtc.files import write_text
 from xmtc.run.directory import RunDirectory
 from xmtc.run.provenance import GitState, git_state, versions
+from xmtc.run.stage import Stage
 
 _LOCK_FILE = ".lock"
 _FORMAT = 1
@@ -76,6 +77,11 @@ class RunRecord:
     git: GitState | None = None
     sessions: list[Session] = field(default_factory=list)
     stages: dict[str, StageRecord] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every stage is done."""
+        return bool(self.stages) and all(stage.state == "done" for stage in self.stages.values())
 
 
 def read_run(directory: Path) -> RunRecord | None:
@@ -229,7 +235,7 @@ def check_resume(
 
     Args:
         directory: the run directory.
-        config: the resolved configuration.
+        config: the resolved configuration; an earlier start with another one that trained nothing counts as no run.
         resume: see `RunState.open`.
         may_change: see `RunState.open`.
 
@@ -249,6 +255,8 @@ def check_resume(
         before.pop(section, None)
         after.pop(section, None)
     changes = list(differences(before, after))
+    if changes and resume == "auto" and not _has_results(directory, old):
+        return None  # it trained nothing
     if changes:
         shown = "\n".join(f"  {change}" for change in changes[:_MOST_SHOWN_CHANGES])
         more = f"\n  and {len(changes) - _MOST_SHOWN_CHANGES} more" if len(changes) > _MOST_SHOWN_CHANGES else ""
@@ -256,6 +264,19 @@ def check_resume(
             f"{directory}: holds a run of another configuration; use another name, or move it away:\n{shown}{more}"
         )
     return old
+
+
+def _has_results(directory: Path, record: RunRecord) -> bool:
+    """Whether anything was trained: a stage after those that read the corpus is done, or left a checkpoint or model."""
+    files, reading = RunDirectory(directory), (Stage.PREPARE, Stage.MIG)
+    done = any(stage.state == "done" for name, stage in record.stages.items() if name not in reading)
+    made = (
+        files.model,
+        files.scorers,
+        files.planted,
+        *(files.checkpoints_of(s) for s in (Stage.PLANT, Stage.FINETUNE)),
+    )
+    return done or any(path.is_file() or (path.is_dir() and any(path.iterdir())) for path in made)
 
 
 def _lock(directory: Path) -> IO[str]:

@@ -19,6 +19,7 @@ from rich.text import Text
 from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import DataError
+from xmtc.files import check_page, write_text
 from xmtc.score.evidence import Explanation
 from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks, with_known_id
 from xmtc.score.predictor import Model
@@ -241,14 +242,12 @@ def write_page(path: Path, sections: Sequence[Section], *, title: str, model: st
     """Write the evidence page.
 
     Raises:
-        DataError: it cannot be written.
+        StorageError: it cannot be written, or something else than such a page is there.
     """
+    check_page(path)
     template = (files("xmtc.score") / "assets" / "evidence.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
     unread = any(piece.side == "unread" for section in sections for piece in section.contributions)
     single = any(section.threshold is None for section in sections)
     words = {"sections": sections, "title": title, "model": model, "unread": unread, "plain": PLAIN, "single": single}
-    try:
-        path.write_text(page.render(words), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}; choose another --output") from error
+    write_text(path, page.render(words))

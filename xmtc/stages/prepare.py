@@ -3,10 +3,11 @@
 import logging
 from dataclasses import replace
 
+from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.overview import label_warnings, overview
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.prepare import prepare
+from xmtc.data.prepare import fingerprint, prepare
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_locked, local_source, publish_corpus
 from xmtc.run.directory import RunPaths
@@ -24,7 +25,7 @@ def prepare_corpus(config: RunConfig, paths: RunPaths, mapper: MapUnordered | No
         mapper: runs the work on a cluster; without one it runs on this machine.
     """
     corpus = prepare(
-        replace(local_source(config.data, config.storage), corpus=str(paths.corpus)),
+        _local(config, paths),
         config.model.encoder.tokenizer_name,
         map_unordered=mapper,
         progress=Progress(),
@@ -33,6 +34,15 @@ def prepare_corpus(config: RunConfig, paths: RunPaths, mapper: MapUnordered | No
     publish_corpus(paths)
     _say_what_it_holds(corpus)
     return corpus
+
+
+def fingerprint_of(config: RunConfig, paths: RunPaths) -> str:
+    """The fingerprint of the corpus that `prepare_corpus` would return; reads the source."""
+    return fingerprint(_local(config, paths), config.model.encoder.tokenizer_name)
+
+
+def _local(config: RunConfig, paths: RunPaths) -> DataConfig:
+    return replace(local_source(config.data, config.storage), corpus=str(paths.corpus))
 
 
 def _say_what_it_holds(corpus: Corpus) -> None:
