@@ -13,6 +13,7 @@ from xmtc.errors import ConfigError
 from xmtc.evaluate.summary import summary_table
 from xmtc.mig.ranking import TokenRanking, ranking_fingerprint
 from xmtc.preflight.check import check, check_tokenizer
+from xmtc.preflight.doctor import check_machine
 from xmtc.preflight.estimate import label_lines, workload_of_corpus
 from xmtc.report.runs import report_runs
 from xmtc.run.config import RunConfig
@@ -40,6 +41,7 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
         XmtcError: the user has something to fix; the run can then be resumed.
     """
     check(config)
+    check_machine(config)
     paths = RunPaths.of(config)
     world = max(1, config.distributed.workers)
     with published_run(paths):
