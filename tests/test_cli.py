@@ -355,7 +355,7 @@ def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path
     model = trained.parent / "runs" / "tiny" / "model"
     outcome = xmtc("score", model, trained, trained.parent / "dev.jsonl", "--id", "id", "--output", tmp_path / "out")
     assert outcome.code == 0, outcome.err
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
     assert [part["rows"] for part in manifest["parts"]] == [16, 60 + 16 + 16]
     assert xmtc("explain", model, "--input", trained, "--doc-id", "d90", "--top-k", 1).code == 0
     bad = tmp_path / "bad.yaml"

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from xmtc.errors import XmtcError
-from xmtc.track.console import print_line
+from xmtc.track.console import print_line, printable
 
 
 class _Commands(TyperGroup):
@@ -412,7 +412,7 @@ def main() -> None:
         app()
     except XmtcError as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]{type(error).__name__}:[/] ", end="")
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:  # before the command began
         sys.exit(130)

@@ -1,6 +1,7 @@
 """The connection to Ray: a cluster that is there, or one that ends with this process."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -31,10 +32,13 @@ def join(address: str | None) -> bool:
     address = address or ("auto" if inside_ray_job() else "local")
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     runtime = {"worker_process_setup_hook": "xmtc.cluster.connection.quiet_ray"}
+    token, known = Path.home() / ".ray" / "auth_token", (Path.home() / ".ray" / "auth_token").exists()
     try:
         ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"Ray at {address!r} cannot be joined or started: {error}".splitlines()[0]) from error
+    if not known and token.exists():
+        token.chmod(0o600)  # Ray has just made it, for all to read
     return True
 
 

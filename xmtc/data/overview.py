@@ -69,7 +69,8 @@ def _list_warning(labels: Sequence[str]) -> Iterator[str]:
 def _absent_warning(labels: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
     for label, count in zip(labels, counts, strict=True):
         if label.lower() in _ABSENT:
-            yield f"{count:,} training documents have the label {label!r}: if it means that none is known, remove it"
+            shown = quoted_label(label)
+            yield f"{count:,} training documents have the label {shown}: if it means that none is known, remove it"
 
 
 def combination_warning(labels: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.evaluate import layout
+from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
 from xmtc.files import cannot_write, check_page, replacing_directory, write_text
 from xmtc.report.compare import other_documents
@@ -136,7 +137,7 @@ def _write_tables(folder: Path, tables: Sequence[Table], summary: str) -> None:
             (partial / layout.SUMMARY).write_text(summary, encoding="utf-8")
             for table in tables:
                 frame = pd.DataFrame([list(row) for row in table.rows], columns=pd.Index(table.columns))
-                frame.to_csv(partial / f"{table.name}.csv", index=False)
+                (partial / f"{table.name}.csv").write_text(to_csv(frame), encoding="utf-8")
                 frame.to_parquet(partial / f"{table.name}.parquet", index=False)
             (partial / _LIST).write_text("".join(f"{path.name}\n" for path in partial.iterdir()), encoding="utf-8")
     except OSError as error:

@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from xmtc.config import yaml_tree
-from xmtc.config.plain import config_hash, differences, dump_yaml, to_plain
+from xmtc.config.plain import config_hash, differences, redacted, to_plain
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.files import write_text
 from xmtc.run.directory import RunDirectory
@@ -151,7 +151,7 @@ class RunState:
             lock.close()
             raise
         now = _now()
-        session = Session(started_at=now, command=list(sys.argv), world_size=world_size)
+        session = Session(started_at=now, command=redacted(list(sys.argv)), world_size=world_size)
         record = RunRecord(
             config_hash=config_hash(config),
             created_at=old.created_at if old else now,
@@ -163,7 +163,7 @@ class RunState:
             sessions=[*(old.sessions if old else []), session],
             stages={**{name: StageRecord() for name in stages}, **(old.stages if old else {})},
         )
-        write_text(RunDirectory(directory).config, dump_yaml(config))
+        write_text(RunDirectory(directory).config, yaml_tree.dump(redacted(to_plain(config))))
         state = RunState(directory, record, lock)
         state._write()
         return state
@@ -225,7 +225,7 @@ def _error_words(error: BaseException | None) -> str | None:
         return None
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    return f"{type(error).__name__}: {error}" if isinstance(error, XmtcError) else type(error).__name__
+    return redacted(f"{type(error).__name__}: {error}") if isinstance(error, XmtcError) else type(error).__name__
 
 
 def check_resume(
@@ -250,7 +250,7 @@ def check_resume(
     if resume == "never":
         raise ConfigError(f"track.resume: never: {directory} holds a run already; use another name, or resume=auto")
     before = yaml_tree.read(RunDirectory(directory).config, []).plain()
-    after = to_plain(config)
+    after = redacted(to_plain(config))
     for section in may_change:
         before.pop(section, None)
         after.pop(section, None)

@@ -23,7 +23,7 @@ from xmtc.score.inputs import TextColumns, find_files, read_rows, text_columns, 
 from xmtc.score.job import Job, Settings, Threshold, model_digest
 from xmtc.score.local import score_local
 from xmtc.score.predictor import Model, Prediction, choose_device
-from xmtc.track.console import duration, print_line
+from xmtc.track.console import duration, print_line, printable
 from xmtc.track.progress import Progress
 
 _LEAST, _MOST = 5, 100
@@ -72,7 +72,7 @@ def predict_texts(
     places = [*({} for _ in texts), *(place for place, _ in read)]
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
         rows = [_row(prediction, evidence=evidence) for prediction in predictions]
-        print(json.dumps({"text": number, **place, "labels": rows}, ensure_ascii=False))
+        print(printable(json.dumps({"text": number, **place, "labels": rows}, ensure_ascii=False)))
 
 
 def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
@@ -236,7 +236,7 @@ def run_locally(
 
 def print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
     """One line on stderr: what there is now, and where."""
-    bad = f", {manifest['rejected']:,} bad rows in rejected.parquet" if manifest["rejected"] else ""
+    bad = f", {manifest['rejected']:,} bad rows in _rejected.parquet" if manifest["rejected"] else ""
     print_line(
         f"{manifest['documents']:,} documents in {len(manifest['parts'])} parts{bad}, {duration(seconds)}: {job.output}"
     )

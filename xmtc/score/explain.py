@@ -24,6 +24,7 @@ from xmtc.score.evidence import Explanation
 from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks, with_known_id
 from xmtc.score.predictor import Model
 from xmtc.score.texts import as_count, as_labels, as_text
+from xmtc.track.console import printable
 
 BAR_WORDS = 12
 _BAR_WIDTH = 30
@@ -223,7 +224,7 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         name = f" {section.name}" if section.name != e.label else ""
         parts = f"bias {e.bias:+.3f}, special tokens {e.special:+.3f}, words {section.words_sum:+.3f}"
         heading = f"{e.label}{name}: probability {section.probability:.3f}, {section.standing}"
-        console.print(Text(heading, style="bold"))
+        console.print(Text(printable(heading), style="bold"))
         console.print(Text(f"logit {e.logit:+.3f} = {parts}"))
         console.print(Text(section.spread, style="dim"))
         table = Table("word", "adds", "attention", *e.received, "", box=None, pad_edge=False)
@@ -231,7 +232,7 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
             colour = "blue" if bar.value >= 0 else "dark_orange"
             length = max(1, round(bar.share * _BAR_WIDTH))
             shares = [f"{share:.1%}" for share in (bar.attention, *bar.received.values())]
-            table.add_row(Text(bar.title), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))
+            table.add_row(Text(printable(bar.title)), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))
         if section.other_words:
             table.add_row(Text(f"{section.other_words} other words", style="dim"), f"{section.others:+.3f}")
         console.print(table)

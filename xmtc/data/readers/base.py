@@ -1,6 +1,7 @@
 """What a reader is: it turns one kind of source into documents with labels. Nothing here imports more than Python."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "dev", "test")
 _LONGEST_CELL, _LONGEST_LABEL = 40, 60  # characters
+_IDENTIFIER, _MOST_COLUMNS = re.compile(r"^[^\W\d][\w.-]{0,39}$"), 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +131,12 @@ def quoted_cell(value: Any) -> str:
 def quoted_label(label: str) -> str:
     """A label for a message; a long one is not shown: it may be a text in the wrong column."""
     return repr(label) if len(label) <= _LONGEST_LABEL else f"a label of {len(label):,} characters"
+
+
+def shown_columns(there: Iterable[object]) -> str:
+    """The columns of a table for a message; not shown where they may be a first document instead of a header."""
+    names = [str(name) for name in there]
+    if all(_IDENTIFIER.match(name) for name in names):
+        more = f" and {len(names) - _MOST_COLUMNS} more" if len(names) > _MOST_COLUMNS else ""
+        return f"there are: {', '.join(names[:_MOST_COLUMNS])}{more}"
+    return f"there are {len(names)}, whose names are not shown: they may be a text (is the first line a header?)"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell
+from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell, shown_columns
 
 _SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
 Name = Annotated[str, Field(min_length=1)]
@@ -63,7 +63,7 @@ class ColumnsConfig:
         """The document in `row`, or why there is none."""
         missing = [name for name in self.names() if name not in row]
         if missing:
-            return Rejected(where, f"no column {missing[0]!r}; there are: {', '.join(map(str, row))}")
+            return Rejected(where, f"no column {missing[0]!r}; {shown_columns(row)}")
         try:
             text = self._text(row)
             labels = self._labels(row[self.labels])
