@@ -12,4 +12,4 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # else Ray's workers starve b
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts tests in the background ignores it
 sys.path.insert(0, str(Path(__file__).parent))
 
-pytest_plugins = ["whole_run"]
+pytest_plugins = ["whole_run", "commands"]

@@ -17,37 +17,10 @@ import yaml
 
 import tiny_runs
 from xmtc import pipeline
-from xmtc.cli import main
 from xmtc.config.load import load_config
 from xmtc.run.config import RunConfig
 
 COMMANDS = ("prepare", "mig", "train", "evaluate", "report", "predict", "status", "doctor")
-
-
-class Outcome:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def xmtc(monkeypatch, capsys):
-    """Run a command in this process, as the shell would."""
-    monkeypatch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
-    monkeypatch.setenv("COLUMNS", "400")
-
-    def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["xmtc", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return Outcome(code, captured.out, captured.err)
-
-    return call
 
 
 @pytest.fixture
@@ -381,7 +354,7 @@ def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path
     model = trained.parent / "runs" / "tiny" / "model"
     outcome = xmtc("score", model, trained, trained.parent / "dev.jsonl", "--id", "id", "--output", tmp_path / "out")
     assert outcome.code == 0, outcome.err
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
     assert [part["rows"] for part in manifest["parts"]] == [16, 60 + 16 + 16]
     assert xmtc("explain", model, "--input", trained, "--doc-id", "d90", "--top-k", 1).code == 0
     bad = tmp_path / "bad.yaml"

@@ -86,7 +86,7 @@ class Job:
         given = self.arguments
         words = [sys.executable, "-c", "from xmtc.cli import main; main()", "score", str(given.model)]
         words += [*map(str, given.input), "--output", str(self.output), "--id", given.id]
-        words += [word for name in given.text for word in ("--text", name)]
+        words += [word for name in given.text for word in ("--text-column", name)]
         return [*words, "--block-rows", str(given.block_rows)]
 
     def _engine(self, mode: str) -> list[str]:
@@ -174,7 +174,7 @@ def disturb(job: Job, kinds: list[str], random_: random.Random, most: int) -> No
             job.wait(random_.randint(1, most), random_.random())
         while not job.kill(kind):
             job.wait(0, 0.1)
-        if (job.output / "manifest.json").exists():
+        if (job.output / "_manifest.json").exists():
             raise SystemExit("the job was done before the last kill: give a larger corpus, or fewer kills")
         seconds = round(time.monotonic() - began, 1)
         say({"kill": number, "of": kind, "parts_before": before, "parts_after": parts(job.output), "seconds": seconds})
@@ -190,7 +190,7 @@ def sha256(path: Path) -> str:
 
 
 def check(arguments: argparse.Namespace) -> dict[str, bool]:
-    manifest = json.loads((arguments.output / "manifest.json").read_text())
+    manifest = json.loads((arguments.output / "_manifest.json").read_text())
     paths = [arguments.output / part["path"] for part in manifest["parts"]]
     wanted = [name for path in arguments.input for name in pq.read_table(path, columns=[arguments.id])[0].to_pylist()]
     found = [name for path in paths for name in pq.read_table(path, columns=["doc_id"])[0].to_pylist()]
@@ -204,7 +204,7 @@ def check(arguments: argparse.Namespace) -> dict[str, bool]:
         "each_once": len(set(found)) == len(found),
         "checksums": [sha256(path) for path in paths] == [part["sha256"] for part in manifest["parts"]],
         "nothing_else": {path.name for path in arguments.output.iterdir()}
-        == {path.name for path in paths} | {"manifest.json", "job.json", "rejected.parquet"},
+        == {path.name for path in paths} | {"_manifest.json", "_job.json", "_rejected.parquet"},
     }
 
 
@@ -213,7 +213,7 @@ def same_as_undisturbed(arguments: argparse.Namespace) -> bool:
     began = time.monotonic()
     other.finish("local")
     say({"undisturbed": True, "seconds": round(time.monotonic() - began, 1)})
-    both = [json.loads((folder / "manifest.json").read_text())["parts"] for folder in (arguments.output, other.output)]
+    both = [json.loads((folder / "_manifest.json").read_text())["parts"] for folder in (arguments.output, other.output)]
     return both[0] == both[1]
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from xmtc.errors import XmtcError
-from xmtc.track.console import print_line
+from xmtc.track.console import print_line, printable
 
 
 class _Commands(TyperGroup):
@@ -86,6 +86,13 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as finetune.batch_size=16 data.limit.train=2000."),
 ]
+TextColumn = Annotated[
+    list[str] | None,
+    typer.Option("--text-column", help="Column with text; repeat to join several \\[as in training]."),
+]
+IdColumn = Annotated[
+    str | None, typer.Option("--id", help="Column with identifiers \\[as in training, or file and row].")
+]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
 
 
@@ -125,6 +132,9 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the memory, disk, steps and time it would take, and exit.")
     ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a finished run whose data have changed since.")
+    ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
     run = _load(config, overrides, print_config)
@@ -135,7 +145,7 @@ def train(
         return
     from xmtc.pipeline import train_run
 
-    train_run(run)
+    train_run(run, overwrite=overwrite)
 
 
 @app.command()
@@ -207,20 +217,22 @@ def predict(
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to label; repeatable.")] = None,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", parser=_fetched, help="File or URI with one text per line; - for standard input."),
+        typer.Option("--input", parser=_fetched, help="JSON lines, CSV or Parquet, or one text per line; - for stdin."),
     ] = None,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
     top_k: Annotated[
         int | None, typer.Option("--top-k", min=1, help="Labels to print \\[the predicted ones and the 5 best].")
     ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that support each label.")] = False,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
-    from xmtc.score.command import predict_texts, read_lines
+    from xmtc.score.command import predict_texts
 
     if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
-    lines = {} if input_file is None else read_lines(input_file)
-    predict_texts(model, text or [], lines, top_k=top_k, evidence=evidence)
+    columns = {"text_column": text_column, "id_column": id_column}
+    predict_texts(model, text or [], input_file, **columns, top_k=top_k, evidence=evidence)
 
 
 @app.command()
@@ -241,8 +253,8 @@ def score(
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished output or another job's.")] = False,
     max_rejected: Annotated[int | None, typer.Option(min=0, help="Stop after more than this many bad rows.")] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several \\[text].")] = None,
-    doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers \\[file and row].")] = None,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Number of threads (local) or actors (ray).")] = None,
     address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster \\[start Ray here].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
@@ -250,6 +262,7 @@ def score(
     block_rows: Annotated[int, typer.Option(min=1, help="Rows to read, score and write at a time.")] = 2048,
 ) -> None:
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
+    from xmtc.models.info import describe
     from xmtc.run.copies import published_output
     from xmtc.run.sources import split_inputs
     from xmtc.score.command import make_job, make_settings, require_onnx, run_locally, use_bfloat16
@@ -263,7 +276,7 @@ def score(
     settings = replace(
         make_settings(
             **filters,
-            columns=text_columns(text or ["text"], doc_id),
+            columns=text_columns(text_column, id_column, describe(model).columns),
             block_rows=block_rows,
             bfloat16=use_bfloat16(precision, device),
         ),
@@ -330,10 +343,11 @@ def explain(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with the text.")] = None,
     top_k: Annotated[int, typer.Option(min=0, help="How many predicted labels to explain.")] = 5,
-    text_column: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several \\[text].")] = None,
-    id_column: Annotated[str | None, typer.Option("--id", help="Column with identifiers \\[file and row].")] = None,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
 ) -> None:
     """Show what each word adds to the logit of a label, exactly, and where the attention looks."""
+    from xmtc.models.info import describe
     from xmtc.run.sources import split_inputs
     from xmtc.score.explain import explain_text, find_document, print_sections, write_page
     from xmtc.score.inputs import text_columns
@@ -345,7 +359,9 @@ def explain(
         raise typer.BadParameter("--top-k 0 leaves nothing to explain: name labels by --label")
     if text is None:
         files, sources = split_inputs(inputs or [])
-        text = find_document(files, text_columns(text_column or ["text"], id_column), doc_id or "", sources)
+        trained_on = describe(model).columns
+        columns = text_columns(text_column, id_column, trained_on)
+        text = find_document(files, columns, doc_id or "", sources, trained_on)
     sections = explain_text(Model.from_pretrained(model), text, label or [], top_k)
     if output is not None:
         write_page(output, sections, title=doc_id or "a text", model=str(model))
@@ -396,7 +412,7 @@ def main() -> None:
         app()
     except XmtcError as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]{type(error).__name__}:[/] ", end="")
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:  # before the command began
         sys.exit(130)

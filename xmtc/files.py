@@ -1,8 +1,10 @@
 """Writing files and directories whole, and telling one content from another."""
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,9 @@ from uuid import uuid4
 
 from xmtc.errors import StorageError
 
+GENERATOR = '<meta name="generator" content="xmtc">'
+"""Stands in the head of every page, so that no page replaces anything else."""
+_HEAD = 4096  # bytes
 TEMPORARY = ".tmp"
 """The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
 
@@ -25,19 +30,25 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces `path` at the end, flushed to the disk, or is removed on failure.
 
     A reader sees the old file or the new one, also after a crash. The temporary name is unique, so that two processes
-    may write the same file. Parent directories are created.
+    may write the same file. Parent directories are created. The file's rights are those that the umask gives.
 
     Raises:
-        OSError: the file cannot be written; the old file is unharmed.
+        OSError: the file cannot be written, or something else than a file is there; the old file is unharmed.
 
     Example:
         >>> with replacing(folder / "table.parquet") as partial:
         ...     pq.write_table(table, partial)
     """
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is a folder, device or pipe, not a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = _beside(path, TEMPORARY)
     try:
+        partial.touch()
+        mode = stat.S_IMODE(partial.stat().st_mode)
         yield partial
+        partial.chmod(mode)  # safetensors makes files that only their owner may read
         _flush(partial)
         partial.replace(path)
     finally:
@@ -69,11 +80,16 @@ def replacing_directory(directory: Path) -> Iterator[Path]:
 def publish_directory(written: Path, directory: Path) -> None:
     """Rename a finished directory to its place, over an older one; both are on the same file system.
 
-    Replacing takes two renames: for a moment nothing is there, but at no time a mixture.
+    Replacing takes two renames: for a moment nothing is there, but at no time a mixture. Files get the rights that the
+    umask gave the directory.
 
     Raises:
         OSError: the file system refuses; the older directory is put back.
     """
+    mode = stat.S_IMODE(written.stat().st_mode) & 0o666
+    for path in written.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(mode)
     old = _beside(directory, f".old{TEMPORARY}")
     if directory.exists():
         directory.rename(old)
@@ -112,6 +128,26 @@ def write_text(path: Path, text: str) -> None:
             partial.write_text(text, encoding="utf-8")
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def check_page(path: Path) -> None:
+    """Make sure that a page may be written: to a new place, or over an earlier page of xmtc.
+
+    Raises:
+        StorageError: the name is no page's, or something else is there.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise StorageError(f"{path}: the output is an HTML page: give a file for it, such as report.html")
+    try:
+        if path.exists() and not (path.is_file() and GENERATOR.encode() in _head(path)):
+            raise StorageError(f"{path}: is there already, and no page of xmtc; choose another place, or move it away")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD)
 
 
 def cannot_write(path: Path, error: OSError) -> StorageError:

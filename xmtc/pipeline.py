@@ -9,23 +9,29 @@ from rich.console import Console
 
 from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.corpus import Corpus
+from xmtc.errors import ConfigError
 from xmtc.evaluate.summary import summary_table
 from xmtc.mig.ranking import TokenRanking, ranking_fingerprint
 from xmtc.preflight.check import check, check_tokenizer
+from xmtc.preflight.doctor import check_machine
 from xmtc.preflight.estimate import label_lines, workload_of_corpus
 from xmtc.report.runs import report_runs
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_run, has_remote_parts, publish_run, published_run
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
-from xmtc.run.state import RunState
+from xmtc.run.state import RunState, check_resume
 from xmtc.stages.mig import rank_tokens
-from xmtc.stages.prepare import prepare_corpus
+from xmtc.stages.prepare import fingerprint_of, prepare_corpus
 from xmtc.track.console import print_line
 
 
-def train_run(config: RunConfig) -> Path:
+def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
     """Run the whole job; finished stages are skipped.
+
+    Args:
+        config: of the run.
+        overwrite: replace a finished run whose data have changed since.
 
     Returns:
         The run directory.
@@ -34,22 +40,35 @@ def train_run(config: RunConfig) -> Path:
         XmtcError: the user has something to fix; the run can then be resumed.
     """
     check(config)
+    check_machine(config)
     paths = RunPaths.of(config)
     world = max(1, config.distributed.workers)
-    with (
-        published_run(paths),
-        RunState.open(
+    with published_run(paths):
+        if not overwrite:
+            _check_unfinished(config, paths)
+        with RunState.open(
             paths.root,
             config,
             resume=config.track.resume,
             stages=stages(config),
             seeds={"run": config.seed},
             world_size=world,
-        ) as state,
-    ):
-        _run_stages(config, paths, state)
+        ) as state:
+            _run_stages(config, paths, state)
     print_summary(paths)
     return paths.root
+
+
+def _check_unfinished(config: RunConfig, paths: RunPaths) -> None:
+    """Refuse to replace a finished run: by now its data make another corpus."""
+    record = check_resume(paths.root, config, config.track.resume)
+    if record is not None and record.finished:
+        now = fingerprint_of(config, paths)
+        if record.fingerprints.get("corpus", now) != now:
+            raise ConfigError(
+                f"{paths.root}: this run is finished, and its data have changed since (source, tokenizer or version); "
+                "use another name, or --overwrite to replace its model and report"
+            )
 
 
 def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:

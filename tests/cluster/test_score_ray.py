@@ -63,8 +63,8 @@ def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(model, t
     assert not killer.is_alive(), "no actor was killed"
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
     assert read_output(tmp_path / "ray").num_rows == 78
-    assert json.loads((tmp_path / "ray" / "manifest.json").read_text()) == manifest
-    assert pq.read_table(tmp_path / "ray" / "rejected.parquet").num_rows == 0
+    assert json.loads((tmp_path / "ray" / "_manifest.json").read_text()) == manifest
+    assert pq.read_table(tmp_path / "ray" / "_rejected.parquet").num_rows == 0
     assert not ray.is_initialized()
 
 

@@ -102,5 +102,5 @@ def test_the_output_of_a_scoring_job_can_be_evaluated(corpus, tmp_path):
     ids = split.doc_ids()
     for number, rows in enumerate((ids[:12], ids[12:])):
         write(scores / f"part-00000-0000{number}.parquet", rows, [["law"]] * len(rows), [[0.9]] * len(rows))
-    (scores / "manifest.json").write_text(json.dumps({"parts": [{"path": p.name} for p in scores.glob("part-*")]}))
+    (scores / "_manifest.json").write_text(json.dumps({"parts": [{"path": p.name} for p in scores.glob("part-*")]}))
     assert evaluate_files(scores, corpus.path, "test", tmp_path / "o", config).metrics["docs"] == len(split)

@@ -15,6 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import CheckpointError
+from xmtc.files import file_sha256
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConfig, LoraConfig, MaxPoolConfig
 from xmtc.models.export import ModelParts, export_model, load_model
@@ -231,7 +232,8 @@ def test_other_folders_and_broken_json_are_refused(copy, tmp_path):
 def test_weights_that_do_not_fit_are_refused(copy):
     head = load_file(copy / "head.safetensors")
     save_file({name: t for name, t in head.items() if name != "queries"}, copy / "head.safetensors")
-    edit_config(copy, sha256={})
+    checksums = json.loads((copy / "config.json").read_text())["sha256"]
+    edit_config(copy, sha256=checksums | {"head.safetensors": file_sha256(copy / "head.safetensors")})
     with pytest.raises(CheckpointError, match=r"head\.safetensors: does not fit its config\.json: .*queries"):
         load_model(copy)
 

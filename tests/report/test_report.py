@@ -14,7 +14,7 @@ from scipy import sparse
 
 from evaluation_cases import label_table, whole
 from synthetic_runs import make_run
-from xmtc.errors import DataError
+from xmtc.errors import DataError, StorageError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.report import compare
@@ -40,7 +40,7 @@ def test_one_page_with_summary_and_tables(runs, tmp_path):
     assert "src=" not in page
     assert "http" not in page.replace("http-equiv", "")
     assert "Comparison" not in page
-    assert "| P@1 |" in (tmp_path / "report.md").read_text()
+    assert "| P@1 |" in (tmp_path / "report_tables" / "summary.md").read_text()
     table = pd.read_csv(tmp_path / "report_tables" / "frequency.csv")
     assert table.equals(pd.read_parquet(tmp_path / "report_tables" / "frequency.parquet").astype(table.dtypes))
     assert not list(tmp_path.rglob("*.tmp"))
@@ -71,7 +71,21 @@ def test_two_runs_are_compared_in_pairs(runs, tmp_path):
 def test_runs_of_other_documents_are_shown_but_not_paired(runs, tmp_path):
     other = make_run(tmp_path, "other", documents=100)
     write_report([RunResults.load(runs[0]), RunResults.load(other)], tmp_path / "report.html")
-    assert "Not compared in pairs: other: its documents" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "Not compared in pairs: other: its documents" in page
+    words = "nothing shows that other was evaluated on the documents of planted"
+    assert words in page[: page.index("<main")]
+    write_report([RunResults.load(run) for run in runs], tmp_path / "report.html")
+    assert "nothing shows" not in (tmp_path / "report.html").read_text()
+
+
+def test_captions_are_true_of_a_small_split(runs, tmp_path):
+    run = RunResults.load(runs[0])
+    support = run.per_label.column_names.index("support")
+    few = np.minimum(run.per_label["support"].to_numpy(), 3)
+    small = replace(run, per_label=run.per_label.set_column(support, "support", pa.array(few)))
+    write_report([small], tmp_path / "report.html")
+    assert "of labels with 3 or more documents" in (tmp_path / "report.html").read_text()
 
 
 def test_only_the_evaluation_is_needed(runs, tmp_path):
@@ -203,7 +217,7 @@ def test_damaged_files_of_a_run_are_named(runs, tmp_path, damaged, content, mess
 def test_an_output_that_can_be_no_page_is_refused(runs, tmp_path, output):
     (tmp_path / "taken").write_text("mine")
     before = sorted(tmp_path.parent.iterdir())
-    with pytest.raises(DataError, match=r"the report is an HTML page|cannot be written"):
+    with pytest.raises(StorageError, match=r"is an HTML page|cannot be written"):
         write_report([RunResults.load(runs[0])], tmp_path / output)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     assert sorted(tmp_path.parent.iterdir()) == before

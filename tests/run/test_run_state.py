@@ -16,7 +16,7 @@ from xmtc.config.plain import config_hash, differences, dump_yaml
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.files import write_text
 from xmtc.run.provenance import git_state, versions
-from xmtc.run.state import RunState, read_run
+from xmtc.run.state import RunState, StageRecord, read_run
 from xmtc.track.config import TrackConfig
 from xmtc.track.sinks.config import TensorBoardConfig
 
@@ -86,12 +86,27 @@ def test_resume_never_must_and_another_configuration(tmp_path: Path) -> None:
         RunState.open(run_dir, CONFIG, resume="must")
     assert not run_dir.exists()
     RunState.open(run_dir, CONFIG, resume="never").close()
+    (run_dir / "checkpoints" / "step_00000001").mkdir(parents=True)
     with pytest.raises(ConfigError, match="holds a run already"):
         RunState.open(run_dir, CONFIG, resume="never")
     changed = replace(CONFIG, keep_last=5, log_every_steps=1)
     with pytest.raises(ConfigError, match=r"another configuration[^*]*keep_last: 2 -> 5"):
         RunState.open(run_dir, changed)
     RunState.open(run_dir, changed, resume="must", may_change=("keep_last", "log_every_steps")).close()
+
+
+def test_a_run_that_trained_nothing_leaves_its_name_to_another_configuration(tmp_path: Path) -> None:
+    changed = replace(CONFIG, keep_last=5)
+    with RunState.open(tmp_path, CONFIG, stages=("prepare", "mig", "finetune")) as run:
+        for name, state in (("prepare", "done"), ("mig", "done"), ("finetune", "failed")):
+            run.set_stage(name, StageRecord(state=state, fingerprint="a"))
+    with RunState.open(tmp_path, changed, stages=("prepare", "mig", "finetune")) as run:
+        assert [stage.state for stage in run.record.stages.values()] == ["pending"] * 3
+        assert len(run.record.sessions) == 1
+        with run.stage("finetune", "a"):
+            pass
+    with pytest.raises(ConfigError, match="another configuration"):
+        RunState.open(tmp_path, CONFIG)
 
 
 def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_commands_take_uris(place, monkeypatch):
     source, scores = f"s3://{BUCKET}/source", f"s3://{BUCKET}/scores"
     for _ in range(2):
         xmtc("score", f"{RUNS}/tiny/model", f"{source}/dev.jsonl", f"{source}/te*.jsonl", "-o", scores, "--id", "id")
-    assert names(scores) >= {"manifest.json", "rejected.parquet", "part-00000-00000.parquet"}
+    assert names(scores) >= {"_manifest.json", "_rejected.parquet", "part-00000-00000.parquet"}
     page = place.folder / "report.html"
     xmtc("report", f"{RUNS}/tiny", "-o", str(page))
     assert page.stat().st_size > 10_000

@@ -58,7 +58,7 @@ def score(model, source, output, settings=FP32, **options):
 
 
 def read_output(output):
-    manifest = json.loads((output / "manifest.json").read_text())
+    manifest = json.loads((output / "_manifest.json").read_text())
     return pa.concat_tables([pq.read_table(output / part["path"]) for part in manifest["parts"]])
 
 
@@ -132,12 +132,12 @@ def test_an_interrupted_job_goes_on_and_damage_is_mended(model, source, tmp_path
     output = tmp_path / "out"
     score(model, source, output)
     whole = contents(output)
-    manifest = (output / "manifest.json").read_text()
+    manifest = (output / "_manifest.json").read_text()
     (output / "part-00000-00001.parquet").write_bytes(b"cut short")
     (output / "part-00001-00002.parquet").unlink()
     score(model, source, output)
     assert contents(output) == whole
-    assert (output / "manifest.json").read_text() == manifest
+    assert (output / "_manifest.json").read_text() == manifest
 
 
 def test_a_finished_job_is_left_alone(model, source, tmp_path):
@@ -196,7 +196,7 @@ def test_overwriting_that_is_killed_goes_on(model, source, tmp_path, monkeypatch
         score(model, source, output, overwrite=True)
     assert len(blocks) == 4 + 3 - 3
     assert contents(output) == contents(tmp_path / "expected")
-    assert (output / "manifest.json").read_bytes() == (tmp_path / "expected" / "manifest.json").read_bytes()
+    assert (output / "_manifest.json").read_bytes() == (tmp_path / "expected" / "_manifest.json").read_bytes()
 
 
 def test_another_job_is_refused_unless_it_may_overwrite(model, source, tmp_path):
@@ -225,7 +225,7 @@ def test_bad_rows_are_listed_counted_and_limited(model, tmp_path):
     with pytest.raises(DataError, match=r"bad rows, more than --max-rejected 1; the first is .*in\.jsonl:2: malformed"):
         score(model, tmp_path / "in.jsonl", tmp_path / "out", max_rejected=1)
     manifest = score(model, tmp_path / "in.jsonl", tmp_path / "out", max_rejected=3)
-    rejected = pq.read_table(tmp_path / "out" / "rejected.parquet").to_pylist()
+    rejected = pq.read_table(tmp_path / "out" / "_rejected.parquet").to_pylist()
     assert (manifest["documents"], manifest["rejected"], len(rejected)) == (1, 3, 3)
     assert {"no text in 'text'", "the text has no token: leave it out"} <= {row["reason"] for row in rejected}
     (tmp_path / "bad.jsonl").write_text('{"body": "x"}\n')
@@ -267,7 +267,7 @@ def test_bad_options_are_named(model, source, tmp_path):
     with pytest.raises(DataError, match="no label 'L99'"):
         score(model, source, tmp_path / "out", Settings(labels=labels, columns=COLUMNS))
     assert score(model, source, tmp_path / "out")["documents"] == 17  # what came to nothing is in nobody's way
-    with pytest.raises(DataError, match=r"no column 'note'; there are: id, text; name others by --text and --id"):
+    with pytest.raises(DataError, match=r"no column 'note'; there are: id, text; name others by --text-column"):
         score(model, source / "b.parquet", tmp_path / "wrong", Settings(columns=text_columns(["note"], "id")))
     with pytest.raises(DataError, match="is a file, not a directory"):
         score(model, source, source / "a.jsonl")
@@ -314,7 +314,7 @@ def kill_and_restart(model, tmp_path, kills, rows):
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         killed += 1
-        assert not (output / "manifest.json").exists()
+        assert not (output / "_manifest.json").exists()
     score(model, source, output)
     assert killed == kills
     ids = Counter(read_output(output)["doc_id"].to_pylist())

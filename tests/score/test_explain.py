@@ -10,7 +10,7 @@ from test_batch import COLUMNS, write_rows
 from test_predictor import TEXTS, export
 
 import xmtc
-from xmtc.errors import DataError
+from xmtc.errors import DataError, StorageError
 from xmtc.score.explain import _half, explain_text, find_document, print_sections, write_page
 
 TEXT = "Kidney failure: the kidney of <i>a patient</i> failed."
@@ -122,8 +122,8 @@ def test_the_page_shows_the_sum_and_loads_nothing(model, tmp_path):
     for section in sections:
         assert f"{section.explanation.logit:+.3f}" in page
         assert f"{section.explanation.bias:+.3f}" in page
-    with pytest.raises(DataError, match=r"cannot be written.*choose another --output"):
-        write_page(tmp_path / "absent" / "page.html", sections, title="a", model="m")
+    with pytest.raises(StorageError, match=r"cannot be written.*choose another place"):
+        write_page(tmp_path / "page.html" / "page.html", sections, title="a", model="m")
 
 
 def test_what_the_model_does_not_read_is_grey(model, tmp_path):

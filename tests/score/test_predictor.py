@@ -4,6 +4,8 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from transformers import AutoTokenizer
@@ -264,3 +266,35 @@ def test_a_model_that_reads_the_first_token_shows_what_that_one_looked_at(tmp_pa
     looked_at = section.explanation.received["cls"]
     assert looked_at[:22] == pytest.approx(alone.explanation.received["cls"], rel=1e-5)
     assert looked_at[22:] == (0,) * 18  # the first token of another window looked there, and nothing reads that one
+
+
+def test_every_entry_point_takes_texts_through_the_front_door(model):
+    expected = model.predict(TEXTS, top_k=2, evidence=True)
+    assert model.predict((text for text in TEXTS), top_k=2, evidence=True) == expected
+    assert model.predict(pd.Series(TEXTS, index=[4, 3, 2, 1]), top_k=2, evidence=True) == expected
+    assert model.predict(pa.chunked_array([TEXTS]), top_k=np.int32(2), evidence=True) == expected
+    for wrong in (pd.DataFrame({"text": TEXTS}), {"text": TEXTS}, "text", b"text", [b"text"], ["\ud83d"], None):
+        with pytest.raises(DataError):
+            model.predict(wrong)
+    assert model.explain(TEXTS[0], "L03") == model.explain(TEXTS[0], ("L03",))
+    assert [section.explanation.label for section in explain_text(model, TEXTS[0], "L03", 0)] == ["L03"]
+    for wrong_text, labels in ((TEXTS, ["L03"]), (None, ["L03"]), ("\udc00", ["L03"]), (TEXTS[0], [3]), (TEXTS[0], 3)):
+        with pytest.raises(DataError):
+            model.explain(wrong_text, labels)
+        with pytest.raises(DataError):
+            explain_text(model, wrong_text, labels, 1)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *({"top_k": wrong} for wrong in (-1, 0, "5", 2.0, True)),
+        *({"threshold": wrong} for wrong in ("foo", -0.1, 1.5, float("nan"), [0.5])),
+        *({"shortlist": wrong} for wrong in (0, -1, "all")),
+        {"least": -1},
+        {"tokens_per_batch": 0},
+    ],
+)
+def test_a_number_out_of_range_is_refused_by_name(model, setting):
+    with pytest.raises(ConfigError, match=f"^{next(iter(setting))}="):
+        model.predict(TEXTS, **setting)

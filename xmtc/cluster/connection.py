@@ -1,11 +1,13 @@
 """The connection to Ray: a cluster that is there, or one that ends with this process."""
 
 import logging
-import os
+from pathlib import Path
 from typing import Any
 
 import ray
 
+from xmtc.distributed.config import inside_ray_job
+from xmtc.errors import ConfigError
 from xmtc.run.config import RunConfig
 
 
@@ -21,19 +23,28 @@ def join(address: str | None) -> bool:
 
     Returns:
         Whether that was necessary.
+
+    Raises:
+        ConfigError: there is no such cluster, or Ray does not start.
     """
     if ray.is_initialized():
         return False
-    address = address or ("auto" if _inside_job() else "local")
+    address = address or ("auto" if inside_ray_job() else "local")
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     runtime = {"worker_process_setup_hook": "xmtc.cluster.connection.quiet_ray"}
-    ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
+    token, known = Path.home() / ".ray" / "auth_token", (Path.home() / ".ray" / "auth_token").exists()
+    try:
+        ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"Ray at {address!r} cannot be joined or started: {error}".splitlines()[0]) from error
+    if not known and token.exists():
+        token.chmod(0o600)  # Ray has just made it, for all to read
     return True
 
 
 def joins_cluster(config: RunConfig) -> bool:
     """Whether `connect` joins a cluster that was there before."""
-    return config.distributed.address is not None or _inside_job()
+    return config.distributed.address is not None or inside_ray_job()
 
 
 def disconnect(config: RunConfig) -> None:
@@ -50,7 +61,3 @@ def quiet_ray() -> None:
     """
     for module in ("placement_group_cleaner", "controller"):
         logging.getLogger(f"ray.train.v2._internal.execution.controller.{module}").setLevel(logging.ERROR)
-
-
-def _inside_job() -> bool:
-    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ

@@ -4,7 +4,6 @@ A row of the dataset is a block. Actors publish their blocks themselves, so that
 loses on its way out is found again in the output directory; see `xmtc.score.job`.
 """
 
-import socket
 import time
 from collections.abc import Iterator
 from functools import cache, partial
@@ -23,6 +22,7 @@ from xmtc.data.readers import Rejected
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.models.export import load_model, load_tokenizer
 from xmtc.models.info import ModelInfo
+from xmtc.preflight.ray_cluster import require_answer
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.command import print_summary
 from xmtc.score.inputs import RawBlock, read_blocks
@@ -62,7 +62,7 @@ def score_on_cluster(
     """
     started_s = time.monotonic()
     if address is not None:
-        _check_answers(address)
+        require_answer(address, "--address")
     records = open_job(job, overwrite=overwrite)
     check_rejected(records, max_rejected)
     connected_here = join(address)
@@ -81,21 +81,6 @@ def score_on_cluster(
     manifest = finish(job, records)
     print_summary(job, manifest, time.monotonic() - started_s)
     return manifest
-
-
-def _check_answers(address: str) -> None:
-    """Ray itself would try for minutes.
-
-    Raises:
-        ConfigError: nothing listens there.
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--address {address}: no Ray cluster answers there; give HOST:PORT of its head, or leave it out"
-        ) from error
 
 
 def _stream(job: Job, records: list[Record], device: str, workers: int | None) -> Iterator[Record]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import ray
 from ray.exceptions import RayError
 from ray.train import FailureConfig, ScalingConfig, get_context
 from ray.train import RunConfig as RayRunConfig
@@ -40,6 +41,7 @@ def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     """
     settings = config.distributed
     connect(config)
+    _say_what_is_awaited(config)
     # A name of its own for every attempt: Ray silently does nothing for a name that has finished before.
     name = f"{stage}-{time.time_ns()}"
     storage = paths.root / ".ray"
@@ -73,6 +75,16 @@ def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
             raise found
     finally:
         shutil.rmtree(storage, ignore_errors=True)  # Ray's own notes, of no use to another attempt
+
+
+def _say_what_is_awaited(config: RunConfig) -> None:
+    """A cluster may grow: it is not refused for what it has now."""
+    settings, have = config.distributed, ray.cluster_resources()
+    each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker} | settings.resources_per_worker
+    for name, amount in each.items():
+        if settings.workers * amount > have.get(name, 0):
+            wanted = f"{settings.workers * amount:g} {name} wanted, the cluster has {have.get(name, 0):g}"
+            print_line(f"warning: {wanted}: training waits until it has more; Ctrl-C ends the wait")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from xmtc.errors import ConfigError
 T = TypeVar("T")
 
 COMMAND_LINE = "command line"
+_DEEPEST, _LONGEST_SHOWN = 20, 200  # dots of a key, characters of an override in a message
 
 
 def load_config(
@@ -112,8 +113,10 @@ def _parsed(overrides: Sequence[str], problems: list[str]) -> list[tuple[list[st
     parsed = []
     for text in overrides:
         key, equals, value = text.partition("=")
-        if not equals or not all(key.strip().split(".")):
-            problems.append(f"{COMMAND_LINE}: {text!r}: an override is written key=value, as in finetune.batch_size=16")
+        if not equals or not all(key.strip().split(".")) or key.count(".") > _DEEPEST:
+            problems.append(
+                f"{COMMAND_LINE}: {_short(text)!r}: an override is written key=value, as in finetune.batch_size=16"
+            )
             continue
         parsed.append((key.strip().split("."), _override_value(value, key.strip(), problems)))
     return parsed
@@ -127,7 +130,11 @@ def _apply(tree: Node, settings: Iterable[tuple[list[str], Node]]) -> Node:
 
 
 def _override_value(text: str, key: str, problems: list[str]) -> Node:
-    return yaml_tree.parse(text, f"{COMMAND_LINE}: {key}={text}", problems, lines=False)
+    return yaml_tree.parse(text, f"{COMMAND_LINE}: {key}={_short(text)}", problems, lines=False)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def _set(node: Node, keys: list[str], value: Node) -> Node:

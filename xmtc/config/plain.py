@@ -3,11 +3,18 @@
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from xmtc.config import yaml_tree
 from xmtc.config.shape import adapter
+
+T = TypeVar("T")
+
+_USER = re.compile(r"://[^/@\s'\"]*@")
+_SECRET = "token|key|secret|passw|sig|credential"
+_QUERY = re.compile(rf"([?&;][^=&;\s'\"]*(?:{_SECRET})[^=&;\s'\"]*=)[^&;\s'\"]+", re.IGNORECASE)
 
 
 def to_plain(config: Any) -> dict[str, Any]:
@@ -18,6 +25,18 @@ def to_plain(config: Any) -> dict[str, Any]:
 def dump_yaml(config: Any) -> str:
     """The resolved configuration as YAML, complete; loading it gives an equal configuration."""
     return yaml_tree.dump(to_plain(config))
+
+
+def redacted(plain: T) -> T:
+    """The same plain data with every credential in a URI replaced by `***`: `user:password@`, `?token=…`."""
+    changed: Any = plain
+    if isinstance(plain, str):
+        changed = _QUERY.sub(r"\1***", _USER.sub("://***@", plain))
+    elif isinstance(plain, Mapping):
+        changed = {key: redacted(value) for key, value in plain.items()}
+    elif isinstance(plain, list):
+        changed = [redacted(value) for value in plain]
+    return changed
 
 
 def config_hash(*parts: Any) -> str:

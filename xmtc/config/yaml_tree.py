@@ -59,6 +59,10 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
 
+_MOST_BYTES, _MOST_NODES, _MOST_DEPTH, _MOST_DIGITS = 1_000_000, 100_000, 50, 100
+"""A configuration beyond these is a mistake, or means to keep the processor busy."""
+
+
 class _Dumper(yaml.SafeDumper):
     """A safe dumper that quotes text which either YAML version would read as something else."""
 
@@ -85,6 +89,8 @@ def read(path: Path, problems: list[str]) -> Node:
         ConfigError: the file is missing, unreadable, not UTF-8, not YAML, or its top level is not a section.
     """
     try:
+        if path.is_file() and path.stat().st_size > _MOST_BYTES:
+            raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; a configuration has at most {_MOST_BYTES:,}")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; check the path to the configuration") from None
@@ -115,6 +121,8 @@ def parse(text: str, file: str, problems: list[str], *, lines: bool = True) -> N
         return _TreeBuilder(loader, place, problems).build(root, place(root), ())
     except yaml.YAMLError as error:
         raise ConfigError(_syntax_message(error, text, file, lines)) from error
+    except RecursionError:
+        raise ConfigError(f"{file}: sections or lists lie too deep in each other; write them out") from None
 
 
 def _places(file: str, lines: bool) -> Callable[[yaml.Node], Place]:
@@ -124,11 +132,15 @@ def _places(file: str, lines: bool) -> Callable[[yaml.Node], Place]:
 class _TreeBuilder:
     def __init__(self, loader: _Loader, place: Callable[[yaml.Node], Place], problems: list[str]):
         self.loader, self.place, self.problems = loader, place, problems
+        self.built = 0
 
     def build(self, node: yaml.Node, place: Place, above: tuple[int, ...]) -> Node:
         if id(node) in above:
             raise ConfigError(f"{place}: an alias refers to a section that contains it; write the values out")
         above = (*above, id(node))
+        self.built += 1
+        if len(above) > _MOST_DEPTH or self.built > _MOST_NODES:
+            raise ConfigError(f"{place}: too many sections or lists in each other, or too many aliases; write them out")
         if isinstance(node, yaml.MappingNode):
             return Node(self._mapping(node, above), place)
         if isinstance(node, yaml.SequenceNode):
@@ -152,7 +164,10 @@ class _TreeBuilder:
     def _scalar(self, node: yaml.Node, place: Place) -> Any:
         # "0x_1" would be an int to PyYAML and "1_0" is one to us: the resolvers above decide, Python converts.
         if node.tag == _TAG + "int" and _INT.match(node.value):
-            return int(node.value)
+            if len(node.value) <= _MOST_DIGITS:
+                return int(node.value)
+            self.problems.append(f"{place}: a number of {len(node.value):,} digits; write a smaller one")
+            return 0
         if node.tag.removeprefix(_TAG) in ("str", "bool", "float", "null"):
             return self.loader.construct_object(node)
         self.problems.append(f"{place}: {node.value}: the tag {node.tag} is not supported; leave it out")

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xmtc.data.readers.base import quoted_label
 from xmtc.errors import DataError
 
 
@@ -45,7 +46,7 @@ class LabelTable:
             DataError: no such label.
         """
         if label not in self._ids:
-            raise DataError(f"no label {label!r} among the corpus's {len(self)} labels")
+            raise DataError(f"no label {quoted_label(label)} among the corpus's {len(self)} labels")
         return self._ids[label]
 
     def indices(self, labels: Iterable[str]) -> NDArray[np.int32]:

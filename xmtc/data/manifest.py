@@ -68,6 +68,7 @@ class Counts:
         truncated: documents longer than `max_length` tokens.
         without_labels: documents whose labels were all dropped; they stay, as negatives, but not in single-label tasks.
         dropped_labels: labels with fewer training documents than `min_label_documents`.
+        absent_labels: null, NaN or blank entries among the labels of documents; they are left out.
         repeated_ids: documents whose doc_id an earlier document of the same split has; predictions tell them apart by
             their order alone.
     """
@@ -79,6 +80,7 @@ class Counts:
     truncated: int = 0
     without_labels: int = 0
     dropped_labels: int = 0
+    absent_labels: int = 0
     repeated_ids: int = 0
 
 

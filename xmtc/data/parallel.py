@@ -1,11 +1,15 @@
 """Work on all cores of this machine. A cluster passes a mapper of its own (Ray tasks) with the same signature."""
 
 import os
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar, cast
 
 from joblib import Parallel, cpu_count, delayed
+
+_WATCH_S = 0.5
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,12 +44,21 @@ def map_processes(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]
         return_as="generator_unordered",
         batch_size=cast(str, 1),  # joblib annotates it as text alone
         max_nbytes=None,
-        initializer=_one_thread_each,
+        initializer=_begin_worker,
+        initargs=(os.getpid(),),
         idle_worker_timeout=5,
     )
     yield from pool(delayed(function)(item) for item in work)
 
 
-def _one_thread_each() -> None:
+def _begin_worker(parent: int) -> None:
     # The processes already take every core; the tokenizers library reads this switch and nothing else.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent, which a SIGKILL gives no time to tell it."""
+    while os.getppid() == parent:
+        time.sleep(_WATCH_S)
+    os._exit(1)

@@ -84,6 +84,11 @@ def prepare(
     return Corpus.open(path)
 
 
+def fingerprint(config: DataConfig, backbone: str | None) -> str:
+    """The fingerprint of the corpus that `prepare` would return; see `corpus_fingerprint`."""
+    return corpus_fingerprint(config, _tokenizer_source(config, backbone))
+
+
 def corpus_fingerprint(config: DataConfig, tokenizer: TokenizerSource) -> str:
     """Changes when the corpus would: content of the source, tokenizer, settings; not with paths or times.
 
@@ -227,6 +232,7 @@ def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Coun
         truncated=sum(result.truncated for result in results),
         without_labels=chosen.without_labels,
         dropped_labels=chosen.dropped_labels,
+        absent_labels=spool.absent_labels,
         repeated_ids=spool.repeated_ids,
     )
 

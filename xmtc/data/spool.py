@@ -29,6 +29,7 @@ class Spool:
     Attributes:
         rejected: bad rows left out; `first_rejected` says where the first is, and why.
         read: rows read.
+        absent_labels: null, NaN or blank labels left out.
         repeated_ids: documents whose doc_id an earlier document of the same split has.
         labels: all labels, by provisional id.
     """
@@ -45,7 +46,7 @@ class Spool:
         self._label_offsets, self._label_ids = array("q", [0]), array("i")
         self._known: dict[str, int] = {}
         self._ids_seen: set[int] = set()  # hashes: identifiers themselves would take several times the memory
-        self.rejected = self.read = self.repeated_ids = 0
+        self.rejected = self.read = self.repeated_ids = self.absent_labels = 0
         self.first_rejected = ""
 
     @property
@@ -91,6 +92,7 @@ class Spool:
         seen = len(self._ids_seen)
         self._ids_seen.add(xxhash.xxh3_64_intdigest(f"{document.split}\0{document.doc_id}".encode()))
         self.repeated_ids += len(self._ids_seen) == seen
+        self.absent_labels += document.absent_labels
         self._doc_ids.append(document.doc_id)
         self._texts.append(document.text)
         self._bytes += len(document.text)

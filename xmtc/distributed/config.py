@@ -1,5 +1,6 @@
 """How many workers train, where, and how they share the work."""
 
+import os
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     import torch
 
     from xmtc.distributed.strategy import Strategy
+
+
+def inside_ray_job() -> bool:
+    """Whether this process was started by `ray job submit`."""
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
 @config
@@ -53,6 +59,11 @@ class DistributedConfig:
                 f"strategy {self.strategy.kind} trains with {most} worker{'s' * (most > 1)} at most, not "
                 f"workers={self.workers}; use ddp or deepspeed"
             )
+
+    @property
+    def starts_ray(self) -> bool:
+        """Whether the run starts a Ray of its own on this machine; a Ray job joins the cluster that it was sent to."""
+        return self.workers > 0 and self.address is None and not inside_ray_job()
 
     def chosen_strategy(self) -> StrategySettings:
         """The strategy that trains: always `single` with 0 workers."""

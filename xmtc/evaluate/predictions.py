@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.readers.base import quoted_cell
 from xmtc.errors import DataError
 
 Gold = sparse.csr_array
@@ -64,7 +65,7 @@ class SparsePredictions:
             found = _problem(self.label_ids_NK[rows], self.scores_NK[rows], labels)
             if found is not None:
                 row, what = start + found[0], found[1]
-                name = f"row {row}" if doc_ids is None else f"document {doc_ids[row]!r}"
+                name = f"row {row}" if doc_ids is None else f"document {quoted_cell(doc_ids[row])}"
                 raise DataError(f"{source}: {name} has {what}")
 
     @classmethod

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from xmtc.data.readers.base import quoted_cell, quoted_label
 from xmtc.errors import DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
 from xmtc.files import replacing, write_text
 
@@ -55,9 +57,7 @@ def write_evaluation(
         write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids, labels)
     _write_table(folder / layout.PER_LABEL, evaluation.per_label)
     frame = evaluation.per_label.to_pandas()
-    write_text(
-        folder / "per_label.csv", frame.assign(confused_with=frame["confused_with"].map(" ".join)).to_csv(index=False)
-    )
+    write_text(folder / "per_label.csv", to_csv(frame.assign(confused_with=frame["confused_with"].map(" ".join))))
     _write_table(folder / layout.DOCUMENTS, evaluation.documents)
     if evaluation.replicates is not None:
         table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})
@@ -204,7 +204,7 @@ _NEEDED = "doc_id (string), labels (list of strings) and scores (list of floats)
 
 def _parts(directory: Path) -> list[Path]:
     """What a finished scoring job wrote."""
-    manifest = directory / "manifest.json"
+    manifest = directory / layout.SCORES
     if not manifest.is_file():
         raise DataError(f"{manifest}: missing; a folder of predictions is the output of `xmtc score`, when it is done")
     return [directory / part["path"] for part in json.loads(manifest.read_text(encoding="utf-8"))["parts"]]
@@ -215,18 +215,18 @@ def _join(path: Path, found: list[str], wanted: Sequence[str]) -> np.ndarray:
     place = {doc_id: row for row, doc_id in enumerate(found)}
     if len(place) < len(found):
         twice = next(doc_id for row, doc_id in enumerate(found) if place[doc_id] != row)
-        raise DataError(f"{path}: document {twice!r} has more than one row; keep one")
+        raise DataError(f"{path}: document {quoted_cell(twice)} has more than one row; keep one")
     missing = [doc_id for doc_id in wanted if doc_id not in place]
     if missing:
         raise DataError(
             f"{path}: {len(missing):,} of {len(wanted):,} gold documents have no predictions, the first is "
-            f"{missing[0]!r}; add a row for each (an empty list predicts nothing)"
+            f"{quoted_cell(missing[0])}; add a row for each (an empty list predicts nothing)"
         )
     if len(found) > len(wanted):
         unknown = next(iter(place.keys() - set(wanted)))
         raise DataError(
-            f"{path}: {len(found) - len(wanted):,} documents are not in the gold split, such as {unknown!r}; "
-            "take them out or choose their split"
+            f"{path}: {len(found) - len(wanted):,} documents are not in the gold split, such as "
+            f"{quoted_cell(unknown)}; take them out or choose their split"
         )
     return np.array([place[doc_id] for doc_id in wanted], np.int64)
 
@@ -237,7 +237,7 @@ def _fill(path: Path, block: pa.Table, known: pd.Index, ids_BK: np.ndarray, scor
     lengths, score_lengths = (_lengths(column) for column in (lists, scores))
     if (lengths != score_lengths).any():
         row = int(np.argmax(lengths != score_lengths))
-        raise DataError(f"{path}: document {block['doc_id'][row].as_py()!r} has lists of unequal length")
+        raise DataError(f"{path}: document {quoted_cell(block['doc_id'][row].as_py())} has lists of unequal length")
     codes = _codes(path, lists.flatten(), known)
     values = scores.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
     rows = np.repeat(np.arange(len(lengths)), lengths)
@@ -260,5 +260,5 @@ def _codes(path: Path, flat: pa.Array, known: pd.Index) -> np.ndarray:
     codes = ids[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
     if (codes < 0).any():
         first = flat[int(np.argmax(codes < 0))].as_py()
-        raise DataError(f"{path}: label {first!r} is not in the gold corpus; predict its labels only")
+        raise DataError(f"{path}: label {quoted_label(str(first))} is not in the gold corpus; predict its labels only")
     return codes.astype(np.int32)

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xmtc.mig.ranking import TokenRanking
+from xmtc.track.console import printable
 
 
 class TokenNames(Protocol):
@@ -31,7 +32,7 @@ def show(ranking: TokenRanking, label_id: int, tokenizer: TokenNames, n: int = 2
         title: the label and its name.
     """
     # As Text: in what rich reads as markup, brackets of a name or token would be instructions.
-    caption = Text(f"{title or f'label {label_id}'}: {_caption(ranking, label_id)}", style="table.title")
+    caption = Text(printable(f"{title or f'label {label_id}'}: {_caption(ranking, label_id)}"), style="table.title")
     table = Table(title=caption, title_justify="left")
     table.add_column("#", justify="right")
     table.add_column("token")
@@ -41,7 +42,7 @@ def show(ranking: TokenRanking, label_id: int, tokenizer: TokenNames, n: int = 2
     for rank, token in enumerate(ranking.top(label_id, n), start=1):
         counts = (token.together, token.token_documents, token.label_documents)
         name = token_name(tokenizer, token.token_id)
-        table.add_row(str(rank), Text(name), f"{token.score:.6f}", *(str(count) for count in counts))
+        table.add_row(str(rank), Text(printable(name)), f"{token.score:.6f}", *(str(count) for count in counts))
     return table
 
 

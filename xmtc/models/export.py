@@ -182,11 +182,14 @@ def read_thresholds(path: Path, labels: int) -> tuple[float, NDArray[np.float32]
         CheckpointError: the file is missing or damaged, or of another model.
     """
     content = read_json(path)
-    try:
-        threshold, per_label = float(content["global"]), content["per_label"]
-        thresholds_L = None if per_label is None else np.asarray(per_label, np.float32)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f'{path}: must be {{"global": 0.5, "per_label": null or a list}}') from error
-    if thresholds_L is not None and thresholds_L.shape != (labels,):
-        raise CheckpointError(f"{path}: per_label holds {thresholds_L.size} thresholds, the model has {labels} labels")
-    return threshold, thresholds_L
+    if not isinstance(content, dict) or set(content) != {"global", "per_label"}:
+        raise CheckpointError(f'{path}: must be {{"global": 0.5, "per_label": null or a list}}, with no other key')
+    threshold, per_label = content["global"], content["per_label"]
+    if per_label is not None and not isinstance(per_label, list):
+        raise CheckpointError(f"{path}: per_label: must be null or a list")
+    if per_label is not None and len(per_label) != labels:
+        raise CheckpointError(f"{path}: per_label holds {len(per_label)} thresholds, the model has {labels} labels")
+    for place, value in [("global", threshold), *((f"per_label, entry {i}", x) for i, x in enumerate(per_label or ()))]:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise CheckpointError(f"{path}: {place}: must be a probability from 0 to 1")
+    return float(threshold), None if per_label is None else np.array(per_label, np.float32)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from xmtc.config.base import config
 from xmtc.data.labels import LabelTable
+from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
 from xmtc.models.export import (
@@ -120,10 +121,11 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
         if not line.strip():
             continue
         label, where = _parse(line, f"{path}:{number}"), f"{path}:{number}"
+        shown = quoted_label(label.label)
         if label.label in known:
-            raise DataError(f"{where}: label {label.label!r} is in the model already: leave the line out")
+            raise DataError(f"{where}: label {shown} is in the model already: leave the line out")
         if label.label in first:
-            raise DataError(f"{where}: label {label.label!r} is in line {first[label.label]} already: leave one out")
+            raise DataError(f"{where}: label {shown} is in line {first[label.label]} already: leave one out")
         first[label.label] = number
         labels.append(label)
     if not labels:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +10,7 @@ from pydantic import Field, ValidationError
 from xmtc.config.base import config
 from xmtc.config.members import FAMILIES, packages_of
 from xmtc.config.shape import adapter
+from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import CheckpointError
 from xmtc.files import file_sha256
 from xmtc.models.config import ModelConfig
@@ -18,7 +18,10 @@ from xmtc.models.json_files import read_json
 from xmtc.models.output import EDITABLE, FORMAT
 
 FORMAT_VERSION = 1
-_PACKAGES = "packages"
+_PACKAGES, _CHECKSUMS = "packages", "sha256"
+_READ = frozenset({".safetensors", ".arrow", ".json", ".onnx", ".txt", ".model"})
+"""Endings of files that loading a model may read."""
+_COPY = "copy the whole model folder again, or export the model again"
 
 
 @config
@@ -37,6 +40,8 @@ class ModelInfo:
     """Whether a document has any number of labels (sigmoid) or exactly one (softmax)."""
     corpus: str = ""
     """Fingerprint of the corpus it was trained on."""
+    columns: DocumentColumns | None = None
+    """Where the training documents had id and text; null where they came from no table."""
 
 
 def write_info(folder: Path, info: ModelInfo) -> None:
@@ -49,7 +54,7 @@ def write_info(folder: Path, info: ModelInfo) -> None:
         "format_version": FORMAT_VERSION,
         **adapter(ModelInfo).dump_python(info, mode="json"),
         **({_PACKAGES: packages} if packages else {}),
-        "sha256": {name: file_sha256(path) for name, path in names.items() if name not in EDITABLE},
+        _CHECKSUMS: {name: file_sha256(path) for name, path in names.items() if name not in EDITABLE},
     }
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
 
@@ -61,15 +66,19 @@ def read_info(directory: Path) -> ModelInfo:
         CheckpointError: a file is missing, damaged or of another kind, or a package that the model needs is not
             installed.
     """
-    path = directory / "config.json"
-    content = read_json(path)
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise CheckpointError(f"{path}: not a model exported by xmtc; give the `model` folder of a run")
-    version = content.pop("format_version", None)
-    if version != FORMAT_VERSION:
-        raise CheckpointError(f"{path}: format version {version}, this xmtc reads {FORMAT_VERSION}: install its xmtc")
-    _check_files(directory, content.pop("sha256", {}))
+    _check_files(directory, _content(directory).get(_CHECKSUMS))
+    return describe(directory)
+
+
+def describe(directory: Path) -> ModelInfo:
+    """What a model says it is; no other file is read.
+
+    Raises:
+        CheckpointError: see `read_info`.
+    """
+    path, content = directory / "config.json", _content(directory)
     _check_packages(path, content.pop(_PACKAGES, {}))
+    content.pop(_CHECKSUMS, None)
     try:
         return adapter(ModelInfo).validate_json(json.dumps(content))
     except ValidationError as error:
@@ -78,12 +87,33 @@ def read_info(directory: Path) -> ModelInfo:
         raise CheckpointError(f"{path}: {place}: {first['msg']}") from error
 
 
-def _check_files(directory: Path, checksums: Mapping[str, str]) -> None:
+def _content(directory: Path) -> dict[str, Any]:
+    """`config.json` without its format."""
+    path = directory / "config.json"
+    content = read_json(path)
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise CheckpointError(f"{path}: not a model exported by xmtc; give the `model` folder of a run")
+    version = content.pop("format_version", None)
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: format version {version}, this xmtc reads {FORMAT_VERSION}: install its xmtc")
+    return content
+
+
+def _check_files(directory: Path, checksums: Any) -> None:
+    """Refuse a model of which a file differs from its checksum, lacks one, or is missing."""
+    path = directory / "config.json"
+    if not isinstance(checksums, dict) or not all(isinstance(value, str) for value in checksums.values()):
+        raise CheckpointError(f"{path}: {_CHECKSUMS}: missing, so that nobody can tell damaged files; {_COPY}")
+    there = (found for found in directory.rglob("*") if found.suffix in _READ and found.is_file())
+    names = {found.relative_to(directory).as_posix() for found in there if not found.name.startswith(".")}
+    unknown = sorted(names - set(checksums) - EDITABLE - {"config.json"})
+    if unknown:
+        raise CheckpointError(f"{directory / unknown[0]}: has no checksum in {path.name}: remove it, or {_COPY}")
     for name, expected in checksums.items():
         if not (directory / name).is_file():
-            raise CheckpointError(f"{directory / name}: missing: copy the whole model folder, or export it again")
+            raise CheckpointError(f"{directory / name}: missing: {_COPY}")
         if file_sha256(directory / name) != expected:
-            raise CheckpointError(f"{directory / name}: damaged (checksum differs): copy it, or export it, again")
+            raise CheckpointError(f"{directory / name}: damaged (checksum differs): {_COPY}")
 
 
 def _check_packages(path: Path, packages: Any) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import torch
@@ -26,6 +27,7 @@ from xmtc.preflight.disks import GIB, check_disks, check_hidden_states, check_of
 from xmtc.preflight.estimate import Estimate, estimate, label_lines
 from xmtc.preflight.finding import Check, Status
 from xmtc.preflight.places import check_places
+from xmtc.preflight.ray_cluster import check_cluster
 from xmtc.run.config import RunConfig
 
 _RAY_TIMEOUT_S = 120
@@ -63,6 +65,7 @@ def doctor(config: RunConfig | None = None) -> list[Check]:
         *_build_tools(config),
         *_optional_packages(config),
         _ray(config),
+        *(check_cluster(config) if config is not None else ()),
         backbone,
         *check_disks(config),
         *check_offload(config, found if isinstance(found, Estimate) else None),
@@ -70,6 +73,20 @@ def doctor(config: RunConfig | None = None) -> list[Check]:
         *(check_hidden_states(config) if config is not None and backbone.status != "missing" else ()),
         *(_worker_memory(config, found) if config is not None and found is not None else ()),
     ]
+
+
+def check_machine(config: RunConfig) -> None:
+    """Refuse what would otherwise wait for ever, or fail late: cores, GPUs, tools, packages, a cluster, writable disks.
+
+    Raises:
+        ConfigError: something that the configuration needs is not here; names all of it.
+    """
+    machine = [_cores(config), *_enough_gpus(config), *_build_tools(config), *check_cluster(config)]
+    checks = [*machine, *_optional_packages(config), *check_disks(config)]
+    missing = [check for check in checks if check.status == "missing"]
+    if missing:
+        lines = [": ".join(filter(None, (check.name, check.detail, check.fix))) for check in missing]
+        raise ConfigError("this machine lacks what the configuration needs:\n  " + "\n  ".join(lines))
 
 
 def _python_and_packages() -> Iterator[Check]:
@@ -98,18 +115,32 @@ def _requirement_problem(requirement: Requirement) -> str:
 
 
 def _hardware(config: RunConfig | None) -> Iterator[Check]:
-    cores, threads = psutil.cpu_count(logical=False) or 0, _usable_threads()
-    detail = f"{cores} cores, {threads} threads usable, PyTorch uses {torch.get_num_threads()}"
-    wanted = config.distributed.workers * config.distributed.cpus_per_worker if _local_ray(config) and config else 0
-    fix = f"set distributed.workers so that workers × cpus_per_worker is at most {threads}" if wanted > threads else ""
-    yield Check("cpu", "missing" if fix else "ok", detail + (f"; {wanted:g} wanted" if fix else ""), fix)
+    yield _cores(config)
     memory = psutil.virtual_memory()
     low = memory.available < 4 * GIB
     detail = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} GiB available"
     yield Check(
         "memory", "note" if low else "ok", detail, "close other programs, or use smaller batches" if low else ""
     )
-    yield from _gpus(config)
+    for index in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(index)
+        detail = f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, compute capability {gpu.major}.{gpu.minor}"
+        yield Check(f"gpu {index}", "ok", detail)
+    yield from _enough_gpus(config)
+
+
+def _cores(config: RunConfig | None) -> Check:
+    cores, threads = psutil.cpu_count(logical=False) or 0, _usable_threads()
+    detail = f"{cores} cores, {threads} threads usable, PyTorch uses {torch.get_num_threads()}"
+    wanted = _wanted_here(config, "cpus_per_worker")
+    fix = f"set distributed.workers so that workers × cpus_per_worker is at most {threads}" if wanted > threads else ""
+    return Check("cpu", "missing" if fix else "ok", detail + (f"; {wanted:g} wanted" if fix else ""), fix)
+
+
+def _wanted_here(config: RunConfig | None, each: Literal["cpus_per_worker", "gpus_per_worker"]) -> float:
+    """What all workers together take of this machine, where the run starts a Ray of its own."""
+    local = config is not None and config.distributed.starts_ray
+    return config.distributed.workers * getattr(config.distributed, each) if local and config else 0.0
 
 
 def _usable_threads() -> int:
@@ -117,16 +148,16 @@ def _usable_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
 
 
-def _gpus(config: RunConfig | None) -> Iterator[Check]:
-    for index in range(torch.cuda.device_count()):
-        gpu = torch.cuda.get_device_properties(index)
-        detail = f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, compute capability {gpu.major}.{gpu.minor}"
-        yield Check(f"gpu {index}", "ok", detail)
-    if torch.cuda.device_count() == 0:
+def _enough_gpus(config: RunConfig | None) -> Iterator[Check]:
+    """Whether there are as many GPUs as workers ask for; none is touched."""
+    have, wanted = torch.cuda.device_count(), _wanted_here(config, "gpus_per_worker")
+    if have == 0:
         build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
-        needed = _local_ray(config) and config is not None and config.distributed.gpus_per_worker > 0
-        fix = "set distributed.gpus_per_worker=0, or name a cluster in distributed.address" if needed else ""
-        yield Check("gpu", "missing" if needed else "note", f"none; PyTorch is a {build} build", fix)
+        fix = "set distributed.gpus_per_worker=0, or name a cluster in distributed.address" if wanted else ""
+        yield Check("gpu", "missing" if wanted else "note", f"none; PyTorch is a {build} build", fix)
+    elif wanted > have:
+        fix = "set distributed.workers so that workers × gpus_per_worker is at most the number of GPUs"
+        yield Check("gpus", "missing", f"{have}, and {wanted:g} wanted", fix)
 
 
 def _bf16(config: RunConfig | None) -> Check:
@@ -213,16 +244,11 @@ def _worker_memory(config: RunConfig, found: Estimate | ConfigError) -> Iterator
     yield Check("label memory", "note" if cures else "ok", first, "\n".join(cures))
 
 
-def _local_ray(config: RunConfig | None) -> bool:
-    """Whether the configuration starts a Ray of its own on this machine."""
-    return config is not None and config.distributed.workers > 0 and config.distributed.address is None
-
-
 def _ray(config: RunConfig | None) -> Check:
     if config is not None and config.distributed.workers == 0:
         return Check("ray", "ok", "not needed: distributed.workers=0 trains in one process")
     if config is not None and config.distributed.address is not None:
-        return Check("ray", "note", f"joins the cluster at {config.distributed.address}; not tried from here")
+        return Check("ray", "note", f"joins the cluster at {config.distributed.address}")
     try:
         result = subprocess.run(
             [sys.executable, "-c", _RAY_SCRIPT], capture_output=True, text=True, timeout=_RAY_TIMEOUT_S, check=False

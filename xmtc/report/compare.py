@@ -26,12 +26,9 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
     """
     base, rows, owners, unpaired = runs[0], [], [], []
     for r, run in enumerate(runs[1:], 1):
-        if base.replicates is None or run.replicates is None:
-            unpaired.append(f"{run.name}: a run without bootstrap has no intervals to compare")
-        elif base.replicates.identity != run.replicates.identity:
-            unpaired.append(
-                f"{run.name}: its documents, their order, or the bootstrap's settings are not {base.name}'s"
-            )
+        problem = _unpaired(base, run)
+        if problem is not None:
+            unpaired.append(problem)
         else:
             found = _pair(base, run)
             rows += found
@@ -39,6 +36,25 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
     columns = ["metric", "run", "difference, points", "95 % interval", "p"]
     caption = f"Run minus {base.name}"
     return Table("differences", columns, rows, owners, words=2, caption=caption, in_summary=True), unpaired
+
+
+def _unpaired(base: RunResults, run: RunResults) -> str | None:
+    """Why two runs cannot be paired."""
+    if base.replicates is None or run.replicates is None:
+        return f"{run.name}: a run without bootstrap has no intervals to compare"
+    if base.replicates.identity != run.replicates.identity:
+        return f"{run.name}: its documents, their order, or the bootstrap's settings are not {base.name}'s"
+    return None
+
+
+def other_documents(runs: Sequence[RunResults]) -> list[str]:
+    """The later runs that are not known to have the first's documents: their figures may be of different things."""
+    return [run.name for run in runs[1:] if _documents(run) != _documents(runs[0])]
+
+
+def _documents(run: RunResults) -> tuple[object, ...]:
+    """What differs where runs were evaluated on different documents."""
+    return run.split, run.metrics["docs"], run.replicates and run.replicates.identity
 
 
 def caveats(runs: Sequence[RunResults]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from xmtc.config.plain import redacted
 from xmtc.errors import DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
@@ -77,7 +78,7 @@ class RunResults:
             read_replicates(replicates) if replicates.exists() else None,
             read_metrics(files.metrics_log),
             _yaml(files.config),
-            _json(files.record),
+            redacted(_json(files.record)),
             attention or None,
             _json(files.evaluation("dev") / layout.SCORERS) or None,
         )
@@ -122,7 +123,7 @@ def _yaml(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: damaged: not YAML; copy it again") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}: damaged: not a mapping; copy it again")
-    return found
+    return redacted(found)
 
 
 def _json(path: Path) -> dict[str, Any]:

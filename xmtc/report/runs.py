@@ -67,7 +67,13 @@ def _names(runs: Sequence[Path]) -> dict[Path, str]:
 def evaluate_predictions(
     predictions: Path, gold: Path, split: str, output: Path, threshold: float | None = None
 ) -> None:
-    """Measure any system's predictions file against a corpus; print the table, write metrics and report."""
+    """Measure any system's predictions file against a corpus; print the table, write metrics and report.
+
+    Raises:
+        DataError: the predictions do not fit, or `output` holds something else than an earlier evaluation.
+    """
+    if output.exists() and not (output / layout.METRICS).is_file() and (not output.is_dir() or any(output.iterdir())):
+        raise DataError(f"{output}: holds something else than an evaluation; give a new or an empty folder by --output")
     thresholds = None if threshold is None else Thresholds(threshold)
     evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig(), thresholds)
     report_runs([output], output / layout.REPORT)

@@ -9,9 +9,12 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError, DataError, StorageError
+from xmtc.evaluate import layout
+from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
-from xmtc.files import replacing, write_text
+from xmtc.files import cannot_write, check_page, replacing_directory, write_text
+from xmtc.report.compare import other_documents
 from xmtc.report.parts import Part, Table
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import GROUP, Example, Page
@@ -20,6 +23,8 @@ from xmtc.report.svg import swatch
 from xmtc.report.templates import environment
 
 MOST_RUNS = 8
+_LIST = ".xmtc"
+"""Names the files of the folder of tables."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,8 @@ class _Rendered:
 def write_report(runs: Sequence[RunResults], output: Path, examples: Sequence[Example] = ()) -> None:
     """Write the report of one run, or of several side by side.
 
-    Next to `output` (HTML, self-contained) it writes `<stem>.md`, a summary for a pull request, and `<stem>_tables/`
-    with every table as CSV and Parquet. Document text appears only through `examples`.
+    Next to `output` (HTML, self-contained) it writes the folder `<stem>_tables/`: every table as CSV and Parquet, and
+    `summary.md` for a pull request. Document text appears only through `examples`.
 
     Args:
         runs: the first is the one that others are compared with; names must differ.
@@ -44,11 +49,14 @@ def write_report(runs: Sequence[RunResults], output: Path, examples: Sequence[Ex
         examples: documents to show; the page warns of them.
 
     Raises:
-        DataError: no runs, too many, or two of the same name; `output` cannot be a page.
+        DataError: no runs, too many, or two of the same name.
+        StorageError: page or folder cannot be written, or something that xmtc did not write is there.
         ConfigError: a section of an installed package cannot be used.
     """
-    if output.is_dir() or output.suffix == ".md":
-        raise DataError(f"{output}: the report is an HTML page: give a file for it, such as report.html")
+    folder = output.with_name(output.stem + "_tables")
+    if not (output.parent / layout.METRICS).is_file():  # in the folder of an evaluation, all is xmtc's
+        check_page(output)
+        _check_folder(folder)
     names = [run.name for run in runs]
     if not 1 <= len(runs) <= MOST_RUNS:
         raise DataError(f"a report takes 1 to {MOST_RUNS} runs, not {len(runs)}")
@@ -58,15 +66,10 @@ def write_report(runs: Sequence[RunResults], output: Path, examples: Sequence[Ex
     sections = _rendered(page)
     tables = [table for section in sections for part in section.parts for table in part.tables() if table.rows]
     _check_names(tables)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written: {error.strerror}; choose another --output") from error
     write_text(output, environment().get_template("report.html").render(_context(page, sections)))
     summaries = [markdown_summary(run.metrics, f"{run.name}: {run.split}") for run in runs]
     summaries += [_markdown(table) for table in tables if table.in_summary]
-    write_text(output.with_suffix(".md"), "\n".join(summaries))
-    _write_tables(output.with_name(output.stem + "_tables"), tables)
+    _write_tables(folder, tables, "\n".join(summaries))
 
 
 def _rendered(page: Page) -> list[_Rendered]:
@@ -93,6 +96,7 @@ def _context(page: Page, sections: Sequence[_Rendered]) -> dict[str, Any]:
         "js": _asset("report.js"),
         "runs": [{"name": run.name, "split": run.split, "swatch": swatch(r)} for r, run in enumerate(page.runs)],
         "facts": _facts(page.first),
+        "other_documents": other_documents(page.runs),
         "chosen_here": any(run.split == "dev" for run in page.runs),
         "examples": page.examples,
         "sections": sections,
@@ -116,10 +120,25 @@ def _markdown(table: Table) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in table.rows)]) + "\n"
 
 
-def _write_tables(folder: Path, tables: Sequence[Table]) -> None:
-    folder.mkdir(exist_ok=True)
-    for table in tables:
-        frame = pd.DataFrame([list(row) for row in table.rows], columns=pd.Index(table.columns))
-        write_text(folder / f"{table.name}.csv", frame.to_csv(index=False))
-        with replacing(folder / f"{table.name}.parquet") as partial:
-            frame.to_parquet(partial, index=False)
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder with files that are not those of an earlier report."""
+    listed = folder / _LIST
+    own = {_LIST, *(listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else ())}
+    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - own):
+        raise StorageError(
+            f"{folder}: the report's tables go there, and it holds something that xmtc did not write; choose another "
+            "--output, or move it away"
+        )
+
+
+def _write_tables(folder: Path, tables: Sequence[Table], summary: str) -> None:
+    try:
+        with replacing_directory(folder) as partial:
+            (partial / layout.SUMMARY).write_text(summary, encoding="utf-8")
+            for table in tables:
+                frame = pd.DataFrame([list(row) for row in table.rows], columns=pd.Index(table.columns))
+                (partial / f"{table.name}.csv").write_text(to_csv(frame), encoding="utf-8")
+                frame.to_parquet(partial / f"{table.name}.parquet", index=False)
+            (partial / _LIST).write_text("".join(f"{path.name}\n" for path in partial.iterdir()), encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(folder, error) from error

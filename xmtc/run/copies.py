@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from xmtc.data import manifest as manifests
 from xmtc.data.manifest import Manifest
 from xmtc.errors import ConfigError, StorageError
+from xmtc.evaluate import layout
 from xmtc.models.output import check_replaceable
 from xmtc.run.directory import RunPaths
 from xmtc.storage.config import StorageConfig
@@ -190,7 +191,7 @@ def _replace(mirror: "Mirror") -> None:
 
 @contextmanager
 def published_output(path: str) -> Iterator[Path]:
-    """A local directory for the output of a job, whose `manifest.json` says that it is whole; published at the end.
+    """A local directory for the output of a job, whose `_manifest.json` says that it is whole; published at the end.
 
     Until then all is local: after a failure the same command continues where it stopped, on the same machine.
 
@@ -203,7 +204,7 @@ def published_output(path: str) -> Iterator[Path]:
     mirror = StorageConfig().mirror("scores", path)
     mirror.pull()
     yield mirror.local
-    if mirror.remote is not None and mirror.remote.read(manifests.NAME) != _manifest_text(mirror.local):
+    if mirror.remote is not None and mirror.remote.read(layout.SCORES) != _bytes(mirror.local / layout.SCORES):
         _replace(mirror)
         logger.info("%s: published", path)
 
@@ -242,7 +243,10 @@ def open_corpus(paths: RunPaths) -> "Corpus":
 
 
 def _manifest_text(directory: Path) -> bytes | None:
-    path = directory / manifests.NAME
+    return _bytes(directory / manifests.NAME)
+
+
+def _bytes(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 

@@ -56,5 +56,7 @@ def git_state() -> GitState | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    result = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        ["git", "--no-optional-locks", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
     return result.stdout.strip() if result.returncode == 0 else ""

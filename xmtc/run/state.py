@@ -14,11 +14,12 @@ from typing import IO, Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from xmtc.config import yaml_tree
-from xmtc.config.plain import config_hash, differences, dump_yaml, to_plain
+from xmtc.config.plain import config_hash, differences, redacted, to_plain
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.files import write_text
 from xmtc.run.directory import RunDirectory
 from xmtc.run.provenance import GitState, git_state, versions
+from xmtc.run.stage import Stage
 
 _LOCK_FILE = ".lock"
 _FORMAT = 1
@@ -76,6 +77,11 @@ class RunRecord:
     git: GitState | None = None
     sessions: list[Session] = field(default_factory=list)
     stages: dict[str, StageRecord] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every stage is done."""
+        return bool(self.stages) and all(stage.state == "done" for stage in self.stages.values())
 
 
 def read_run(directory: Path) -> RunRecord | None:
@@ -145,7 +151,7 @@ class RunState:
             lock.close()
             raise
         now = _now()
-        session = Session(started_at=now, command=list(sys.argv), world_size=world_size)
+        session = Session(started_at=now, command=redacted(list(sys.argv)), world_size=world_size)
         record = RunRecord(
             config_hash=config_hash(config),
             created_at=old.created_at if old else now,
@@ -157,7 +163,7 @@ class RunState:
             sessions=[*(old.sessions if old else []), session],
             stages={**{name: StageRecord() for name in stages}, **(old.stages if old else {})},
         )
-        write_text(RunDirectory(directory).config, dump_yaml(config))
+        write_text(RunDirectory(directory).config, yaml_tree.dump(redacted(to_plain(config))))
         state = RunState(directory, record, lock)
         state._write()
         return state
@@ -219,7 +225,7 @@ def _error_words(error: BaseException | None) -> str | None:
         return None
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    return f"{type(error).__name__}: {error}" if isinstance(error, XmtcError) else type(error).__name__
+    return redacted(f"{type(error).__name__}: {error}") if isinstance(error, XmtcError) else type(error).__name__
 
 
 def check_resume(
@@ -229,7 +235,7 @@ def check_resume(
 
     Args:
         directory: the run directory.
-        config: the resolved configuration.
+        config: the resolved configuration; an earlier start with another one that trained nothing counts as no run.
         resume: see `RunState.open`.
         may_change: see `RunState.open`.
 
@@ -244,11 +250,13 @@ def check_resume(
     if resume == "never":
         raise ConfigError(f"track.resume: never: {directory} holds a run already; use another name, or resume=auto")
     before = yaml_tree.read(RunDirectory(directory).config, []).plain()
-    after = to_plain(config)
+    after = redacted(to_plain(config))
     for section in may_change:
         before.pop(section, None)
         after.pop(section, None)
     changes = list(differences(before, after))
+    if changes and resume == "auto" and not _has_results(directory, old):
+        return None  # it trained nothing
     if changes:
         shown = "\n".join(f"  {change}" for change in changes[:_MOST_SHOWN_CHANGES])
         more = f"\n  and {len(changes) - _MOST_SHOWN_CHANGES} more" if len(changes) > _MOST_SHOWN_CHANGES else ""
@@ -256,6 +264,19 @@ def check_resume(
             f"{directory}: holds a run of another configuration; use another name, or move it away:\n{shown}{more}"
         )
     return old
+
+
+def _has_results(directory: Path, record: RunRecord) -> bool:
+    """Whether anything was trained: a stage after those that read the corpus is done, or left a checkpoint or model."""
+    files, reading = RunDirectory(directory), (Stage.PREPARE, Stage.MIG)
+    done = any(stage.state == "done" for name, stage in record.stages.items() if name not in reading)
+    made = (
+        files.model,
+        files.scorers,
+        files.planted,
+        *(files.checkpoints_of(s) for s in (Stage.PLANT, Stage.FINETUNE)),
+    )
+    return done or any(path.is_file() or (path.is_dir() and any(path.iterdir())) for path in made)
 
 
 def _lock(directory: Path) -> IO[str]:

@@ -5,20 +5,25 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from xmtc.data.readers import ReaderConfig
-from xmtc.data.readers.files import open_text
+from xmtc.data.readers import ReaderConfig, Rejected
+from xmtc.data.readers.columns import DocumentColumns
+from xmtc.data.readers.files import json_object, open_text
+from xmtc.data.readers.table_config import table_of
 from xmtc.errors import CheckpointError, ConfigError, DataError
+from xmtc.models.info import describe
 from xmtc.models.onnx_export import export_onnx, is_onnx
-from xmtc.score.inputs import TextColumns, find_files
+from xmtc.score.inputs import TextColumns, find_files, read_rows, text_columns, with_known_id
 from xmtc.score.job import Job, Settings, Threshold, model_digest
 from xmtc.score.local import score_local
 from xmtc.score.predictor import Model, Prediction, choose_device
-from xmtc.track.console import duration, print_line
+from xmtc.track.console import duration, print_line, printable
 from xmtc.track.progress import Progress
 
 _LEAST, _MOST = 5, 100
@@ -26,37 +31,48 @@ _LEAST, _MOST = 5, 100
 
 
 def predict_texts(
-    path: Path, texts: Sequence[str], lines: Mapping[int, str], *, top_k: int | None, evidence: bool
+    path: Path,
+    texts: Sequence[str],
+    input_file: Path | None = None,
+    *,
+    text_column: Sequence[str] | None = None,
+    id_column: str | None = None,
+    top_k: int | None = None,
+    evidence: bool = False,
 ) -> None:
-    """Print one JSON line a text: its number (and line), and its labels with probability and whether it is predicted.
+    """Print one JSON line a text: its place, and its labels with probability and whether it is predicted.
 
     Args:
         path: of the model.
         texts: the first texts.
-        lines: line number → text of those that follow.
+        input_file: file or folder with those that follow; see `read_documents`.
+        text_column: of the file; None: as in training.
+        id_column: of the file; None: as in training, where the file has it.
         top_k: labels of each text. None: those that are predicted, and the best ones besides; of a single-label model
             the one that it predicts.
         evidence: also the words that speak for each label.
 
     Raises:
-        DataError: a text has no token.
+        DataError: a text has no token, or the file cannot be read.
     """
+    wanted = text_columns(text_column, id_column, describe(path).columns)
+    read = [] if input_file is None else read_documents(input_file, wanted, describe(path).columns)
     model = Model.from_pretrained(path)
-    for number, line in lines.items():
-        if not model.tokenizer.encode(line, add_special_tokens=False):
-            raise DataError(f"--input: line {number} has no token: leave it out")
+    for place, text in read:
+        if not model.tokenizer.encode(text, add_special_tokens=False):
+            raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no token: leave it out")
     least = 1 if model.limits_L is None else _LEAST
     found = model.predict(
-        [*texts, *lines.values()],
+        [*texts, *(text for _, text in read)],
         top_k=top_k or _MOST,
         threshold=None if top_k else "tuned",
         least=least,
         evidence=evidence,
     )
-    places = [*({} for _ in texts), *({"line": number} for number in lines)]
+    places = [*({} for _ in texts), *(place for place, _ in read)]
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
         rows = [_row(prediction, evidence=evidence) for prediction in predictions]
-        print(json.dumps({"text": number, **place, "labels": rows}, ensure_ascii=False))
+        print(printable(json.dumps({"text": number, **place, "labels": rows}, ensure_ascii=False)))
 
 
 def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
@@ -70,6 +86,47 @@ def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
     if evidence:
         row["evidence"] = [[part.text, round(part.contribution, 3)] for part in prediction.evidence]
     return row
+
+
+def read_documents(
+    path: Path, columns: TextColumns, trained_on: DocumentColumns | None
+) -> list[tuple[dict[str, str | int], str]]:
+    """Place and text of each document: rows of JSON lines, CSV or Parquet by the ending, else the lines of a text.
+
+    Args:
+        path: file or folder; `-` is standard input, which is text.
+        columns: where text and id are in a table.
+        trained_on: see `with_known_id`.
+
+    Raises:
+        DataError: it cannot be read, a row is no document, or a text file holds JSON or a configuration.
+    """
+    if str(path) == "-" or not (path.is_dir() or table_of(path)):
+        lines = read_lines(path)
+        number, first = next(iter(lines.items()))
+        if path.suffix in (".yaml", ".yml"):
+            raise DataError(f"--input {path}: a configuration, not texts; xmtc score reads its source")
+        if _is_object(first):
+            raise DataError(f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl")
+        return [({"line": number}, line) for number, line in lines.items()]
+    files = find_files([str(path)])
+    columns = with_known_id(columns, trained_on, files)
+    found: list[tuple[dict[str, str | int], str]] = []
+    for row in chain.from_iterable(read_rows(file, columns) for file in files):
+        if isinstance(row, Rejected):
+            raise DataError(f"{row.where}: {row.reason}")
+        found.append(({"id": row.doc_id}, row.text))
+    if not found:
+        raise DataError(f"--input {path}: holds no row")
+    return found
+
+
+def _is_object(line: str) -> bool:
+    try:
+        json_object(line)
+    except ValueError:
+        return False
+    return True
 
 
 def read_lines(path: Path) -> dict[int, str]:
@@ -123,14 +180,16 @@ def make_job(
     settings: Settings,
     sources: Mapping[str, ReaderConfig] | None = None,
 ) -> Job:
-    """Find the input (see `find_files`) and take the fingerprints of it and the model.
+    """Find the input (see `find_files`) and its identifiers, and take the fingerprints of it and the model.
 
     Raises:
         DataError: no input there, or of an unknown kind.
         CheckpointError: no model there.
     """
     model, output = model.absolute(), output.absolute()
-    return Job(model, model_digest(model), output, tuple(find_files(inputs, sources)), settings)
+    digest, files = model_digest(model), tuple(find_files(inputs, sources))
+    columns = with_known_id(settings.columns, describe(model).columns, files)
+    return Job(model, digest, output, files, replace(settings, columns=columns))
 
 
 def make_settings(
@@ -177,7 +236,7 @@ def run_locally(
 
 def print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
     """One line on stderr: what there is now, and where."""
-    bad = f", {manifest['rejected']:,} bad rows in rejected.parquet" if manifest["rejected"] else ""
+    bad = f", {manifest['rejected']:,} bad rows in _rejected.parquet" if manifest["rejected"] else ""
     print_line(
         f"{manifest['documents']:,} documents in {len(manifest['parts'])} parts{bad}, {duration(seconds)}: {job.output}"
     )

@@ -4,7 +4,7 @@ The page is self-contained: no network, no script, light and dark by the reader'
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -17,10 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from xmtc.data.readers import ReaderConfig
+from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import DataError
+from xmtc.files import check_page, write_text
 from xmtc.score.evidence import Explanation
-from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks
+from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks, with_known_id
 from xmtc.score.predictor import Model
+from xmtc.score.texts import as_count, as_labels, as_text
+from xmtc.track.console import printable
 
 BAR_WORDS = 12
 _BAR_WIDTH = 30
@@ -113,14 +117,19 @@ class Section:
 
 
 def find_document(
-    inputs: Sequence[str], columns: TextColumns, doc_id: str, sources: Mapping[str, ReaderConfig] | None = None
+    inputs: Sequence[str],
+    columns: TextColumns,
+    doc_id: str,
+    sources: Mapping[str, ReaderConfig] | None = None,
+    trained_on: DocumentColumns | None = None,
 ) -> str:
-    """The text of a document.
+    """The text of a document; see `with_known_id`.
 
     Raises:
         DataError: no file has it.
     """
     found = find_files(inputs, sources)
+    columns = with_known_id(columns, trained_on, found)
     for index, file in enumerate(found):
         for block in read_blocks(index, file, columns, _ROWS):
             if doc_id in block.doc_ids:
@@ -132,16 +141,17 @@ def _text(block: RawBlock, doc_id: str) -> str:
     return block.texts[block.doc_ids.index(doc_id)]
 
 
-def explain_text(model: Model, text: str, labels: Sequence[str], top_k: int) -> list[Section]:
+def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: int) -> list[Section]:
     """Sections for the best `top_k` labels, then for the chosen ones that are not among them.
 
     Raises:
         DataError: the text is empty, or the model knows no such label.
         ConfigError: the model's head cannot say what speaks for a label.
     """
-    scores = {one.label: one.score for one in model.predict([text], top_k=len(model.labels))[0]}
+    top_k, chosen = as_count(top_k, "top_k", 0), dict.fromkeys(as_labels(labels))
+    scores = {one.label: one.score for one in model.predict([as_text(text)], top_k=len(model.labels))[0]}
     best = list(scores)[:top_k]
-    wanted = [*best, *(label for label in labels if label not in best)]
+    wanted = [*best, *(label for label in chosen if label not in best)]
     return [_section(model, text, one, scores, chosen=one.label not in best) for one in model.explain(text, wanted)]
 
 
@@ -214,7 +224,7 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         name = f" {section.name}" if section.name != e.label else ""
         parts = f"bias {e.bias:+.3f}, special tokens {e.special:+.3f}, words {section.words_sum:+.3f}"
         heading = f"{e.label}{name}: probability {section.probability:.3f}, {section.standing}"
-        console.print(Text(heading, style="bold"))
+        console.print(Text(printable(heading), style="bold"))
         console.print(Text(f"logit {e.logit:+.3f} = {parts}"))
         console.print(Text(section.spread, style="dim"))
         table = Table("word", "adds", "attention", *e.received, "", box=None, pad_edge=False)
@@ -222,7 +232,7 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
             colour = "blue" if bar.value >= 0 else "dark_orange"
             length = max(1, round(bar.share * _BAR_WIDTH))
             shares = [f"{share:.1%}" for share in (bar.attention, *bar.received.values())]
-            table.add_row(Text(bar.title), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))
+            table.add_row(Text(printable(bar.title)), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))
         if section.other_words:
             table.add_row(Text(f"{section.other_words} other words", style="dim"), f"{section.others:+.3f}")
         console.print(table)
@@ -233,14 +243,12 @@ def write_page(path: Path, sections: Sequence[Section], *, title: str, model: st
     """Write the evidence page.
 
     Raises:
-        DataError: it cannot be written.
+        StorageError: it cannot be written, or something else than such a page is there.
     """
+    check_page(path)
     template = (files("xmtc.score") / "assets" / "evidence.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
     unread = any(piece.side == "unread" for section in sections for piece in section.contributions)
     single = any(section.threshold is None for section in sections)
     words = {"sections": sections, "title": title, "model": model, "unread": unread, "plain": PLAIN, "single": single}
-    try:
-        path.write_text(page.render(words), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}; choose another --output") from error
+    write_text(path, page.render(words))

@@ -6,7 +6,7 @@ of files and its own place in the file.
 
 import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from xmtc.config.base import config
 from xmtc.data.parallel import map_processes
 from xmtc.data.progress import Silent
 from xmtc.data.readers import Document, ReaderSettings, Rejected
-from xmtc.data.readers.columns import ColumnsConfig
+from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table import RowCount, TableReader
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
@@ -33,16 +33,41 @@ class TextColumns(ColumnsConfig):
 
     def advice(self) -> str:
         """What to do about a missing column."""
-        return "name others by --text and --id"
+        return "name others by --text-column and --id"
 
     def _labels(self, value: Any) -> tuple[str, ...]:
         del value
         return ()
 
 
-def text_columns(text: Sequence[str], doc_id: str | None) -> TextColumns:
-    """Columns by name; several text columns are joined by line breaks."""
-    return TextColumns(id=doc_id, text=tuple(text), labels=text[0])
+def text_columns(
+    text: Sequence[str] | None, doc_id: str | None, trained_on: DocumentColumns | None = None
+) -> TextColumns:
+    """Columns by name, joined as in training.
+
+    Args:
+        text: columns to join; None: those that the model was trained on.
+        doc_id: column with identifiers, or None.
+        trained_on: of the model; None: `text`, and line breaks between several.
+    """
+    trained_on = trained_on or DocumentColumns()
+    names = tuple(text or trained_on.text)
+    return TextColumns(id=doc_id, text=names, text_joiner=trained_on.text_joiner, labels=names[0])
+
+
+def with_known_id(
+    columns: TextColumns, trained_on: DocumentColumns | None, files: Iterable["InputFile"]
+) -> TextColumns:
+    """The columns, with the identifiers of training where nothing else was named and every file has them.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    if columns.id is not None or trained_on is None or trained_on.id is None:
+        return columns
+    tables = [Path(file.path) for file in files if file.source is None]
+    there = all(trained_on.id in _reader(path, columns).first_columns() for path in tables)
+    return replace(columns, id=trained_on.id) if tables and there else columns
 
 
 @dataclass(frozen=True)

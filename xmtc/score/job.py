@@ -1,9 +1,9 @@
 """A scoring job's directory: what was asked for, which blocks are done, and the parts they became.
 
-    job.json                        what the job is; another job is refused
+    _job.json                        what the job is; another job is refused
     part-00000-00000.parquet        predictions of file 0, block 0
     .done/00000-00000.json          its row count, checksum and bad rows: the block is done when this is there
-    rejected.parquet manifest.json  written last, when `.done` goes
+    _rejected.parquet _manifest.json  written last, when `.done` goes
 
 Parts and records appear by rename, the part first. A process that dies in between leaves a part without a record, which
 the next attempt writes again.
@@ -143,7 +143,7 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
     Raises:
         DataError: the directory holds another job's output or other files.
     """
-    path = job.output / "job.json"
+    path = job.output / "_job.json"
     if job.output.exists() and not job.output.is_dir():
         raise DataError(f"{job.output}: is a file, not a directory: give another --output")
     if path.is_file():
@@ -160,19 +160,19 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
     if not path.is_file():
         _begin(job)
     _forget_what_is_replaced(job, overwrite)
-    if (job.output / "manifest.json").is_file():
+    if (job.output / "_manifest.json").is_file():
         logger.info("%s: finished before; only what is damaged is scored again, with --overwrite all", job.output)
     return _finished(job.output)
 
 
 def _is_finished(output: Path) -> bool:
     """With `.done` beside it, the manifest is an older one: of what is just being replaced."""
-    return (output / "manifest.json").is_file() and not (output / ".done").is_dir()
+    return (output / "_manifest.json").is_file() and not (output / ".done").is_dir()
 
 
 def _forget_what_is_replaced(job: Job, overwrite: bool) -> None:
     """Remove the manifest of an earlier output: where that is at a URI, it is copied here again after a kill."""
-    path = job.output / "manifest.json"
+    path = job.output / "_manifest.json"
     if path.is_file() and (overwrite or _difference(json.loads(path.read_text()), job.identity())):
         path.unlink()
 
@@ -180,7 +180,7 @@ def _forget_what_is_replaced(job: Job, overwrite: bool) -> None:
 def _begin(job: Job) -> None:
     try:
         (job.output / ".done").mkdir(parents=True, exist_ok=True)
-        write_text(job.output / "job.json", json.dumps(job.identity(), indent=2) + "\n")
+        write_text(job.output / "_job.json", json.dumps(job.identity(), indent=2) + "\n")
     except OSError as error:
         raise DataError(f"{job.output}: cannot be written: {error.strerror}; give another --output") from error
 
@@ -206,7 +206,7 @@ def publish(output: Path, block: str, table: pa.Table, rejected: Sequence[Reject
 
 
 def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
-    """Write rejected.parquet and manifest.json, and tidy up.
+    """Write _rejected.parquet and _manifest.json, and tidy up.
 
     Returns:
         The manifest.
@@ -214,12 +214,12 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
     records = sorted(records, key=lambda record: record.block)
     rejected = [(record.block, *row) for record in records for row in record.rejected]
     columns = {name: [row[i] for row in rejected] for i, name in enumerate(REJECTED.names)}
-    with replacing(job.output / "rejected.parquet") as partial:
+    with replacing(job.output / "_rejected.parquet") as partial:
         pq.write_table(pa.table(columns, schema=REJECTED), partial)
     parts = [{"path": r.part, "rows": r.rows, "sha256": r.sha256, "rejected": len(r.rejected)} for r in records]
     totals = {"documents": sum(record.rows for record in records), "rejected": len(rejected)}
     manifest = job.identity() | totals | {"parts": parts}
-    write_text(job.output / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+    write_text(job.output / "_manifest.json", json.dumps(manifest, indent=2) + "\n")
     shutil.rmtree(job.output / ".done", ignore_errors=True)
     for leftover in job.output.glob(".part-*.tmp"):
         leftover.unlink(missing_ok=True)
@@ -239,13 +239,13 @@ def _finished(output: Path) -> list[Record]:
 
 def _listed(output: Path) -> list[Record]:
     """The records of a finished job, from its manifest; none where there is none."""
-    if not (output / "manifest.json").is_file():
+    if not (output / "_manifest.json").is_file():
         return []
     rejected: dict[str, list[tuple[str, str]]] = {}
-    for row in pq.read_table(output / "rejected.parquet").to_pylist():
+    for row in pq.read_table(output / "_rejected.parquet").to_pylist():
         rejected.setdefault(row["block"], []).append((row["where"], row["reason"]))
     records = []
-    for part in json.loads((output / "manifest.json").read_text())["parts"]:
+    for part in json.loads((output / "_manifest.json").read_text())["parts"]:
         block = part["path"].removeprefix("part-").removesuffix(".parquet")
         records.append(Record(block, part["rows"], part["sha256"], tuple(rejected.get(block, ()))))
     return records
@@ -262,9 +262,9 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
 
 
 def _clear(output: Path) -> None:
-    """Remove a job's files, `job.json` last: a kill in between leaves a directory that --overwrite still clears."""
-    for pattern in ("manifest.json", "rejected.parquet", "part-*.parquet", ".*.tmp"):
+    """Remove a job's files, `_job.json` last: a kill in between leaves a directory that --overwrite still clears."""
+    for pattern in ("_manifest.json", "_rejected.parquet", "part-*.parquet", ".*.tmp"):
         for path in output.glob(pattern):
             path.unlink()
     shutil.rmtree(output / ".done", ignore_errors=True)
-    (output / "job.json").unlink()
+    (output / "_job.json").unlink()

@@ -1,6 +1,6 @@
 """`xmtc.Model`: an exported model that labels texts in this process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -21,6 +21,7 @@ from xmtc.score.explainer import Explainer, Tokenised
 from xmtc.score.fused import FusedScores
 from xmtc.score.scorer import Scoring, score_split
 from xmtc.score.shortlist import Shortlist
+from xmtc.score.texts import as_count, as_labels, as_text, as_texts, as_threshold
 from xmtc.scorers.ensemble import Ensemble
 
 EVIDENCE_WORDS = 5
@@ -97,7 +98,7 @@ class Model:
 
     def predict(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         top_k: int | None = None,
         *,
         evidence: bool = False,
@@ -109,7 +110,8 @@ class Model:
         """The best labels of each text, best first.
 
         Args:
-            texts: documents; each is read up to the length the model was trained on.
+            texts: documents in a list, tuple, Series, Arrow or NumPy array, or iterator; each is read up to the length
+                the model was trained on.
             top_k: most labels a text; None is 10, or 1 of a single-label model.
             evidence: also the words that speak most for each label.
             threshold: leave out labels less probable than this; `tuned` leaves out those that are not predicted, by the
@@ -120,22 +122,28 @@ class Model:
                 such call makes the index.
 
         Raises:
-            DataError: a text is empty or no string.
-            ConfigError: evidence from an ONNX model, which cannot give it.
+            DataError: a text is empty or no string, or `texts` is no collection of texts.
+            ConfigError: evidence from an ONNX model, which cannot give it; or a number is out of its range.
         """
-        documents = self._documents(texts)
+        limit, least = as_threshold(threshold), as_count(least, "least", 0)
         if top_k is None:
             top_k = 1 if self.limits_L is None else _TOP_K
         scoring = Scoring(
-            len(self.labels), top_k, tokens_per_batch, self.info.task, bfloat16=self.device.type == "cuda"
+            len(self.labels),
+            as_count(top_k, "top_k"),
+            as_count(tokens_per_batch, "tokens_per_batch"),
+            self.info.task,
+            bfloat16=self.device.type == "cuda",
         )
+        found = None if shortlist is None else self._shortlist(as_count(shortlist, "shortlist"))
+        texts = as_texts(texts)
+        documents = self._documents(texts)
         collate = self._collator(documents)
-        found = self._shortlist(shortlist) if shortlist else None
         if self.ensemble is not None:
             found = self._fused(self.ensemble, texts, found)
         ids_NK, scores_NK = score_split(self.classifier, documents, collate, scoring, shortlist=found)
         predicted_NK = self._predicted(ids_NK, scores_NK)
-        kept_NK = predicted_NK if threshold == "tuned" else scores_NK >= (threshold or 0.0)
+        kept_NK = predicted_NK if limit == "tuned" else scores_NK >= limit
         kept_NK = (kept_NK | (np.arange(kept_NK.shape[1]) < least)) & (ids_NK >= 0)
         predictions = []
         for row, text in enumerate(texts):
@@ -148,14 +156,14 @@ class Model:
             predictions.append([self._prediction(*item) for item in zip(ids, scores, words, predicted, strict=True)])
         return predictions
 
-    def explain(self, text: str, labels: Sequence[str]) -> list[Explanation]:
-        """Take the logits of these labels apart into what each word of the text adds.
+    def explain(self, text: str, labels: Iterable[str] | str) -> list[Explanation]:
+        """Take the logits of these labels, or of one, apart into what each word of the text adds.
 
         Raises:
-            DataError: the text is empty, or the model knows no such label.
+            DataError: the text is empty or no string, or the model knows no such label.
             ConfigError: the head cannot say.
         """
-        return self._explain(text, 0, self._documents([text]), self.labels.indices(labels))
+        return self._explain(as_text(text), 0, self._documents([text]), self.labels.indices(as_labels(labels)))
 
     def _shortlist(self, size: int) -> Shortlist:
         if self._found is None or self._found.size != size:
@@ -168,11 +176,6 @@ class Model:
         return FusedScores(self.classifier, ensemble, rows_NV.__getitem__, shortlist=shortlist, exclusive=exclusive)
 
     def _documents(self, texts: Sequence[str]) -> Texts:
-        if isinstance(texts, str):
-            raise DataError("predict takes a list of texts, not one text: put it in brackets")
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise DataError(f"text {row} is a {type(text).__name__}, not a string")
         return Texts(texts, self.tokenizer, self.info.max_length)
 
     def _collator(self, documents: Texts) -> Collator:

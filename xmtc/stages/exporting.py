@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from xmtc.data.readers.table_config import document_columns
 from xmtc.evaluate.thresholds import Thresholds
 from xmtc.models.classifier import Classifier
 from xmtc.models.export import ModelParts, export_model
@@ -44,6 +45,7 @@ def export(
         max_length=config.data.max_length,
         task=config.data.task,
         corpus=worker.corpus.fingerprint,
+        columns=document_columns(config.data.source),
     )
     parts = ModelParts(info, classifier, worker.tokenizer, worker.corpus.labels, ensemble=ensemble)
     if thresholds is not None:

@@ -21,7 +21,7 @@ from xmtc.storage.remote import Remote, Stamp
 
 logger = logging.getLogger(__name__)
 
-_MARKS_OF_A_WHOLE = ("manifest.json", "run.json")
+_MARKS_OF_A_WHOLE = ("manifest.json", "_manifest.json", "run.json")
 _AT_ONCE = 8  # files
 _ATTEMPTS = 3  # to download a file that arrives damaged
 

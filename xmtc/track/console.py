@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -19,6 +20,7 @@ _STEP_METRICS = (
     ("time/data_wait_frac", "{:.0%} data wait"),
 )
 _MOST_OTHER_METRICS = 8
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @functools.cache
@@ -27,9 +29,17 @@ def shared_console() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def printable(text: str) -> str:
+    r"""Text without what a terminal would obey: control characters, changes of direction, halves of characters.
+
+    Each becomes its escape, such as `\u001b`, which JSON reads as the same character. Tabs and line breaks stay.
+    """
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def print_line(text: str, console: Console | None = None) -> None:
     """Print one line as it is: no markup, no wrapping, so that a log stays one line a fact."""
-    (console or shared_console()).print(text, markup=False, highlight=False, soft_wrap=True)
+    (console or shared_console()).print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

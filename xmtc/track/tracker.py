@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from xmtc.config.plain import redacted
 from xmtc.errors import DataError
 from xmtc.files import write_text
 from xmtc.track.config import TrackConfig
@@ -111,7 +112,7 @@ class Tracker:
         if not self._active:
             return
         run_dir.mkdir(parents=True, exist_ok=True)
-        run = RunInfo(run_dir, settings or {})
+        run = RunInfo(run_dir, redacted(dict(settings or {})))
         self._sinks: list[Sink] = [sink.open(run) for sink in config.sinks]
         self._log = MetricsLog(run_dir / METRICS_LOG)
         self._zero_s = clock() - self._log.last_time_s

@@ -1,6 +1,7 @@
 """What a reader is: it turns one kind of source into documents with labels. Nothing here imports more than Python."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -9,7 +10,8 @@ if TYPE_CHECKING:
     from xmtc.data.progress import Progress
 
 SPLITS = ("train", "dev", "test")
-_LONGEST_SHOWN = 100  # characters: longer than labels and identifiers are, shorter than documents
+_LONGEST_CELL, _LONGEST_LABEL = 40, 60  # characters
+_IDENTIFIER, _MOST_COLUMNS = re.compile(r"^[^\W\d][\w.-]{0,39}$"), 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +20,14 @@ class Document:
 
     Attributes:
         split: `train`, `dev` or `test` where the source says so; None leaves it to `SplitConfig`.
+        absent_labels: null, NaN or blank entries among its labels, which are left out.
     """
 
     doc_id: str
     text: str
     labels: tuple[str, ...]
     split: str | None = None
+    absent_labels: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,21 @@ def check_characters(*texts: str) -> None:
 
 
 def quoted_cell(value: Any) -> str:
-    """A cell for a message; a long one is not shown, because it may be a document's text in the wrong column."""
+    """A cell for a message; not shown where it is long or has blanks: it may be a text in the wrong column."""
     text = str(value)
-    return repr(text) if len(text) <= _LONGEST_SHOWN else f"a text of {len(text):,} characters"
+    shown = len(text) <= _LONGEST_CELL and not any(character.isspace() for character in text)
+    return repr(text) if shown else f"a text of {len(text):,} characters"
+
+
+def quoted_label(label: str) -> str:
+    """A label for a message; a long one is not shown: it may be a text in the wrong column."""
+    return repr(label) if len(label) <= _LONGEST_LABEL else f"a label of {len(label):,} characters"
+
+
+def shown_columns(there: Iterable[object]) -> str:
+    """The columns of a table for a message; not shown where they may be a first document instead of a header."""
+    names = [str(name) for name in there]
+    if all(_IDENTIFIER.match(name) for name in names):
+        more = f" and {len(names) - _MOST_COLUMNS} more" if len(names) > _MOST_COLUMNS else ""
+        return f"there are: {', '.join(names[:_MOST_COLUMNS])}{more}"
+    return f"there are {len(names)}, whose names are not shown: they may be a text (is the first line a header?)"

@@ -6,11 +6,23 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell
+from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell, shown_columns
 
 _SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
 Name = Annotated[str, Field(min_length=1)]
 """Text that is not empty: a column, a path."""
+
+
+@config
+class DocumentColumns:
+    """Where the documents that a model was trained on have their id and text; files to label have the same columns."""
+
+    id: Name | None = None
+    """Column with the identifier."""
+    text: Annotated[tuple[Name, ...], Field(min_length=1)] = ("text",)
+    """Columns that are joined."""
+    text_joiner: str = "\n"
+    """What stands between them."""
 
 
 @config
@@ -34,6 +46,10 @@ class ColumnsConfig:
         """Columns to join."""
         return (self.text,) if isinstance(self.text, str) else self.text
 
+    def of_documents(self) -> DocumentColumns:
+        """What is still needed of these columns where no labels are known."""
+        return DocumentColumns(id=self.id, text=self.text_columns(), text_joiner=self.text_joiner)
+
     def advice(self) -> str:
         """What to do about a missing column."""
         return "set source.columns"
@@ -47,7 +63,7 @@ class ColumnsConfig:
         """The document in `row`, or why there is none."""
         missing = [name for name in self.names() if name not in row]
         if missing:
-            return Rejected(where, f"no column {missing[0]!r}; there are: {', '.join(map(str, row))}")
+            return Rejected(where, f"no column {missing[0]!r}; {shown_columns(row)}")
         try:
             text = self._text(row)
             labels = self._labels(row[self.labels])
@@ -56,7 +72,7 @@ class ColumnsConfig:
             check_characters(doc_id, text, *labels)
         except ValueError as problem:
             return Rejected(where, str(problem))
-        return Document(doc_id, text, labels, split)
+        return Document(doc_id, text, labels, split, _absent(row[self.labels]))
 
     def _text(self, row: Mapping[str, Any]) -> str:
         parts = [row[name] for name in self.text_columns() if row[name] is not None]
@@ -92,6 +108,12 @@ class ColumnsConfig:
         if split is None:
             raise ValueError(f"{self.split!r} is {quoted_cell(value)}, which is not train, dev or test")
         return split
+
+
+def _absent(labels: Any) -> int:
+    """Entries of a list of labels that are none."""
+    given = labels if isinstance(labels, list) else []
+    return sum(label is None or label != label or not str(label).strip() for label in given)
 
 
 def _is_number(value: Any) -> bool:

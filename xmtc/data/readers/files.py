@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import xxhash
 
+from xmtc.data.readers.base import shown_columns
 from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
 
@@ -95,7 +96,7 @@ def line_count(path: Path) -> int | None:
     return lines + (last != b"\n")  # the last line may have no end
 
 
-def missing_column(path: Path, missing: str, there: Iterable[str], advice: str) -> DataError:
+def missing_column(path: Path, missing: str, there: Iterable[object], advice: str) -> DataError:
     """The error that a table lacks a column.
 
     Args:
@@ -104,7 +105,7 @@ def missing_column(path: Path, missing: str, there: Iterable[str], advice: str) 
         there: columns that it has.
         advice: how to name another one.
     """
-    return DataError(f"{path}: no column {missing!r}; there are: {', '.join(there)}; {advice}")
+    return DataError(f"{path}: no column {missing!r}; {shown_columns(there)}; {advice}")
 
 
 def wrong_width(found: int, expected: int) -> str:

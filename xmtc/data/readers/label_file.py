@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from xmtc.data.readers.base import LabelInfo, Rejected
+from xmtc.data.readers.base import LabelInfo, Rejected, quoted_cell
 from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.files import missing_column
 from xmtc.data.readers.jsonl import JsonLines
@@ -23,6 +23,7 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
         DataError: the file cannot be read, a row is wrong, or a column is missing.
     """
     names: dict[str, str] = {}
+    rows: dict[str, int] = {}
     parents: dict[str, tuple[str, ...]] = {}
     path = Path(settings.path)
     needed = [column for column in (settings.label, settings.name, settings.parents) if column]
@@ -33,6 +34,11 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
         label = _word(row.cells[settings.label])
         if not label:
             raise DataError(f"{path}: no label in column {settings.label!r} of row {number}")
+        if label in rows:
+            raise DataError(
+                f"{path}: label {quoted_cell(label)} is in row {rows[label]} and again in row {number}; keep one"
+            )
+        rows[label] = number
         names[label] = _word(row.cells[settings.name] if settings.name else None) or label
         broader = _words(row.cells[settings.parents] if settings.parents else None)
         if broader:

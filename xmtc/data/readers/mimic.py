@@ -23,7 +23,7 @@ from scipy import sparse
 
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell, shown_columns
 from xmtc.data.readers.config import MimicConfig, StratifyConfig
 from xmtc.data.readers.files import check_file, content_hash
 from xmtc.data.readers.icd import CodeKind
@@ -163,15 +163,15 @@ def read_split_file(path: Path) -> dict[int, int]:
     table = _table(path)
     ids = next((name for name in _ID_COLUMNS if name in table.column_names), None)
     if ids is None or "split" not in table.column_names:
-        there = ", ".join(table.column_names)
-        raise DataError(f"{path}: needs the columns hadm_id (or _id) and split; there are: {there}")
+        there = shown_columns(table.column_names)
+        raise DataError(f"{path}: needs the columns hadm_id (or _id) and split; {there}")
     rows: dict[Any, Any] = {}
     for hadm, split in zip(table[ids].to_pylist(), table["split"].to_pylist(), strict=True):
         if rows.setdefault(hadm, split) != split:
-            raise DataError(f"{path}: admission {hadm} is in {rows[hadm]} and in {split}; leave one of the rows out")
+            raise DataError(f"{path}: admission {hadm} is in two splits; leave one of the rows out")
     unknown = sorted({str(split) for split in rows.values()} - set(_SPLIT_NAMES))
     if unknown:
-        raise DataError(f"{path}: split {unknown[0]!r} is none of {', '.join(_SPLIT_NAMES)}")
+        raise DataError(f"{path}: split {quoted_cell(unknown[0])} is none of {', '.join(_SPLIT_NAMES)}")
     try:
         return {int(hadm): _SPLIT_NAMES[split] for hadm, split in rows.items()}
     except (TypeError, ValueError) as error:

@@ -110,6 +110,18 @@ class TableReader:
         """See `Reader`: what the label file says, nothing without one."""
         return self._settings.labels.read() if self._settings.labels is not None else LabelInfo()
 
+    def first_columns(self) -> frozenset[str]:
+        """Columns of the first row that can be read; none where there is no such row.
+
+        Raises:
+            DataError: a file cannot be read.
+        """
+        for _, path in self._settings.files.by_split():
+            for row in self._format.rows(path, None):
+                if isinstance(row, Row):
+                    return frozenset(row.cells)
+        return frozenset()
+
     def count(self) -> RowCount:
         """Rows of all files together.
 

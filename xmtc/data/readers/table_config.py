@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.data.readers.base import LabelInfo
-from xmtc.data.readers.columns import ColumnsConfig, Name
+from xmtc.data.readers.base import LabelInfo, ReaderSettings
+from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns, Name
 
 if TYPE_CHECKING:
     from xmtc.data.readers.table import TableReader
@@ -141,6 +141,11 @@ def table_of(path: Path) -> type[JsonlConfig | CsvConfig | ParquetConfig] | None
     """The source that reads such a file; None where its ending, apart from a compression's, is unknown."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSIONS]
     return TABLES.get(suffixes[-1]) if suffixes else None
+
+
+def document_columns(source: ReaderSettings) -> DocumentColumns | None:
+    """The columns with the documents of a source; None where it has no table of documents."""
+    return source.columns.of_documents() if isinstance(source, TableConfig) else None
 
 
 def _as_tuple(paths: Paths) -> tuple[str, ...]:

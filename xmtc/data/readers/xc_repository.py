@@ -13,7 +13,7 @@ from pathlib import Path
 
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
-from xmtc.data.readers.base import Document, LabelInfo, Rejected, check_characters
+from xmtc.data.readers.base import Document, LabelInfo, Rejected, check_characters, quoted_cell
 from xmtc.data.readers.config import XcForm, XcRepositoryConfig
 from xmtc.data.readers.files import content_hash, open_text
 from xmtc.data.readers.jsonl import JsonLines
@@ -168,7 +168,7 @@ def _matrix_row(line: str) -> tuple[str, ...]:
             if float(value or 1) != 0:
                 found[str(int(label))] = None
         except ValueError:
-            raise ValueError(f"{entry[:20]!r} is not `label:value`, two numbers; see data.source.form") from None
+            raise ValueError(f"{quoted_cell(entry)} is not `label:value`, two numbers; see data.source.form") from None
     return tuple(found)
 
 

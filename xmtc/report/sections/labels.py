@@ -55,7 +55,8 @@ class LabelsSection:
 def _extremes(run: RunResults, count: int = 10, least: int = 5) -> TablePair:
     """The labels of highest and lowest F1 among those with at least `least` documents."""
     table = run.per_label.to_pandas()
-    known = table[table["support"] >= min(least, table["support"].max())]
+    least = min(least, int(table["support"].max()))
+    known = table[table["support"] >= least]
     columns = ["label", "train", "documents", "precision", "recall", "F1"]
     found = []
     for name, which, ascending in (("best_labels", "Highest", False), ("worst_labels", "Lowest", True)):
@@ -69,7 +70,7 @@ def _extremes(run: RunResults, count: int = 10, least: int = 5) -> TablePair:
             ]
             for x in ranked.rename(columns={"name": "name_"}).itertuples()
         ]
-        found.append(Table(name, columns, rows, caption=f"{which} F1, of labels with 5 or more documents"))
+        found.append(Table(name, columns, rows, caption=f"{which} F1, of labels with {least} or more documents"))
     return TablePair(*found)
 
 

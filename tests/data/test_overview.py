@@ -1,0 +1,110 @@
+"""What `prepare` says of a corpus, and when it doubts the labels."""
+
+import itertools
+import json
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpora import data_config, documents, jsonl_source, serial, small_corpus, write_jsonl
+from xmtc.data.overview import combination_warning, label_warnings, overview
+from xmtc.data.prepare import prepare
+from xmtc.data.readers.base import quoted_cell
+from xmtc.errors import DataError
+
+
+def build(config):
+    return prepare(config, None, map_unordered=serial)
+
+
+def test_the_overview_counts_what_is_there(tmp_path):
+    corpus = small_corpus(tmp_path, max_length=40)
+    lists = [corpus.split(name).label_ids(i) for name in corpus.splits for i in range(len(corpus.split(name)))]
+    first, second = overview(corpus)
+    cut = corpus.manifest.counts.truncated / len(lists)
+    assert first.startswith(f"documents: train {corpus.train_documents}, ")
+    assert f"; {cut:.1%} cut to 40 tokens; 0 of dev and test are also in train" in first
+    assert f"labels: 7; {sum(map(len, lists)) / len(lists):.2f} per document, at most 3; " in second
+    best = max(range(7), key=lambda i: corpus.labels.train_counts[i])
+    assert f"most frequent in train: '{corpus.labels.labels[best]}' ({corpus.labels.train_counts[best]})" in second
+    assert label_warnings(corpus) == []
+
+
+names = st.lists(
+    st.from_regex(r"[A-Za-z][a-z0-9. -]{0,6}[a-z0-9]", fullmatch=True), min_size=3, max_size=7, unique=True
+)
+
+
+@given(names, st.sampled_from([";", "; ", "|", ",", ", ", "\t", "/", "\n"]), st.booleans())
+def test_labels_that_a_separator_joins_are_doubted(atoms, separator, alone):
+    joined = [separator.join(pair) for pair in itertools.permutations(atoms, 2)] + (atoms if alone else [])
+    (warning,) = combination_warning(joined)
+    assert f"there would be {len({atom.strip() for atom in atoms})}" in warning
+    assert combination_warning(atoms) == []
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["Diabetes, type 1", "Diabetes, type 2", "Asthma", "Heart failure, acute"],
+        ["Law/civil", "Law/criminal", "Law/tax"],
+        ["TCP/IP", "A/B tests", "and/or"],
+        ["one; only"],
+        [],
+    ],
+)
+def test_names_with_punctuation_are_not_doubted(labels):
+    assert combination_warning(labels) == []
+
+
+@pytest.mark.parametrize("cell", ["l{0};l{1}", "['l{0}', 'l{1}']", '["l{0}", "l{1}"]', "['l{0}' 'l{1}']", "('l{0}',)"])
+@pytest.mark.parametrize("separator", [None, ","])
+def test_a_table_whose_labels_were_not_separated_is_doubted(tmp_path, cell, separator):
+    rows = [{"text": row["text"], "labels": cell.format(i % 5, i % 3)} for i, row in enumerate(documents(60))]
+    pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
+    source = {
+        "kind": "csv",
+        "files": {"train": str(tmp_path / "a.csv")},
+        "columns": {"label_separator": separator},
+    }
+    warnings = label_warnings(build(data_config(tmp_path / "corpus", source)))
+    assert any("look like combinations" in line or "lists written as text" in line for line in warnings)
+    assert all("label_separator" in line for line in warnings)
+
+
+def test_absent_labels_are_counted_and_named(tmp_path):
+    rows = documents(40)
+    rows[0]["labels"] = [None, "l1", float("nan"), " "]
+    rows[1]["labels"] = ["nan", "l1"]
+    config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), split={"dev": 0.0, "test": 0.0})
+    corpus = build(config)
+    assert corpus.manifest.counts.absent_labels == 3
+    assert label_warnings(corpus) == [
+        "1 training documents have the label 'nan': if it means that none is known, remove it"
+    ]
+
+
+def test_a_label_may_have_one_row_of_its_file(tmp_path):
+    file = write_jsonl(tmp_path / "labels.jsonl", [{"label": f"l{i}", "name": "x"} for i in (0, 1, 2, 3, 4, 5, 6, 2)])
+    source = jsonl_source(tmp_path, documents(40), labels={"path": str(file)})
+    with pytest.raises(DataError, match=r"labels\.jsonl: label 'l2' is in row 3 and again in row 8; keep one"):
+        build(data_config(tmp_path / "corpus", source))
+
+
+@given(st.text())
+def test_a_cell_that_may_be_text_is_not_quoted(text):
+    shown = quoted_cell(text)
+    if any(c.isspace() for c in text) or len(text) > 40:
+        assert shown == f"a text of {len(text):,} characters"
+    else:
+        assert shown == repr(text)
+
+
+def test_prepare_says_it_every_time(whole, xmtc):
+    for _ in range(2):
+        said = xmtc("prepare", whole.config).err
+        assert "documents: train 60, dev 16, test 16; " in said
+        assert "labels: 6; " in said
+    assert json.loads((whole.folder / "corpus" / "manifest.json").read_text())["counts"]["absent_labels"] == 0

@@ -1,0 +1,97 @@
+"""Files to label are read as the training files were: the same columns, joined in the same way."""
+
+import io
+import json
+import sys
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import xmtc as package
+from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
+from xmtc.data.readers.config import SyntheticConfig
+from xmtc.data.readers.table_config import CsvConfig, SplitFilesConfig, document_columns
+from xmtc.models.info import read_info
+from xmtc.score.command import read_documents
+from xmtc.score.inputs import text_columns
+
+ROWS = [
+    {"id": "a", "title": "fishing", "text": "lawery, and the\nlawing"},
+    {"id": "b", "title": "", "text": "steelery"},
+    {"id": "c", "title": "schooling", "text": "of"},
+]
+TEXTS = ["fishing | lawery, and the\nlawing", "steelery", "schooling | of"]
+TRAINED_ON = DocumentColumns(id="id", text=("title", "text"), text_joiner=" | ")
+
+
+def write_all(folder):
+    frame = pd.DataFrame(ROWS)
+    frame.to_json(folder / "rows.jsonl", orient="records", lines=True)
+    frame.to_json(folder / "zipped.jsonl.gz", orient="records", lines=True)
+    frame.to_csv(folder / "rows.csv", index=False)
+    frame.to_csv(folder / "rows.tsv", index=False, sep="\t")
+    frame.to_parquet(folder / "rows.parquet")
+    return ["rows.jsonl", "zipped.jsonl.gz", "rows.csv", "rows.tsv", "rows.parquet"]
+
+
+def test_a_source_says_its_columns():
+    columns = ColumnsConfig(id="id", text=("title", "text"), text_joiner=" | ", labels="l")
+    assert document_columns(CsvConfig(files=SplitFilesConfig(train="a.csv"), columns=columns)) == TRAINED_ON
+    assert document_columns(SyntheticConfig()) is None
+
+
+def test_every_structured_file_is_read_as_in_training(tmp_path):
+    for name in write_all(tmp_path):
+        found = read_documents(tmp_path / name, text_columns(None, None, TRAINED_ON), TRAINED_ON)
+        assert found == [({"id": row["id"]}, text) for row, text in zip(ROWS, TEXTS, strict=True)], name
+    folder = read_documents(tmp_path, text_columns(None, None, TRAINED_ON), TRAINED_ON)
+    assert sorted(text for _, text in folder) == sorted(5 * TEXTS)
+    other = read_documents(tmp_path / "rows.csv", text_columns(["text"], "title", TRAINED_ON), TRAINED_ON)
+    assert [text for _, text in other] == [row["text"] for row in ROWS]
+    without = read_documents(tmp_path / "rows.csv", text_columns(["text"], None), None)
+    assert [place for place, _ in without] == [{"id": f"rows.csv:{n}"} for n in (1, 2, 3)]
+
+
+def test_a_model_remembers_its_columns_and_labels_files_by_them(whole, xmtc, tmp_path):
+    model = whole.run / "model"
+    assert read_info(model).columns == DocumentColumns(id="id", text=("text",))
+    rows = [json.loads(line) for line in (whole.folder / "dev.jsonl").read_text().splitlines()]
+    said = [json.loads(line) for line in xmtc("predict", model, "--input", whole.folder / "dev.jsonl").out.splitlines()]
+    assert [row["id"] for row in said] == [row["id"] for row in rows]
+    expected = package.Model.from_pretrained(model).predict([row["text"] for row in rows])
+    assert [row["labels"][0]["label"] for row in said] == [best[0].label for best in expected]
+
+    assert xmtc("score", model, whole.folder / "dev.jsonl", "-o", tmp_path / "scored").code == 0
+    scored = pq.read_table(next((tmp_path / "scored").glob("part-*.parquet")))
+    assert scored["doc_id"].to_pylist() == [row["id"] for row in rows]
+    (tmp_path / "no_id.jsonl").write_text('{"text": "fishing"}\n')
+    assert xmtc("score", model, tmp_path / "no_id.jsonl", "-o", tmp_path / "scored2").code == 0
+    scored = pq.read_table(next((tmp_path / "scored2").glob("part-*.parquet")))
+    assert scored["doc_id"].to_pylist() == ["no_id.jsonl:1"]
+    assert xmtc("explain", model, "--input", whole.folder / "dev.jsonl", "--doc-id", rows[3]["id"]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", '{"text": "fish"}\n{"body": "Mrs Smith"}\n', "a.jsonl:2: no column 'text'"),
+        ("a.jsonl", '{"text": "fish"}\nMrs Smith\n', "a.jsonl:2: malformed JSON"),
+        ("a.json", '[{"text": "Mrs Smith"}]', "a.json:1: a JSON list, not an object"),
+        ("a.csv", "body,x\nMrs Smith,2\n", "no column 'text'"),
+        ("a.csv", "text\n", "holds no row"),
+        ("a.parquet", "PAR1Mrs SmithPAR1", "cannot be read as Parquet"),
+        ("a.txt", '\n{"text": "Mrs Smith"}\n', "line 2 is a JSON object"),
+        ("-", '{"text": "Mrs Smith"}\n', "line 1 is a JSON object"),
+        ("a.yaml", "name: Mrs Smith\n", "a configuration, not texts"),
+    ],
+)
+def test_a_file_of_another_structure_is_refused_without_its_text(
+    whole, xmtc, tmp_path, monkeypatch, name, content, words
+):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    (tmp_path / name).write_text(content)
+    outcome = xmtc("predict", whole.run / "model", "--input", "-" if name == "-" else tmp_path / name)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert words in outcome.err
+    assert "Mrs Smith" not in outcome.err

@@ -1,0 +1,168 @@
+"""What commands write: only where they were asked to, and never over what xmtc did not write."""
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+import tiny_runs
+from xmtc.errors import StorageError, XmtcError
+from xmtc.files import check_page, replacing, replacing_directory, write_text
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(params=[0o022, 0o027, 0o077], ids=oct)
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_files_have_the_rights_that_the_umask_gives(tmp_path, umask):
+    tensors = {"x": np.zeros(3, np.float32)}
+    with replacing(tmp_path / "a.safetensors") as partial:
+        save_file(tensors, partial)
+    with replacing_directory(tmp_path / "model") as partial:
+        (partial / "inner").mkdir()
+        save_file(tensors, partial / "inner" / "b.safetensors")
+    for path in (tmp_path / "a.safetensors", tmp_path / "model" / "inner" / "b.safetensors"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+
+
+def test_every_file_of_an_exported_model_may_be_read_by_others(whole):
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (whole.run / "model").rglob("*") if path.is_file()}
+    before = os.umask(0)
+    os.umask(before)
+    assert modes == {0o666 & ~before}
+
+
+def irregular(folder: Path, kind: str) -> Path:
+    path = folder / f"{kind}.html"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/full")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+@pytest.mark.parametrize("command", ["report", "explain"])
+def test_only_regular_files_are_written(whole, xmtc, tmp_path, kind, command):
+    path = irregular(tmp_path, kind)
+    before = stat.S_IFMT(path.stat().st_mode)
+    arguments = [whole.run] if command == "report" else [whole.run / "model", "--text", "lawery"]
+    outcome = xmtc(command, *arguments, "-o", path)
+    assert outcome.code == 1
+    assert f"StorageError: {path}" in outcome.err
+    assert stat.S_IFMT(path.stat().st_mode) == before
+    assert sorted(one.name for one in tmp_path.iterdir()) == [path.name]
+    with pytest.raises(StorageError, match=r"not a file|directory"):
+        write_text(path, "x")
+
+
+MINE = ["report.html", "report.md", "data.csv", "report_tables/frequency.csv", "report_tables/mine.txt"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5, deadline=None)
+@given(st.sets(st.sampled_from(MINE), min_size=1))
+def test_reports_and_pages_never_change_what_was_there(whole, xmtc, tmp_path_factory, there):
+    folder = tmp_path_factory.mktemp("mine")
+    for name in there:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("a,b\n1,2\n")
+    mine = contents(folder)
+    for name in ("report.html", "data.csv"):
+        xmtc("report", whole.run, "-o", folder / name)
+        xmtc("explain", whole.run / "model", "--text", "lawery", "--top-k", 1, "-o", folder / name)
+    assert contents(folder).items() >= mine.items()
+    assert (
+        len(there & {"report.html", "report_tables/frequency.csv", "report_tables/mine.txt"}) == 0
+        or not (folder / "report_tables" / ".xmtc").exists()
+    )
+
+
+def test_what_xmtc_wrote_it_replaces(whole, xmtc, tmp_path):
+    for _ in range(2):
+        assert xmtc("report", whole.run, "-o", tmp_path / "report.html").code == 0
+    (tmp_path / "report_tables" / "notes.txt").write_text("mine")
+    outcome = xmtc("report", whole.run, "-o", tmp_path / "report.html")
+    assert (outcome.code, "xmtc did not write" in outcome.err) == (1, True)
+    assert (tmp_path / "report_tables" / "notes.txt").read_text() == "mine"
+    for _ in range(2):
+        assert xmtc("explain", whole.run / "model", "-t", "lawery", "-o", tmp_path / "page.html").code == 0
+
+
+def test_an_evaluation_goes_into_a_folder_of_its_own(whole, xmtc, tmp_path):
+    predictions = whole.run / "eval" / "test" / "predictions.parquet"
+    shutil.copy(predictions, tmp_path)
+    arguments = ("--predictions", tmp_path / predictions.name, "--gold", whole.folder / "corpus", "--split", "test")
+    for name in ("data", "table.csv"):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / "metrics.csv").write_text("mine")
+        (tmp_path / "table.csv").write_text("mine")
+        before = contents(tmp_path)
+        outcome = xmtc("evaluate", *arguments, "--output", tmp_path / name)
+        assert (outcome.code, "something else than an evaluation" in outcome.err) == (1, True)
+        assert contents(tmp_path) == before
+    for _ in range(2):
+        assert xmtc("evaluate", *arguments, "--output", tmp_path / "mine").code == 0
+    assert not (tmp_path / "predictions").exists()
+
+
+@pytest.mark.parametrize("name", ["page.HTML", "page.htm", "page.html"])
+def test_a_page_is_known_by_its_name_and_generator(tmp_path, name):
+    check_page(tmp_path / name)
+    (tmp_path / name).write_text("<html><title>mine</title></html>")
+    with pytest.raises(StorageError, match="no page of xmtc"):
+        check_page(tmp_path / name)
+
+
+def test_a_finished_run_is_replaced_on_request_alone(tmp_path, xmtc, monkeypatch):
+    torch.set_num_threads(1)
+    settings = {"plant": {"enabled": False}, "finetune": {"batch_size": 12, "phases": [{"epochs": 1}]}}
+    config = tiny_runs.write_config(tmp_path, **settings)
+    assert xmtc("train", config).code == 0
+    run = tmp_path / "runs" / "tiny"
+    with (tmp_path / "train.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "new", "text": "lawery of fish", "labels": ["law"]}) + "\n")
+    before = {name: content for name, content in contents(run).items() if name != ".lock"}
+    corpus = contents(tmp_path / "corpus")
+    outcome = xmtc("train", config)
+    assert outcome.code == 1
+    assert "this run is finished, and its data have changed" in outcome.err
+    assert {name: content for name, content in contents(run).items() if name != ".lock"} == before
+    assert contents(tmp_path / "corpus") == corpus
+    assert xmtc("train", config, "--overwrite").code == 0
+    assert contents(run)["model/labels.arrow"] != before["model/labels.arrow"]
+
+
+def test_a_run_that_failed_before_training_does_not_block_its_name(tmp_path, xmtc):
+    config = tiny_runs.write_config(tmp_path)
+    outcome = xmtc("train", config, "mig.min_documents=1000")
+    assert outcome.code == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xmtc.pipeline.run_workers", lambda *_: (_ for _ in ()).throw(XmtcError("far enough")))
+        assert "far enough" in xmtc("train", config).err
+
+
+def test_a_table_in_the_report_is_one_of_pandas(whole, xmtc, tmp_path):
+    assert xmtc("report", whole.run, "-o", tmp_path / "report.html").code == 0
+    names = (tmp_path / "report_tables" / ".xmtc").read_text().splitlines()
+    assert {path.name for path in (tmp_path / "report_tables").iterdir()} == {*names, ".xmtc"}
+    for name in names:
+        if name.endswith(".csv"):
+            assert len(pd.read_csv(tmp_path / "report_tables" / name))

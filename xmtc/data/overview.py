@@ -1,0 +1,96 @@
+"""What a prepared corpus holds, in a few lines, and a warning where its labels look like something else than labels."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+
+from xmtc.data.corpus import Corpus
+from xmtc.data.readers.base import quoted_label
+
+_COMMONEST = 5
+_SEPARATORS = {";": "';'", "|": "'|'", ",": "','", "\t": "tabs", "\n": "line breaks", "/": "'/'"}
+_LIST = re.compile(r"""^[\[({]\s*(['"]).*|.*(['"])\s*[\])}]$|^\[\s*\]$""", re.DOTALL)
+"""A list as Python or JSON writes it, or an end of one that was split."""
+_ABSENT = frozenset({"nan", "none", "null", "n/a", "<na>"})
+_ONE_LABEL = 0.98
+"""From this share of documents with exactly one label on, labels may be combinations."""
+
+
+def overview(corpus: Corpus) -> list[str]:
+    """Documents per split, labels, labels per document, the commonest labels, what is cut and what is there twice.
+
+    Labels are shown, text never.
+    """
+    manifest = corpus.manifest
+    counts, splits = manifest.counts, {name: split.rows for name, split in manifest.splits.items()}
+    per_document = _labels_per_document(corpus)
+    cut, total = counts.truncated / max(1, sum(splits.values())), per_document.sum() / max(1, len(per_document))
+    return [
+        "documents: "
+        + ", ".join(f"{name} {rows:,}" for name, rows in splits.items())
+        + f"; {cut:.1%} cut to {manifest.max_length:,} tokens; {counts.duplicates:,} of dev and test are also in train",
+        f"labels: {len(corpus.labels):,}; {total:.2f} per document, at most {per_document.max(initial=0):,}; "
+        f"most frequent in train: {_commonest(corpus)}",
+    ]
+
+
+def label_warnings(corpus: Corpus) -> list[str]:
+    """Why the labels may not be what they should be; nothing where they look well."""
+    labels, counts = corpus.labels.labels, corpus.labels.train_counts
+    found = list(chain(_list_warning(labels), _absent_warning(labels, counts.tolist())))
+    if corpus.manifest.task == "multi_label" and (_labels_per_document(corpus) <= 1).mean() >= _ONE_LABEL:
+        found += combination_warning(labels)
+    return found
+
+
+def _labels_per_document(corpus: Corpus) -> np.ndarray:
+    return np.concatenate([np.diff(corpus.split(name).label_matrix().indptr) for name in corpus.splits])
+
+
+def _commonest(corpus: Corpus) -> str:
+    counts = corpus.labels.train_counts
+    best = np.argsort(-counts, kind="stable")[:_COMMONEST]
+    return ", ".join(f"{quoted_label(corpus.labels.labels[i])} ({counts[i]:,})" for i in best)
+
+
+def _list_warning(labels: Sequence[str]) -> Iterator[str]:
+    lists = [label for label in labels if _LIST.match(label)]
+    if lists:
+        yield (
+            f"{len(lists):,} of {len(labels):,} labels are lists written as text, such as {quoted_label(lists[0])}: "
+            "write the column as a list (JSON lines, Parquet), or as one string with a separator and set "
+            "data.source.columns.label_separator"
+        )
+
+
+def _absent_warning(labels: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
+    for label, count in zip(labels, counts, strict=True):
+        if label.lower() in _ABSENT:
+            shown = quoted_label(label)
+            yield f"{count:,} training documents have the label {shown}: if it means that none is known, remove it"
+
+
+def combination_warning(labels: Sequence[str]) -> list[str]:
+    """At most one warning: that documents with one label each may have several, joined to one."""
+    for separator, name in _SEPARATORS.items():
+        parts = _parts(labels, separator)
+        if parts is not None:
+            return [
+                f"{sum(separator in label for label in labels):,} of {len(labels):,} labels look like combinations: "
+                f"split at {name}, there would be {parts:,}. If so, set data.source.columns.label_separator"
+            ]
+    return []
+
+
+def _parts(labels: Sequence[str], separator: str) -> int | None:
+    """How many labels there would be if these were split; None where the parts do not recur, as those of names."""
+    split = [{part.strip() for part in label.split(separator)} - {""} for label in labels]
+    uses = Counter(part for parts in split for part in parts)
+    joined = set().union(*(parts for parts in split if len(parts) > 1))
+    if sum(len(parts) > 1 for parts in split) < 2:
+        return None
+    recurring = sum(uses[part] > 1 for part in joined)
+    return len(uses) if 2 * recurring >= len(joined) and len(uses) <= len(labels) else None

@@ -1,0 +1,27 @@
+"""CSV that a spreadsheet shows as it is: no cell is a formula."""
+
+import re
+
+import pandas as pd
+
+_FORMULA = re.compile(r"^\s*[=+\-@\t\r]")
+_NUMBER = re.compile(r"^[+-]?[\d.,]+([eE][+-]?\d+)?( ?%)?( [▲▼])?$")
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front.
+
+    Carriage returns become blanks.
+    """
+    columns = [column for column in frame.columns if pd.api.types.is_object_dtype(frame[column])]
+    columns += [column for column in frame.columns if pd.api.types.is_string_dtype(frame[column])]
+    shown = frame.assign(**{str(column): frame[column].map(harmless) for column in columns})
+    return shown.rename(columns=lambda column: harmless(column)).to_csv(index=False)
+
+
+def harmless(cell: object) -> object:
+    """The cell, with an apostrophe in front where it would be a formula."""
+    if not isinstance(cell, str):
+        return cell
+    line = cell.replace("\r", " ")  # pandas does not quote it, and it would begin a row
+    return f"'{line}" if _FORMULA.match(line) and not _NUMBER.match(line) else line

@@ -1,0 +1,51 @@
+"""Whether the Ray cluster that a run joins answers, and whether a Ray on one machine has what workers ask for."""
+
+import socket
+from collections.abc import Iterator
+
+from xmtc.errors import ConfigError
+from xmtc.preflight.finding import Check
+from xmtc.run.config import RunConfig
+
+_PATIENCE_S = 5.0
+_FOUND_BY_RAY = ("auto", "local")
+_OWN = frozenset({"memory", "object_store_memory"})
+"""Resources of a Ray on one machine, besides cores, GPUs and those whose names have a colon."""
+
+
+def check_cluster(config: RunConfig) -> Iterator[Check]:
+    """The address of the cluster, and further resources of workers where there is none."""
+    distributed = config.distributed
+    if distributed.workers and distributed.address is not None and distributed.address not in _FOUND_BY_RAY:
+        yield _answer(distributed.address)
+    unknown = [name for name in distributed.resources_per_worker if name not in _OWN and ":" not in name]
+    if distributed.starts_ray and unknown:
+        fix = "name a cluster that has it in distributed.address, or leave it out of distributed.resources_per_worker"
+        yield Check("resources", "missing", f"no {unknown[0]!r}: a Ray on one machine has no such resource", fix)
+
+
+def _answer(address: str) -> Check:
+    try:
+        require_answer(address, "distributed.address")
+    except ConfigError as error:
+        return Check("cluster", "missing", str(error))
+    return Check("cluster", "ok", f"{address} answers")
+
+
+def require_answer(address: str, setting: str) -> None:
+    """Ask for a connection; Ray itself would try for minutes.
+
+    Args:
+        address: `HOST:PORT`, with or without `ray://`.
+        setting: where the user gave it.
+
+    Raises:
+        ConfigError: nothing listens there.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"{setting} {address}: no Ray cluster answers there; give HOST:PORT of its head, or leave it out"
+        ) from error
