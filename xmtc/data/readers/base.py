@@ -17,6 +17,7 @@ class Document:
     """A text with its labels.
 
     Attributes:
+        labels: none where no label fits; `data.without_labels` says what becomes of such a document.
         split: `train`, `dev` or `test` where the source says so; None leaves it to `SplitConfig`.
     """
 

@@ -24,7 +24,7 @@ class ColumnsConfig:
     text_joiner: str = "\n"
     """What stands between joined text columns."""
     labels: Name = "labels"
-    """Column with the labels: a list, or one string that `label_separator` splits."""
+    """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
     label_separator: Name | None = None
     """What separates labels where they are one string, such as `;`; without it the string is one label."""
     split: Name | None = None
@@ -82,10 +82,7 @@ class ColumnsConfig:
                 f"{self.labels!r} holds a {type(wrong[0]).__name__}, which is no label; name another column"
             )
         labels = [str(label).strip() for label in given]
-        found = tuple(dict.fromkeys(label for label in labels if label))
-        if not found:
-            raise ValueError(f"no labels in {self.labels!r}")
-        return found
+        return tuple(dict.fromkeys(label for label in labels if label))
 
     def _split(self, value: Any) -> str:
         split = _SPLIT_NAMES.get(str(value).strip().lower())
