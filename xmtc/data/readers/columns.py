@@ -8,7 +8,8 @@ from pydantic import Field
 from xmtc.config.base import config
 from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell
 
-_SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
+SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
+"""What a split column may say -> the split."""
 Name = Annotated[str, Field(min_length=1)]
 """Text that is not empty: a column, a path."""
 
@@ -85,7 +86,7 @@ class ColumnsConfig:
         return tuple(dict.fromkeys(label for label in labels if label))
 
     def _split(self, value: Any) -> str:
-        split = _SPLIT_NAMES.get(str(value).strip().lower())
+        split = SPLIT_NAMES.get(str(value).strip().lower())
         if split is None:
             raise ValueError(f"{self.split!r} is {quoted_cell(value)}, which is not train, dev or test")
         return split
