@@ -27,7 +27,7 @@ from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
 from xmtc.preflight.measured import corpus_of, head_speed
 from xmtc.preflight.probe import Speeds, probe
 from xmtc.preflight.survey import Survey, survey
-from xmtc.preflight.timing import stage_seconds
+from xmtc.preflight.timing import in_words, stage_seconds
 from xmtc.run.config import RunConfig
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
@@ -147,9 +147,9 @@ def summary(plan: Plan) -> list[str]:
     lines.append(machine())
     if roles.unused:
         lines.append(f"not read: {', '.join(roles.unused)}")
-    stages = ", ".join(f"{stage} {_time(seconds)}" for stage, seconds in choice.stages.items())
+    stages = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items())
     lines.append(f"recipe: {choice.candidate.recipe.what}, at {choice.candidate.max_length} tokens")
-    lines.append(f"estimate: {_time(choice.seconds)} of {_time(plan.budget_s)} ({stages})")
+    lines.append(f"estimate: {in_words(choice.seconds)} of {in_words(plan.budget_s)} ({stages})")
     if not choice.fits:
         lines.append("nothing fits this budget and machine: this is the cheapest recipe; give a larger --budget")
     return lines
@@ -263,14 +263,4 @@ def machine() -> str:
     return (
         f"{psutil.cpu_count()} cores, {psutil.virtual_memory().available / 2**30:.0f} GiB of memory and "
         f"{free / 2**30:.0f} GiB of disk free, {', '.join(gpus) or 'no GPU'}"
-    )
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.1f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
     )

@@ -18,6 +18,7 @@ SEPARATORS = (";", "|", ",", "\t", "\n", "/", " ")
 """What may stand between labels in one cell."""
 SAMPLE = 2_000
 """Rows that are looked at: a random sample of the first ones."""
+_REPEATED_MORE = 0.1  # share of labels that come again, beyond that of whole cells
 _FIRST = 50_000
 _SECONDS = 10.0
 
@@ -80,20 +81,23 @@ class ColumnFacts:
     def separator(self) -> str | None:
         """What separates labels in the cells; None where each cell is one label, or a list.
 
-        Cells of several labels put the same labels together in different ways: there are fewer different parts than
-        different cells. Names such as `Trade, foreign` are the other way round.
+        Cells of several labels put the same labels together in different ways. So there are fewer different parts than
+        different cells, or, where most labels are rare, parts come again that cells do not. Names such as `Trade,
+        foreign` do neither.
         """
         if self.kind != "text":
             return None
-        best, fewest = None, self.distinct
+        best, most = None, 1 - self.distinct_share
         for separator in SEPARATORS:
-            parts = list(self.parts(separator))
+            parts = [set(one) for one in self.parts(separator)]
             several = sum(len(one) > 1 for one in parts)
-            distinct = {part for one in parts for part in one}
+            distinct = set().union(*parts)
             if several < 0.02 * len(parts) or (separator == " " and not _are_codes(distinct)):
                 continue
-            if len(distinct) < fewest:
-                best, fewest = separator, len(distinct)
+            repeated = 1 - len(distinct) / sum(map(len, parts))
+            recombined = len(distinct) < self.distinct or repeated > 1 - self.distinct_share + _REPEATED_MORE
+            if recombined and repeated > most:
+                best, most = separator, repeated
         return best
 
 

@@ -14,6 +14,7 @@ from xmtc.scorers.config import Load, Work
 _START_S = 8.0  # imports, and the first look at the corpus
 _STAGE_S = 2.0  # the model is built again
 _REPORT_S = 4.0
+_USUAL_LAYERS = 6
 _FUSE_ITEMS = 90.0  # of a candidate of a dev document, for each scorer: maps, regressions and leaving each scorer out
 _BOOTSTRAP_ITEMS = 0.25  # of a kept prediction in a resample
 
@@ -49,14 +50,16 @@ def stage_seconds(config: RunConfig, corpus: Corpus, speeds: Speeds, head: HeadS
     """
     encode_s = speeds.encode_s.get(config.data.max_length, 0.0)
     found = {str(Stage.PREPARE): _START_S + corpus.documents * speeds.prepare_s * 1.3 / min(speeds.cores, 8)}
-    needs_states = any("states" in one.needs for one in config.model.scorers)
+    needs_states = reads_states(config)
     encoded = 0
     if config.model.scorers:
         encoded = (corpus.train + corpus.dev) * needs_states
         found[str(Stage.SCORERS)] = _STAGE_S + encoded * encode_s + _scorers(config, corpus, speeds)
     if head is not None:
-        encoded = 0 if encoded else corpus.train + corpus.dev
-        found |= _training(config, corpus, head, encoded * encode_s)
+        caches = not encoded and (config.plants or config.finetune.phases[0].encoder_layers == 0)
+        found |= _training(config, corpus, head, (corpus.train + corpus.dev) * encode_s * caches)
+        if config.trains_encoder:
+            found[str(Stage.FINETUNE)] += _unfrozen(config, corpus, encode_s)
     found[str(Stage.EVALUATE)] = _evaluate(config, corpus, speeds, encode_s * (needs_states or head is not None), head)
     found[str(Stage.REPORT)] = _REPORT_S
     return found
@@ -75,9 +78,21 @@ def disk_of_states(config: RunConfig, corpus: Corpus, tokens: float) -> float:
         corpus: what it is like.
         tokens: mean tokens of a document, cut at `data.max_length`.
     """
-    reads = config.model.head.scores or any("states" in one.needs for one in config.model.scorers)
     size = 2 if config.distributed.precision == "bf16" else 4
+    reads = config.model.head.scores or reads_states(config)
     return (corpus.train + corpus.dev) * tokens * corpus.load.width * size * reads
+
+
+def reads_states(config: RunConfig) -> bool:
+    """Whether a scorer reads hidden states of the encoder."""
+    return any("states" in one.needs for one in config.model.scorers)
+
+
+def in_words(seconds: float) -> str:
+    """Seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _seconds(work: Work, documents: int, speeds: Speeds) -> tuple[float, float]:
@@ -110,7 +125,7 @@ def _resampling(config: RunConfig, documents: int, speeds: Speeds) -> float:
 
 
 def _training(config: RunConfig, corpus: Corpus, head: HeadSpeed, encoding_s: float) -> dict[str, float]:
-    """Planting and fine-tuning on cached states; a phase that trains the encoder is not known here."""
+    """Planting and fine-tuning on cached states; phases that train the encoder run it forwards and backwards."""
     found: dict[str, float] = {}
     if config.plants:
         plant = config.plant
@@ -122,6 +137,15 @@ def _training(config: RunConfig, corpus: Corpus, head: HeadSpeed, encoding_s: fl
     training = _epochs(epochs, tune.batch_size, corpus.train, head)
     found[str(Stage.FINETUNE)] = _STAGE_S + encoding_s + training + scored
     return found
+
+
+def _unfrozen(config: RunConfig, corpus: Corpus, encode_s: float) -> float:
+    """The encoder in phases that train it: as long again for each of the two gradients of a layer that trains."""
+    passes = 0.0
+    for phase in config.finetune.phases:
+        share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
+        passes += phase.epochs * (1 + 2 * share) * (phase.encoder_layers != 0)
+    return passes * corpus.train * encode_s
 
 
 def _epochs(epochs: int, batch_size: int, documents: int, head: HeadSpeed) -> float:
