@@ -122,6 +122,8 @@ def bad_source(folder: Path, what: str) -> list[str]:
         lines[6] = json.dumps({"id": "x", "labels": ["law"]})
     elif what == "no labels":
         lines[6] = json.dumps({"id": "x", "text": "words", "labels": []})
+        path.write_text("\n".join(lines) + "\n")
+        return ["data.without_labels=error"]
     elif what == "unlabelled":
         lines = [json.dumps(json.loads(line) | {"labels": []}) for line in lines]
         path.write_text("\n".join(lines))
@@ -142,7 +144,7 @@ def bad_source(folder: Path, what: str) -> list[str]:
         ("truncated", r"train\.jsonl\.gz: .*cut short"),
         ("malformed", r"train\.jsonl:7: malformed JSON: .*; correct the row, or set data\.on_bad_row: skip"),
         ("no text", r"train\.jsonl:7: no column 'text'"),
-        ("no labels", r"train\.jsonl:7: no labels"),
+        ("no labels", r"document 'x': no labels, but data\.without_labels is error"),
         ("unlabelled", r"no training documents|no label"),
         ("unknown label", r"label '\w+' is not in the label file \(closed: false admits it\)"),
     ],
@@ -160,15 +162,15 @@ def test_wrong_sources(xmtc, tiny, what, words):
 
 def test_skipped_rows_are_counted_and_the_user_is_told(xmtc, tiny):
     bad_source(tiny.parent, "malformed")
-    bad_source(tiny.parent, "no labels")
+    overrides = ["data.on_bad_row=skip", *bad_source(tiny.parent, "no labels")]
     lines = (tiny.parent / "train.jsonl").read_text().splitlines()
     lines[9] = "{"
     (tiny.parent / "train.jsonl").write_text("\n".join(lines) + "\n")
-    outcome = xmtc("prepare", tiny, "data.on_bad_row=skip")
+    outcome = xmtc("prepare", tiny, *overrides)
     assert outcome.code == 0
     assert "corpus: train 58 documents, dev 16 documents, test 16 documents" in outcome.err
     assert "corpus: rejected 2" in outcome.err
-    again = xmtc("prepare", tiny, "data.on_bad_row=skip")
+    again = xmtc("prepare", tiny, *overrides)
     assert "is up to date: reused" in again.err
 
 

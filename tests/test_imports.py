@@ -24,7 +24,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.train", "xmtc.score"),
     ("xmtc.run",),
     ("xmtc.stages", "xmtc.report", "xmtc.preflight"),
-    ("xmtc.cluster",),
+    ("xmtc.cluster", "xmtc.init"),
     ("xmtc.pipeline",),
     ("xmtc.sweep",),
     ("xmtc.cli",),

@@ -173,11 +173,37 @@ def test_bad_rows_are_errors_or_are_counted(tmp_path):
         build(data_config(tmp_path / "corpus", source))
     assert left_over(tmp_path) == []
     corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip"))
-    assert corpus.manifest.counts.rejected == 2
+    assert corpus.manifest.counts.rejected == 1
+    assert corpus.manifest.counts.without_labels == 1
     assert corpus.manifest.counts.read == 32
     named = jsonl_source(tmp_path, rows, columns={"text": "body"})
     with pytest.raises(DataError, match=r"no training .* \(32 rows were bad, the first: .*:1: no column 'body'"):
         build(data_config(tmp_path / "other", named, on_bad_row="skip"))
+
+
+@pytest.mark.parametrize(("choice", "kept"), [("keep", 33), ("drop", 30)])
+def test_documents_without_labels_are_kept_or_dropped_and_counted(tmp_path, choice, kept):
+    bare = [{"id": f"bare{i}", "text": f"nothing fits {i}", "labels": empty} for i, empty in enumerate(([], "", None))]
+    corpus = build(
+        data_config(tmp_path / "corpus", jsonl_source(tmp_path, bare + documents(30)), without_labels=choice)
+    )
+    assert sum(len(corpus.split(name)) for name in corpus.splits) == kept
+    sizes = [len(corpus.split(name).label_ids(i)) for name in corpus.splits for i in range(len(corpus.split(name)))]
+    assert sizes.count(0) == kept - 30
+    assert corpus.manifest.counts.without_labels == 3
+    assert corpus.manifest.counts.rejected == 0
+
+
+def test_documents_without_labels_are_errors_where_they_must_not_be(tmp_path):
+    source = jsonl_source(tmp_path, [*documents(30), {"id": "bare", "text": "a", "labels": []}])
+    with pytest.raises(DataError, match=r"document 'bare': no labels, but data\.without_labels is error"):
+        build(data_config(tmp_path / "corpus", source, without_labels="error"))
+    one = [{**row, "labels": row["labels"][:1]} for row in documents(30)]
+    source = jsonl_source(tmp_path, [*one, {"id": "bare", "text": "a", "labels": []}])
+    with pytest.raises(DataError, match=r"document 'bare': no labels, but data\.task is single_label"):
+        build(data_config(tmp_path / "corpus", source, task="single_label"))
+    corpus = build(data_config(tmp_path / "corpus", source, task="single_label", without_labels="drop"))
+    assert corpus.manifest.counts.without_labels == 1
 
 
 def test_repeated_doc_ids_are_counted(tmp_path):

@@ -121,7 +121,6 @@ def test_files_that_cannot_be_read(tmp_path):
         ('{"text": " ", "labels": ["x"]}', "no text in 'text'"),
         ('{"text": null, "labels": ["x"]}', "no text in 'text'"),
         ('{"text": 3, "labels": ["x"]}', "the text is a int"),
-        ('{"text": "a", "labels": []}', "no labels in 'labels'"),
         ('{"text": "a", "labels": {"x": 1}}', "not a list of labels"),
         ('{"text": "a", "labels": ["x", {"code": "y"}]}', "'labels' holds a dict, which is no label"),
         ('{"text": "cut \\ud83d", "labels": ["x"]}', "hold half of a character"),
@@ -270,10 +269,12 @@ def test_xc_repository_sparse_matrix(tmp_path):
     (tmp_path / "raw_data/label.raw.txt").write_text("zero\none\ntwo\n")
     (tmp_path / "trn_X_Y.txt").write_text("3 3\n0:1 2:1.0\n\n1:1\n")
     source = reader(kind="xc_repository", directory=str(tmp_path))
-    first, *rejected = list(source.read(serial, Silent()))
+    first, bare, rejected = list(source.read(serial, Silent()))
     assert first == Document("train:1", "first text", ("0", "2"), "train")
-    assert [one.reason for one in rejected] == ["no labels", "no text"]
-    assert rejected[0].where.endswith("trn_X_Y.txt:3")
+    assert bare == Document("train:2", "second text", (), "train")
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason == "no text"
+    assert rejected.where.endswith("trn_X_Y.txt:4")
     assert source.label_info().names == {"0": "zero", "1": "one", "2": "two"}
     (tmp_path / "raw_data/train.raw.txt").write_text("first text\n")
     with pytest.raises(DataError, match=r"train\.raw\.txt: ends after 1 documents, but trn_X_Y\.txt has more"):

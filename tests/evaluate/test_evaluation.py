@@ -188,8 +188,52 @@ def test_goals_are_the_metrics_of_every_evaluation(task):
     config = EvaluateConfig(resamples=0)
     metrics = evaluate(whole(scores), gold, label_table(4), TRAIN, config=config, thresholds=thresholds).metrics
     facts = {"threshold", "labels_with_own_threshold", "docs", "labels", "labels_present", "train_docs", "top_k"}
-    facts |= {"labels_per_doc", "predicted_per_doc", "truncated_docs", "seconds", "bins", "ece", *AFTER_TRAINING}
+    facts |= {
+        "docs_with_labels",
+        "labels_per_doc",
+        "predicted_per_doc",
+        "truncated_docs",
+        "seconds",
+        "bins",
+        "ece",
+        *AFTER_TRAINING,
+    }
     assert set(goals(task)) == metrics.keys() - facts
+
+
+@pytest.mark.parametrize("bare", [7, 60])
+def test_documents_without_gold_labels_count_as_in_scikit_learn(bare):
+    """Their predictions are wrong; metrics that need a gold label are over the others, and say over how many."""
+    gold, scores = gold_and_scores()
+    dense = gold.toarray()
+    bare = min(bare, len(dense))
+    dense[:bare] = False
+    thresholds = Thresholds(THRESHOLD)
+    found = evaluate(
+        whole(scores),
+        sparse.csr_array(dense),
+        label_table(),
+        TRAIN,
+        config=EvaluateConfig(resamples=9),
+        thresholds=thresholds,
+    ).metrics
+    chosen = scores >= THRESHOLD
+    assert found["micro_f1"] == pytest.approx(sklearn_metrics.f1_score(dense, chosen, average="micro", zero_division=0))
+    samples = sklearn_metrics.f1_score(dense, chosen, average="samples", zero_division=1)
+    assert found["samples_f1"] == pytest.approx(samples, abs=1e-6)
+    top = np.argsort(-scores, axis=1, kind="stable")[:, :5]
+    assert found["p@5"] == pytest.approx(np.take_along_axis(dense, top, axis=1).mean(), abs=1e-6)
+    kept = dense[bare:]
+    ranked = (
+        napkin.ndcg_at_k([np.flatnonzero(row).tolist() for row in kept], rankings(scores[bare:]), k=5)[4]
+        if len(kept)
+        else 0
+    )
+    assert found["ndcg@5"] == pytest.approx(ranked, abs=1e-6)
+    assert (found["docs"], found["docs_with_labels"]) == (len(dense), len(kept))
+    behind = {title: words for title, _, words in summary_rows(found)}
+    assert f"{len(kept):,} docs" in behind["nDCG@5"]
+    assert f"{len(dense):,} docs" in behind["P@5"]
 
 
 def test_padding_counts_as_no_prediction():

@@ -14,6 +14,7 @@ CacheDtype = Literal["bfloat16", "float16", "float32"]
 """Types in which hidden states are kept on disk."""
 Duplicates = Literal["drop", "keep"]
 OnBadRow = Literal["error", "skip"]
+WithoutLabels = Literal["keep", "drop", "error"]
 Task = Literal["multi_label", "single_label"]
 _Limit = Annotated[int, Field(ge=1)] | None
 _Share = Annotated[float, Field(ge=0, lt=1)]
@@ -138,9 +139,13 @@ class DataConfig:
     split: SplitConfig = SplitConfig()
     """How to divide a source that has no dev or test split of its own."""
     min_label_documents: Annotated[int, Field(ge=1)] = 1
-    """Labels with fewer training documents are dropped; in a single-label task, their documents too."""
+    """Labels with fewer training documents are dropped. Documents left without a label stay, or are dropped in a
+    single-label task and with `without_labels: drop`."""
     on_bad_row: OnBadRow = "error"
     """A row that is not a document is an error, or is skipped and counted."""
+    without_labels: WithoutLabels = "keep"
+    """A document that none of the labels fits: `keep` it (a negative in training; in evaluation, every label predicted
+    for it is wrong), `drop` it, or take it for an `error`, that is a bad row. Single-label tasks never keep it."""
     duplicates: Duplicates = "drop"
     """Whether dev and test documents whose text is also a training text are dropped; they are counted either way."""
     task: Task = "multi_label"

@@ -66,7 +66,8 @@ class Counts:
         duplicates: dev and test documents whose text is a training text; left out unless `duplicates: keep`.
         over_limit: documents that `limit` left out.
         truncated: documents longer than `max_length` tokens.
-        without_labels: documents whose labels were all dropped; they stay, as negatives, but not in single-label tasks.
+        without_labels: documents that have no label, in the source or after rare ones are dropped; kept as negatives,
+            or left out (`data.without_labels`, single-label tasks).
         dropped_labels: labels with fewer training documents than `min_label_documents`.
         absent_labels: null, NaN or blank entries among the labels of documents; they are left out.
         repeated_ids: documents whose doc_id an earlier document of the same split has; predictions tell them apart by

@@ -148,7 +148,7 @@ def _build(
     tokenizer.save_pretrained(work / TOKENIZER)
     _counted(chosen.labels, results).save(work / LABELS)
     _write_manifest(config, work, identity(tokenizer, source.name), fingerprint, results, counts)
-    _report(work, counts)
+    _report(work, counts, config)
 
 
 def _read(config: DataConfig, spool: Spool, map_unordered: MapUnordered, progress: Progress) -> Selection:
@@ -157,7 +157,7 @@ def _read(config: DataConfig, spool: Spool, map_unordered: MapUnordered, progres
     info = reader.label_info()
     with progress.task("read documents") as task:
         rows = reader.read(map_unordered, progress)
-        spool.fill(rows, info, on_bad_row=config.on_bad_row, one_label=config.one_label, task=task)
+        spool.fill(rows, info, config=config, task=task)
     return select(spool, info, reader.provides(), config)
 
 
@@ -274,10 +274,14 @@ def _write_manifest(
     ).save(work)
 
 
-def _report(work: Path, counts: Counts) -> None:
+def _report(work: Path, counts: Counts, config: DataConfig) -> None:
     manifest = Manifest.load(work)
     rows = ", ".join(f"{name} {split.rows:,} documents" for name, split in manifest.splits.items())
     logger.info("corpus: %s", rows)
-    notable = {k.replace("_", " "): v for k, v in asdict(counts).items() if v and k != "read"}
+    notable = {k.replace("_", " "): v for k, v in asdict(counts).items() if v and k not in ("read", "without_labels")}
+    if counts.without_labels:
+        kept = config.without_labels == "keep" and not config.one_label
+        what = "kept: no label fits them" if kept else "left out"
+        logger.info("corpus: %s documents without labels (%s; data.without_labels)", f"{counts.without_labels:,}", what)
     if notable:
         logger.info("corpus: %s", ", ".join(f"{words} {number:,}" for words, number in notable.items()))

@@ -44,8 +44,8 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
         spool: the documents.
         info: names and parents of labels.
         provides: splits that the source is known to have of its own, apart from those that its documents name.
-        settings: how to divide, how many documents to take, what to do with duplicates and rare labels, and whether a
-            document must have exactly one label (without it, it is dropped).
+        settings: how to divide, how many documents to take, what to do with duplicates, rare labels and documents
+            without labels, and whether a document must have exactly one label (without it, it is dropped).
 
     Raises:
         DataError: no training documents, no labels among them, or just one where they exclude each other.
@@ -69,9 +69,10 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
         )
     table, label_of, dropped = _label_table(spool, limited, info, settings.min_label_documents)
     bare_N = _without_labels(spool, label_of)
-    without = sum(int(bare_N[part].sum()) for part in limited.values())
+    without = spool.dropped_bare + sum(int(bare_N[part].sum()) for part in limited.values())
     if settings.one_label:
         _check_several(table)
+    if settings.one_label or settings.without_labels == "drop":
         limited = {name: part[~bare_N[part]] for name, part in limited.items()}
     kept = {name: part for name, part in limited.items() if len(part)}
     return Selection(kept, table, label_of, repeated, over_limit, dropped, without)
@@ -127,9 +128,10 @@ def _label_table(
 
 
 def _without_labels(spool: Spool, label_of: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """(N,), whether all labels of a document are dropped; it had at least one."""
+    """(N,), whether a document has no label, or only dropped ones."""
     offsets, flat = spool.label_lists
-    return np.maximum.reduceat(label_of[flat], offsets[:-1]) < 0
+    kept_before = np.concatenate([[0], np.cumsum(label_of[flat] >= 0)])
+    return np.diff(kept_before[offsets]) == 0
 
 
 def _check_several(table: LabelTable) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from xmtc.data.config import OnBadRow
+from xmtc.data.config import DataConfig
 from xmtc.data.progress import ProgressTask
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell
 from xmtc.data.shards import SPOOL_SCHEMA, read_batch, write_batch
@@ -30,6 +30,7 @@ class Spool:
         rejected: bad rows left out; `first_rejected` says where the first is, and why.
         read: rows read.
         absent_labels: null, NaN or blank labels left out.
+        dropped_bare: documents without labels left out (`without_labels: drop`).
         repeated_ids: documents whose doc_id an earlier document of the same split has.
         labels: all labels, by provisional id.
     """
@@ -46,7 +47,7 @@ class Spool:
         self._label_offsets, self._label_ids = array("q", [0]), array("i")
         self._known: dict[str, int] = {}
         self._ids_seen: set[int] = set()  # hashes: identifiers themselves would take several times the memory
-        self.rejected = self.read = self.repeated_ids = self.absent_labels = 0
+        self.rejected = self.read = self.repeated_ids = self.absent_labels = self.dropped_bare = 0
         self.first_rejected = ""
 
     @property
@@ -59,8 +60,7 @@ class Spool:
         rows: Iterable[Document | Rejected],
         info: LabelInfo,
         *,
-        on_bad_row: OnBadRow,
-        one_label: bool,
+        config: DataConfig,
         task: ProgressTask,
     ) -> None:
         """Take everything from a reader.
@@ -68,8 +68,7 @@ class Spool:
         Args:
             rows: what the reader yields.
             info: what the source says about labels.
-            on_bad_row: whether a bad row is an error or is skipped and counted.
-            one_label: True where a document must have exactly one label.
+            config: what a bad row is, and what becomes of it and of documents without labels.
             task: to be advanced by one a row.
 
         Raises:
@@ -77,12 +76,15 @@ class Spool:
         """
         for row in rows:
             self.read += 1
-            bad = _problem(row, info, one_label)
+            bad = _problem(row, info, config)
             if bad is None and isinstance(row, Document):
-                self._add(row)
+                if row.labels or config.without_labels != "drop":
+                    self._add(row)
+                else:
+                    self.dropped_bare += 1
             elif bad is not None:
                 self.first_rejected = self.first_rejected or f"{bad.where}: {bad.reason}"
-                if on_bad_row == "error":
+                if config.on_bad_row == "error":
                     raise DataError(f"{self.first_rejected}; correct the row, or set data.on_bad_row: skip")
                 self.rejected += 1
             task.advance()
@@ -144,15 +146,16 @@ class Spool:
             yield from read_batch(Path(path)).column("text").take(pa.array(inside)).to_pylist()
 
 
-def _problem(row: Document | Rejected, info: LabelInfo, one_label: bool) -> Rejected | None:
+def _problem(row: Document | Rejected, info: LabelInfo, config: DataConfig) -> Rejected | None:
     if isinstance(row, Rejected):
         return row
     where = f"document {quoted_cell(row.doc_id)}"
     if not row.text.strip():
         return Rejected(where, "no text")
-    if not row.labels:
-        return Rejected(where, "no labels")
-    if one_label and len(row.labels) != 1:
+    if not row.labels and config.without_labels != "drop" and (config.one_label or config.without_labels == "error"):
+        why = "data.task is single_label" if config.one_label else "data.without_labels is error"
+        return Rejected(where, f"no labels, but {why} (without_labels: drop leaves it out)")
+    if config.one_label and len(row.labels) > 1:
         return Rejected(where, f"{len(row.labels)} labels, but data.task is single_label")
     unknown = [label for label in row.labels if label not in info.names] if info.closed else []
     if unknown:

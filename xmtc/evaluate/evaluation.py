@@ -252,6 +252,7 @@ def _facts(
         "threshold": None if thresholds is None else thresholds.global_,
         "labels_with_own_threshold": 0 if thresholds is None else thresholds.own,
         "docs": documents,
+        "docs_with_labels": int((np.diff(outcome.gold.indptr) > 0).sum()),
         "labels": labels,
         "labels_present": len(np.unique(outcome.gold.indices)),
         "train_docs": train_documents,

@@ -15,6 +15,8 @@ HEADLINE = {
     "macro_f1": "macro-F1",
 }
 """The metrics of the summary, by their key in metrics.json."""
+_NEEDS_LABELS = frozenset({"ndcg@5", "psp@5"})
+"""Those with no value for a document without labels."""
 SINGLE_LABEL = {"accuracy": "accuracy = micro-F1", "macro_f1": "macro-F1", "macro_recall": "macro-recall"}
 """Where a document has exactly one label: there P@1 and micro-F1 are the accuracy, and P@5 means nothing."""
 
@@ -33,15 +35,22 @@ def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     Bins without labels are left out, and a bin that holds them all.
     """
     intervals = metrics.get("ci95", {})
-    whole = f"{metrics['labels_present']:,} labels, {metrics['docs']:,} docs"
     headline = SINGLE_LABEL if "accuracy" in metrics else HEADLINE
-    rows = [(title, percent(metrics[key], intervals.get(key)), whole) for key, title in headline.items()]
+    rows = [
+        (title, percent(metrics[key], intervals.get(key)), _behind(metrics, key)) for key, title in headline.items()
+    ]
     bins = {name: row for name, row in metrics["bins"].items() if 0 < row["labels"] < metrics["labels_present"]}
     for name, row in bins.items():
         behind = f"{row['labels']:,} labels, {row['docs']:,} docs"
         value = percent(row["macro_f1"], row.get("ci95", {}).get("macro_f1"))
         rows.append((f"macro-F1 of labels with {name} train docs", value, behind))
     return rows
+
+
+def _behind(metrics: Mapping[str, Any], key: str) -> str:
+    """Labels and documents that a metric is over."""
+    documents = metrics["docs_with_labels" if key in _NEEDS_LABELS else "docs"]
+    return f"{metrics['labels_present']:,} labels, {documents:,} docs"
 
 
 def summary_table(metrics: Mapping[str, Any], title: str = "Evaluation") -> Table:

@@ -23,7 +23,9 @@ from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.preflight.check import check
 from xmtc.preflight.label_memory import describe, label_memory, scored_labels
+from xmtc.preflight.measured import Measured, measure
 from xmtc.preflight.simulate import Shapes, meta_classifier, simulate_finetune
+from xmtc.preflight.timing import in_words, reads_states
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
@@ -61,7 +63,8 @@ class Workload:
         tokens: mean tokens of a document, cut at the maximum.
         longest: tokens of the longest document.
         labels, vocab_size: L and V.
-        prepared: False where some of these are assumptions.
+        prepared: whether these are of a prepared corpus.
+        origin: where these come from, for messages.
     """
 
     documents: int = 100_000
@@ -71,6 +74,7 @@ class Workload:
     labels: int = 10_000
     vocab_size: int = 30_000
     prepared: bool = False
+    origin: str = "ASSUMED, since the source cannot be read here (tools/estimate.py takes others)"
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,10 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
     classifier = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, workload.labels)
     phase = config.finetune.phases[-1]
     trained = [
-        p for name in trained_groups(list(classifier.parameter_groups()), phase) for p in _group(classifier, name)
+        p
+        for name in trained_groups(list(classifier.parameter_groups()), phase)
+        for p in _group(classifier, name)
+        if config.model.head.scores
     ]
     numbers = sum(p.numel() for p in trained)
     total = sum(p.numel() for p in classifier.parameters())
@@ -139,10 +146,11 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
             memory["trained weights"] -= 4 * tables - rows.tables
     linear = _product_weights(classifier)
     layers = sum(name.startswith("encoder.") for name in classifier.parameter_groups())
-    scored = scored_labels(config, workload.labels, shapes.documents)
-    simulated = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, scored)
-    activations = simulate_finetune(simulated, phase, shapes, bf16=config.distributed.precision == "bf16")
-    memory["activations, head, logits"] = activations
+    if config.model.head.scores:
+        scored = scored_labels(config, workload.labels, shapes.documents)
+        simulated = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, scored)
+        bf16 = config.distributed.precision == "bf16"
+        memory["activations, head, logits"] = simulate_finetune(simulated, phase, shapes, bf16=bf16)
     return Estimate(
         memory=memory,
         disk=_disk(config, workload, classifier.encoder.width, numbers),
@@ -159,9 +167,8 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
 def workload_of(config: RunConfig) -> Workload:
     """From the prepared corpus, or else assumptions that respect `data.limit` and `data.max_length`."""
     longest = config.data.max_length
-    prepared = RunPaths.of(config).corpus
-    if (prepared / "manifest.json").is_file():
-        return workload_of_corpus(Corpus.open(prepared))
+    if _is_prepared(config):
+        return workload_of_corpus(Corpus.open(RunPaths.of(config).corpus))
     limit, shape = config.data.limit, backbone_shape(config) or {}
     return Workload(
         documents=limit.train or Workload.documents,
@@ -183,6 +190,22 @@ def workload_of_corpus(corpus: Corpus) -> Workload:
         labels=len(corpus.labels),
         vocab_size=len(corpus.tokenizer()),
         prepared=True,
+        origin="of the prepared corpus",
+    )
+
+
+def workload_of_source(config: RunConfig, found: Measured) -> Workload:
+    """What a corpus will be like, counted in its source."""
+    lengths = np.minimum(found.lengths, config.data.max_length)
+    shape = backbone_shape(config) or {}
+    return Workload(
+        documents=found.found.documents.get("train", 0),
+        dev_documents=found.found.documents.get("dev", 0),
+        tokens=float(lengths.mean()),
+        longest=int(lengths.max()),
+        labels=found.found.labels,
+        vocab_size=int(shape.get("vocab_size", Workload.vocab_size)),
+        origin="counted in the source" if found.found.exact else "carried on from a part of the source",
     )
 
 
@@ -237,21 +260,35 @@ def dry_run(config: RunConfig) -> None:
     """
     check(config)
     gpu = config.distributed.gpus_per_worker > 0
-    found = estimate(config)
-    print_estimate(config, found, *(GPU_PEAK if gpu else CPU_PEAK))
+    width = meta_classifier(config.model, backbone_shape(config), Workload.vocab_size, 1).encoder.width
+    measured = measure(config, width)
+    load = workload_of(config) if measured is None or _is_prepared(config) else workload_of_source(config, measured)
+    found = estimate(config, load)
+    stages = None if measured is None or gpu else measured.stages
+    print_estimate(config, found, *(GPU_PEAK if gpu else CPU_PEAK), stages=stages)
     print(*label_lines(config, found.workload), sep="\n")
 
 
-def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share: float) -> None:
-    """Print it as a table."""
+def _is_prepared(config: RunConfig) -> bool:
+    return (RunPaths.of(config).corpus / "manifest.json").is_file()
+
+
+def print_estimate(
+    config: RunConfig, found: Estimate, peak_tflops: float, share: float, *, stages: Mapping[str, float] | None = None
+) -> None:
+    """Print it as a table.
+
+    Args:
+        config: of the run.
+        found: the estimate.
+        peak_tflops: of a worker.
+        share: of that peak that training reaches.
+        stages: stage -> seconds, where these were measured.
+    """
     load = found.workload
-    origin = (
-        "of the prepared corpus"
-        if load.prepared
-        else "ASSUMED, since the corpus is not prepared (tools/estimate.py takes others)"
-    )
     print(
-        f"{config.name}: {found.workers} workers; {origin}: {load.documents:,} documents of {load.tokens:,.0f} tokens"
+        f"{config.name}: {found.workers} workers; {load.origin}: {load.documents:,} documents of {load.tokens:,.0f} "
+        "tokens"
     )
     print(f"(longest {load.longest:,}), {load.labels:,} labels")
     print(f"parameters: {found.parameters:,}, of which at most {found.trained:,} train at once")
@@ -263,7 +300,12 @@ def print_estimate(config: RunConfig, found: Estimate, peak_tflops: float, share
         print(f"disk, {name}: {size / _GIB:,.2f} GiB")
     if found.offloaded:
         print(f"disk, nvme_path of all workers together: {found.offloaded / _GIB:,.2f} GiB")
-    print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
+    if found.steps:
+        print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
+    if stages is not None:
+        parts = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in stages.items())
+        print(f"time, measured on this machine as if it were idle: {in_words(sum(stages.values()))} ({parts})")
+        return
     time = f"{hours:,.1f} h" if (hours := found.hours(peak_tflops, share)) >= 1 else f"{60 * hours:.0f} min"
     print(
         f"time in the encoder: about {time} at {share:.0%} of {peak_tflops:g} TFLOP/s a worker "
@@ -326,6 +368,7 @@ def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> di
     cached = (config.plants and config.plant.cache_hidden) or (
         config.finetune.cache_hidden and config.finetune.phases[0].encoder_layers == 0
     )
+    cached = cached if config.model.head.scores else reads_states(config)
     size = 2 if config.distributed.precision == "bf16" else 4
     return {
         "corpus": 4 * tokens,
@@ -335,6 +378,8 @@ def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> di
 
 
 def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:
+    if not config.model.head.scores:
+        return {}
     finetune = sum(phase.epochs for phase in config.finetune.phases)
     steps = {str(Stage.FINETUNE): finetune * math.ceil(workload.documents / config.finetune.batch_size)}
     if config.plants:
@@ -347,6 +392,8 @@ def _flops(config: RunConfig, workload: Workload, linear: int, layers: int) -> f
     backbone, forward = config.model.encoder.backbone, 2.0 * linear * workload.tokens * workload.documents
     lora = backbone is not None and backbone.lora is not None
     recompute = backbone is not None and backbone.gradient_checkpointing
+    if not config.model.head.scores:
+        return reads_states(config) * forward
     passes = 0.0
     frozen: list[tuple[bool, int]] = [(config.plant.cache_hidden, config.plant.epochs)] if config.plants else []
     for phase in config.finetune.phases:

@@ -67,7 +67,9 @@ class RunResults:
         )
         replicates = folder / layout.REPLICATES
         metrics = _json(folder / layout.METRICS)
-        if absent := [key for key in ("docs", "labels", "labels_present", "bins") if key not in metrics]:
+        if absent := [
+            key for key in ("docs", "docs_with_labels", "labels", "labels_present", "bins") if key not in metrics
+        ]:
             raise DataError(f"{folder / layout.METRICS}: no {absent[0]!r}; evaluate the run again")
         return cls(
             name or run.resolve().name,

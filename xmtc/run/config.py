@@ -120,7 +120,7 @@ class RunConfig:
     def _check_loss(self) -> None:
         """Refuse a loss whose probabilities are not those of the task: one of all labels, or one of each."""
         task, loss = self.data.task, self.finetune.loss
-        if loss.task == task:
+        if loss.task == task or not self.model.head.scores:
             return
         reason = (
             "fits the probability of each label by itself, and data.task: single_label reads them as shares of one"

@@ -1,5 +1,6 @@
 """Settings of the scorers and their fusion. Reading them imports no implementation."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from pydantic import Field
@@ -14,6 +15,44 @@ if TYPE_CHECKING:
 
 Feature = Literal["words", "states", "label_texts"]
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What a scorer has to work through, for estimates.
+
+    Attributes:
+        documents: N, of training.
+        labels: L.
+        terms: V, of the vocabulary.
+        words: different words of a document.
+        labels_a_document: mean number of labels.
+        width: D, of pooled states.
+    """
+
+    documents: int
+    labels: int
+    terms: int
+    words: float
+    labels_a_document: float
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a scorer takes, roughly.
+
+    Attributes:
+        fit_products, score_products: floating-point operations of dense products, to fit and to score a document.
+        fit_items, score_items: elements that are sorted or multiplied one by one.
+        bytes: of memory at the fullest moment.
+    """
+
+    fit_products: float = 0.0
+    fit_items: float = 0.0
+    score_products: float = 0.0
+    score_items: float = 0.0
+    bytes: float = 0.0
 
 
 class ScorerSettings(Protocol):
@@ -32,6 +71,10 @@ class ScorerSettings(Protocol):
     @property
     def shares_work(self) -> bool:
         """Whether all ranks call `fit` and share its work (`Training.ranks`); otherwise rank 0 alone calls it."""
+        ...
+
+    def work(self, load: Load) -> Work:
+        """What fitting and scoring take."""
         ...
 
     def fit(self, training: "Training") -> "Scorer":
@@ -85,6 +128,23 @@ class LinearConfig:
         """Yes: ranks share Gram matrix and labels."""
         return True
 
+    def work(self, load: Load) -> Work:
+        """A factorisation over terms or over documents, whichever are fewer, for each penalty; then all labels."""
+        terms = min(self.most_terms, load.terms)
+        size = min(terms, load.documents)
+        products = size**3 / 3 * len(self.penalties) + 2 * size**2 * load.labels
+        products += load.documents * size * min(2_000, terms)  # of frequent terms
+        rare = load.words / 2
+        pairs = load.documents * rare * (rare if size == terms else load.documents * rare / terms)
+        cells = terms * load.labels
+        kept = min(terms, 400 * max(load.documents * load.labels_a_document / max(load.labels, 1), 1))
+        return Work(
+            fit_products=products,
+            fit_items=0.1 * pairs + 1.5 * cells + 0.2 * load.documents * load.words * load.labels * (size < terms),
+            score_items=0.1 * load.words * load.labels * kept / terms + 0.3 * load.labels,
+            bytes=4 * (2 + len(self.penalties)) * size**2 + 8.0 * 4_096 * terms,
+        )
+
     def fit(self, training: "Training") -> "Scorer":
         """Fit one row of weights a label."""
         from xmtc.scorers.linear import fit_linear
@@ -119,6 +179,21 @@ class WordNeighboursConfig:
     def shares_work(self) -> bool:
         """No."""
         return False
+
+    def work(self, load: Load) -> Work:
+        """A product with all training documents, and a look for the best of them."""
+        rare = load.words / 2
+        items = 0.3 * load.documents + 0.1 * rare * rare * load.documents / max(load.terms, 1)
+        score = Work(score_products=2.0 * 1_000 * load.documents, score_items=items)
+        options = len(self.neighbours) * len(self.power) > 1
+        sampled = min(self.sample, load.documents) * options
+        return Work(
+            fit_products=sampled * score.score_products,
+            fit_items=sampled * score.score_items,
+            score_products=score.score_products,
+            score_items=score.score_items,
+            bytes=3 * 512 * 4.0 * load.documents + 4_000.0 * load.documents,
+        )
 
     def fit(self, training: "Training") -> "Scorer":
         """Keep the training rows."""
@@ -159,6 +234,13 @@ class StateNeighboursConfig:
         """No."""
         return False
 
+    def work(self, load: Load) -> Work:
+        """A product with the states of all training documents; inverted lists read a part of them."""
+        read = load.documents if load.documents <= 200_000 else load.documents**0.5 * self.probes
+        return Work(
+            score_products=2.0 * load.width * read, score_items=0.05 * read, bytes=8.0 * load.width * load.documents
+        )
+
     def fit(self, training: "Training") -> "Scorer":
         """Centre and index the states."""
         from xmtc.scorers.neighbours import fit_state_neighbours
@@ -187,6 +269,10 @@ class LabelTextConfig:
     def shares_work(self) -> bool:
         """No."""
         return False
+
+    def work(self, load: Load) -> Work:
+        """A sparse product of the words of a document with those of label names."""
+        return Work(fit_items=3.0 * load.labels, score_items=0.3 * load.labels)
 
     def fit(self, training: "Training") -> "Scorer":
         """Weigh the words of the label texts."""
@@ -224,6 +310,12 @@ class TreeConfig:
     def shares_work(self) -> bool:
         """No."""
         return False
+
+    def work(self, load: Load) -> Work:
+        """Linear classifiers of the top level see all documents; those below see their share of them."""
+        levels = 2 + load.labels_a_document / 2
+        items = self.trees * levels * load.documents * load.words
+        return Work(fit_items=400 * items, score_items=20.0 * self.trees * self.beam * load.words, bytes=24.0 * items)
 
     def fit(self, training: "Training") -> "Scorer":
         """Train the trees."""

@@ -19,6 +19,7 @@ class Document:
     """A text with its labels.
 
     Attributes:
+        labels: none where no label fits; `data.without_labels` says what becomes of such a document.
         split: `train`, `dev` or `test` where the source says so; None leaves it to `SplitConfig`.
         absent_labels: null, NaN or blank entries among its labels, which are left out.
     """

@@ -8,7 +8,8 @@ from pydantic import Field
 from xmtc.config.base import config
 from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell, shown_columns
 
-_SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
+SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
+"""What a split column may say -> the split."""
 Name = Annotated[str, Field(min_length=1)]
 """Text that is not empty: a column, a path."""
 
@@ -36,7 +37,7 @@ class ColumnsConfig:
     text_joiner: str = "\n"
     """What stands between joined text columns."""
     labels: Name = "labels"
-    """Column with the labels: a list, or one string that `label_separator` splits."""
+    """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
     label_separator: Name | None = None
     """What separates labels where they are one string, such as `;`; without it the string is one label."""
     split: Name | None = None
@@ -98,13 +99,10 @@ class ColumnsConfig:
                 f"{self.labels!r} holds a {type(wrong[0]).__name__}, which is no label; name another column"
             )
         labels = [str(label).strip() for label in given]
-        found = tuple(dict.fromkeys(label for label in labels if label))
-        if not found:
-            raise ValueError(f"no labels in {self.labels!r}")
-        return found
+        return tuple(dict.fromkeys(label for label in labels if label))
 
     def _split(self, value: Any) -> str:
-        split = _SPLIT_NAMES.get(str(value).strip().lower())
+        split = SPLIT_NAMES.get(str(value).strip().lower())
         if split is None:
             raise ValueError(f"{self.split!r} is {quoted_cell(value)}, which is not train, dev or test")
         return split

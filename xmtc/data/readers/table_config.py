@@ -10,7 +10,7 @@ from xmtc.data.readers.base import LabelInfo, ReaderSettings
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns, Name
 
 if TYPE_CHECKING:
-    from xmtc.data.readers.table import TableReader
+    from xmtc.data.readers.table import TableFormat, TableReader
 
 COMPRESSIONS = (".gz", ".zst", ".bz2")
 Paths = str | tuple[str, ...] | None
@@ -78,9 +78,15 @@ class TableConfig:
         if self.columns.split is not None and (self.files.dev or self.files.test):
             raise ValueError("columns.split and files.dev/files.test both say what the split is; keep one of them")
 
+    def format(self) -> "TableFormat":
+        """How the files are read."""
+        raise NotImplementedError
+
     def build(self) -> "TableReader":
         """See `ReaderSettings`."""
-        raise NotImplementedError
+        from xmtc.data.readers.table import TableReader
+
+        return TableReader(self, self.format())
 
 
 @config
@@ -90,12 +96,11 @@ class JsonlConfig(TableConfig):
     kind: Literal["jsonl"] = "jsonl"
     endings: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json")
 
-    def build(self) -> "TableReader":
-        """See `ReaderSettings`."""
+    def format(self) -> "TableFormat":
+        """See `TableConfig`."""
         from xmtc.data.readers.jsonl import JsonLines
-        from xmtc.data.readers.table import TableReader
 
-        return TableReader(self, JsonLines())
+        return JsonLines()
 
 
 @config
@@ -109,12 +114,11 @@ class CsvConfig(TableConfig):
     """What separates the columns; null: a tab in files named .tsv, a comma in others."""
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
-    def build(self) -> "TableReader":
-        """See `ReaderSettings`."""
+    def format(self) -> "TableFormat":
+        """See `TableConfig`."""
         from xmtc.data.readers.csv_table import CsvTable
-        from xmtc.data.readers.table import TableReader
 
-        return TableReader(self, CsvTable(self.delimiter))
+        return CsvTable(self.delimiter)
 
 
 @config
@@ -124,12 +128,11 @@ class ParquetConfig(TableConfig):
     kind: Literal["parquet"] = "parquet"
     endings: ClassVar[tuple[str, ...]] = (".parquet",)
 
-    def build(self) -> "TableReader":
-        """See `ReaderSettings`."""
+    def format(self) -> "TableFormat":
+        """See `TableConfig`."""
         from xmtc.data.readers.parquet import ParquetTable
-        from xmtc.data.readers.table import TableReader
 
-        return TableReader(self, ParquetTable())
+        return ParquetTable()
 
 
 _TABLES: tuple[type[JsonlConfig | CsvConfig | ParquetConfig], ...] = (JsonlConfig, CsvConfig, ParquetConfig)

@@ -192,8 +192,6 @@ def _names_of_uids(path: Path) -> dict[str, str]:
 def _checked(where: str, doc_id: str, text: str, labels: tuple[str, ...], split: str) -> Document | Rejected:
     if not text.strip():
         return Rejected(where, "no text")
-    if not labels:
-        return Rejected(where, "no labels")
     try:
         check_characters(doc_id, text, *labels)
     except ValueError as problem:

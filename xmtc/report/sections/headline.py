@@ -30,7 +30,19 @@ class HeadlineSection:
 
     def render(self, page: Page) -> Sequence[Part]:
         """See `Section`: percent with 95 % intervals."""
-        return [_table(page), Text(_NOTE_ONE_LABEL if page.one_label else _NOTE, "note")]
+        return [_table(page), Text(_NOTE_ONE_LABEL if page.one_label else f"{_NOTE}{_bare(page)}", "note")]
+
+
+def _bare(page: Page) -> str:
+    """How many documents have no gold label, where there are any."""
+    metrics = page.first.metrics
+    bare = metrics["docs"] - metrics["docs_with_labels"]
+    if not bare:
+        return ""
+    return (
+        f" {bare:,} of {metrics['docs']:,} documents have no gold labels: each label predicted for them is wrong, and "
+        "R@k, RP@k and nDCG@k leave them out."
+    )
 
 
 def _table(page: Page) -> Table:

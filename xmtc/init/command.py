@@ -1,0 +1,266 @@
+"""`xmtc init`: look at data and machine, choose the best recipe that fits the budget, and write its configuration."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from numpy.typing import NDArray
+
+from xmtc.config.shape import adapter
+from xmtc.data.config import DataConfig
+from xmtc.data.readers.table_config import TableConfig
+from xmtc.errors import ConfigError, DataError
+from xmtc.files import write_text
+from xmtc.init.commented import commented_yaml
+from xmtc.init.data_files import DataFiles, find_files
+from xmtc.init.facts import read_facts
+from xmtc.init.reasons import header, reasons
+from xmtc.init.recipes import ENCODER, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
+from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
+from xmtc.preflight.measured import corpus_of, head_speed
+from xmtc.preflight.probe import Speeds, probe
+from xmtc.preflight.survey import Survey, survey
+from xmtc.preflight.timing import in_words, stage_seconds
+from xmtc.run.config import RunConfig
+from xmtc.track.console import print_line
+from xmtc.track.progress import Progress
+
+Ask = Callable[[str, list[str]], str]
+"""Asks a person a question with these answers to choose from."""
+_LEAST = 20  # documents with which it makes sense to begin
+_SHARE = 0.9  # of the budget is planned for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What `init` has found out, and the configuration that it would write.
+
+    Attributes:
+        files, roles, found: the data.
+        lengths: tokens of sampled documents.
+        choice: recipe and estimate.
+        budget_s: seconds to spend.
+    """
+
+    files: DataFiles
+    roles: Roles
+    found: Survey
+    lengths: NDArray[np.int64]
+    choice: Choice
+    budget_s: float
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration."""
+        return self.choice.candidate.config()
+
+    def text(self) -> str:
+        """The configuration with its comments."""
+        return commented_yaml(self.choice.candidate.tree, reasons(self), header(self))
+
+
+def seconds_of(budget: str) -> float:
+    """Seconds of a budget such as `10m`, `1h`, `1h30m`, `90s`.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    text = budget.strip().lower()
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([hms])", text)
+    if not parts or re.sub(r"\d+(?:\.\d+)?\s*[hms]\s*", "", text):
+        raise ConfigError(f"--budget {budget}: give hours, minutes or seconds, such as 10m, 1h or 1h30m")
+    seconds = sum(float(number) * {"h": 3600, "m": 60, "s": 1}[unit] for number, unit in parts)
+    if seconds <= 0:
+        raise ConfigError(f"--budget {budget}: give a time above zero, such as 10m")
+    return seconds
+
+
+def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask | None = None) -> Plan:
+    """Look, measure and choose.
+
+    Args:
+        data: a file, a folder, or a URI of either.
+        answers: what the user said.
+        budget_s: seconds that a run may take.
+        name: of the run.
+        ask: asks a person what the data do not say; None: never.
+
+    Raises:
+        DataError: the data cannot be read, or do not say what is what; the message names the option that decides.
+    """
+    files = find_files(data)
+    roles = _roles(files, answers, ask)
+    source = _data_section(files, roles, name)
+    progress = Progress()
+    found = survey(_data_config(files, source), progress)
+    source |= _check(found, roles, data)
+    lengths = found.lengths(ENCODER)
+    task = _task(source, name, roles, found)
+    print_line("measure this machine: a few seconds")
+    tried = lengths_to_try(int(np.percentile(lengths, 95)))
+    options = list(candidates(task, tried))
+    speeds = probe(found.texts, options[0].config().model, tried)
+    choice = _choose(options, found, lengths, speeds, budget_s)
+    return Plan(files=files, roles=roles, found=found, lengths=lengths, choice=choice, budget_s=budget_s)
+
+
+def write_plan(plan: Plan, output: Path, *, replace_file: bool = False) -> None:
+    """Write the configuration.
+
+    Raises:
+        ConfigError: the file is there already.
+    """
+    if output.exists() and not replace_file:
+        raise ConfigError(f"{output}: exists already; give another name by -o, or delete it")
+    write_text(output, plan.text())
+
+
+def name_of(data: str) -> str:
+    """A name for a run over some data: its file name without ending."""
+    stem = data.rstrip("/").rsplit("/", 1)[-1].split(".")[0]
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "run"
+
+
+def summary(plan: Plan) -> list[str]:
+    """What was found and chosen, for the terminal."""
+    found, roles, choice = plan.found, plan.roles, plan.choice
+    splits = ", ".join(f"{split} {number:,}" for split, number in found.documents.items())
+    lines = [
+        f"{plan.files.place}: {'' if found.exact else 'about '}{found.total:,} documents ({splits}), "
+        f"{found.labels:,} labels, {found.labels_per_document:.1f} for each document",
+        f"text: {' + '.join(roles.text)} ({roles.why['text']}); labels: {roles.labels} ({roles.why['labels']})",
+    ]
+    notes = {
+        "documents without labels, kept": found.bare,
+        "rows that are no documents, skipped": found.rejected,
+        "documents whose text comes before": found.repeated,
+        "dev or test documents whose text is a training text, dropped": found.leaked,
+    }
+    lines += [f"{number:,} {words}" for words, number in notes.items() if number]
+    lines.append(machine())
+    if roles.unused:
+        lines.append(f"not read: {', '.join(roles.unused)}")
+    stages = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items())
+    lines.append(f"recipe: {choice.candidate.recipe.what}, at {choice.candidate.max_length} tokens")
+    lines.append(f"estimate: {in_words(choice.seconds)} of {in_words(plan.budget_s)} ({stages})")
+    if not choice.fits:
+        lines.append("nothing fits this budget and machine: this is the cheapest recipe; give a larger --budget")
+    return lines
+
+
+def _roles(files: DataFiles, answers: Answers, ask: Ask | None) -> Roles:
+    first = files.local[files.by_split["train"][0]]
+    columns = read_facts(files.format().rows(first, None), files.place)
+    if any(split != "train" for split in files.by_split):  # files say what the split is
+        columns = [column for column in columns if not column.is_split]
+    while True:
+        try:
+            return choose_roles(columns, answers, files.place)
+        except UnclearError as unclear:
+            if ask is None or not unclear.choices:
+                raise
+            said = ask(unclear.question, unclear.choices)
+            given: dict[str, Any] = {unclear.answer: (said,) if unclear.answer == "text" else said}
+            answers = replace(answers, **given)
+
+
+def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
+    """The `data` section, with files as the user named them."""
+    columns = {
+        "id": roles.id,
+        "text": roles.text[0] if len(roles.text) == 1 else list(roles.text),
+        "labels": roles.labels,
+        "label_separator": roles.separator,
+        "split": roles.split,
+    }
+    named = {split: names[0] if len(names) == 1 else list(names) for split, names in files.by_split.items()}
+    source: Settings = {"kind": files.settings.kind, "files": named, **files.options}
+    source["columns"] = {key: value for key, value in columns.items() if value is not None}
+    if (labels := files.label_file(local=False)) is not None:
+        source["labels"] = {"path": labels.path, "closed": False}
+    section: Settings = {"source": source, "corpus": f"corpora/{name}"}
+    return section | ({"task": "single_label"} if roles.task == "single_label" else {})
+
+
+def _data_config(files: DataFiles, section: Settings) -> DataConfig:
+    """The `data` section with local files, to be read."""
+    config: DataConfig = adapter(DataConfig).validate_json(json.dumps(section))
+    assert isinstance(config.source, TableConfig), "files hold tables"
+    source = replace(config.source, files=files.split_files(local=True), labels=files.label_file(local=True))
+    return replace(config, source=source)
+
+
+def _check(found: Survey, roles: Roles, place: str) -> Settings:
+    """Refuse data from which nothing can be learnt; further settings of the `data` section."""
+    if found.total < _LEAST:
+        raise DataError(
+            f"{place}: {found.total} documents with text (and {found.rejected} bad rows); {_LEAST} are the least to "
+            "train and to measure with; name other columns by --text and --labels, or give more data"
+        )
+    if len(found.label_counts) == 1 and not found.bare:
+        raise DataError(
+            f"{place}: every document has the same label in {roles.labels!r}, so that there is nothing to learn; name "
+            "another column by --labels"
+        )
+    if found.label_counts.total() == found.labels:
+        raise DataError(
+            f"{place}: no label of {roles.labels!r} has two documents, so that none can be learnt; give "
+            "--label-separator, or another column by --labels"
+        )
+    settings: Settings = {}
+    if roles.task == "single_label" and found.bare:
+        settings["without_labels"] = "drop"
+    if found.rejected:
+        settings["on_bad_row"] = "skip"
+    return settings
+
+
+def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
+    """What recipes depend on; labels that look like words are read as their own names."""
+    some = list(found.label_counts)[:200]
+    wordy = sum(bool(re.search(r"[^\W\d_]{3,}", label)) and not label.isupper() for label in some) > 0.5 * len(some)
+    return Task(
+        source=source,
+        name=name,
+        labels=found.labels,
+        documents=found.documents.get("train", 0),
+        readable=wordy or found.named > 0,
+        single=roles.task == "single_label",
+    )
+
+
+def _choose(
+    options: Sequence[Candidate], found: Survey, lengths: NDArray[np.int64], speeds: Speeds, budget_s: float
+) -> Choice:
+    room = Room(
+        seconds=_SHARE * budget_s,
+        memory=psutil.virtual_memory().available,
+        disk=shutil.disk_usage(Path.cwd()).free,
+    )
+
+    def tokens(max_length: int) -> float:
+        return float(np.minimum(lengths, max_length).mean())
+
+    def timed(config: RunConfig) -> dict[str, float]:
+        width = corpus_of(config, found).load.width
+        head = head_speed(config, width, found.labels, tokens(config.data.max_length), found.labels_per_document)
+        return stage_seconds(config, corpus_of(config, found), speeds, head)
+
+    return choose(options, timed, lambda config: corpus_of(config, found), tokens, room)
+
+
+def machine() -> str:
+    """Cores, memory, disk and GPUs, in words."""
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    free = shutil.disk_usage(Path.cwd()).free
+    return (
+        f"{psutil.cpu_count()} cores, {psutil.virtual_memory().available / 2**30:.0f} GiB of memory and "
+        f"{free / 2**30:.0f} GiB of disk free, {', '.join(gpus) or 'no GPU'}"
+    )

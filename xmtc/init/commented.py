@@ -1,0 +1,54 @@
+"""YAML with a reason behind each chosen value."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+_WIDTH = 58  # comments begin here, where lines are not longer
+
+
+def commented_yaml(tree: Mapping[str, Any], why: Mapping[str, str], header: list[str]) -> str:
+    """The configuration as text.
+
+    Args:
+        tree: plain data.
+        why: dotted key -> reason; an item of a list is named by its number.
+        header: lines of the comment above.
+    """
+    lines = [f"# {line}".rstrip() for line in header]
+    for key, value in tree.items():
+        lines += ["" if isinstance(value, Mapping) else None, *_lines(key, value, why, (), 0)]
+    return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _lines(key: str, value: Any, why: Mapping[str, str], above: tuple[str, ...], depth: int) -> list[str]:
+    """A key and what is below it: sections of sections in blocks, the rest in one line."""
+    path, pad = (*above, key), "  " * depth
+    reason = why.get(".".join(path))
+    if isinstance(value, Mapping) and depth < 2 and not (set(value) == {"kind"} or _is_small(value, path, why)):
+        below = [line for name, inner in value.items() for line in _lines(name, inner, why, path, depth + 1)]
+        return [_with(f"{pad}{key}:", reason), *below]
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        items = [
+            _with(f"{pad}  - {_flow(item)}", why.get(".".join((*path, str(number)))))
+            for number, item in enumerate(value)
+        ]
+        return [_with(f"{pad}{key}:", reason), *items]
+    return [_with(f"{pad}{key}: {_flow(value)}", reason)]
+
+
+def _is_small(value: Mapping[str, Any], path: tuple[str, ...], why: Mapping[str, str]) -> bool:
+    """Whether a section stands in one line: nothing in it has a reason of its own."""
+    below = ".".join(path) + "."
+    flat = not any(isinstance(inner, Mapping | list) for inner in value.values())
+    return len(path) > 1 and flat and not any(key.startswith(below) for key in why)
+
+
+def _with(line: str, reason: str | None) -> str:
+    return line if reason is None else f"{line:<{_WIDTH}}  # {reason}"
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("...").rstrip()

@@ -1,0 +1,178 @@
+"""Which files hold the documents: one file, or a folder with files by split; local or at a URI."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from xmtc.config.shape import adapter
+from xmtc.data.readers.files import check_file, open_text
+from xmtc.data.readers.table import TableFormat
+from xmtc.data.readers.table_config import (
+    TABLES,
+    CsvConfig,
+    LabelFileConfig,
+    SplitFilesConfig,
+    TableConfig,
+    table_of,
+)
+from xmtc.errors import DataError
+from xmtc.run.copies import fetched
+from xmtc.storage.uri import is_remote
+
+_SPLITS = {
+    "train": ("train", "training", "trn"),
+    "dev": ("dev", "validation", "valid", "val"),
+    "test": ("test", "tst"),
+}
+_LABELS = ("labels", "label", "label_names", "classes")
+_DELIMITERS = (",", ";", "\t", "|")
+_LOOKED_AT = 1 << 16  # characters of a CSV file from which its delimiter is told
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """Files of one format.
+
+    Attributes:
+        place: what the user gave.
+        by_split: train, dev, test -> files as the configuration names them; URIs stay URIs.
+        local: the same files on this machine, by the name in the configuration.
+        settings: class of the source's settings.
+        delimiter: of CSV files, where it is not the one that the ending says.
+        labels: a label file, where the folder has one.
+    """
+
+    place: str
+    by_split: Mapping[str, tuple[str, ...]]
+    local: Mapping[str, Path]
+    settings: type[TableConfig]
+    delimiter: str | None = None
+    labels: str | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Further settings of the source."""
+        return {} if self.delimiter is None else {"delimiter": self.delimiter}
+
+    def format(self) -> TableFormat:
+        """Reads the files."""
+        section = {"kind": self.settings.kind, "files": {"train": self.place}, **self.options}
+        settings: TableConfig = adapter(self.settings).validate_json(json.dumps(section))
+        return settings.format()
+
+    def split_files(self, *, local: bool) -> SplitFilesConfig:
+        """The files as a source names them."""
+        found = {
+            split: tuple(str(self.local[name]) if local else name for name in names)
+            for split, names in self.by_split.items()
+        }
+        return SplitFilesConfig(train=found["train"], dev=found.get("dev"), test=found.get("test"))
+
+    def label_file(self, *, local: bool) -> LabelFileConfig | None:
+        """The label file's settings, where there is one; labels that it lacks are welcome."""
+        if self.labels is None:
+            return None
+        return LabelFileConfig(path=str(self.local[self.labels]) if local else self.labels, closed=False)
+
+
+def find_files(data: str) -> DataFiles:
+    """The files that `data` names.
+
+    Args:
+        data: a file, a folder, or a URI of either.
+
+    Raises:
+        DataError: there is nothing that can be read; the message says what is there.
+        StorageError: a URI cannot be copied to this machine.
+    """
+    local = fetched(data)
+    if local.is_dir():
+        found = _in_folder(data, local)
+    else:
+        settings = table_of(check_file(local))
+        if settings is None:
+            raise DataError(f"{data}: xmtc init reads {', '.join(TABLES)} (also .gz, .zst) and folders of these")
+        found = DataFiles(data, {"train": (data,)}, {data: local}, settings)
+    return _with_delimiter(found)
+
+
+def _in_folder(data: str, folder: Path) -> DataFiles:
+    """Files of a folder, or of its folder `data`, by what their names begin with."""
+    places = [place for place in (folder, folder / "data") if place.is_dir()]
+    for place in places:
+        files = sorted(path for path in place.iterdir() if path.is_file() and table_of(path) is not None)
+        if files:
+            return _by_split(data, folder, files)
+    there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    raise DataError(f"{data}: no {', '.join(TABLES)} in this folder; it holds {there}; give the file itself")
+
+
+def _by_split(data: str, folder: Path, files: list[Path]) -> DataFiles:
+    labels = [path for path in files if _stem(path) in _LABELS]
+    by_split = {split: [path for path in files if _split_of(path) == split] for split in _SPLITS}
+    rest = [path for path in files if path not in labels and _split_of(path) is None]
+    if not by_split["train"] and len(rest) == 1:
+        by_split["train"], rest = rest, []
+    if not by_split["train"]:
+        names = ", ".join(path.name for path in files[:8])
+        raise DataError(
+            f"{data}: no file of this folder is named train: {names}; rename one, or give the file of documents itself"
+        )
+    used = [path for paths in by_split.values() for path in paths]
+    kinds = {table_of(path) for path in used}
+    settings = table_of(used[0])
+    if len(kinds) > 1 or settings is None:
+        names = ", ".join(path.name for path in used[:8])
+        raise DataError(f"{data}: files of several formats: {names}; keep one format")
+    name = {path: _named(data, folder, path) for path in [*used, *labels[:1]]}
+    return DataFiles(
+        data,
+        {split: tuple(name[path] for path in paths) for split, paths in by_split.items() if paths},
+        {name[path]: path for path in name},
+        settings,
+        labels=name[labels[0]] if labels else None,
+    )
+
+
+def _named(data: str, folder: Path, path: Path) -> str:
+    """A file of the folder as the configuration names it."""
+    inside = path.relative_to(folder).as_posix()
+    return f"{data.rstrip('/')}/{inside}" if is_remote(data) else str(path)
+
+
+def _stem(path: Path) -> str:
+    return path.name.split(".")[0].lower()
+
+
+def _split_of(path: Path) -> str | None:
+    """The split whose name a file name begins with, such as `train-00000-of-00002.parquet`."""
+    first = _stem(path).replace("_", "-").split("-")[0]
+    return next((split for split, names in _SPLITS.items() if first in names), None)
+
+
+def _with_delimiter(files: DataFiles) -> DataFiles:
+    """The same files, with the delimiter that the first lines of a CSV file speak for."""
+    if files.settings is not CsvConfig:
+        return files
+    first = files.local[files.by_split["train"][0]]
+    usual = "\t" if ".tsv" in first.suffixes else ","
+    with open_text(first) as lines:
+        start = lines.read(_LOOKED_AT)
+    found = max(_DELIMITERS, key=lambda delimiter: (_fit(start, delimiter), delimiter == usual))
+    return files if found == usual else replace(files, delimiter=found)
+
+
+def _fit(start: str, delimiter: str) -> float:
+    """Share of the rows that have as many cells as the header; 0 where the header has one cell."""
+    csv.field_size_limit(1 << 30)
+    try:
+        rows = list(csv.reader(io.StringIO(start), delimiter=delimiter))[:200]
+    except csv.Error:
+        return 0.0
+    if not rows or len(rows[0]) < 2:
+        return 0.0
+    body = [row for row in rows[1:-1] if row]  # the last row may be cut
+    return sum(len(row) == len(rows[0]) for row in body) / len(body) if body else 0.5

@@ -1,0 +1,60 @@
+"""Why each value was chosen, in a few words, for the comments of the configuration."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from xmtc.init.command import Plan
+
+_SCORERS = {
+    "linear": "regression over words of whole texts",
+    "word_neighbours": "votes of documents with similar words",
+    "state_neighbours": "votes of documents with similar hidden states",
+    "label_text": "names of labels in the text",
+}
+
+
+def header(plan: "Plan") -> list[str]:
+    """Lines above the configuration."""
+    choice = plan.choice
+    lines = [
+        f"Written by xmtc init for {plan.files.place}. Every key: docs/configuration.md.",
+        f"  xmtc train {choice.candidate.tree['name']}.yaml",
+        f"Recipe: {choice.candidate.recipe.what}.",
+        f"Estimate on this machine: {choice.seconds / 60:.1f} min of {plan.budget_s / 60:,.0f}.",
+    ]
+    return lines + [f"Passed over: {words}." for words in choice.passed_over]
+
+
+def reasons(plan: "Plan") -> dict[str, str]:
+    """Dotted key -> reason."""
+    found, roles, tree = plan.found, plan.roles, plan.choice.candidate.tree
+    cut = float(np.mean(plan.lengths > plan.choice.candidate.max_length))
+    why = {
+        "data.source.columns.text": roles.why["text"],
+        "data.source.columns.labels": f"{roles.why['labels']}; --labels",
+        "data.source.columns.label_separator": "--label-separator",
+        "data.source.columns.split": "says train, dev or test",
+        "data.corpus": "prepared once, then reused",
+        "data.max_length": f"tokens; {cut:.0%} of the documents are longer",
+        "data.task": f"{roles.why['task']}; --task",
+        "data.without_labels": f"{found.bare:,} documents have no label, and this task needs one",
+        "data.on_bad_row": f"{found.rejected:,} rows are no documents, such as rows without text",
+        "data.words": "pairs of words too: few labels, many documents each",
+        "data.limit": "more training documents do not fit the budget",
+        "model.encoder": "frozen; installed with xmtc",
+        "model.head": _head(plan),
+        "plant": "stage 1: the attention learns where the informative words are",
+        "finetune": "stage 2: the head, on hidden states from disk",
+        "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample stand for all",
+    }
+    for number, scorer in enumerate(tree["model"]["scorers"]):
+        why[f"model.scorers.{number}"] = _SCORERS[scorer["kind"]]
+    return why
+
+
+def _head(plan: "Plan") -> str:
+    if plan.choice.candidate.tree["model"]["head"]["kind"] == "none":
+        return "the scorers alone: they are fitted in minutes"
+    return "one attention for each label, fused with the scorers"

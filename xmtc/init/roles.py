@@ -1,0 +1,252 @@
+"""Which column is what: told by content, names decide between equals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from xmtc.data.config import Task
+from xmtc.errors import DataError
+from xmtc.init.facts import ColumnFacts, Labels
+
+_TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name")
+_LABELS = (
+    *(
+        "labels",
+        "label",
+        "tags",
+        "tag",
+        "categories",
+        "category",
+        "classes",
+        "class",
+        "topics",
+        "topic",
+        "codes",
+        "code",
+    ),
+    *("subjects", "keywords", "genres", "genre", "target", "targets", "sentiment", "intent", "y"),
+)
+_IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
+_SHORT_WORDS = 8  # labels of a document have fewer words than its text
+_SEVERAL_INDICATORS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What the user says instead of leaving it to the columns' content. Absent: told by content.
+
+    Attributes:
+        text, labels, id, split_column: columns.
+        label_separator: between labels of one cell; an empty one says that a cell is one label.
+        task: one label a document, or any number.
+    """
+
+    text: Sequence[str] = ()
+    labels: str | None = None
+    id: str | None = None
+    split_column: str | None = None
+    label_separator: str | None = None
+    task: Task | None = None
+
+
+class UnclearError(DataError):
+    """What the columns do not say.
+
+    Attributes:
+        answer: the attribute of `Answers` that decides, and the name of the option.
+        question: what to ask a person.
+        choices: columns that it may be.
+    """
+
+    def __init__(
+        self, place: str, answer: str, problem: str, choices: Sequence[str], seen: Sequence[ColumnFacts] = ()
+    ) -> None:
+        self.answer, self.choices = answer, list(choices)
+        self.question = f"{place}: {problem}; which one is it?"
+        words = describe(seen) if seen else f"They are: {', '.join(choices)}"
+        super().__init__(f"{place}: {problem}; name it by --{answer}. {words}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """Which column is what.
+
+    Attributes:
+        text: columns to join.
+        labels, id, split: columns.
+        separator: between labels of one cell; None where a cell is one label or a list.
+        task: one label a document, or any number.
+        found: labels of the sample.
+        unused: columns that nothing reads.
+        why: role -> reason, for the comment in the configuration.
+    """
+
+    text: tuple[str, ...]
+    labels: str
+    id: str | None
+    split: str | None
+    separator: str | None
+    task: Task
+    found: Labels
+    unused: tuple[str, ...]
+    why: dict[str, str]
+
+
+def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> Roles:
+    """Tell the columns apart.
+
+    Args:
+        columns: of a sample.
+        answers: of the user.
+        place: the data, for messages.
+
+    Raises:
+        DataError: no column can be the text or the labels; the message says what there is and which option decides.
+    """
+    _check_names(columns, answers, place)
+    by_name = {column.name: column for column in columns}
+    split = answers.split_column or next((column.name for column in columns if column.is_split), None)
+    taken = {name for name in (answers.labels, answers.id, split) if name is not None}
+    text = tuple(answers.text) or _text([column for column in columns if column.name not in taken], columns, place)
+    taken |= set(text)
+    labels = answers.labels or _labels([column for column in columns if column.name not in taken], columns, place)
+    taken.add(labels)
+    identifier = answers.id or _identifier([column for column in columns if column.name not in taken])
+    separator = by_name[labels].separator() if answers.label_separator is None else answers.label_separator or None
+    found = Labels.of(by_name[labels], separator)
+    _check_labels(found, labels, separator, place)
+    task, reason = _task(found, answers.task)
+    used = {*text, labels, identifier, split}
+    return Roles(
+        text=text,
+        labels=labels,
+        id=identifier,
+        split=split,
+        separator=separator,
+        task=task,
+        found=found,
+        unused=tuple(column.name for column in columns if column.name not in used),
+        why={
+            "text": _why_text([by_name[name] for name in text]),
+            "labels": _why_labels(found, separator, by_name[labels].kind == "list"),
+            "task": reason,
+        },
+    )
+
+
+def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> None:
+    there = [column.name for column in columns]
+    named = [*answers.text, answers.labels, answers.id, answers.split_column]
+    if missing := [name for name in named if name is not None and name not in there]:
+        raise DataError(f"{place}: no column {missing[0]!r}; there are: {', '.join(there)}")
+
+
+def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
+    """The longest texts, with a title before them where there is one."""
+    texts = [column for column in candidates if column.words >= 3 and column.distinct_share > 0.5]
+    if not texts:
+        raise UnclearError(place, "text", "no column looks like text", [column.name for column in candidates], columns)
+    longest = max(texts, key=lambda column: column.words)
+    titles = [column.name for column in texts if column.name.lower() in _TITLES and column is not longest]
+    return (*titles[:1], longest.name)
+
+
+def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> str:
+    """The column whose values come again; of several, the one with a usual name, then the list, then the first."""
+    ranked = sorted(
+        (column for column in candidates if _may_be_labels(column)),
+        key=lambda column: (_place_in(_LABELS, column.name), column.kind != "list"),
+    )
+    if ranked:
+        best, *others = ranked
+        if _place_in(_LABELS, best.name) < len(_LABELS) or best.kind == "list" or not others:
+            return best.name
+        raise UnclearError(place, "labels", "several columns may be the labels", [column.name for column in ranked])
+    indicators = [column.name for column in candidates if column.is_indicator]
+    if len(indicators) >= _SEVERAL_INDICATORS:
+        raise DataError(
+            f"{place}: the columns {', '.join(indicators[:5])} hold 0 and 1 alone. If each stands for a label, write "
+            "one column that lists the labels of a row, separated by ';', and name it by --labels"
+        )
+    raise UnclearError(place, "labels", "no column looks like labels", [column.name for column in candidates], columns)
+
+
+def _may_be_labels(column: ColumnFacts) -> bool:
+    """Short values that come again; one of several columns of 0 and 1 is not enough unless it has a usual name."""
+    named = column.name.lower() in _LABELS
+    if column.kind in ("empty", "nested") or column.name.lower() in _IDS:
+        return False
+    if column.is_indicator and not named:
+        return False
+    if column.kind == "number":
+        return named or (column.distinct_share < 0.05 and all(cell == int(cell) for cell in column.cells))
+    found = Labels.of(column, column.separator())
+    longest = max((len(label.split()) for label in found.counts), default=0)
+    return named or (found.repeated > 0.2 and longest <= _SHORT_WORDS)
+
+
+def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
+    """A column in which each row differs, of short values without blanks; of several, one with a usual name."""
+    found = [
+        column
+        for column in candidates
+        if column.kind in ("text", "number")
+        and len(column.cells) == column.rows == column.distinct
+        and all(" " not in str(cell) and len(str(cell)) <= 100 for cell in column.cells)
+    ]
+    named = [column for column in found if column.name.lower() in _IDS]
+    return (named or found)[0].name if named or found else None
+
+
+def _check_labels(found: Labels, column: str, separator: str | None, place: str) -> None:
+    """Refuse labels from which nothing can be learnt."""
+    if not found.counts:
+        raise DataError(f"{place}: column {column!r} has no labels; name another one by --labels")
+    if found.repeated == 0 and found.rows > 1:
+        hint = (
+            "name another column by --labels" if separator else "give --label-separator, or another column by --labels"
+        )
+        raise DataError(
+            f"{place}: no label of {column!r} comes twice in {found.rows:,} rows, so that none can be learnt; {hint}"
+        )
+
+
+def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
+    if answer is not None:
+        return answer, "as asked for"
+    if found.several:
+        return "multi_label", f"{found.several / found.rows:.0%} of the documents have more than one label"
+    if found.none:
+        return "multi_label", f"{found.none / found.rows:.0%} of the documents have no label"
+    return "single_label", "each document has exactly one label"
+
+
+def _why_text(columns: Sequence[ColumnFacts]) -> str:
+    words = sum(column.words for column in columns)
+    return f"{words:,.0f} words on average"
+
+
+def _why_labels(found: Labels, separator: str | None, is_list: bool) -> str:
+    how = "a list" if is_list else "one label in each row" if separator is None else f"separated by {separator!r}"
+    return f"{how}; {len(found.counts):,} different ones in {found.rows:,} rows"
+
+
+def _place_in(names: Sequence[str], name: str) -> int:
+    return names.index(name.lower()) if name.lower() in names else len(names)
+
+
+def describe(columns: Sequence[ColumnFacts]) -> str:
+    """What was seen: each column's kind, words and different values, without any of them."""
+    what: dict[Literal["empty", "text", "number", "list", "nested"], str] = {
+        "empty": "empty",
+        "number": "numbers",
+        "list": "lists",
+        "nested": "objects, which xmtc does not read",
+    }
+    shown = [
+        f"{column.name} ({what.get(column.kind, f'{column.words:,.0f} words')}, {column.distinct:,} different)"
+        if column.kind != "nested"
+        else f"{column.name} ({what['nested']})"
+        for column in columns
+    ]
+    return f"The columns of {columns[0].rows if columns else 0:,} rows: {', '.join(shown)}"

@@ -1,0 +1,108 @@
+"""What a run will take here: documents counted in the source, speeds measured on them."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.errors import ConfigError, DataError, StorageError
+from xmtc.models.heads.config import HeadSettings
+from xmtc.preflight.probe import HeadSpeed, probe, probe_head
+from xmtc.preflight.survey import Survey, survey
+from xmtc.preflight.timing import Corpus, reads_states, stage_seconds
+from xmtc.run.config import RunConfig
+from xmtc.run.copies import local_source
+from xmtc.scorers.config import Load
+from xmtc.track.progress import Progress
+
+_PACKAGED = "packaged:all-MiniLM-L6-v2"
+_PACKAGED_WIDTH = 384
+_HEAPS = 0.7  # different words grow with the number of documents to about this power
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A source, and the time that a configuration takes over it.
+
+    Attributes:
+        found: documents and labels.
+        lengths: tokens of sampled documents, uncut.
+        stages: stage -> seconds; None where the run will not be in this process, or its encoder is not here.
+    """
+
+    found: Survey
+    lengths: NDArray[np.int64]
+    stages: dict[str, float] | None
+
+
+def measure(config: RunConfig, width: int) -> Measured | None:
+    """Count the source and measure this machine; None where the source cannot be read here.
+
+    Args:
+        config: of the run.
+        width: D of its encoder.
+    """
+    try:
+        found = survey(local_source(config.data, config.storage), Progress())
+    except (DataError, StorageError):
+        return None
+    if not found.texts:
+        return None
+    backbone = config.model.encoder.backbone
+    known = backbone is not None and backbone.from_config is None
+    try:
+        lengths = found.lengths(backbone.name if backbone is not None and known else _PACKAGED)
+        stages = _stages(config, found, lengths, width) if known and config.distributed.workers == 0 else None
+    except ConfigError:  # the encoder is not on this machine
+        return Measured(found, found.lengths(_PACKAGED), None)
+    return Measured(found, lengths, stages)
+
+
+def _stages(config: RunConfig, found: Survey, lengths: NDArray[np.int64], width: int) -> dict[str, float]:
+    longest = config.data.max_length
+    encodes = config.model.head.scores or reads_states(config)
+    speeds = probe(found.texts, config.model, [longest] if encodes else [])
+    tokens = float(np.minimum(lengths, longest).mean())
+    head = head_speed(config, width, found.labels, tokens, found.labels_per_document)
+    return stage_seconds(config, corpus_of(config, found, width), speeds, head)
+
+
+def corpus_of(config: RunConfig, found: Survey, width: int = _PACKAGED_WIDTH) -> Corpus:
+    """What the corpus of a configuration will be like.
+
+    Args:
+        config: of the run; its limits hold.
+        found: in the source.
+        width: D of the encoder.
+    """
+    limit = config.data.limit
+    train, dev, test = (
+        min(found.documents.get(split, 0), most or found.documents.get(split, 0))
+        for split, most in (("train", limit.train), ("dev", limit.dev), ("test", limit.test))
+    )
+    ngrams = config.data.words.ngrams
+    load = Load(
+        documents=train,
+        labels=found.labels,
+        terms=min(round(found.distinct_words * train**_HEAPS / 4 * ngrams), config.data.words.most_terms),
+        words=found.distinct_words * ngrams,
+        labels_a_document=found.labels_per_document,
+        width=width,
+    )
+    return Corpus(train=train, dev=dev, test=test, load=load)
+
+
+def head_speed(config: RunConfig, width: int, labels: int, tokens: float, labels_a_document: float) -> HeadSpeed | None:
+    """What the head of a configuration takes here; None without one."""
+    if not config.model.head.scores:
+        return None
+    kept = round(labels_a_document * config.finetune.batch_size)
+    found = _head(config.model.head, width, labels, config.finetune.sampled_labels, kept)
+    return HeadSpeed(train_s=found.train_s * tokens, step_s=found.step_s, score_s=found.score_s * tokens)
+
+
+@cache
+def _head(settings: HeadSettings, width: int, labels: int, sampled: int | None, kept: int) -> HeadSpeed:
+    """For one token."""
+    return probe_head(settings, width, labels, 1.0, sampled, kept)

@@ -1,0 +1,241 @@
+"""How fast this machine is at what a run does, measured in a few seconds on the user's own documents.
+
+CPU time of one thread is measured, which other programs hardly change, and carried on to all cores: the figures are
+those of a machine that is otherwise idle.
+
+Suffixes: B documents, T tokens, D width, S labels with logits, L labels.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import psutil
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.data.collate import Batch, Collator
+from xmtc.data.documents import UnlabelledDocuments
+from xmtc.data.sampler import MicroBatch, evaluation_batches
+from xmtc.data.tokenizer import load_pretrained
+from xmtc.data.words import count_words
+from xmtc.models.classifier import Classifier
+from xmtc.models.config import ModelConfig
+from xmtc.models.heads.config import HeadSettings, NoHeadConfig
+from xmtc.scorers.config import LabelTextConfig
+
+_ENCODE_TOKENS = 4096
+_MATRIX, _ITEMS = 1_200, 400_000
+_SCALING = 0.85  # exponent of the number of cores
+_HEAD_DOCUMENTS, _HEAD_TOKENS = 8, 96
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSpeed:
+    """What a head takes.
+
+    Attributes:
+        train_s: seconds to read a document's states, and for its forward and backward pass.
+        step_s: seconds of an optimizer step over all label rows.
+        score_s: seconds to score a document against all labels.
+    """
+
+    train_s: float
+    step_s: float
+    score_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speeds:
+    """What was measured.
+
+    Attributes:
+        prepare_s: seconds of one core to read, tokenise and count a document.
+        products: floating-point operations a second of matrix products.
+        items: elements sorted a second.
+        encode_s: max_length -> seconds to encode a document that is cut there.
+        cores: that preparation uses.
+    """
+
+    prepare_s: float
+    products: float
+    items: float
+    encode_s: Mapping[int, float] = field(default_factory=dict)
+    cores: int
+
+
+def probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[int], seconds: float = 1.5) -> Speeds:
+    """Measure.
+
+    Args:
+        texts: a sample of the documents.
+        model: whose encoder is measured, with the packaged or downloaded weights; None where nothing is encoded.
+        lengths: values of `max_length` to measure the encoder at.
+        seconds: for the encoder, at each length.
+
+    Raises:
+        ConfigError: the encoder cannot be loaded.
+    """
+    with _one_thread():
+        return _probe(texts, model, lengths, seconds)
+
+
+def _probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[int], seconds: float) -> Speeds:
+    name = None if model is None or model.encoder.backbone is None else model.encoder.backbone.name
+    tokenizer = load_pretrained(name or "packaged:all-MiniLM-L6-v2")
+    found = Speeds(
+        prepare_s=_preparing(texts, tokenizer),
+        products=2 * _MATRIX**3 / _best_of(3, _product()) * _gain(),
+        items=_ITEMS / _best_of(3, _sort()),
+        cores=_cores(),
+    )
+    if model is None or not lengths:
+        return found
+    encoder = _encoder(model, len(tokenizer))
+    return replace(found, encode_s={n: _encoding(texts, encoder, model, tokenizer, n, seconds) for n in lengths})
+
+
+def probe_head(
+    settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int
+) -> HeadSpeed:
+    """Measure a head on made-up hidden states of a few tokens; its time is proportional to them.
+
+    Args:
+        settings: of the head.
+        width: D.
+        labels: L.
+        tokens: mean T of the documents.
+        sampled: labels with logits in a training batch; None: all.
+        kept: labels that a document has.
+    """
+    with _one_thread():
+        return _probe_head(settings, width, labels, tokens, sampled, kept)
+
+
+def _probe_head(
+    settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int
+) -> HeadSpeed:
+    head = settings.build(width, labels)
+    hidden_BTD = torch.randn(_HEAD_DOCUMENTS, _HEAD_TOKENS, width)
+    mask_BT = torch.ones(_HEAD_DOCUMENTS, _HEAD_TOKENS, dtype=torch.bool)
+    count = min(labels, max(sampled or labels, kept))
+    shortlist_S = torch.randperm(labels)[:count].sort().values if count < labels else None
+    optimizer = torch.optim.AdamW(head.parameters())
+
+    def train() -> None:
+        head.zero_grad()
+        logits_BS = head(hidden_BTD.clone(), mask_BT, shortlist_S)
+        torch.nn.functional.binary_cross_entropy_with_logits(logits_BS, torch.zeros_like(logits_BS)).backward()
+
+    def score() -> None:
+        with torch.inference_mode():
+            head(hidden_BTD, mask_BT)
+
+    share = tokens / _HEAD_TOKENS / _HEAD_DOCUMENTS / _gain()
+    train_s, step_s = _best_of(1, train) * share, _best_of(1, optimizer.step) / _gain()
+    head.eval()
+    return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score) * share)
+
+
+def _best_of(times: int, work: Callable[[], object]) -> float:
+    """CPU seconds of the fastest run, after one that does not count."""
+    work()
+    found = []
+    for _ in range(times):
+        begun = time.thread_time()
+        work()
+        found.append(time.thread_time() - begun)
+    return max(min(found), 1e-6)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
+
+
+def _gain() -> float:
+    """How much faster matrix products are on all cores than on one."""
+    return min(_cores(), 32) ** _SCALING
+
+
+def _product() -> Callable[[], object]:
+    matrix = np.random.default_rng(0).random((_MATRIX, _MATRIX), dtype=np.float32)
+    return lambda: matrix @ matrix
+
+
+def _sort() -> Callable[[], object]:
+    values = np.random.default_rng(0).random((40, _ITEMS // 40), dtype=np.float32)
+    return lambda: np.argsort(values, axis=1)
+
+
+def _preparing(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> float:
+    """Seconds of one core for a document: tokens one by one, and words twice, for vocabulary and for counts."""
+    chosen, backend = list(texts[:200]), tokenizer.backend_tokenizer
+    begun = time.thread_time()
+    for text in chosen:
+        backend.encode(text, add_special_tokens=False)
+    count_words(chosen)
+    count_words(chosen)
+    return (time.thread_time() - begun) / len(chosen)
+
+
+def _encoder(model: ModelConfig, vocab_size: int) -> Classifier:
+    """The encoder alone."""
+    alone = replace(model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return alone.build(vocab_size, 1).to(device).eval()
+
+
+def _encoding(
+    texts: Sequence[str],
+    encoder: Classifier,
+    model: ModelConfig,
+    tokenizer: PreTrainedTokenizerFast,
+    max_length: int,
+    seconds: float,
+) -> float:
+    """Seconds for a document: batches as in a run, spread over all lengths."""
+    encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    documents = UnlabelledDocuments([np.array(one.ids[:max_length], np.int32) for one in encoded if one.ids])
+    collate = Collator(documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap)
+    parts = evaluation_batches(documents.lengths, _ENCODE_TOKENS)
+    device = next(encoder.parameters()).device
+    _encode(encoder, collate(_batch(parts[-1])).to(device))  # warms up
+    on_gpu = device.type == "cuda"
+    clock = time.perf_counter if on_gpu else time.thread_time
+    begun, tokens = clock(), 0
+    for place in np.random.default_rng(0).permutation(len(parts)):
+        tokens += _encode(encoder, collate(_batch(parts[place])).to(device))
+        if clock() - begun > seconds:
+            break
+    seconds_a_token = (clock() - begun) / tokens / (1 if on_gpu else _gain())
+    return seconds_a_token * float(documents.lengths.mean())
+
+
+def _batch(part: NDArray[np.int64]) -> MicroBatch:
+    return MicroBatch(part, np.ones(len(part), np.float32))
+
+
+def _encode(encoder: Classifier, batch: Batch) -> int:
+    """Encode; the number of real tokens."""
+    with torch.inference_mode():
+        encoder.encode(batch)
+        if batch.mask_BT.is_cuda:
+            torch.cuda.synchronize()
+    return int(batch.mask_BT.sum())

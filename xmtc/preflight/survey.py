@@ -1,0 +1,187 @@
+"""What a source holds, counted before it is prepared: documents by split, labels, words and tokens of a sample.
+
+Texts are read one by one and only a sample is kept, so that the size of the source does not matter.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from xmtc.data.config import DataConfig
+from xmtc.data.progress import Progress
+from xmtc.data.readers.base import SPLITS, Document
+from xmtc.data.readers.table import RowCount
+from xmtc.data.tokenizer import load_pretrained
+from xmtc.data.words import words_of
+
+SAMPLE = 400
+"""Texts that are kept."""
+_SECONDS = 60.0
+_SEED = 13
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@runtime_checkable
+class Countable(Protocol):
+    """A reader that knows how many rows it has."""
+
+    def count(self) -> RowCount:
+        """Rows of all files."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What was found.
+
+    Attributes:
+        documents: split -> documents that the corpus will hold, after `data.split` and `data.limit`.
+        label_counts: documents of each label.
+        bare: documents without labels.
+        rejected: bad rows.
+        repeated: documents whose text an earlier one has.
+        leaked: dev and test documents whose text is a training text.
+        named: labels of which a label file gives the name.
+        texts: a random sample.
+        exact: False where reading stopped early and the numbers are carried on to the whole.
+    """
+
+    documents: Mapping[str, int]
+    label_counts: Counter[str]
+    bare: int
+    rejected: int
+    repeated: int
+    leaked: int
+    named: int
+    texts: list[str]
+    exact: bool
+
+    @property
+    def total(self) -> int:
+        """Documents of all splits."""
+        return sum(self.documents.values())
+
+    @property
+    def labels(self) -> int:
+        """L."""
+        return len(self.label_counts)
+
+    @property
+    def labels_per_document(self) -> float:
+        """Mean number of labels."""
+        return self.label_counts.total() / max(self.total, 1)
+
+    @property
+    def words(self) -> float:
+        """Mean number of words of a document in the sample."""
+        return float(np.mean([len(words_of(text)) for text in self.texts]))
+
+    @property
+    def distinct_words(self) -> float:
+        """Mean number of different words of a document in the sample."""
+        return float(np.mean([len(set(words_of(text))) for text in self.texts]))
+
+    def lengths(self, tokenizer: str) -> NDArray[np.int64]:
+        """Tokens of the sampled texts, uncut."""
+        backend = load_pretrained(tokenizer).backend_tokenizer
+        return np.array([len(one.ids) for one in backend.encode_batch(self.texts, add_special_tokens=False)], np.int64)
+
+
+def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) -> Survey:
+    """Read a source for at most `seconds`.
+
+    Raises:
+        DataError: a file is missing, or cannot be read.
+    """
+    reader = config.source.build()
+    counted = _Counted(random.Random(_SEED))
+    begun, whole = time.perf_counter(), True
+    with progress.task("look at documents") as task:
+        for row in reader.read(_serial, progress):
+            counted.add(row)
+            task.advance()
+            if time.perf_counter() - begun > seconds:
+                whole = False
+                break
+    rows = counted.rows
+    if not whole and isinstance(reader, Countable) and (count := reader.count().rows):
+        rows = max(rows, count)
+    return counted.survey(config, reader.provides(), rows, len(reader.label_info().names), exact=whole)
+
+
+class _Counted:
+    """What has been read so far."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.rows = self.rejected = self.bare = self.repeated = 0
+        self.labels: Counter[str] = Counter()
+        self.splits: Counter[str | None] = Counter()
+        self.texts: list[str] = []
+        self._hashes: dict[str | None, set[int]] = {}
+        self._all: set[int] = set()
+        self._draw = draw
+
+    def add(self, row: object) -> None:
+        """Take one document."""
+        self.rows += 1
+        if not isinstance(row, Document) or not row.text.strip():
+            self.rejected += 1
+            return
+        self.splits[row.split] += 1
+        self.labels.update(row.labels)
+        self.bare += not row.labels
+        key = xxhash.xxh3_64_intdigest(row.text.encode())
+        self.repeated += key in self._all
+        self._all.add(key)
+        self._hashes.setdefault(row.split, set()).add(key)
+        if len(self.texts) < SAMPLE:
+            self.texts.append(row.text)
+        elif (place := self._draw.randrange(self.splits.total())) < SAMPLE:
+            self.texts[place] = row.text
+
+    def survey(self, config: DataConfig, provides: frozenset[str], rows: int, named: int, *, exact: bool) -> Survey:
+        """The result, carried on to `rows` rows."""
+        found = Survey(
+            documents=_divided(self.splits, config, provides),
+            label_counts=self.labels,
+            bare=self.bare,
+            rejected=self.rejected,
+            repeated=self.repeated,
+            leaked=self._leaked(),
+            named=named,
+            texts=self.texts,
+            exact=exact,
+        )
+        share = rows / max(self.rows, 1)
+        return found if exact else replace(found, documents={k: round(n * share) for k, n in found.documents.items()})
+
+    def _leaked(self) -> int:
+        train = self._hashes.get("train", set())
+        return sum(len(hashes & train) for split, hashes in self._hashes.items() if split in SPLITS[1:])
+
+
+def _divided(given: Counter[str | None], config: DataConfig, provides: frozenset[str]) -> dict[str, int]:
+    """Documents of each split, as preparation divides and limits them, up to chance."""
+    provides |= {split for split in given if split is not None}
+    dev = 0.0 if "dev" in provides else config.split.dev
+    test = 0.0 if provides & {"dev", "test"} else config.split.test
+    pool = given["train"] + given[None]
+    found = {
+        "train": round(pool * (1 - dev - test)),
+        "dev": given["dev"] + round(pool * dev),
+        "test": given["test"] + round(pool * test),
+    }
+    limits: dict[str, int | None] = {split: getattr(config.limit, split) for split in SPLITS}
+    return {split: min(n, limits[split] or n) for split, n in found.items() if n}
+
+
+def _serial(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    return map(function, items)

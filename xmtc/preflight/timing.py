@@ -1,0 +1,162 @@
+"""Seconds of each stage of a run, from what the corpus is like and how fast this machine is.
+
+The constants beside `Speeds` were measured on the tasks of docs/benchmarks/own_data.md.
+"""
+
+import math
+from dataclasses import dataclass
+
+from xmtc.preflight.probe import HeadSpeed, Speeds
+from xmtc.run.config import RunConfig
+from xmtc.run.stage import Stage
+from xmtc.scorers.config import Load, Work
+
+_START_S = 8.0  # imports, and the first look at the corpus
+_STAGE_S = 2.0  # the model is built again
+_REPORT_S = 4.0
+_USUAL_LAYERS = 6
+_FUSE_ITEMS = 90.0  # of a candidate of a dev document, for each scorer: maps, regressions and leaving each scorer out
+_BOOTSTRAP_ITEMS = 0.25  # of a kept prediction in a resample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """What a corpus is like, as far as time depends on it.
+
+    Attributes:
+        train, dev, test: documents.
+        load: what scorers work through.
+    """
+
+    train: int
+    dev: int
+    test: int
+    load: Load
+
+    @property
+    def documents(self) -> int:
+        """Of all splits."""
+        return self.train + self.dev + self.test
+
+
+def stage_seconds(config: RunConfig, corpus: Corpus, speeds: Speeds, head: HeadSpeed | None) -> dict[str, float]:
+    """Stage -> seconds, of the stages that this run has.
+
+    Args:
+        config: of the run.
+        corpus: what it is like.
+        speeds: of this machine; `encode_s` has `data.max_length` where the run encodes.
+        head: what the head takes, where there is one.
+    """
+    encode_s = speeds.encode_s.get(config.data.max_length, 0.0)
+    found = {str(Stage.PREPARE): _START_S + corpus.documents * speeds.prepare_s * 1.3 / min(speeds.cores, 8)}
+    needs_states = reads_states(config)
+    encoded = 0
+    if config.model.scorers:
+        encoded = (corpus.train + corpus.dev) * needs_states
+        found[str(Stage.SCORERS)] = _STAGE_S + encoded * encode_s + _scorers(config, corpus, speeds)
+    if head is not None:
+        caches = not encoded and (config.plants or config.finetune.phases[0].encoder_layers == 0)
+        found |= _training(config, corpus, head, (corpus.train + corpus.dev) * encode_s * caches)
+        if config.trains_encoder:
+            found[str(Stage.FINETUNE)] += _unfrozen(config, corpus, encode_s)
+    found[str(Stage.EVALUATE)] = _evaluate(config, corpus, speeds, encode_s * (needs_states or head is not None), head)
+    found[str(Stage.REPORT)] = _REPORT_S
+    return found
+
+
+def memory_of_scorers(config: RunConfig, corpus: Corpus) -> float:
+    """Bytes at the fullest moment of fitting: scorers are fitted one after the other."""
+    return max((one.work(corpus.load).bytes for one in config.model.scorers), default=0.0)
+
+
+def disk_of_states(config: RunConfig, corpus: Corpus, tokens: float) -> float:
+    """Bytes of cached hidden states.
+
+    Args:
+        config: of the run.
+        corpus: what it is like.
+        tokens: mean tokens of a document, cut at `data.max_length`.
+    """
+    size = 2 if config.distributed.precision == "bf16" else 4
+    reads = config.model.head.scores or reads_states(config)
+    return (corpus.train + corpus.dev) * tokens * corpus.load.width * size * reads
+
+
+def reads_states(config: RunConfig) -> bool:
+    """Whether a scorer reads hidden states of the encoder."""
+    return any("states" in one.needs for one in config.model.scorers)
+
+
+def in_words(seconds: float) -> str:
+    """Seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _seconds(work: Work, documents: int, speeds: Speeds) -> tuple[float, float]:
+    """Seconds to fit, and to score so many documents."""
+    fit = work.fit_products / speeds.products + work.fit_items / speeds.items
+    return fit, documents * (work.score_products / speeds.products + work.score_items / speeds.items)
+
+
+def _scorers(config: RunConfig, corpus: Corpus, speeds: Speeds) -> float:
+    """Fit all, score dev with all, and fit the fusion several times."""
+    parts = [_seconds(one.work(corpus.load), corpus.dev, speeds) for one in config.model.scorers]
+    return (
+        sum(fit + score for fit, score in parts)
+        + _fusion(config, corpus.dev, speeds)
+        + _resampling(config, corpus.dev, speeds)
+    )
+
+
+def _fusion(config: RunConfig, documents: int, speeds: Speeds) -> float:
+    scorers = len(config.model.scorers) + config.model.head.scores
+    if not config.model.scorers:
+        return 0.0
+    pairs = documents * config.model.fusion.candidates * (1 + 0.5 * (scorers - 1))
+    return _FUSE_ITEMS * pairs * scorers * (scorers + 1) / 4 / speeds.items
+
+
+def _resampling(config: RunConfig, documents: int, speeds: Speeds) -> float:
+    kept = min(config.evaluate.top_k, 50)
+    return _BOOTSTRAP_ITEMS * documents * kept * config.evaluate.resamples / speeds.items / 10
+
+
+def _training(config: RunConfig, corpus: Corpus, head: HeadSpeed, encoding_s: float) -> dict[str, float]:
+    """Planting and fine-tuning on cached states; phases that train the encoder run it forwards and backwards."""
+    found: dict[str, float] = {}
+    if config.plants:
+        plant = config.plant
+        found[str(Stage.PLANT)] = _STAGE_S + encoding_s + _epochs(plant.epochs, plant.batch_size, corpus.train, head)
+        encoding_s = 0.0
+    tune = config.finetune
+    epochs = sum(phase.epochs for phase in tune.phases)
+    scored = min(corpus.dev, tune.dev_documents or corpus.dev) * epochs * head.score_s
+    training = _epochs(epochs, tune.batch_size, corpus.train, head)
+    found[str(Stage.FINETUNE)] = _STAGE_S + encoding_s + training + scored
+    return found
+
+
+def _unfrozen(config: RunConfig, corpus: Corpus, encode_s: float) -> float:
+    """The encoder in phases that train it: as long again for each of the two gradients of a layer that trains."""
+    passes = 0.0
+    for phase in config.finetune.phases:
+        share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
+        passes += phase.epochs * (1 + 2 * share) * (phase.encoder_layers != 0)
+    return passes * corpus.train * encode_s
+
+
+def _epochs(epochs: int, batch_size: int, documents: int, head: HeadSpeed) -> float:
+    steps = math.ceil(documents / batch_size)
+    return epochs * (documents * head.train_s + steps * head.step_s)
+
+
+def _evaluate(config: RunConfig, corpus: Corpus, speeds: Speeds, encode_s: float, head: HeadSpeed | None) -> float:
+    """Score dev and test, fuse, measure; export."""
+    scored = corpus.dev + corpus.test
+    seconds = _STAGE_S + corpus.test * encode_s + (0.0 if head is None else scored * head.score_s)
+    for one in config.model.scorers:
+        seconds += _seconds(one.work(corpus.load), scored, speeds)[1]
+    return seconds + _fusion(config, corpus.dev, speeds) + _resampling(config, scored, speeds)
