@@ -86,6 +86,9 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as finetune.batch_size=16 data.limit.train=2000."),
 ]
+_LABELS = "a label, branch:LABEL with all beneath it, or @FILE with one per line; repeatable"
+Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
+Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
 
 
@@ -213,14 +216,17 @@ def predict(
         int | None, typer.Option("--top-k", min=1, help="Labels to print \\[the predicted ones and the 5 best].")
     ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that support each label.")] = False,
+    include: Include = None,
+    exclude: Exclude = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
-    from xmtc.score.command import predict_texts, read_lines
+    from xmtc.score.command import predict_texts, read_labels, read_lines
 
     if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
     lines = {} if input_file is None else read_lines(input_file)
-    predict_texts(model, text or [], lines, top_k=top_k, evidence=evidence)
+    filters = {"include": read_labels(include), "exclude": read_labels(exclude) or ()}
+    predict_texts(model, text or [], lines, top_k=top_k, evidence=evidence, **filters)
 
 
 @app.command()
@@ -236,7 +242,8 @@ def score(
         str | None, typer.Option(metavar="tuned|X", help="Only labels with this score or more.")
     ] = None,
     min_score: Annotated[float, typer.Option(min=0, max=1, help="Only labels with this score or more.")] = 0.0,
-    labels: Annotated[Path | None, typer.Option(help="File with the labels to score, one per line \\[all].")] = None,
+    include: Include = None,
+    exclude: Exclude = None,
     shortlist: Annotated[int | None, typer.Option(min=1, help="Labels to score, found by an index \\[all].")] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished output or another job's.")] = False,
@@ -252,22 +259,26 @@ def score(
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
     from xmtc.run.copies import published_output
     from xmtc.run.sources import split_inputs
-    from xmtc.score.command import make_job, make_settings, require_onnx, run_locally, use_bfloat16
+    from xmtc.score.command import make_job, make_settings, read_labels, require_onnx, run_locally, use_bfloat16
     from xmtc.score.inputs import text_columns
 
     if address is not None and engine != "ray":
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
     if engine not in ("local", "ray", "onnx"):
         raise typer.BadParameter(f"--engine {engine}: give local, ray or onnx")
-    filters = {"top_k": top_k, "threshold": threshold, "min_score": min_score, "labels": labels, "evidence": evidence}
     settings = replace(
         make_settings(
-            **filters,
+            top_k=top_k,
+            threshold=threshold,
+            min_score=min_score,
+            evidence=evidence,
             columns=text_columns(text or ["text"], doc_id),
             block_rows=block_rows,
             bfloat16=use_bfloat16(precision, device),
         ),
         shortlist=shortlist,
+        include=read_labels(include),
+        exclude=read_labels(exclude) or (),
     )
     if engine == "onnx":
         require_onnx(model, settings)

@@ -46,7 +46,7 @@ def test_some_labels_keep_the_scores_that_they_have_among_all(directory, tmp_pat
     some = ("L17", "L00", "L03")
     for name, labels in (("all", None), ("some", some)):
         score(
-            directory, source, tmp_path / name, Settings(top_k=LABELS, bfloat16=False, labels=labels, columns=COLUMNS)
+            directory, source, tmp_path / name, Settings(top_k=LABELS, bfloat16=False, include=labels, columns=COLUMNS)
         )
     everything = read_output(tmp_path / "all").to_pylist()
     for row, whole in zip(read_output(tmp_path / "some").to_pylist(), everything, strict=True):
