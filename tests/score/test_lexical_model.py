@@ -58,7 +58,7 @@ def test_some_labels_keep_the_scores_that_they_have_among_all(directory, tmp_pat
 def test_some_labels_and_a_shortlist_of_these(directory, tmp_path):
     source = write_rows(tmp_path / "in.jsonl", 4)
     some = ("L03", "L17", "L21")
-    settings = Settings(top_k=3, bfloat16=False, labels=some, columns=COLUMNS)
+    settings = Settings(top_k=3, bfloat16=False, include=some, columns=COLUMNS)
     score(directory, source, tmp_path / "some", settings)
     score(directory, source, tmp_path / "two", replace(settings, shortlist=2))
     for row, whole in zip(

@@ -14,8 +14,8 @@ from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.files import open_text
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.onnx_export import export_onnx, is_onnx
-from xmtc.score.inputs import TextColumns, find_files
 from xmtc.score.filters import Threshold
+from xmtc.score.inputs import TextColumns, find_files
 from xmtc.score.job import Job, Settings, model_digest
 from xmtc.score.local import score_local
 from xmtc.score.predictor import Model, Prediction, choose_device

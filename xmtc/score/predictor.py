@@ -182,10 +182,7 @@ class Model:
         self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
     ) -> list[Prediction]:
         """What `best` found for one text as predictions, without those that the threshold leaves out; see `predict`."""
-        if self.limits_L is None:
-            predicted_K = np.arange(len(ids_K)) == 0
-        else:
-            predicted_K = scores_K >= self.limits_L[ids_K]
+        predicted_K = np.arange(len(ids_K)) == 0 if self.limits_L is None else scores_K >= self.limits_L[ids_K]
         kept_K = predicted_K if threshold == "tuned" else scores_K >= (threshold or 0.0)
         kept_K = (kept_K | (np.arange(len(ids_K)) < least)) & (ids_K >= 0)
         best = zip(ids_K[kept_K], scores_K[kept_K], predicted_K[kept_K], strict=True)
