@@ -297,41 +297,26 @@ def score(
 @app.command()
 def serve(
     model: ModelDir,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Limits, such as limits.texts=128.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; all but loopback need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that clients must send \\[XMTC_TOKEN].")
-    ] = None,
-    annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to \\[none].")] = None,
-    queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id) \\[none].")] = None,
-    order: Annotated[str, typer.Option(help="Which of them come first: uncertain, rare or file.")] = "uncertain",
-    max_texts: Annotated[int, typer.Option(min=1, help="Maximum number of texts per request.")] = 64,
-    max_characters: Annotated[int, typer.Option(min=1, help="Maximum number of characters per text.")] = 100_000,
-    queue_texts: Annotated[int, typer.Option(min=1, help="Maximum number of texts that wait for the model.")] = 512,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens to compute at a time.")] = 8192,
-    patience: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for more requests.")] = 3.0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Number of threads that compute \\[one per core].")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="File with the clients' token \\[XMTC_TOKEN].")] = None,
+    annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to.")] = None,
+    queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id).")] = None,
+    order: Annotated[str, typer.Option(help="Which come first: uncertain, rare or file.")] = "uncertain",
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads that compute \\[one per core].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
 ) -> None:
     """Serve a model over HTTP, with a page in the browser. SIGTERM or Ctrl-C stops it."""
-    from xmtc.serve.config import Batching, Limits, ServeConfig, parse_order, read_token, require_packages
+    from xmtc.serve.config import read_config
 
-    require_packages()
-    config = ServeConfig(
-        host=host,
-        port=port,
-        token=read_token(token_file),
-        annotations=annotations,
-        queue=queue,
-        order=parse_order(order),
-        limits=Limits(texts=max_texts, characters=max_characters, queue_texts=queue_texts),
-        batching=Batching(tokens=batch_tokens, patience_ms=patience),
-    )
-    from xmtc.serve.server import load
-    from xmtc.serve.server import serve as serve_model
+    config = read_config(overrides or [], host, port, token_file, annotations, queue, order)
+    from xmtc.serve.server import load_and_serve
 
-    serve_model(load(model, device=device, precision=precision, threads=threads), config)
+    load_and_serve(model, config, device=device, precision=precision, threads=threads)
 
 
 @app.command()

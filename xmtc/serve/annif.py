@@ -5,13 +5,13 @@ Names of paths and fields are those of Annif's published OpenAPI description, ve
 
 from collections.abc import Sequence
 from http import HTTPStatus
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-import xmtc
 from xmtc.score.predictor import Prediction
 from xmtc.serve.batcher import Wanted
 from xmtc.serve.problems import RequestError
@@ -64,7 +64,7 @@ router = APIRouter(prefix="/v1", tags=["Annif"])
 @router.get("/")
 def show_info() -> dict[str, str]:
     """Which API this is."""
-    return {"title": "Annif REST API, served by xmtc", "version": xmtc.__version__}
+    return {"title": "Annif REST API, served by xmtc", "version": version("xmtc")}
 
 
 @router.get("/vocabs")

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from importlib.metadata import version
 from typing import Annotated
 
 from fastapi import FastAPI, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from prometheus_client import CONTENT_TYPE_LATEST
 
-import xmtc
 from xmtc.score.predictor import Model
 from xmtc.serve import annif, bodies, page
 from xmtc.serve.batcher import Wanted
@@ -41,7 +41,7 @@ def make_app(model: Model, config: ServeConfig) -> FastAPI:
         await service.stop()
 
     app = FastAPI(
-        title=f"xmtc: {service.name}", version=xmtc.__version__, docs_url=None, redoc_url=None, lifespan=lifespan
+        title=f"xmtc: {service.name}", version=version("xmtc"), docs_url=None, redoc_url=None, lifespan=lifespan
     )
     app.state.service = service
     app.add_middleware(Guard, limits=config.limits, token=config.token, metrics=service.metrics)
@@ -99,7 +99,7 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
             name=service.name,
             task=model.info.task,
             labels=len(model.labels),
-            version=xmtc.__version__,
+            version=version("xmtc"),
             annotations=service.annotations is not None,
             queue=service.worklist is not None,
             evidence=service.gives_evidence,

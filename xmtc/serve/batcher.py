@@ -6,6 +6,7 @@ All state belongs to the event loop's thread.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from xmtc.score.predictor import EVIDENCE_WORDS, Model, Prediction
 from xmtc.serve.config import Batching, Limits
 from xmtc.serve.metrics import Metrics
 from xmtc.serve.problems import RequestError
+
+logger = logging.getLogger(__name__)
 
 _CHARACTERS_PER_TOKEN = 4
 
@@ -204,9 +207,13 @@ class Batcher:
 
 
 def _deliver(batch: Sequence[Waiting], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:
-    """Give every request its answer, or the error that ended the pass."""
-    failure = call.exception()
-    answers = [failure] * len(batch) if failure is not None else call.result()
+    """Give every request its answer; where the pass failed, say so in the log and to the clients."""
+    if (failure := call.exception()) is not None:
+        logger.error("a pass through the model failed: %s: %s", type(failure).__name__, failure)
+        refusal = RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the model failed; the server's log says why")
+        answers = [refusal] * len(batch)
+    else:
+        answers = call.result()
     for one, answer in zip(batch, answers, strict=True):
         if one.answer.done():  # it gave up in the meantime
             continue

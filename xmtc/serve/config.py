@@ -3,12 +3,14 @@
 import importlib.util
 import ipaddress
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from xmtc.config.base import config
+from xmtc.config.load import load_overrides
 from xmtc.errors import ConfigError
 
 TOKEN_VARIABLE = "XMTC_TOKEN"
@@ -95,12 +97,45 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def parse_order(value: str) -> Order:
-    """`uncertain`, `rare` or `file`.
+@config
+class Tuning:
+    """What can be set by `KEY=VALUE`."""
+
+    limits: Limits = Limits()
+    """Bounds on requests."""
+    batching: Batching = Batching()
+    """How texts are batched."""
+
+
+def read_config(
+    overrides: Sequence[str],
+    host: str,
+    port: int,
+    token_file: Path | None,
+    annotations: Path | None,
+    queue: Path | None,
+    order: str,
+) -> ServeConfig:
+    """The options of `xmtc serve`, checked; see `ServeConfig`.
 
     Raises:
-        ConfigError: another word.
+        ConfigError: one is wrong, or a package that serving needs is not installed.
     """
+    _require_packages()
+    tuning = load_overrides(Tuning, overrides)
+    return ServeConfig(
+        host=host,
+        port=port,
+        token=read_token(token_file),
+        annotations=annotations,
+        queue=queue,
+        order=_order(order),
+        limits=tuning.limits,
+        batching=tuning.batching,
+    )
+
+
+def _order(value: str) -> Order:
     for order in get_args(Order):
         if value == order:
             return order
@@ -132,12 +167,7 @@ def read_token(file: Path | None) -> str | None:
     return token
 
 
-def require_packages() -> None:
-    """Refuse to serve without the packages for it.
-
-    Raises:
-        ConfigError: one is not installed.
-    """
+def _require_packages() -> None:
     missing = [package for module, package in _PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise ConfigError(f"serving needs the package {missing[0]}: pip install 'xmtc[serve]'")

@@ -6,15 +6,15 @@ from fastapi import APIRouter, Response
 
 from xmtc.serve.problems import RequestError
 
-_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-_ASSETS = ("page.css", "label.js", "docs.js", "client.js")
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_ASSETS = ("page.css", "label.js", "docs.js", "client.js", "icon.svg")
 
 router = APIRouter(include_in_schema=False)
 
 
 def _asset(name: str) -> Response:
     content = (files("xmtc.serve") / "assets" / name).read_bytes()
-    return Response(content, media_type=f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8")
+    return Response(content, media_type=_TYPES[name.rpartition(".")[2]])
 
 
 @router.get("/")

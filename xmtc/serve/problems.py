@@ -37,9 +37,10 @@ def add_handlers(app: FastAPI) -> None:
     """Turn every error of a request into a problem."""
 
     @app.exception_handler(RequestError)
-    async def of_problem(_request: Request, error: Exception) -> JSONResponse:
+    async def of_request(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestError)
-        return problem_response(error.status, error.detail)
+        status = _unprocessable(request) if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else error.status
+        return problem_response(status, error.detail)
 
     @app.exception_handler(XmtcError)
     async def of_user(request: Request, error: Exception) -> JSONResponse:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from xmtc.errors import ConfigError
@@ -27,11 +28,12 @@ _GRACE_SECONDS = 60
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def load(directory: Path, *, device: str, precision: str, threads: int | None) -> Model:
-    """Load the model to serve.
+def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precision: str, threads: int | None) -> None:
+    """Load a model and serve it; see `serve`.
 
     Args:
         directory: of the model.
+        config: of the server.
         device: see `choose_device`.
         precision: see `use_bfloat16`.
         threads: of PyTorch; None: as many as it takes.
@@ -42,7 +44,7 @@ def load(directory: Path, *, device: str, precision: str, threads: int | None) -
     """
     if threads is not None:
         torch.set_num_threads(threads)
-    return Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device))
+    serve(Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device)), config)
 
 
 def serve(model: Model, config: ServeConfig) -> None:
@@ -53,10 +55,18 @@ def serve(model: Model, config: ServeConfig) -> None:
         XmtcError: annotations or queue cannot be used.
     """
     app = make_app(model, config)
-    settings = uvicorn.Config(
+    listener = listen(config)
+    host, port = listener.getsockname()[:2]
+    place = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    print_line(f"{app.state.service.name}, {len(model.labels):,} labels: {place}, API at {place}/docs; Ctrl-C stops")
+    _Server(settings_of(app)).run(sockets=[listener])
+    print_line("stopped")
+
+
+def settings_of(app: FastAPI) -> uvicorn.Config:
+    """How uvicorn runs the application: no log of requests, and no patience with slow clients."""
+    return uvicorn.Config(
         app,
-        host=config.host,
-        port=config.port,
         http=TimedProtocol,
         ws="none",
         access_log=False,
@@ -64,15 +74,14 @@ def serve(model: Model, config: ServeConfig) -> None:
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    listener = _listener(config)
-    host, port = listener.getsockname()[:2]
-    place = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    print_line(f"{app.state.service.name}, {len(model.labels):,} labels: {place}, API at {place}/docs; Ctrl-C stops")
-    _Server(settings).run(sockets=[listener])
-    print_line("stopped")
 
 
-def _listener(config: ServeConfig) -> socket.socket:
+def listen(config: ServeConfig) -> socket.socket:
+    """A socket at the address of the settings.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
         return socket.create_server((config.host, config.port), family=family)

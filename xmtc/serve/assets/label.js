@@ -90,8 +90,12 @@ function drawRow(row) {
     item.append(element("div", { className: "score" }, meter, `${percent}${row.predicted ? ", predicted" : ""}`));
   }
   const words = element("div", { className: "words" });
-  for (const word of row.evidence) {
-    words.append(element("span", { title: "share of the logit" }, `${word.text} +${word.contribution.toFixed(2)}`));
+  const sums = new Map(); // occurrences of a word are shown as one
+  for (const { text, contribution } of row.evidence) sums.set(text, [...(sums.get(text) || []), contribution]);
+  for (const [text, adds] of sums) {
+    const times = adds.length > 1 ? ` ×${adds.length}` : "";
+    const sum = adds.reduce((a, b) => a + b, 0).toFixed(2);
+    words.append(element("span", { title: "share of the logit" }, `${text}${times} +${sum}`));
   }
   if (row.evidence.length) item.append(words);
   $("#labels").append(item);
