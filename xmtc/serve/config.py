@@ -122,7 +122,7 @@ def read_config(
         ConfigError: one is wrong, or a package that serving needs is not installed.
     """
     _require_packages()
-    tuning = load_overrides(Tuning, overrides)
+    tuning = read_tuning(overrides)
     return ServeConfig(
         host=host,
         port=port,
@@ -133,6 +133,15 @@ def read_config(
         limits=tuning.limits,
         batching=tuning.batching,
     )
+
+
+def read_tuning(overrides: Sequence[str]) -> Tuning:
+    """Limits and batching from `KEY=VALUE`.
+
+    Raises:
+        ConfigError: a key or value is wrong.
+    """
+    return load_overrides(Tuning, overrides)
 
 
 def _order(value: str) -> Order:
