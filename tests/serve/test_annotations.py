@@ -47,6 +47,15 @@ def test_what_is_saved_is_what_training_reads(model: xmtc.Model, tmp_path: Path,
     assert annotations.ids == Annotations(path, model.labels).ids == set(ids)
 
 
+def test_a_document_of_a_single_label_model_has_one_label(model: xmtc.Model, tmp_path: Path) -> None:
+    annotations = Annotations(tmp_path / "some.jsonl", model.labels, one_label=True)
+    annotations.save([(None, "x", ["law", "law"])])
+    for labels in ([], ["law", "cod"]):
+        with pytest.raises(DataError, match="exactly one"):
+            annotations.save([(None, "x", ["law"]), (None, "y", labels)])
+    assert len(read_as_training_data(annotations.path)) == 1
+
+
 def test_a_broken_last_line_or_another_file_is_not_appended_to(model: xmtc.Model, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text('{"id": "a", "text": "x", "labels": ["law"]}')  # without an end
@@ -106,6 +115,14 @@ def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
     assert saved[1]["labels"] == []
     with running(model, annotations=path, queue=queue) as client:
         assert client.get("/queue/next").json()["left"] == 3  # what is annotated does not come again
+
+
+def test_documents_that_the_model_cannot_read_are_nobodys(model: xmtc.Model, tmp_path: Path) -> None:
+    (tmp_path / "queue.jsonl").write_text('{"id": "a", "text": "\\u200b"}\n{"id": "b", "text": "fish"}\n')
+    with running(model, queue=tmp_path / "queue.jsonl") as client:
+        while (found := client.get("/queue/next").json())["id"] is None:
+            pass
+        assert found == {"id": "b", "text": "fish", "left": 1, "waiting": 0}
 
 
 def found(label: str, score: float, predicted: bool) -> Prediction:

@@ -86,7 +86,8 @@ def test_an_answer_that_takes_too_long_is_given_up(model: xmtc.Model, gate: Gate
 def test_too_many_requests_at_once(model: xmtc.Model, gate: Gate) -> None:
     with running(model, limits=Limits(requests=2)) as client, ThreadPoolExecutor(2) as pool:
         held = [pool.submit(client.post, "/predict", {"texts": TEXTS}) for _ in range(2)]
-        until(lambda: client.get("/health").status_code == 503)
+        until(lambda: client.get("/model").status_code == 503)
+        assert client.get("/health").status_code == 200
         gate.open.set()
         assert [one.result().status_code for one in held] == [200, 200]
 

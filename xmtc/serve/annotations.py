@@ -18,14 +18,15 @@ class Annotations:
     Args:
         path: the file; it may exist.
         labels: that annotations may use.
+        one_label: whether every document has exactly one.
 
     Raises:
         StorageError: the file cannot be written.
         DataError: the file holds something else.
     """
 
-    def __init__(self, path: Path, labels: LabelTable) -> None:
-        self.path, self.labels = path, labels
+    def __init__(self, path: Path, labels: LabelTable, *, one_label: bool = False) -> None:
+        self.path, self.labels, self.one_label = path, labels, one_label
         self._lock = threading.Lock()
         self.ids = {line["id"] for line in _lines(path)}
         try:
@@ -46,10 +47,12 @@ class Annotations:
             The identifiers.
 
         Raises:
-            DataError: the model knows no such label.
+            DataError: the model knows no such label, or chooses one and there are none or several.
             StorageError: the file cannot be written.
         """
         for row, (_, _, labels) in enumerate(documents):
+            if self.one_label and len(set(labels)) != 1:
+                raise DataError(f"document {row}: {len(set(labels))} labels; this model's documents have exactly one")
             for label in labels:
                 if label not in self.labels:
                     words = f"document {row}: no label {label!r} among the model's {len(self.labels)} labels"

@@ -20,6 +20,7 @@ from xmtc.serve.problems import RequestError, problem_response
 OPEN_PATHS = ("/", "/docs", "/health", "/ready")
 OPEN_PREFIX = "/assets/"
 """What says nothing of the model or of documents, so that probes and browsers need no token for it."""
+_PROBES = ("/health", "/ready", "/metrics")
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -88,7 +89,7 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        if self._active > self.limits.requests:
+        if self._active > self.limits.requests and scope["path"] not in _PROBES:
             self.metrics.refused.inc()
             raise RequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{self.limits.requests} requests run already: try again later"

@@ -37,7 +37,11 @@ class Service:
         self.batcher = Batcher(model, config.batching, config.limits, self.metrics)
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
-        self.annotations = Annotations(config.annotations, model.labels) if config.annotations else None
+        self.annotations: Annotations | None = None
+        if config.annotations is not None:
+            self.annotations = Annotations(
+                config.annotations, model.labels, one_label=model.info.task == "single_label"
+            )
         self.worklist: Worklist | None = None
         if config.queue is not None:
             documents = read_documents(config.queue)
@@ -85,15 +89,23 @@ class Service:
         documents = worklist.unranked()
         for start in range(0, len(documents), _RANKED_AT_ONCE):
             some = documents[start : start + _RANKED_AT_ONCE]
-            for doc_id, best in zip([doc_id for doc_id, _ in some], await self._patiently(some), strict=True):
-                worklist.rank(doc_id, rank(best))
+            answers = await asyncio.gather(*(self._patiently(text) for _, text in some))
+            for (doc_id, _), best in zip(some, answers, strict=True):
+                if best is None:
+                    worklist.refuse(doc_id)
+                else:
+                    worklist.rank(doc_id, rank(best))
 
-    async def _patiently(self, some: Sequence[tuple[str, str]]) -> list[list[Prediction]]:
+    async def _patiently(self, text: str) -> list[Prediction] | None:
+        """The labels of a text, as soon as there is room for it; None of a text that the model cannot read."""
         while True:
             try:
-                return await self.batcher.predict([text for _, text in some], Wanted(TOP_K))
+                (best,) = await self.batcher.predict([text], Wanted(TOP_K))
+                return best
             except RequestError:  # the queue is full
                 await asyncio.sleep(RETRY_SECONDS)
+            except XmtcError:
+                return None
 
 
 def _gives_evidence(model: Model) -> bool:

@@ -1,6 +1,5 @@
 """Documents that wait for a person, in an order of use."""
 
-import heapq
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -48,9 +47,9 @@ class Worklist:
         return list(self._texts.items())
 
     def rank(self, doc_id: str, rank: float) -> None:
-        """Put a document in its place."""
+        """Put a document in its place, behind others of the same rank."""
         self.waiting -= 1
-        heapq.heappush(self._ranked, (rank, len(self._texts) - self.waiting, doc_id))
+        self._ranked.append((rank, len(self._ranked), doc_id))
 
     def next(self, skip: str | None = None) -> tuple[str, str] | None:
         """The first document that nobody has; it comes back after ten minutes, unless it is annotated.
@@ -61,12 +60,16 @@ class Worklist:
         if skip in self._texts:
             self._leases.pop(skip, None)
             self._ranked = [(np.inf if at == skip else rank, order, at) for rank, order, at in self._ranked]
-            heapq.heapify(self._ranked)
         for _, _, doc_id in sorted(self._ranked):
             if doc_id in self._texts and self._leases.get(doc_id, 0.0) <= self._clock():
                 self._leases[doc_id] = self._clock() + _LEASE_S
                 return doc_id, self._texts[doc_id]
         return None
+
+    def refuse(self, doc_id: str) -> None:
+        """The model cannot read the document: nobody gets it."""
+        self.waiting -= 1
+        self.done(doc_id)
 
     def done(self, doc_id: str) -> None:
         """The document is annotated."""
