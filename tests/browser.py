@@ -78,8 +78,9 @@ class Browser:
         if method == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Load a file."""
+    def open(self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Load a file or an address."""
+        address = page if isinstance(page, str) else page.as_uri()
         self.errors.clear()
         self.requests.clear()
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -87,8 +88,8 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         motion = {"name": "prefers-reduced-motion", "value": "reduce"}
         self.call("Emulation.setEmulatedMedia", features=[scheme, motion])
-        self.call("Page.navigate", url=page.as_uri())
-        self.wait(f"document.readyState === 'complete' && location.href === '{page.as_uri()}'")
+        self.call("Page.navigate", url=address)
+        self.wait(f"document.readyState === 'complete' && location.href === '{address}'")
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression."""

@@ -93,6 +93,9 @@ TextColumn = Annotated[
 IdColumn = Annotated[
     str | None, typer.Option("--id", help="Column with identifiers \\[as in training, or file and row].")
 ]
+_LABELS = "a label, branch:LABEL with all beneath it, or @FILE with one per line; repeatable"
+Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
+Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
 
 
@@ -294,14 +297,17 @@ def predict(
         int | None, typer.Option("--top-k", min=1, help="Labels to print \\[the predicted ones and the 5 best].")
     ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that support each label.")] = False,
+    include: Include = None,
+    exclude: Exclude = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
-    from xmtc.score.command import predict_texts
+    from xmtc.score.command import predict_texts, read_labels
 
     if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
     columns = {"text_column": text_column, "id_column": id_column}
-    predict_texts(model, text or [], input_file, **columns, top_k=top_k, evidence=evidence)
+    filters = {"include": read_labels(include), "exclude": read_labels(exclude) or ()}
+    predict_texts(model, text or [], input_file, **columns, top_k=top_k, evidence=evidence, **filters)
 
 
 @app.command()
@@ -317,7 +323,8 @@ def score(
         str | None, typer.Option(metavar="tuned|X", help="Only labels with this score or more.")
     ] = None,
     min_score: Annotated[float, typer.Option(min=0, max=1, help="Only labels with this score or more.")] = 0.0,
-    labels: Annotated[Path | None, typer.Option(help="File with the labels to score, one per line \\[all].")] = None,
+    include: Include = None,
+    exclude: Exclude = None,
     shortlist: Annotated[int | None, typer.Option(min=1, help="Labels to score, found by an index \\[all].")] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished output or another job's.")] = False,
@@ -334,22 +341,26 @@ def score(
     from xmtc.models.info import describe
     from xmtc.run.copies import published_output
     from xmtc.run.sources import split_inputs
-    from xmtc.score.command import make_job, make_settings, require_onnx, run_locally, use_bfloat16
+    from xmtc.score.command import make_job, make_settings, read_labels, require_onnx, run_locally, use_bfloat16
     from xmtc.score.inputs import text_columns
 
     if address is not None and engine != "ray":
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
     if engine not in ("local", "ray", "onnx"):
         raise typer.BadParameter(f"--engine {engine}: give local, ray or onnx")
-    filters = {"top_k": top_k, "threshold": threshold, "min_score": min_score, "labels": labels, "evidence": evidence}
     settings = replace(
         make_settings(
-            **filters,
+            top_k=top_k,
+            threshold=threshold,
+            min_score=min_score,
+            evidence=evidence,
             columns=text_columns(text_column, id_column, describe(model).columns),
             block_rows=block_rows,
             bfloat16=use_bfloat16(precision, device),
         ),
         shortlist=shortlist,
+        include=read_labels(include),
+        exclude=read_labels(exclude) or (),
     )
     if engine == "onnx":
         require_onnx(model, settings)
@@ -363,6 +374,31 @@ def score(
             score_on_cluster(job, device=device, address=address, **limits)
         else:
             run_locally(job, device=device, **limits)
+
+
+@app.command()
+def serve(
+    model: ModelDir,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Limits, such as limits.texts=128.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; all but loopback need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    token_file: Annotated[Path | None, typer.Option(help="File with the clients' token \\[XMTC_TOKEN].")] = None,
+    annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to.")] = None,
+    queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id).")] = None,
+    order: Annotated[str, typer.Option(help="Which come first: uncertain, rare or file.")] = "uncertain",
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads that compute \\[one per core].")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
+) -> None:
+    """Serve a model over HTTP, with a page in the browser. SIGTERM or Ctrl-C stops it."""
+    from xmtc.serve.config import read_config
+
+    config = read_config(overrides or [], host, port, token_file, annotations, queue, order)
+    from xmtc.serve.server import load_and_serve
+
+    load_and_serve(model, config, device=device, precision=precision, threads=threads)
 
 
 @app.command()

@@ -95,7 +95,7 @@ best, = model.predict(["the fishery of fishing and fish"], top_k=6, shortlist=5)
 assert len(best) == 5
 with pytest.raises(ConfigError, match="model.head.kind: sum: this head gives no evidence"):
     model.explain("the fishery of fishing", ["fish"])
-BlockScorer(load_model(run / "model"), Settings(labels=("fish", "law"), top_k=2), torch.device("cpu"), 1)
+BlockScorer(load_model(run / "model"), Settings(include=("fish", "law"), top_k=2), torch.device("cpu"), 1)
 assert export_onnx(run / "model", folder / "onnx", int8=False) < 1e-4
 """
 

@@ -96,7 +96,7 @@ def test_filters(model, source, tmp_path):
         score(model, source, tmp_path / name, Settings(top_k=LABELS, bfloat16=False, columns=COLUMNS, **settings))
         for row, whole in zip(read_output(tmp_path / name).to_pylist(), everything, strict=True):
             assert row["scores"] == [s for s in whole["scores"] if s >= np.float32(least)]
-    some = Settings(top_k=LABELS, bfloat16=False, labels=("L03", "L17"), columns=COLUMNS)
+    some = Settings(top_k=LABELS, bfloat16=False, include=("L03", "L17"), columns=COLUMNS)
     score(model, source, tmp_path / "some", some)
     for row, whole in zip(read_output(tmp_path / "some").to_pylist(), everything, strict=True):
         assert row["labels"] == [label for label in whole["labels"] if label in ("L03", "L17")]
@@ -263,9 +263,10 @@ def test_bad_options_are_named(model, source, tmp_path):
     with pytest.raises(ConfigError, match="--precision half"):
         use_bfloat16("half", "cpu")
     (tmp_path / "labels.txt").write_text("L01\n\nL99\n")
-    labels = read_labels(tmp_path / "labels.txt")
+    labels = read_labels([f"@{tmp_path / 'labels.txt'}", "L02", "L01"])
+    assert labels == ("L01", "L99", "L02")
     with pytest.raises(DataError, match="no label 'L99'"):
-        score(model, source, tmp_path / "out", Settings(labels=labels, columns=COLUMNS))
+        score(model, source, tmp_path / "out", Settings(include=labels, columns=COLUMNS))
     assert score(model, source, tmp_path / "out")["documents"] == 17  # what came to nothing is in nobody's way
     with pytest.raises(DataError, match=r"no column 'note'; there are: id, text; name others by --text-column"):
         score(model, source / "b.parquet", tmp_path / "wrong", Settings(columns=text_columns(["note"], "id")))
@@ -273,9 +274,6 @@ def test_bad_options_are_named(model, source, tmp_path):
         score(model, source, source / "a.jsonl")
     with pytest.raises(CheckpointError, match=r"config\.json: missing"):
         make_job(tmp_path, [str(source)], tmp_path / "o", FP32)
-    flat = xmtc.models.export.load_model(export(tmp_path / "flat", FlatConfig(), "single_label"))
-    with pytest.raises(ConfigError, match="left out"):
-        BlockScorer(flat, Settings(labels=("L01",)), torch.device("cpu"), 1)
 
 
 KILLED = """

@@ -58,7 +58,7 @@ def test_a_corpus_is_scored_alike_and_some_labels_keep_their_calibration(model, 
     source = write_rows(tmp_path / "in.jsonl", 4)
     expected = model.predict(TEXTS, top_k=LABELS)
     for name, labels in (("all", None), ("some", ("L03", "L17"))):
-        settings = Settings(top_k=LABELS, bfloat16=False, labels=labels, columns=COLUMNS)
+        settings = Settings(top_k=LABELS, bfloat16=False, include=labels, columns=COLUMNS)
         score(directory, source, tmp_path / name, settings)
         for row, predictions in zip(read_output(tmp_path / name).to_pylist(), expected, strict=True):
             wanted = [p for p in predictions if labels is None or p.label in labels]

@@ -100,11 +100,20 @@ def test_only_some_labels(run, tmp_path):
     texts = TEXTS
     labels = [one.label for one in xmtc.Model.from_pretrained(run / "model").predict(texts[:1], top_k=6)[0]][1:3]
     pd.DataFrame({"text": texts}).to_parquet(tmp_path / "in.parquet")
-    settings = Settings(top_k=4, bfloat16=False, labels=tuple(labels), columns=text_columns(["text"], None))
+    settings = Settings(top_k=4, bfloat16=False, include=tuple(labels), columns=text_columns(["text"], None))
     job = make_job(run / "model", [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
     run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
     table = pd.concat(map(pd.read_parquet, (tmp_path / "out").glob("part-*.parquet")))
     assert all(set(row) == set(labels) for row in table["labels"])
+
+
+def test_excluded_labels_are_hidden_and_the_others_stay_as_they_are(run):
+    model = xmtc.Model.from_pretrained(run / "model")
+    (whole,) = model.predict(TEXTS[:1], top_k=6)
+    (rest,) = model.predict(TEXTS[:1], top_k=6, exclude=[whole[0].label, whole[2].label])
+    assert rest == [whole[1], *whole[3:]]
+    (some,) = model.predict(TEXTS[:1], top_k=6, include=[whole[3].label, whole[1].label])
+    assert [one.label for one in some] == [whole[1].label, whole[3].label]
 
 
 def test_a_new_label_is_found_by_its_name(run):

@@ -38,8 +38,23 @@ def load_config(
         ConfigError: the file cannot be read, or is wrong: every problem, as `file:line: key: value: problem; fix`.
     """
     problems: list[str] = []
+    tree = _read_with_bases(Path(path), Shape.of(schema), problems, ())
+    return _validated(schema, tree, overrides, problems, values)
+
+
+def load_overrides(schema: type[T], overrides: Sequence[str]) -> T:
+    """The defaults of `schema` with these overrides; see `load_config`."""
+    return _validated(schema, Node({}, Place(COMMAND_LINE)), overrides, [])
+
+
+def _validated(
+    schema: type[T],
+    tree: Node,
+    overrides: Sequence[str],
+    problems: list[str],
+    values: Mapping[str, Node] | None = None,
+) -> T:
     shape = Shape.of(schema)
-    tree = _read_with_bases(Path(path), shape, problems, ())
     given = [(key.split("."), node) for key, node in (values or {}).items()]
     tree = _fill_kinds(_apply(tree, [*_parsed(overrides, problems), *given]), shape)
     try:

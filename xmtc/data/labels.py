@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,28 @@ class LabelTable:
     def indices(self, labels: Iterable[str]) -> NDArray[np.int32]:
         """Ids of several labels, see `index`."""
         return np.fromiter((self.index(label) for label in labels), dtype=np.int32)
+
+    def branch(self, top: str) -> NDArray[np.int32]:
+        """Ids of a label and of all labels beneath it, ascending; empty where nobody knows it.
+
+        Args:
+            top: a label, or a parent that is no label of this table.
+        """
+        found, waiting = set(), [top]
+        while waiting:
+            label = waiting.pop()
+            if label not in found:
+                found.add(label)
+                waiting += self._children.get(label, ())
+        return np.array(sorted(self._ids[label] for label in found if label in self._ids), np.int32)
+
+    @cached_property
+    def _children(self) -> dict[str, list[str]]:
+        children: dict[str, list[str]] = {}
+        for label, parents in zip(self.labels, self.parents or (), strict=self.parents is not None):
+            for parent in parents:
+                children.setdefault(parent, []).append(label)
+        return children
 
     def propensities(self, train_documents: int, a: float = 0.55, b: float = 1.5) -> NDArray[np.float64]:
         """Estimated share of a label's true occurrences that annotators found, p_l = 1 / (1 + C (N_l + B)^-A).

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.collate import Batch, Collator
-from xmtc.data.labels import LabelTable
 from xmtc.data.readers import Rejected
 from xmtc.data.sampler import evaluation_batches
 from xmtc.data.tokenizer import special_tokens
@@ -30,11 +29,12 @@ from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.block_evidence import ExplainedScores, KeepsHidden, Reasons, Words
 from xmtc.score.evidence import Evidence, merge_words
 from xmtc.score.explainer import Explainer, Tokenised
+from xmtc.score.filters import LabelFilter
 from xmtc.score.fused import FusedScores
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
 from xmtc.score.predictor import EVIDENCE_WORDS
-from xmtc.score.scorer import BestLabels, Scoring, score_split
+from xmtc.score.scorer import BestLabels, Scoring, best_labels, score_split
 from xmtc.score.shortlist import Shortlist
 
 PREDICTIONS = pa.schema({"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())})
@@ -108,13 +108,13 @@ class BlockScorer:
     """A model that turns blocks into tables.
 
     Args:
-        parts: the loaded model, which is moved to `device` and, with `settings.labels`, cut down to these.
+        parts: the loaded model, which is moved to `device` and, where labels are filtered, cut down to the others.
         settings: how to score.
         device: where.
         workers: batches computed at the same time, by one thread each, on the CPU.
 
     Raises:
-        ConfigError: evidence from an ONNX model, or some labels of a model whose labels exclude each other.
+        ConfigError: evidence or a shortlist from an ONNX model.
         DataError: a label that the model does not know.
     """
 
@@ -122,28 +122,34 @@ class BlockScorer:
         if settings.threshold == "tuned" and parts.limits() is None:  # labels exclude each other: the best one it is
             settings = replace(settings, top_k=1, threshold=None)
         self.settings, self.tokenizer, self.info = settings, parts.tokenizer, parts.info
-        self.labels, label_ids = np.array(parts.labels.labels, object), _chosen(parts.labels, settings)
+        self.labels = np.array(parts.labels.labels, object)
         self.thresholds_L = _thresholds(parts, settings)
         self.classifier = parts.classifier.to(device).eval()
         if isinstance(self.classifier, OnnxClassifier):
             _check_graph_can(settings)
-        self.ensemble, self.only = parts.ensemble, None
-        if label_ids is not None:
-            if parts.info.task == "single_label":
-                raise ConfigError("--labels: this model chooses one of all its labels, so they cannot be left out")
-            if self.ensemble is not None:
-                self.only = label_ids
-            else:
-                _restrict(self.classifier, label_ids)
-                self.labels, self.thresholds_L = self.labels[label_ids], self.thresholds_L[label_ids]
+        self.ensemble, self.only = parts.ensemble, LabelFilter.of(parts.labels, settings.include, settings.exclude)
+        if self.only is not None and self._can_restrict():
+            _restrict(self.classifier, self.only.allowed)
+            self.labels, self.thresholds_L = self.labels[self.only.allowed], self.thresholds_L[self.only.allowed]
+            self.only = None
         if settings.shortlist and settings.evidence:
             raise ConfigError("--shortlist and --evidence exclude each other: evidence is taken from all logits")
         self.shortlist = Shortlist(self.classifier, settings.shortlist) if settings.shortlist else None
         self.workers = workers if device.type == "cpu" else 1
         self.scoring = Scoring(
-            len(self.labels), settings.top_k, settings.tokens_per_batch, parts.info.task, bfloat16=settings.bfloat16
+            len(self.labels),
+            settings.top_k,
+            settings.tokens_per_batch,
+            parts.info.task,
+            bfloat16=settings.bfloat16,
+            only=None if self.only is None or self.ensemble is not None else self.only.allowed,
         )
         self._first = len(special_tokens(self.tokenizer)[0])
+
+    def _can_restrict(self) -> bool:
+        """Whether leaving out the rows of labels leaves the scores of the others as they are."""
+        alone = self.ensemble is None and self.info.task == "multi_label"
+        return alone and not isinstance(self.classifier, OnnxClassifier)
 
     def tokenise(self, raw: RawBlock) -> TokenBlock:
         """See `tokenise`."""
@@ -179,9 +185,10 @@ class BlockScorer:
         model = KeepsHidden(self.classifier) if self.settings.evidence else self.classifier
 
         def explain(rows_B: NDArray[np.int64], logits_BL: Tensor) -> None:
-            ids_BK = logits_BL.topk(min(self.settings.top_k, len(self.labels)), dim=1).indices
+            top_k = min(self.settings.top_k, len(self.labels))
+            ids_BK, _ = best_labels(logits_BL, top_k, self.info.task, self.scoring.only)
             assert isinstance(model, KeepsHidden)
-            shares_BKT = model.contributions(ids_BK)
+            shares_BKT = model.contributions(ids_BK.clamp(min=0).long())
             for row, ids_K, shares_KT in zip(rows_B, ids_BK.tolist(), shares_BKT, strict=True):
                 found = (self._words(block, int(row), shares_T) for shares_T in shares_KT)
                 words[int(row)] = dict(zip(ids_K, found, strict=True))
@@ -273,10 +280,6 @@ def _as_row(word: Evidence) -> dict:
     return {"text": word.text, "contribution": word.contribution}
 
 
-def _chosen(labels: LabelTable, settings: Settings) -> NDArray[np.int64] | None:
-    return None if settings.labels is None else np.sort(labels.indices(settings.labels)).astype(np.int64)
-
-
 def _thresholds(parts: ModelParts, settings: Settings) -> NDArray[np.float32]:
     """From which probability on each label is kept, (L,)."""
     limits_L = parts.limits()
@@ -286,7 +289,7 @@ def _thresholds(parts: ModelParts, settings: Settings) -> NDArray[np.float32]:
 
 
 def _check_graph_can(settings: Settings) -> None:
-    asked = {"--labels": settings.labels, "--shortlist": settings.shortlist, "--evidence": settings.evidence}
+    asked = {"--shortlist": settings.shortlist, "--evidence": settings.evidence}
     for option in (option for option, value in asked.items() if value):
         raise ConfigError(
             f"{option}: an ONNX model gives every label's score and no more; take the model it is made of"

@@ -19,8 +19,9 @@ from xmtc.data.readers.table_config import table_of
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.info import describe
 from xmtc.models.onnx_export import export_onnx, is_onnx
+from xmtc.score.filters import Threshold
 from xmtc.score.inputs import TextColumns, find_files, read_rows, text_columns, with_known_id
-from xmtc.score.job import Job, Settings, Threshold, model_digest
+from xmtc.score.job import Job, Settings, model_digest
 from xmtc.score.local import score_local
 from xmtc.score.predictor import Model, Prediction, choose_device
 from xmtc.track.console import duration, print_line, printable
@@ -39,6 +40,8 @@ def predict_texts(
     id_column: str | None = None,
     top_k: int | None = None,
     evidence: bool = False,
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
 ) -> None:
     """Print one JSON line a text: its place, and its labels with probability and whether it is predicted.
 
@@ -51,9 +54,11 @@ def predict_texts(
         top_k: labels of each text. None: those that are predicted, and the best ones besides; of a single-label model
             the one that it predicts.
         evidence: also the words that speak for each label.
+        include: see `Model.predict`.
+        exclude: likewise.
 
     Raises:
-        DataError: a text has no token, or the file cannot be read.
+        DataError: a text has no token, the file cannot be read, or the model knows no such label.
     """
     wanted = text_columns(text_column, id_column, describe(path).columns)
     read = [] if input_file is None else read_documents(input_file, wanted, describe(path).columns)
@@ -68,6 +73,8 @@ def predict_texts(
         threshold=None if top_k else "tuned",
         least=least,
         evidence=evidence,
+        include=include,
+        exclude=exclude,
     )
     places = [*({} for _ in texts), *(place for place, _ in read)]
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
@@ -165,7 +172,7 @@ def require_onnx(model: Path, settings: Settings) -> None:
     """
     if not is_onnx(model):
         raise CheckpointError(f"{model}: no ONNX model there; write one with `xmtc export {model} --onnx OUT`")
-    wanted = {"--shortlist": settings.shortlist, "--labels": settings.labels, "--evidence": settings.evidence}
+    wanted = {"--shortlist": settings.shortlist, "--evidence": settings.evidence}
     if unfit := [option for option, value in wanted.items() if value]:
         raise ConfigError(
             f"--engine onnx and {unfit[0]} exclude each other: an ONNX model gives the logits of all its "
@@ -197,7 +204,6 @@ def make_settings(
     top_k: int,
     threshold: str | None,
     min_score: float,
-    labels: Path | None,
     evidence: bool,
     columns: TextColumns,
     block_rows: int,
@@ -207,13 +213,11 @@ def make_settings(
 
     Raises:
         ConfigError: an option's value is none of those it can have.
-        DataError: the file of labels cannot be read.
     """
     return Settings(
         top_k=top_k,
         threshold=parse_threshold(threshold),
         min_score=min_score,
-        labels=None if labels is None else read_labels(labels),
         evidence=evidence,
         bfloat16=bfloat16,
         block_rows=block_rows,
@@ -259,16 +263,28 @@ def parse_threshold(value: str | None) -> Threshold:
     return number
 
 
-def read_labels(path: Path) -> tuple[str, ...]:
-    """The labels of a file, one a line.
+def read_labels(entries: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The labels and branches that `--include` or `--exclude` name, each once; None without the option.
+
+    Args:
+        entries: labels, branches, and `@FILE` for a file with one of these on each line.
 
     Raises:
-        DataError: it cannot be read, or holds none.
+        DataError: a file cannot be read, or holds no label.
     """
+    if not entries:
+        return None
+    labels: dict[str, None] = {}
+    for entry in entries:
+        labels |= dict.fromkeys(_lines_of(Path(entry[1:])) if entry.startswith("@") else [entry])
+    return tuple(labels)
+
+
+def _lines_of(path: Path) -> list[str]:
     with open_text(path) as lines:
-        labels = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+        labels = [line.strip() for line in lines if line.strip()]
     if not labels:
-        raise DataError(f"{path}: holds no label; write one a line")
+        raise DataError(f"{path}: holds no label; write one on each line")
     return labels
 
 

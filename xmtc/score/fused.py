@@ -15,6 +15,7 @@ from torch import Tensor
 
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
+from xmtc.score.filters import LabelFilter
 from xmtc.score.shortlist import Shortlist
 from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored
 from xmtc.scorers.candidates import Pairs
@@ -36,7 +37,7 @@ class FusedScores:
         ensemble: with a fitted fusion.
         words: of the documents that batches are made of.
         shortlist: how many labels the head scores; all of them when absent.
-        only: label ids that may be predicted; all when absent.
+        only: the labels that may be predicted; all when absent.
         exclusive: whether a document has exactly one label.
     """
 
@@ -47,7 +48,7 @@ class FusedScores:
         words: WordRows,
         *,
         shortlist: Shortlist | None = None,
-        only: NDArray[np.integer] | None = None,
+        only: LabelFilter | None = None,
         exclusive: bool = False,
     ) -> None:
         self.classifier, self.ensemble, self.words = classifier, ensemble, words
@@ -57,7 +58,7 @@ class FusedScores:
     def size(self) -> int:
         """Most candidates of a document."""
         proposed = self.ensemble.config.candidates * len(self.ensemble.names)
-        return min(proposed + len(self.only if self.only is not None else ()), self.classifier.labels)
+        return min(proposed + len(self.only.candidates if self.only else ()), self.classifier.labels)
 
     @property
     def knows_all(self) -> bool:
@@ -77,7 +78,7 @@ class FusedScores:
         ids_BK, scores_BK = found.label_ids_NK, found.scores_NK.astype(np.float64)
         used_BK = ids_BK >= 0
         if self.only is not None:
-            used_BK &= np.isin(ids_BK, self.only)
+            used_BK &= np.isin(ids_BK, self.only.allowed)
         logits_BK = np.where(used_BK, logit(np.clip(scores_BK, _EDGE, 1 - _EDGE)), _PADDING_LOGIT)
         ids_BK = np.where(used_BK, ids_BK, -1)
         return self._padded(ids_BK, logits_BK)
@@ -91,7 +92,7 @@ class FusedScores:
     def pairs(self, batch: Batch) -> Pairs:
         """The batch's candidates with every scorer's opinion of them."""
         features, head = features_of(self.classifier, self.ensemble, self.words, batch, self.shortlist)
-        return self.ensemble.pairs(features, head, self.only)
+        return self.ensemble.pairs(features, head, self.only.candidates if self.only else None)
 
 
 def features_of(

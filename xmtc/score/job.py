@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,13 +24,13 @@ import pyarrow.parquet as pq
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import file_sha256, replacing, write_text
+from xmtc.score.filters import Threshold
 from xmtc.score.inputs import InputFile, TextColumns
 
 logger = logging.getLogger(__name__)
 
 FORMAT = "xmtc-scores-1"
 REJECTED = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
-Threshold = float | Literal["tuned"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,8 @@ class Settings:
         threshold: leave out labels less probable than this; `tuned`: than the model's own thresholds, by label where
             it has them; None: keep the `top_k`.
         min_score: leave out labels less probable than this, whatever the thresholds say.
-        labels: the only labels to score, or None.
+        include: the only labels to score, see `LabelFilter`; None: all.
+        exclude: labels not to score.
         shortlist: labels of a document that an index finds and that get their logits; None: all do.
         evidence: add the words that speak most for each label.
         bfloat16: compute under bfloat16 autocast.
@@ -54,7 +55,8 @@ class Settings:
     top_k: int = 10
     threshold: Threshold = None
     min_score: float = 0.0
-    labels: tuple[str, ...] | None = None
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
     shortlist: int | None = None
     evidence: bool = False
     bfloat16: bool = True

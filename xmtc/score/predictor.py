@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from xmtc.models.onnx_export import load_any
 from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.evidence import Evidence, Explanation
 from xmtc.score.explainer import Explainer, Tokenised
+from xmtc.score.filters import LabelFilter, Threshold
 from xmtc.score.fused import FusedScores
-from xmtc.score.scorer import Scoring, score_split
+from xmtc.score.scorer import BestLabels, Scoring, score_split
 from xmtc.score.shortlist import Shortlist
 from xmtc.score.texts import as_count, as_labels, as_text, as_texts, as_threshold
 from xmtc.scorers.ensemble import Ensemble
@@ -74,27 +75,45 @@ class Model:
         >>> model.predict(["The text."], top_k=3)
     """
 
-    def __init__(self, parts: ModelParts, device: torch.device) -> None:
+    def __init__(
+        self,
+        parts: ModelParts,
+        device: torch.device,
+        *,
+        tokens_per_batch: int = 16384,
+        bfloat16: bool | None = None,
+    ) -> None:
         self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
         self.limits_L, self.thresholds_L = parts.limits(), parts.thresholds_L
         self.threshold = None if self.limits_L is None else parts.threshold
         self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
-        self.device = device
+        self.device, self._tokens_per_batch = device, tokens_per_batch
+        self._bfloat16 = device.type == "cuda" if bfloat16 is None else bfloat16
         self._found: Shortlist | None = None
 
     @classmethod
-    def from_pretrained(cls, directory: str | Path, *, device: str = "auto") -> "Model":
+    def from_pretrained(
+        cls,
+        directory: str | Path,
+        *,
+        device: str = "auto",
+        tokens_per_batch: int = 16384,
+        bfloat16: bool | None = None,
+    ) -> "Model":
         """Load a model that `xmtc train` exported, or its ONNX form.
 
         Args:
             directory: the `model` folder of a run, or what `xmtc export` wrote.
             device: `auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1` …
+            tokens_per_batch: content tokens of a batch, padding included; lower it when memory runs out.
+            bfloat16: compute under bfloat16 autocast; None: on GPUs.
 
         Raises:
             CheckpointError: a file is missing or damaged.
             ConfigError: there is no such device.
         """
-        return cls(load_any(Path(directory)), choose_device(device))
+        parts = load_any(Path(directory))
+        return cls(parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
 
     def predict(
         self,
@@ -102,10 +121,11 @@ class Model:
         top_k: int | None = None,
         *,
         evidence: bool = False,
-        threshold: float | Literal["tuned"] | None = None,
+        threshold: Threshold = None,
         least: int = 0,
-        tokens_per_batch: int = 16384,
         shortlist: int | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
     ) -> list[list[Prediction]]:
         """The best labels of each text, best first.
 
@@ -117,44 +137,84 @@ class Model:
             threshold: leave out labels less probable than this; `tuned` leaves out those that are not predicted, by the
                 thresholds tuned on dev; None keeps the `top_k` whatever their probability.
             least: keep so many labels a text whatever the threshold.
-            tokens_per_batch: lower it when memory runs out.
             shortlist: score this many labels a text, which an index of the labels finds; None scores all. The first
                 such call makes the index.
+            include: the only labels to predict; `branch:LABEL` is a label with everything beneath it; None: all.
+            exclude: labels and branches not to predict.
 
         Raises:
-            DataError: a text is empty or no string, or `texts` is no collection of texts.
-            ConfigError: evidence from an ONNX model, which cannot give it; or a number is out of its range.
+            DataError: a text is empty or no string, or the model knows no such label.
+            ConfigError: evidence from an ONNX model, which cannot give it; a shortlist of included labels.
         """
-        limit, least = as_threshold(threshold), as_count(least, "least", 0)
-        if top_k is None:
-            top_k = 1 if self.limits_L is None else _TOP_K
-        scoring = Scoring(
-            len(self.labels),
-            as_count(top_k, "top_k"),
-            as_count(tokens_per_batch, "tokens_per_batch"),
-            self.info.task,
-            bfloat16=self.device.type == "cuda",
-        )
-        found = None if shortlist is None else self._shortlist(as_count(shortlist, "shortlist"))
-        texts = as_texts(texts)
+        limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), as_texts(texts)
+        only = LabelFilter.of(self.labels, None if include is None else as_labels(include), as_labels(exclude))
+        if shortlist and include is not None:
+            raise ConfigError(
+                "include names the labels to score, so that no index has to find them: leave out shortlist"
+            )
         documents = self._documents(texts)
-        collate = self._collator(documents)
-        if self.ensemble is not None:
-            found = self._fused(self.ensemble, texts, found)
-        ids_NK, scores_NK = score_split(self.classifier, documents, collate, scoring, shortlist=found)
-        predicted_NK = self._predicted(ids_NK, scores_NK)
-        kept_NK = predicted_NK if limit == "tuned" else scores_NK >= limit
-        kept_NK = (kept_NK | (np.arange(kept_NK.shape[1]) < least)) & (ids_NK >= 0)
+        found = None if shortlist is None else self._shortlist(as_count(shortlist, "shortlist"))
+        top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
+        ids_NK, scores_NK = self._best(documents, texts, top_k, only, found)
         predictions = []
         for row, text in enumerate(texts):
-            ids, scores, predicted = (of_NK[row][kept_NK[row]] for of_NK in (ids_NK, scores_NK, predicted_NK))
-            words = (
-                [e.top(EVIDENCE_WORDS) for e in self._explain(text, row, documents, ids)]
-                if evidence
-                else [()] * len(ids)
-            )
-            predictions.append([self._prediction(*item) for item in zip(ids, scores, words, predicted, strict=True)])
+            best = self.predictions(ids_NK[row], scores_NK[row], threshold=limit, least=least)
+            if evidence:
+                explained = self._explain(text, row, documents, self.labels.indices(one.label for one in best))
+                pairs = zip(best, explained, strict=True)
+                best = [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in pairs]
+            predictions.append(best)
         return predictions
+
+    @property
+    def default_top_k(self) -> int:
+        """Most labels of a text where nobody says: 10, or 1 of a single-label model."""
+        return 1 if self.limits_L is None else _TOP_K
+
+    def best(
+        self, texts: Sequence[str], top_k: int, only: LabelFilter | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Ids of the best labels of each text, (N, K), best first, -1 behind the last; and their probabilities, (N, K).
+
+        Raises:
+            DataError: a text is empty or no string.
+        """
+        return self._best(self._documents(texts), texts, top_k, only, None)
+
+    def predictions(
+        self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
+    ) -> list[Prediction]:
+        """What `best` found for one text as predictions, without those that the threshold leaves out; see `predict`."""
+        predicted_K = np.arange(len(ids_K)) == 0 if self.limits_L is None else scores_K >= self.limits_L[ids_K]
+        kept_K = predicted_K if threshold == "tuned" else scores_K >= (threshold or 0.0)
+        kept_K = (kept_K | (np.arange(len(ids_K)) < least)) & (ids_K >= 0)
+        best = zip(ids_K[kept_K], scores_K[kept_K], predicted_K[kept_K], strict=True)
+        labels, names = self.labels.labels, self.labels.names
+        return [
+            Prediction(labels[at], float(score), names[at] or labels[at], predicted=bool(predicted))
+            for at, score, predicted in best
+        ]
+
+    def _best(
+        self,
+        documents: Texts,
+        texts: Sequence[str],
+        top_k: int,
+        only: LabelFilter | None,
+        shortlist: Shortlist | None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        found: BestLabels | None = shortlist
+        if self.ensemble is not None:
+            found, only = self._fused(self.ensemble, texts, shortlist, only), None
+        scoring = Scoring(
+            len(self.labels),
+            top_k,
+            self._tokens_per_batch,
+            self.info.task,
+            bfloat16=self._bfloat16,
+            only=None if only is None else only.allowed,
+        )
+        return score_split(self.classifier, documents, self._collator(documents), scoring, shortlist=found)
 
     def explain(self, text: str, labels: Iterable[str] | str) -> list[Explanation]:
         """Take the logits of these labels, or of one, apart into what each word of the text adds.
@@ -170,10 +230,14 @@ class Model:
             self._found = Shortlist(self.classifier, size, index=self._found.index if self._found else None)
         return self._found
 
-    def _fused(self, ensemble: Ensemble, texts: Sequence[str], shortlist: Shortlist | None) -> FusedScores:
+    def _fused(
+        self, ensemble: Ensemble, texts: Sequence[str], shortlist: Shortlist | None, only: LabelFilter | None
+    ) -> FusedScores:
         rows_NV = ensemble.vocabulary.rows(ensemble.vocabulary.count(texts))
         exclusive = self.info.task == "single_label"
-        return FusedScores(self.classifier, ensemble, rows_NV.__getitem__, shortlist=shortlist, exclusive=exclusive)
+        return FusedScores(
+            self.classifier, ensemble, rows_NV.__getitem__, shortlist=shortlist, only=only, exclusive=exclusive
+        )
 
     def _documents(self, texts: Sequence[str]) -> Texts:
         return Texts(texts, self.tokenizer, self.info.max_length)
@@ -181,16 +245,6 @@ class Model:
     def _collator(self, documents: Texts) -> Collator:
         window, overlap = self.classifier.encoder.window, self.info.model.overlap
         return Collator(documents, self.tokenizer, window=window, overlap=overlap)
-
-    def _predicted(self, ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Which of the best labels count as predicted."""
-        if self.limits_L is None:
-            return np.broadcast_to(np.arange(ids_NK.shape[1]) == 0, ids_NK.shape)
-        return scores_NK >= self.limits_L[ids_NK]
-
-    def _prediction(self, label_id: int, score: float, evidence: tuple[Evidence, ...], predicted: bool) -> Prediction:
-        label = self.labels.labels[label_id]
-        return Prediction(label, float(score), self.labels.names[label_id] or label, evidence, bool(predicted))
 
     def _explain(self, text: str, row: int, documents: Texts, label_ids: NDArray[np.int32]) -> list[Explanation]:
         if isinstance(self.classifier, OnnxClassifier):

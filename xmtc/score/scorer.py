@@ -59,6 +59,7 @@ class Scoring:
         tokens_per_batch: content tokens of a batch, padding included.
         task: sigmoid (multi_label) or softmax (single_label).
         bfloat16: run under bfloat16 autocast; probabilities are float32 all the same.
+        only: ids of the labels that are kept; all when absent.
     """
 
     labels: int
@@ -66,6 +67,7 @@ class Scoring:
     tokens_per_batch: int = 16384
     task: Task = "multi_label"
     bfloat16: bool = False
+    only: NDArray[np.int64] | None = None
 
 
 def score_split(
@@ -93,7 +95,8 @@ def score_split(
             called, and nothing of size L is computed.
 
     Returns:
-        Label ids int32 (N, K) and probabilities float32 (N, K); -1 and 0 for documents outside of `batches`.
+        Label ids int32 (N, K) and probabilities float32 (N, K); -1 and 0 for documents outside of `batches`, and
+        behind the last label that is kept.
 
     Raises:
         XmtcError: a score that is not finite.
@@ -116,7 +119,7 @@ def score_split(
                 logits_BL = _logits(model, batch, bfloat16=scoring.bfloat16)
                 if on_logits is not None:
                     on_logits(rows_B, logits_BL)
-                ids_BK, scores_BK = best_labels(logits_BL, top_k, scoring.task)
+                ids_BK, scores_BK = best_labels(logits_BL, top_k, scoring.task, scoring.only)
             else:
                 ids_BK, scores_BK = _best_shortlisted(shortlist, batch, top_k, scoring)
             ids_NK[rows_B], scores_NK[rows_B] = ids_BK.cpu().numpy(), scores_BK.cpu().numpy()
@@ -128,19 +131,36 @@ def score_split(
     return ids_NK, scores_NK
 
 
-def best_labels(logits_BL: Tensor, top_k: int, task: Task) -> tuple[Tensor, Tensor]:
-    """The K best labels int32 (B, K) and their probabilities float32 (B, K), best first."""
-    top_BK = logits_BL.topk(top_k, dim=1)
-    if task == "multi_label":
-        return top_BK.indices.int(), top_BK.values.sigmoid()
-    return top_BK.indices.int(), (top_BK.values - logits_BL.logsumexp(1, keepdim=True)).exp()
+def best_labels(
+    logits_BL: Tensor, top_k: int, task: Task, only: NDArray[np.int64] | None = None
+) -> tuple[Tensor, Tensor]:
+    """The K best labels int32 (B, K) and their probabilities float32 (B, K), best first.
+
+    Probabilities are among all labels; where fewer than K labels are kept, -1 and 0 fill the rows.
+    """
+    total_B1 = 0.0 if task == "multi_label" else logits_BL.logsumexp(1, keepdim=True)
+    top_BK = _kept(logits_BL, only).topk(top_k, dim=1)
+    scores_BK = top_BK.values.sigmoid() if task == "multi_label" else (top_BK.values - total_B1).exp()
+    return top_BK.indices.int().masked_fill(top_BK.values == -torch.inf, -1), scores_BK
+
+
+def _kept(logits_BL: Tensor, only: NDArray[np.int64] | None) -> Tensor:
+    """The logits, -∞ of labels that are not kept."""
+    if only is None:
+        return logits_BL
+    hidden_L = torch.ones(logits_BL.shape[1], dtype=torch.bool, device=logits_BL.device)
+    hidden_L[torch.from_numpy(only).to(logits_BL.device)] = False
+    return logits_BL.masked_fill(hidden_L, -torch.inf)
 
 
 def _best_shortlisted(shortlist: BestLabels, batch: Batch, top_k: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
     with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=scoring.bfloat16):
         ids_BN, logits_BN = shortlist(batch)
-    at_BK, scores_BK = best_labels(logits_BN, top_k, "multi_label")
-    return ids_BN.gather(1, at_BK.long()).int(), scores_BK
+    if scoring.only is not None:
+        hidden_BN = ~torch.isin(ids_BN, torch.from_numpy(scoring.only).to(ids_BN.device))
+        ids_BN, logits_BN = ids_BN.masked_fill(hidden_BN, -1), logits_BN.masked_fill(hidden_BN, -torch.inf)
+    top_BK = logits_BN.topk(top_k, dim=1)
+    return ids_BN.gather(1, top_BK.indices).int(), top_BK.values.sigmoid()
 
 
 def _collated(collate: Callable[[MicroBatch], Batch], rows_B: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:

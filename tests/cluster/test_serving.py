@@ -1,0 +1,68 @@
+"""The server on Ray Serve: its configuration, and one application on a local Ray."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+from ray.serve.schema import ServeDeploySchema
+
+from xmtc.cluster.serving import DEPLOYMENT, Arguments, application
+from xmtc.errors import ConfigError
+from xmtc.serve.config import TOKEN_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+CONFIG = yaml.safe_load((ROOT / "launch/serve.yaml").read_text(encoding="utf-8"))
+TOKEN = "a-token-of-some-length"
+
+
+def test_the_configuration_is_what_ray_takes() -> None:
+    (found,) = ServeDeploySchema.model_validate(CONFIG).applications
+    assert found.import_path == f"{application.__module__}:{application.__name__}"
+    assert [one.name for one in found.deployments] == [DEPLOYMENT]
+    arguments = Arguments.model_validate(found.args)
+    assert arguments.threads == CONFIG["applications"][0]["deployments"][0]["ray_actor_options"]["num_cpus"]
+
+
+def test_wrong_arguments_are_refused_before_anything_starts() -> None:
+    with pytest.raises(ValidationError, match="extra_forbidden"):
+        Arguments.model_validate({"model": "m", "modle": "n"})
+    with pytest.raises(ConfigError, match=r"limits\.text"):
+        application(Arguments(model="m", set=["limits.text=3"]))
+
+
+SERVED = """
+import sys
+import ray, requests
+from ray import serve
+from xmtc.cluster.serving import Arguments, application
+model, port, token = sys.argv[1:]
+ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
+serve.run(application(Arguments(model=model, threads=1, set=["limits.texts=2"])), name="xmtc", route_prefix="/")
+session = requests.Session()
+session.trust_env = False
+place, headers = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {token}"}
+assert session.get(f"{place}/ready").json() == {"status": "ready"}
+assert session.get(f"{place}/model").status_code == 401
+answer = session.post(f"{place}/predict", json={"texts": ["cod", "law"], "top_k": 2}, headers=headers)
+assert [len(one) for one in answer.json()["predictions"]] == [2, 2]
+assert session.post(f"{place}/predict", json={"texts": ["cod"] * 3}, headers=headers).status_code == 413
+serve.shutdown()
+ray.shutdown()
+"""
+
+
+@pytest.mark.faults
+def test_on_a_local_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tests" / "serve")
+    from served import export
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", SERVED, str(export(tmp_path / "model")), str(port), TOKEN]
+    subprocess.run(command, check=True, timeout=280, env=os.environ | {TOKEN_VARIABLE: TOKEN})

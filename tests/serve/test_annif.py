@@ -1,0 +1,95 @@
+"""Annif's own client works unchanged, and answers have the fields of Annif's published description."""
+
+import json
+from pathlib import Path
+
+import pytest
+import requests
+from annif_client import AnnifClient
+from served import LABELS, TEXTS, running
+
+import xmtc
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("annif") / "learned.jsonl"
+
+
+@pytest.fixture(scope="module")
+def server(model: xmtc.Model, learned: Path):
+    with running(model, annotations=learned) as client:
+        yield client
+
+
+@pytest.fixture
+def annif(server, monkeypatch) -> AnnifClient:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return AnnifClient(api_base=f"{server.place}/v1/")
+
+
+def test_projects(annif: AnnifClient) -> None:
+    assert set(annif.api_info) == {"title", "version"}
+    (project,) = annif.projects
+    assert annif.get_project("sea-laws") == project
+    assert {"project_id", "name", "language", "backend", "vocab", "is_trained"} <= set(project)
+    assert project["backend"]["backend_id"] == "xmtc"
+    assert project["vocab"]["size"] == len(LABELS)
+    with pytest.raises(ValueError, match="Project 'other' not found"):
+        annif.get_project("other")
+
+
+def test_suggestions_are_the_models(annif: AnnifClient, model: xmtc.Model) -> None:
+    (expected,) = model.predict(TEXTS[:1], top_k=10)
+    results = annif.suggest("sea-laws", TEXTS[0])
+    assert [one["uri"] for one in results] == [one.label for one in expected]
+    assert [one["label"] for one in results] == [one.name for one in expected]
+    assert [one["score"] for one in results] == pytest.approx([one.score for one in expected], abs=1e-4)
+    assert all(set(one) == {"uri", "label", "notation", "score"} for one in results)
+    limit = expected[2].score
+    assert annif.suggest("sea-laws", TEXTS[0], limit=2) == results[:2]
+    assert annif.suggest("sea-laws", TEXTS[0], threshold=limit - 1e-4) == results[:3]
+    assert annif.suggest("sea-laws", TEXTS[0], limit=0) == []
+    documents = [{"text": text, "document_id": f"d{i}"} for i, text in enumerate(TEXTS)]
+    batch = annif.suggest_batch("sea-laws", documents, limit=3)
+    assert [one["document_id"] for one in batch] == ["d0", "d1", "d2", "d3"]
+    assert [hit["uri"] for hit in batch[0]["results"]] == [hit["uri"] for hit in results[:3]]
+    assert annif.suggest_batch("sea-laws", [{"text": "steel"}])[0]["document_id"] is None
+
+
+def test_learning_goes_to_the_annotations(annif: AnnifClient, server, learned: Path) -> None:
+    documents = [
+        {"text": "On taxes.", "subjects": [{"uri": "law/tax", "label": "Tax law"}]},
+        {"text": "On nothing.", "subjects": []},
+    ]
+    assert annif.learn("sea-laws", documents).status_code == 204
+    saved = [json.loads(line) for line in learned.read_text().splitlines()]
+    assert [(one["text"], one["labels"]) for one in saved] == [("On taxes.", ["law/tax"]), ("On nothing.", [])]
+    refused = server.post("/v1/projects/sea-laws/learn", [{"text": "x", "subjects": [{"uri": "unknown"}]}])
+    assert refused.status_code == 400
+    assert "document 0: no label 'unknown'" in refused.json()["detail"]
+
+
+def test_learning_without_annotations_is_forbidden(client) -> None:
+    assert client.post("/v1/projects/sea-laws/learn", []).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "status"),
+    [
+        ("suggest", {"data": {}}, 400),
+        ("suggest", {"data": {"text": ""}}, 400),
+        ("suggest", {"data": {"text": "a", "limit": -1}}, 400),
+        ("suggest", {"data": {"text": "a", "threshold": 2}}, 400),
+        ("suggest", {"data": {"text": "a" * 100_001}}, 413),
+        ("suggest-batch", {"json": {"documents": [{"text": "a"}] * 33}}, 400),
+        ("suggest-batch", {"json": {}}, 400),
+        ("suggest-batch", {"json": {"documents": [{"text": " "}]}}, 400),
+        ("learn", {"json": {"text": "a"}}, 400),
+    ],
+)
+def test_bad_requests_are_what_annif_says(server, path: str, options, status: int) -> None:
+    answer = requests.post(f"{server.place}/v1/projects/sea-laws/{path}", timeout=30, **options)
+    assert answer.status_code == status
+    assert set(answer.json()) == {"type", "title", "status", "detail"}
+    assert json.loads(answer.text)["status"] == status

@@ -1,0 +1,176 @@
+"""Annotations are training data; documents to annotate come in the promised order."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from served import LABELS, TEXTS, running
+
+import xmtc
+from xmtc.data.progress import Silent
+from xmtc.data.readers.base import Document
+from xmtc.data.readers.columns import ColumnsConfig
+from xmtc.data.readers.table_config import TABLES, SplitFilesConfig
+from xmtc.errors import DataError, StorageError
+from xmtc.score.predictor import Prediction
+from xmtc.serve.annotations import Annotations
+from xmtc.serve.worklist import MOST_DOCUMENTS, Worklist, ranking, read_documents
+
+
+def read_as_training_data(path: Path) -> list[Document]:
+    settings = TABLES[".jsonl"](files=SplitFilesConfig(train=str(path)), columns=ColumnsConfig(id="id"))
+    return list(settings.build().read(map, Silent()))
+
+
+DOCUMENTS = st.tuples(
+    st.none() | st.text("abc", min_size=1),
+    st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip),
+    st.lists(st.sampled_from(LABELS), min_size=1, max_size=4),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents=st.lists(DOCUMENTS, min_size=1, max_size=4))
+def test_what_is_saved_is_what_training_reads(model: xmtc.Model, tmp_path: Path, documents) -> None:
+    path = tmp_path / "some.jsonl"
+    path.unlink(missing_ok=True)
+    annotations = Annotations(path, model.labels)
+    ids = [doc_id for one in documents for doc_id in annotations.save([one])]
+    found = read_as_training_data(path)
+    expected = [
+        Document(doc_id, text, tuple(dict.fromkeys(labels)), "train")
+        for doc_id, (_, text, labels) in zip(ids, documents, strict=True)
+    ]
+    assert found == expected
+    assert annotations.ids == Annotations(path, model.labels).ids == set(ids)
+
+
+def test_a_document_of_a_single_label_model_has_one_label(model: xmtc.Model, tmp_path: Path) -> None:
+    annotations = Annotations(tmp_path / "some.jsonl", model.labels, one_label=True)
+    annotations.save([(None, "x", ["law", "law"])])
+    for labels in ([], ["law", "cod"]):
+        with pytest.raises(DataError, match="exactly one"):
+            annotations.save([(None, "x", ["law"]), (None, "y", labels)])
+    assert len(read_as_training_data(annotations.path)) == 1
+
+
+def test_a_broken_last_line_or_another_file_is_not_appended_to(model: xmtc.Model, tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"id": "a", "text": "x", "labels": ["law"]}')  # without an end
+    Annotations(path, model.labels).save([("b", "y", ["cod"])])
+    assert [one.doc_id for one in read_as_training_data(path)] == ["a", "b"]
+    for content in ('{"id": "a"', '["a"]', "id,text\n", '{"text": "x"}\n'):
+        path.write_text(content)
+        with pytest.raises(DataError, match="line 1: not an annotation; choose another"):
+            Annotations(path, model.labels)
+        assert path.read_text() == content
+    with pytest.raises(StorageError):
+        Annotations(tmp_path, model.labels)
+
+
+def test_a_failed_write_leaves_the_file_as_it_was(model: xmtc.Model, tmp_path: Path, monkeypatch) -> None:
+    annotations = Annotations(tmp_path / "some.jsonl", model.labels)
+    annotations.save([("a", "x", ["law"])])
+    before = annotations.path.read_bytes()
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        annotations.save([("b", "y", ["law"])])
+    assert annotations.path.read_bytes() == before
+    assert annotations.ids == {"a"}
+
+
+def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
+    queue, path = tmp_path / "queue.jsonl", tmp_path / "folder" / "some.jsonl"
+    queue.write_text("".join(json.dumps({"id": f"q{i}", "text": text}) + "\n" for i, text in enumerate(TEXTS)))
+    with running(model, annotations=path, queue=queue, order="uncertain") as client:
+        for body, words in (
+            ({"text": "x", "labels": ["lav"]}, "no label 'lav'"),
+            ({"text": "", "labels": []}, "text"),
+            ({"text": "x"}, "labels"),
+            ({"text": "x", "labels": "law"}, "labels"),
+        ):
+            refused = client.post("/annotations", body)
+            assert refused.status_code == 422
+            assert words in refused.json()["detail"]
+        while client.get("/queue/next").json()["waiting"]:
+            pass
+    assert path.read_bytes() == b""
+    with running(model, annotations=path, queue=queue, order="uncertain") as client:
+        while (first := client.get("/queue/next").json())["id"] is None:
+            pass
+        skipped = client.get("/queue/next", params={"skip": first["id"]}).json()
+        assert skipped["left"] == 4
+        body = {"text": skipped["text"], "labels": ["cod", "law", "cod"], "id": skipped["id"]}
+        assert client.post("/annotations", body).json() == {"id": skipped["id"], "saved": 1}
+        assert client.get("/queue/next").json()["left"] == 3
+        assert client.post("/annotations", {"text": "none fits", "labels": []}).json()["saved"] == 2
+    saved = [json.loads(line) for line in path.read_text().splitlines()]
+    assert saved[0] == {"id": skipped["id"], "text": skipped["text"], "labels": ["cod", "law"]}
+    assert saved[1]["labels"] == []
+    with running(model, annotations=path, queue=queue) as client:
+        assert client.get("/queue/next").json()["left"] == 3  # what is annotated does not come again
+
+
+def test_documents_that_the_model_cannot_read_are_nobodys(model: xmtc.Model, tmp_path: Path) -> None:
+    (tmp_path / "queue.jsonl").write_text('{"id": "a", "text": "\\u200b"}\n{"id": "b", "text": "fish"}\n')
+    with running(model, queue=tmp_path / "queue.jsonl") as client:
+        while (found := client.get("/queue/next").json())["id"] is None:
+            pass
+        assert found == {"id": "b", "text": "fish", "left": 1, "waiting": 0}
+
+
+def found(label: str, score: float, predicted: bool) -> Prediction:
+    return Prediction(label, score, label, predicted=predicted)
+
+
+def test_orders(model: xmtc.Model) -> None:
+    certain = [found("animal", 0.99, True), found("cod", 0.01, False)]
+    torn = [found("animal", 0.55, True), found("law", 0.45, False)]
+    silent = [found("law", 0.1, False), found("cod", 0.05, False)]
+    uncertain, rare, file = (ranking(order, model.labels) for order in ("uncertain", "rare", "file"))
+    assert uncertain(torn) == pytest.approx(-0.9)
+    assert uncertain(certain) == pytest.approx(-0.02)
+    assert [rare(one) for one in (certain, torn, silent)] == [90, 90, 60]
+    assert rare([*certain, found("cod", 0.6, True)]) == 2
+    assert file(torn) == file(certain)
+
+
+def test_documents_are_handed_out_once_and_come_back() -> None:
+    now = [0.0]
+    worklist = Worklist({"a": "A", "b": "B", "c": "C"}, {"c"}, clock=lambda: now[0])
+    assert worklist.next() is None
+    assert worklist.waiting == 2
+    worklist.rank("a", 1.0)
+    worklist.rank("b", 0.0)
+    assert worklist.next() == ("b", "B")
+    assert worklist.next() == ("a", "A")
+    assert worklist.next() is None
+    now[0] = 601.0
+    assert worklist.next() == ("b", "B")
+    assert worklist.next(skip="b") == ("a", "A")
+    worklist.done("b")
+    worklist.done("a")
+    assert len(worklist) == 0
+    assert worklist.next(skip="a") is None
+
+
+def test_queues_of_several_kinds(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("text,other\nfish,1\n")
+    assert list(read_documents(tmp_path / "q.csv").values()) == ["fish"]
+    (tmp_path / "q.jsonl").write_text('{"text": "fish"}\n{"text": "law", "id": 7}\n')
+    assert sorted(read_documents(tmp_path / "q.jsonl").values()) == ["fish", "law"]
+    for content, words in (
+        ('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', "two documents have the id 'a'"),
+        ('{"id": "a", "text": "x"}\n{"id": "b"}\n', "q.jsonl:2: no column 'text'"),
+        ("", "the file is empty"),
+        ("".join(f'{{"id": {i}, "text": "x"}}\n' for i in range(MOST_DOCUMENTS + 1)), "more than 10,000 documents"),
+    ):
+        (tmp_path / "q.jsonl").write_text(content)
+        with pytest.raises(DataError, match=words):
+            read_documents(tmp_path / "q.jsonl")

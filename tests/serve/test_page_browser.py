@@ -1,0 +1,103 @@
+"""The page in a browser: labels, evidence, verdicts, search, saving, token; light, dark and narrow."""
+
+import json
+from pathlib import Path
+
+import pytest
+from served import TEXTS, running
+
+import xmtc
+from browser import Browser, find_browser
+
+pytestmark = pytest.mark.browser
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory):
+    binary = find_browser()
+    if binary is None:
+        pytest.skip("no Chromium here (Debian: apt-get install chromium); the page was not tried in a browser")
+    running_browser = Browser(binary, tmp_path_factory.mktemp("profile"))
+    yield running_browser
+    running_browser.close()
+
+
+def click(browser: Browser, selector: str) -> None:
+    browser.run(f"document.querySelector('{selector}').click()")
+
+
+def label(browser: Browser, text: str) -> None:
+    browser.run(f"document.querySelector('#text').value = {json.dumps(text)}")
+    click(browser, "#predict")
+    browser.wait("document.querySelectorAll('.found').length === 6 && !document.querySelector('#predict').disabled")
+
+
+def test_labels_evidence_verdicts_and_saving(browser: Browser, model: xmtc.Model, tmp_path: Path) -> None:
+    annotations, queue = tmp_path / "some.jsonl", tmp_path / "queue.jsonl"
+    queue.write_text("".join(json.dumps({"id": f"q{i}", "text": text}) + "\n" for i, text in enumerate(TEXTS)))
+    with running(model, annotations=annotations, queue=queue) as client:
+        for width, dark in ((1280, False), (1280, True), (400, False), (400, True)):
+            browser.open(f"{client.place}/", width=width, dark=dark)
+            browser.wait("document.querySelector('#name').textContent === 'sea-laws'")
+            label(browser, "\U0001d4d5 " + TEXTS[3])  # a letter of two UTF-16 units before the words
+            assert browser.errors == []
+            assert all(url.startswith(client.place) for url in browser.requests)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+        (expected,) = model.predict(["\U0001d4d5 " + TEXTS[3]], evidence=True)
+        names = browser.run("[...document.querySelectorAll('.show')].map(one => one.firstChild.textContent)")
+        assert names == [one.name for one in expected]
+        assert browser.run("document.querySelector('.score').textContent").startswith(f"{100 * expected[0].score:.1f}")
+        marked = browser.run("[...document.querySelectorAll('#marked mark')].map(one => one.textContent)")
+        assert sorted(marked) == sorted(word.text for word in expected[0].evidence)
+
+        click(browser, ".found:nth-child(1) .yes")
+        click(browser, ".found:nth-child(2) .no")
+        click(browser, ".found:nth-child(3) .yes")
+        click(browser, ".found:nth-child(3) .yes")  # taken back
+        browser.run("document.querySelector('#search').focus()")
+        browser.type("tax")
+        browser.wait("!document.querySelector('#hits').hidden")
+        browser.press("ArrowDown", 40)
+        browser.press("Enter", 13)
+        chosen = {expected[0].label, "law/tax"}
+        assert browser.run("document.querySelector('#chosen').textContent") == f"{len(chosen)} labels accepted"
+        click(browser, "#save")
+        browser.wait("document.querySelector('#message').textContent.startsWith('Saved; 1 ')")
+        browser.wait("document.querySelector('#left').textContent.startsWith('4 left')")
+        first = browser.run("document.querySelector('#text').value")
+        click(browser, "#next")
+        browser.wait(f"document.querySelector('#text').value !== {json.dumps(first)}")
+        click(browser, "#accept-all")
+        click(browser, "#save")
+        browser.wait("document.querySelector('#left').textContent.startsWith('3 left')")
+        assert browser.errors == []
+    saved = [json.loads(line) for line in annotations.read_text().splitlines()]
+    assert set(saved[0]["labels"]) == chosen
+    assert saved[0]["text"] == "\U0001d4d5 " + TEXTS[3]
+    assert saved[1]["text"] in TEXTS
+    assert saved[1]["id"] == f"q{TEXTS.index(saved[1]['text'])}"
+
+
+def test_without_annotations_there_is_nothing_to_judge_and_problems_are_said(browser: Browser, client) -> None:
+    browser.open(f"{client.place}/")
+    browser.wait("document.querySelector('#name').textContent === 'sea-laws'")
+    label(browser, TEXTS[0])
+    assert browser.run("document.querySelectorAll('.verdict').length") == 0
+    assert browser.run("document.querySelector('#annotate').hidden && document.querySelector('#next').hidden")
+    browser.run("document.querySelector('#text').value = ' '")
+    click(browser, "#predict")
+    browser.wait("document.querySelector('#message').textContent === 'text 0 is empty: leave it out'")
+
+
+def test_a_token_is_asked_for_and_kept(browser: Browser, model: xmtc.Model) -> None:
+    with running(model, token=TOKEN) as client:
+        browser.open(f"{client.place}/")
+        browser.wait("!document.querySelector('#token-form').hidden")
+        browser.run(f"document.querySelector('#token').value = '{TOKEN}'")
+        click(browser, "#token-form button")
+        browser.wait("document.querySelector('#name').textContent === 'sea-laws'")
+        browser.open(f"{client.place}/docs")
+        browser.wait("document.querySelectorAll('section').length > 10")
+        assert browser.errors == []
+        assert "/v1/projects/{project_id}/suggest" in browser.run("document.body.textContent")

@@ -1,0 +1,143 @@
+"""Answers are the model's own, however requests meet in a batch."""
+
+import random
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from served import TEXTS, Client
+
+import xmtc
+from xmtc.data.labels import LabelTable
+from xmtc.serve.label_search import LabelSearch
+
+
+def rows(predictions):
+    return [
+        {
+            "label": one.label,
+            "name": one.name,
+            "score": pytest.approx(one.score, abs=1e-4),
+            "predicted": one.predicted,
+            "evidence": [
+                {
+                    "text": word.text,
+                    "contribution": pytest.approx(word.contribution, abs=1e-4),
+                    "start": word.start,
+                    "end": word.end,
+                }
+                for word in one.evidence
+            ],
+        }
+        for one in predictions
+    ]
+
+
+REQUESTS = [
+    {"texts": TEXTS},
+    {"texts": TEXTS[:1], "top_k": 2},
+    {"texts": TEXTS[1:3], "threshold": "tuned"},
+    {"texts": TEXTS[2:], "threshold": 0.5, "top_k": 4},
+    {"texts": TEXTS[:2], "evidence": True, "top_k": 3},
+    {"texts": TEXTS, "include": ["branch:animal"]},
+    {"texts": TEXTS[:1], "include": ["branch:animal", "law"], "exclude": ["cod"], "top_k": 2},
+    {"texts": TEXTS, "exclude": ["branch:industry"]},
+]
+
+
+@pytest.mark.parametrize("body", REQUESTS, ids=lambda body: ",".join(body))
+def test_answers_are_the_models(client: Client, model: xmtc.Model, body) -> None:
+    answer = client.post("/predict", body)
+    assert answer.status_code == 200
+    texts, *options = body.items()
+    expected = model.predict(texts[1], **dict(options))
+    assert answer.json() == {"model": "sea-laws", "predictions": [rows(one) for one in expected]}
+
+
+def test_batches_mix_requests_and_a_bad_one_spoils_only_itself(client: Client, model: xmtc.Model) -> None:
+    bodies = [*REQUESTS, {"texts": ["\u200b"]}, {"texts": ["a"], "include": ["no such label"]}] * 4
+    random.Random(0).shuffle(bodies)
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda body: client.post("/predict", body), bodies))
+    for body, answer in zip(bodies, answers, strict=True):
+        if body in REQUESTS:
+            texts, *options = body.items()
+            expected = [rows(one) for one in model.predict(texts[1], **dict(options))]
+            assert answer.json()["predictions"] == expected
+        else:
+            assert answer.status_code == 422
+            said = answer.json()["detail"]
+            assert "text 0 has no token" in said or "no label 'no such label'" in said
+    sizes = client.get("/metrics").text
+    found = re.search(r"xmtc_batch_texts_count ([\d.]+)", sizes)
+    assert found
+    assert float(found[1]) < len(bodies) + len(REQUESTS), "some requests shared a batch"
+
+
+def test_what_is_served(client: Client) -> None:
+    about = client.get("/model").json()
+    assert about == {
+        "name": "sea-laws",
+        "task": "multi_label",
+        "labels": 6,
+        "version": xmtc.__version__,
+        "annotations": False,
+        "queue": False,
+        "evidence": True,
+    }
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").json() == {"status": "ready"}
+    assert client.post("/annotations", {"text": "a", "labels": ["law"]}).status_code == 403
+    assert client.get("/queue/next").status_code == 404
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {"/predict", "/labels", "/health", "/ready", "/metrics", "/annotations", "/v1/projects"} <= set(paths)
+
+
+def test_metrics_and_errors_hold_no_text(client: Client) -> None:
+    client.post("/predict", {"texts": ["a secret diagnosis"]})
+    client.get("/secret-path")
+    metrics = client.get("/metrics").text
+    assert 'xmtc_requests_total{route="/predict",status="200"}' in metrics
+    assert 'route="none",status="404"' in metrics
+    assert "secret" not in metrics
+    refused = client.post("/predict", {"texts": ["a secret diagnosis", 3], "secret": 1})
+    assert refused.status_code == 422
+    assert "diagnosis" not in refused.text
+
+
+def test_answers_have_headers_that_keep_a_browser_safe(client: Client) -> None:
+    for path in ("/", "/docs", "/model", "/nothing", "/assets/label.js"):
+        headers = client.get(path).headers
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
+        assert (headers["X-Content-Type-Options"], headers["Referrer-Policy"]) == ("nosniff", "no-referrer")
+
+
+def test_labels_are_found_by_parts_of_id_and_name(client: Client) -> None:
+    def found(query: str, limit: int = 9) -> list[str]:
+        answer = client.get("/labels", params={"query": query, "limit": limit})
+        return [one["label"] for one in answer.json()["labels"]]
+
+    assert found("FISH") == ["fish"]
+    assert found("animals") == ["animal", "fish"]
+    assert found("law") == ["law", "law/tax"]
+    assert found("  sea   animals ") == ["fish"]
+    assert found("") == ["animal", "law", "fish", "steel", "law/tax", "cod"]
+    assert found("", 2) == ["animal", "law"]
+    assert found("whale\n") == []
+    assert client.get("/labels", params={"limit": 0}).status_code == 422
+
+
+PARTS = st.text(st.sampled_from("abA é\u00df\t"), max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PARTS.filter(str.strip), min_size=1, max_size=8, unique=True), PARTS)
+def test_the_search_finds_what_a_scan_finds(labels: list[str], query: str) -> None:
+    table = LabelTable(labels, [label.upper() for label in labels], np.arange(len(labels)))
+    wanted = " ".join(query.casefold().split())
+    lines = [[" ".join(part.casefold().split()) for part in (label, label.upper())] for label in labels]
+    expected = {row for row, parts in enumerate(lines) if any(wanted in part for part in parts)}
+    assert set(LabelSearch(table).find(query, 99)) == (expected if wanted else set(range(len(labels))))

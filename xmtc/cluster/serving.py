@@ -1,0 +1,70 @@
+"""`xmtc serve` on a Ray cluster: the same application in replicas of a Ray Serve deployment, see launch/serve.yaml."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from ray import serve
+
+from xmtc.errors import ConfigError
+from xmtc.run.copies import fetched
+from xmtc.score.command import use_bfloat16
+from xmtc.score.predictor import Model
+from xmtc.serve.app import make_app
+from xmtc.serve.config import TOKEN_VARIABLE, ServeConfig, Tuning, read_token, read_tuning
+
+DEPLOYMENT = "xmtc"
+
+
+class Arguments(BaseModel):
+    """`args` of the application in a Serve configuration.
+
+    Attributes:
+        model: directory or URI; every node must reach it.
+        set: such as `[limits.texts=128]`.
+        device: see `choose_device`.
+        precision: see `use_bfloat16`.
+        threads: of a replica; give as many as `num_cpus` of its actor.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    set: Sequence[str] = ()
+    device: str = "auto"
+    precision: str = "auto"
+    threads: int | None = None
+
+
+def application(args: Arguments) -> serve.Application:
+    """What Ray Serve runs. Every replica loads the model and has a queue of its own; annotations are not kept.
+
+    Raises:
+        ConfigError: a setting is wrong.
+    """
+    tuning = read_tuning(args.set)
+
+    def build() -> Any:
+        return _replica(args, tuning)
+
+    return serve.deployment(serve.ingress(build)(), name=DEPLOYMENT).bind()
+
+
+def _replica(args: Arguments, tuning: Tuning) -> Any:
+    """The application of one replica, in its process.
+
+    Raises:
+        ConfigError: nobody set a token: Ray's proxies may listen to other machines.
+    """
+    token = read_token(None)
+    if token is None:
+        raise ConfigError(
+            f"set {TOKEN_VARIABLE} in the environment of all nodes: other machines may reach Ray's proxies"
+        )
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    model = Model.from_pretrained(
+        fetched(args.model), device=args.device, bfloat16=use_bfloat16(args.precision, args.device)
+    )
+    return make_app(model, ServeConfig(token=token, limits=tuning.limits, batching=tuning.batching))

@@ -1,0 +1,77 @@
+"""Which labels may be predicted: only some, or all but some, by name or by branch of the hierarchy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.data.labels import LabelTable
+from xmtc.errors import ConfigError, DataError
+
+BRANCH = "branch:"
+"""`branch:LABEL` stands for the label and everything beneath it."""
+_CANDIDATES = 1000
+
+Threshold = float | Literal["tuned"] | None
+"""From which probability on a label is kept; `tuned`: by the model's own thresholds."""
+
+
+@dataclass(frozen=True)
+class LabelFilter:
+    """The labels that may be predicted. A filter hides labels; it does not change the scores of the others.
+
+    One exception: a model of fused scorers also scores included labels that no scorer proposes. They join the
+    candidates, whose ranks are part of a fused score.
+
+    Attributes:
+        allowed: ids of the labels that may be predicted, ascending.
+        candidates: ids that fused scorers score in any case; the included labels where there are at most 1,000.
+    """
+
+    allowed: NDArray[np.int64]
+    candidates: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, labels: LabelTable, include: Sequence[str] | None = None, exclude: Sequence[str] = ()
+    ) -> "LabelFilter | None":
+        """The filter for these labels; None where all labels may be predicted.
+
+        Args:
+            labels: of the model.
+            include: labels and branches that may be predicted; None: all.
+            exclude: labels and branches that may not be predicted, even where they are included.
+
+        Raises:
+            DataError: the model knows no such label or branch, or no label is left; names it.
+            ConfigError: one string instead of a list of them.
+        """
+        if isinstance(include, str) or isinstance(exclude, str):
+            raise ConfigError("include and exclude are lists of labels: put the label in brackets")
+        if include is None and not exclude:
+            return None
+        allowed_L = np.full(len(labels), include is None)
+        for entry in include or ():
+            allowed_L[_ids(labels, entry, "include")] = True
+        for entry in exclude:
+            allowed_L[_ids(labels, entry, "exclude")] = False
+        allowed = np.flatnonzero(allowed_L)
+        if not len(allowed):
+            raise DataError("include and exclude leave no label: include more labels or exclude fewer")
+        return cls(allowed, allowed if include is not None and len(allowed) <= _CANDIDATES else allowed[:0])
+
+
+def _ids(labels: LabelTable, entry: str, option: str) -> NDArray[np.int32]:
+    """Ids that an entry stands for; a label that is itself called `branch:…` comes first."""
+    if entry in labels:
+        return labels.indices([entry])
+    if not entry.startswith(BRANCH):
+        raise DataError(f"{option}: no label {entry!r} among the model's {len(labels)} labels; correct it")
+    if labels.parents is None:
+        raise DataError(f"{option}: {entry}: the model's labels have no hierarchy; name the labels one by one")
+    found = labels.branch(entry.removeprefix(BRANCH))
+    if not len(found):
+        raise DataError(f"{option}: {entry}: neither a label of the model nor a parent of one; correct it")
+    return found

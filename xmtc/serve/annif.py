@@ -1,0 +1,171 @@
+"""The paths of Annif's REST API, so that its clients work unchanged; there is one project, the model.
+
+Names of paths and fields are those of Annif's published OpenAPI description, version v1.
+"""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+
+from xmtc.score.predictor import Prediction
+from xmtc.serve.batcher import Wanted
+from xmtc.serve.problems import RequestError
+from xmtc.serve.service import Service
+
+MOST_DOCUMENTS = 32
+_LIMIT = 10
+_UNDETERMINED = "und"  # of BCP 47: a model does not know its language
+Limit = Annotated[int, Field(ge=0)]
+Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class Document(BaseModel):
+    """A text with an optional identifier; metadata is not read."""
+
+    text: str
+    document_id: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class Documents(BaseModel):
+    """The body of suggest-batch."""
+
+    documents: Annotated[list[Document], Field(max_length=MOST_DOCUMENTS)]
+
+
+class Subject(BaseModel):
+    """A label; `label` is not read."""
+
+    uri: str
+    label: str | None = None
+
+
+class IndexedDocument(BaseModel):
+    """A text with its right labels."""
+
+    text: str
+    subjects: list[Subject] = []
+    metadata: dict[str, str] | None = None
+
+
+def service_of(request: Request) -> Service:
+    """What the application was made for."""
+    return request.app.state.service
+
+
+router = APIRouter(prefix="/v1", tags=["Annif"])
+
+
+@router.get("/")
+def show_info() -> dict[str, str]:
+    """Which API this is."""
+    return {"title": "Annif REST API, served by xmtc", "version": version("xmtc")}
+
+
+@router.get("/vocabs")
+def list_vocabs(request: Request) -> dict[str, Any]:
+    """The vocabularies: the labels of the model."""
+    return {"vocabs": [_vocabulary(service_of(request))]}
+
+
+@router.get("/projects")
+def list_projects(request: Request) -> dict[str, Any]:
+    """The projects: the model."""
+    return {"projects": [_project(service_of(request))]}
+
+
+@router.get("/projects/{project_id}")
+def show_project(request: Request, project_id: str) -> dict[str, Any]:
+    """A project."""
+    return _project(_checked(request, project_id))
+
+
+@router.post("/projects/{project_id}/suggest")
+async def suggest(
+    request: Request,
+    project_id: str,
+    text: Annotated[str, Form()],
+    limit: Annotated[Limit, Form()] = _LIMIT,
+    threshold: Annotated[Threshold, Form()] = 0.0,
+    language: Annotated[str | None, Form()] = None,
+) -> dict[str, Any]:
+    """Labels for a text."""
+    del language  # labels have one name
+    (results,) = await _suggestions(_checked(request, project_id), [text], limit, threshold)
+    return {"results": results}
+
+
+@router.post("/projects/{project_id}/suggest-batch")
+async def suggest_batch(
+    request: Request,
+    project_id: str,
+    body: Documents,
+    limit: Annotated[Limit, Query()] = _LIMIT,
+    threshold: Annotated[Threshold, Query()] = 0.0,
+    language: Annotated[str | None, Query()] = None,
+) -> list[dict[str, Any]]:
+    """Labels for up to 32 texts."""
+    del language
+    texts = [document.text for document in body.documents]
+    found = await _suggestions(_checked(request, project_id), texts, limit, threshold)
+    pairs = zip(body.documents, found, strict=True)
+    return [{"document_id": document.document_id, "results": results} for document, results in pairs]
+
+
+@router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
+async def learn(request: Request, project_id: str, body: list[IndexedDocument]) -> Response:
+    """Append documents to the annotations; the model itself learns when it is trained with them."""
+    service = _checked(request, project_id)
+    if service.annotations is None:
+        raise RequestError(HTTPStatus.FORBIDDEN, "learning is not enabled: start the server with --annotations FILE")
+    service.check_texts([document.text for document in body])
+    rows = [(None, document.text, [subject.uri for subject in document.subjects]) for document in body]
+    if rows:
+        await run_in_threadpool(service.annotations.save, rows)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _checked(request: Request, project_id: str) -> Service:
+    service = service_of(request)
+    if project_id != service.name:
+        words = f"Project {project_id!r} not found: the only one is {service.name!r}"
+        raise RequestError(HTTPStatus.NOT_FOUND, words)
+    return service
+
+
+async def _suggestions(
+    service: Service, texts: Sequence[str], limit: int, threshold: float
+) -> list[list[dict[str, Any]]]:
+    if not texts:
+        return []
+    wanted = Wanted(max(1, min(limit, service.limits.top_k)), threshold)
+    found = await service.predict(texts, wanted)
+    return [[_suggestion(one) for one in best[:limit]] for best in found]
+
+
+def _suggestion(found: Prediction) -> dict[str, Any]:
+    notation = None if "://" in found.label else found.label
+    return {"uri": found.label, "label": found.name, "notation": notation, "score": found.score}
+
+
+def _project(service: Service) -> dict[str, Any]:
+    return {
+        "project_id": service.name,
+        "name": service.name,
+        "language": _UNDETERMINED,
+        "backend": {"backend_id": "xmtc"},
+        "vocab": _vocabulary(service),
+        "vocab_language": None,
+        "is_trained": True,
+        "modification_time": None,
+    }
+
+
+def _vocabulary(service: Service) -> dict[str, Any]:
+    size = len(service.model.labels)
+    return {"vocab_id": service.name, "languages": [], "size": size, "loaded": True}

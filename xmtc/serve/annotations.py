@@ -1,0 +1,108 @@
+"""Annotations: documents with the labels that a person gave them. The file is training data as it stands."""
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+from xmtc.data.labels import LabelTable
+from xmtc.errors import DataError, StorageError
+from xmtc.files import cannot_write
+
+
+class Annotations:
+    """A file that grows by one line per annotation. Lines are written whole and flushed to the disk.
+
+    Args:
+        path: the file; it may exist.
+        labels: that annotations may use.
+        one_label: whether every document has exactly one.
+
+    Raises:
+        StorageError: the file cannot be written.
+        DataError: the file holds something else.
+    """
+
+    def __init__(self, path: Path, labels: LabelTable, *, one_label: bool = False) -> None:
+        self.path, self.labels, self.one_label = path, labels, one_label
+        self._lock = threading.Lock()
+        self.ids = {line["id"] for line in _lines(path)}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as file:
+                if file.tell() and not _ends_a_line(path):
+                    file.write(b"\n")
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+    def save(self, documents: Sequence[tuple[str | None, str, Sequence[str]]]) -> list[str]:
+        """Append documents, all of them or none.
+
+        Args:
+            documents: identifier or None, text, and labels of each.
+
+        Returns:
+            The identifiers.
+
+        Raises:
+            DataError: the model knows no such label, or chooses one and there are none or several.
+            StorageError: the file cannot be written.
+        """
+        for row, (_, _, labels) in enumerate(documents):
+            if self.one_label and len(set(labels)) != 1:
+                raise DataError(f"document {row}: {len(set(labels))} labels; this model's documents have exactly one")
+            for label in labels:
+                if label not in self.labels:
+                    words = f"document {row}: no label {label!r} among the model's {len(self.labels)} labels"
+                    raise DataError(f"{words}: search them with GET /labels?query=")
+        ids = [doc_id or f"annotation-{uuid4().hex[:12]}" for doc_id, _, _ in documents]
+        lines = [
+            json.dumps({"id": doc_id, "text": text, "labels": list(dict.fromkeys(labels))}, ensure_ascii=False)
+            for doc_id, (_, text, labels) in zip(ids, documents, strict=True)
+        ]
+        with self._lock:
+            self._append("".join(f"{line}\n" for line in lines).encode())
+            self.ids.update(ids)
+        return ids
+
+    def _append(self, data: bytes) -> None:
+        """Write everything, or leave the file as it was."""
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                before = file.tell()
+                try:
+                    if file.write(data) != len(data):
+                        raise OSError(f"only a part of {len(data)} bytes was written")
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(before)
+                    raise
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _lines(path: Path) -> Iterator[dict[str, str]]:
+    """The annotations that are there."""
+    if not path.exists():
+        return
+    read = 0
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                row = json.loads(line) if line.strip() else {"id": ""}
+                if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+                    raise ValueError("no annotation")
+                read += 1
+                yield row
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}; choose another --annotations") from error
+    except ValueError as error:
+        raise DataError(f"{path}: line {read + 1}: not an annotation; choose another --annotations file") from error

@@ -1,0 +1,147 @@
+"""The ASGI application."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated
+
+from fastapi import FastAPI, Query, Response
+from fastapi.concurrency import run_in_threadpool
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from xmtc.score.predictor import Model
+from xmtc.serve import annif, bodies, page
+from xmtc.serve.batcher import Wanted
+from xmtc.serve.config import ServeConfig
+from xmtc.serve.guard import Guard
+from xmtc.serve.problems import RequestError, add_handlers
+from xmtc.serve.service import Service
+
+_NOT_KEPT = "annotations are not kept: start the server with --annotations FILE"
+_NO_QUEUE = "there is no queue: start the server with --queue FILE"
+
+
+def make_app(model: Model, config: ServeConfig) -> FastAPI:
+    """The application that serves a model.
+
+    Args:
+        model: loaded.
+        config: of the server; host and port are for who runs the application.
+
+    Raises:
+        XmtcError: annotations or queue cannot be used.
+    """
+    service = Service(model, config)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        yield
+        await service.stop()
+
+    app = FastAPI(
+        title=f"xmtc: {service.name}", version=version("xmtc"), docs_url=None, redoc_url=None, lifespan=lifespan
+    )
+    app.state.service = service
+    app.add_middleware(Guard, limits=config.limits, token=config.token, metrics=service.metrics)
+    add_handlers(app)
+    _add_prediction(app, service)
+    _add_annotation(app, service)
+    _add_operation(app, service)
+    app.include_router(annif.router)
+    app.include_router(page.router)
+    return app
+
+
+def _add_prediction(app: FastAPI, service: Service) -> None:
+    limits, model = service.limits, service.model
+
+    @app.post("/predict")
+    async def predict(body: bodies.PredictBody) -> bodies.PredictAnswer:
+        """Label texts."""
+        top_k = body.top_k or model.default_top_k
+        if top_k > limits.top_k:
+            raise RequestError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"top_k: {top_k}: ask for at most {limits.top_k} labels"
+            )
+        include = None if body.include is None else tuple(body.include)
+        exclude = tuple(body.exclude)
+        for name, entries in (("include", include or ()), ("exclude", exclude)):
+            if len(entries) > limits.filter_entries:
+                words = f"{name}: more than {limits.filter_entries:,} entries: name branches, or fewer labels"
+                raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+        found = await service.predict(body.texts, Wanted(top_k, body.threshold, body.evidence, include, exclude))
+        rows = [[bodies.Found.of(one) for one in best] for best in found]
+        return bodies.PredictAnswer(model=service.name, predictions=rows)
+
+    @app.get("/labels")
+    def labels(
+        query: Annotated[str, Query(max_length=200, description="Part of an id or a name.")] = "",
+        limit: Annotated[int, Query(ge=1, le=200)] = 20,
+    ) -> bodies.LabelsAnswer:
+        """Search labels; without a query, the most frequent ones."""
+        table = model.labels
+        found = [
+            bodies.LabelAnswer(
+                label=table.labels[at],
+                name=table.names[at] or table.labels[at],
+                train_count=int(table.train_counts[at]),
+            )
+            for at in service.search.find(query, limit)
+        ]
+        return bodies.LabelsAnswer(labels=found)
+
+    @app.get("/model")
+    def about() -> bodies.ModelAnswer:
+        """What is served."""
+        return bodies.ModelAnswer(
+            name=service.name,
+            task=model.info.task,
+            labels=len(model.labels),
+            version=version("xmtc"),
+            annotations=service.annotations is not None,
+            queue=service.worklist is not None,
+            evidence=service.gives_evidence,
+        )
+
+
+def _add_annotation(app: FastAPI, service: Service) -> None:
+    @app.post("/annotations")
+    async def annotate(body: bodies.AnnotationBody) -> bodies.AnnotationAnswer:
+        """Save a document with its right labels."""
+        if service.annotations is None:
+            raise RequestError(HTTPStatus.FORBIDDEN, _NOT_KEPT)
+        service.check_texts([body.text])
+        (doc_id,) = await run_in_threadpool(service.annotations.save, [(body.id, body.text, body.labels)])
+        if service.worklist is not None:
+            service.worklist.done(doc_id)
+        return bodies.AnnotationAnswer(id=doc_id, saved=len(service.annotations.ids))
+
+    @app.get("/queue/next")
+    async def next_document(skip: Annotated[str | None, Query(max_length=1000)] = None) -> bodies.NextAnswer:
+        """A document to annotate; `skip` puts one at the end."""
+        worklist = service.worklist
+        if worklist is None:
+            raise RequestError(HTTPStatus.NOT_FOUND, _NO_QUEUE)
+        doc_id, text = worklist.next(skip) or (None, None)
+        return bodies.NextAnswer(id=doc_id, text=text, left=len(worklist), waiting=worklist.waiting)
+
+
+def _add_operation(app: FastAPI, service: Service) -> None:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Whether the process is alive."""
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> dict[str, str]:
+        """Whether requests are taken."""
+        if not service.batcher.ready:
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the queue is full, or the server stops")
+        return {"status": "ready"}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """For Prometheus."""
+        return Response(service.metrics.page(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,213 @@
+// The page that labels a text, shows why, and saves what a person thinks of it.
+
+import { Problem, call, element, withToken } from "./client.js";
+
+const $ = (selector) => document.querySelector(selector);
+const state = { about: null, text: "", id: null, rows: [], current: null, hit: -1, search: 0 };
+
+function say(words, bad = false) {
+  $("#message").textContent = words;
+  $("#message").className = bad ? "bad" : "";
+}
+
+async function attempt(action, button) {
+  if (button) button.disabled = true;
+  try {
+    await action();
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    say(problem.message, true);
+  } finally {
+    if (button) button.disabled = false;
+  }
+}
+
+function showText(row) {
+  state.current = row;
+  $("#reading").hidden = !row;
+  if (!row) return;
+  $("#reading-title").textContent = row.evidence.length
+    ? `What speaks for “${row.name}”`
+    : `No word stands out for “${row.name}”`;
+  const marked = $("#marked");
+  marked.replaceChildren();
+  const words = [...row.evidence].sort((a, b) => a.start - b.start);
+  const most = Math.max(0, ...words.map((word) => word.contribution));
+  const characters = Array.from(state.text); // the server counts characters, a browser counts UTF-16 units
+  const slice = (start, end) => characters.slice(start, end).join("");
+  let at = 0;
+  for (const word of words) {
+    marked.append(slice(at, word.start));
+    const mark = element("mark", { title: `adds ${word.contribution.toFixed(3)}` }, slice(word.start, word.end));
+    if (word.contribution > most / 2) mark.className = "strong";
+    marked.append(mark);
+    at = word.end;
+  }
+  marked.append(slice(at));
+  for (const item of document.querySelectorAll(".found")) item.classList.toggle("current", item.dataset.label === row.label);
+}
+
+function judge(row, verdict) {
+  row.verdict = row.verdict === verdict ? null : verdict;
+  const item = document.querySelector(`.found[data-label="${CSS.escape(row.label)}"]`);
+  for (const button of item.querySelectorAll(".verdict button")) {
+    button.ariaPressed = String(button.dataset.verdict === row.verdict);
+  }
+  item.classList.toggle("rejected", row.verdict === "no");
+  count();
+}
+
+function count() {
+  const accepted = state.rows.filter((row) => row.verdict === "yes").length;
+  $("#chosen").textContent = accepted === 1 ? "1 label accepted" : `${accepted} labels accepted`;
+}
+
+function verdictButton(row, verdict, sign, words) {
+  const button = element("button", { className: verdict, textContent: sign, title: words, ariaPressed: "false" });
+  button.ariaLabel = `${words} ${row.name}`;
+  button.dataset.verdict = verdict;
+  button.onclick = () => judge(row, verdict);
+  return button;
+}
+
+function drawRow(row) {
+  const item = element("li", { className: "found" });
+  item.dataset.label = row.label;
+  const show = element("button", { className: "show", type: "button" }, row.name);
+  show.onclick = () => showText(row);
+  if (row.name !== row.label) show.append(" ", element("span", { className: "id" }, row.label));
+  item.append(show);
+  if (state.about.annotations) {
+    const verdict = element("div", { className: "verdict" });
+    verdict.append(verdictButton(row, "yes", "✓", "Accept"), verdictButton(row, "no", "✗", "Reject"));
+    item.append(verdict);
+  } else {
+    item.append(element("span"));
+  }
+  if (row.score !== null) {
+    const percent = `${(100 * row.score).toFixed(1)} %`;
+    const meter = element("meter", { min: 0, max: 1, value: row.score, ariaLabel: `probability ${percent}` });
+    item.append(element("div", { className: "score" }, meter, `${percent}${row.predicted ? ", predicted" : ""}`));
+  }
+  const words = element("div", { className: "words" });
+  const sums = new Map(); // occurrences of a word are shown as one
+  for (const { text, contribution } of row.evidence) sums.set(text, [...(sums.get(text) || []), contribution]);
+  for (const [text, adds] of sums) {
+    const times = adds.length > 1 ? ` ×${adds.length}` : "";
+    const sum = adds.reduce((a, b) => a + b, 0).toFixed(2);
+    words.append(element("span", { title: "share of the logit" }, `${text}${times} +${sum}`));
+  }
+  if (row.evidence.length) item.append(words);
+  $("#labels").append(item);
+}
+
+async function predict() {
+  const text = $("#text").value;
+  const answer = await call("predict", { texts: [text], evidence: state.about.evidence });
+  say("");
+  if (text !== state.text) state.id = null;
+  state.text = text;
+  state.rows = answer.predictions[0].map((row) => ({ ...row, verdict: null }));
+  $("#labels").replaceChildren();
+  state.rows.forEach(drawRow);
+  $("#found").hidden = false;
+  $("#hint").textContent = state.about.evidence
+    ? "Choose a label to see its words in the text. Words show their share of the label’s logit."
+    : "";
+  showText(state.about.evidence ? state.rows[0] : null);
+  count();
+}
+
+async function next() {
+  const skip = state.id === null ? "" : `?skip=${encodeURIComponent(state.id)}`;
+  const found = await call(`queue/next${skip}`);
+  $("#left").textContent = `${found.left} left${found.waiting ? `, ${found.waiting} not ranked yet` : ""}`;
+  if (found.id === null) {
+    say(found.waiting ? "No document is ranked yet; try again soon." : "No document is left.");
+    return;
+  }
+  $("#text").value = state.text = found.text;
+  state.id = found.id;
+  await predict();
+}
+
+async function save() {
+  const labels = state.rows.filter((row) => row.verdict === "yes").map((row) => row.label);
+  const body = { text: state.text, labels };
+  if (state.id !== null) body.id = state.id;
+  const answer = await call("annotations", body);
+  state.id = null;
+  if (state.about.queue) await next();
+  say(`Saved; ${answer.saved} annotations in all.`);
+}
+
+function closeHits() {
+  $("#hits").hidden = true;
+  $("#search").ariaExpanded = "false";
+  state.hit = -1;
+}
+
+function add(found) {
+  $("#search").value = "";
+  closeHits();
+  let row = state.rows.find((one) => one.label === found.label);
+  if (!row) {
+    row = { label: found.label, name: found.name, score: null, predicted: false, evidence: [], verdict: null };
+    state.rows.push(row);
+    drawRow(row);
+  }
+  if (row.verdict !== "yes") judge(row, "yes");
+}
+
+async function search() {
+  const number = ++state.search;
+  const query = $("#search").value.trim();
+  if (!query) return closeHits();
+  const answer = await call(`labels?limit=20&query=${encodeURIComponent(query)}`);
+  if (number !== state.search) return; // a later search is on its way
+  const hits = $("#hits");
+  hits.replaceChildren();
+  for (const found of answer.labels) {
+    const words = found.name === found.label ? found.label : `${found.name} (${found.label})`;
+    const hit = element("li", { role: "option", ariaSelected: "false" }, `${words}, ${found.train_count} documents`);
+    hit.onclick = () => add(found);
+    hits.append(hit);
+  }
+  if (!answer.labels.length) hits.append(element("li", { className: "soft" }, "No label fits."));
+  hits.hidden = false;
+  $("#search").ariaExpanded = "true";
+  state.hit = -1;
+}
+
+function moveHit(event) {
+  const hits = [...document.querySelectorAll("#hits [role=option]")];
+  if (event.key === "Escape") closeHits();
+  if (event.key === "Enter" && hits.length) hits[Math.max(0, state.hit)].click();
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!step || !hits.length) return;
+  event.preventDefault();
+  state.hit = (state.hit + step + hits.length) % hits.length;
+  hits.forEach((hit, at) => (hit.ariaSelected = String(at === state.hit)));
+  hits[state.hit].scrollIntoView({ block: "nearest" });
+}
+
+async function start() {
+  state.about = await call("model");
+  document.title = `${state.about.name} · xmtc`;
+  $("#name").textContent = state.about.name;
+  $("#about").textContent = `${state.about.labels.toLocaleString("en")} labels, xmtc ${state.about.version}.`;
+  $("#annotate").hidden = !state.about.annotations;
+  $("#next").hidden = !state.about.queue;
+}
+
+$("#predict").onclick = (event) => attempt(() => withToken(predict), event.target);
+$("#next").onclick = (event) => attempt(next, event.target);
+$("#save").onclick = (event) => attempt(save, event.target);
+$("#accept-all").onclick = () =>
+  state.rows.filter((row) => row.predicted && row.verdict === null).forEach((row) => judge(row, "yes"));
+$("#search").oninput = () => attempt(search);
+$("#search").onkeydown = moveHit;
+$("#text").onkeydown = (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("#predict").click();
+};
+attempt(() => withToken(start));

@@ -1,0 +1,223 @@
+"""Texts of several requests share a pass through the model.
+
+Requests wait in a bounded queue. A batch is as much of it as the token budget allows. When the model is idle, the first
+request waits a few milliseconds for others; when the model is busy, requests gather by themselves. One thread computes.
+All state belongs to the event loop's thread.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from xmtc.errors import XmtcError
+from xmtc.score.filters import LabelFilter, Threshold
+from xmtc.score.predictor import EVIDENCE_WORDS, Model, Prediction
+from xmtc.serve.config import Batching, Limits
+from xmtc.serve.metrics import Metrics
+from xmtc.serve.problems import RequestError
+
+logger = logging.getLogger(__name__)
+
+_CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a request wants of its texts.
+
+    Attributes:
+        top_k: most labels of a text.
+        threshold: see `Model.predict`.
+        evidence: whether the words that speak for each label are wanted.
+        include: see `Model.predict`.
+        exclude: likewise.
+    """
+
+    top_k: int
+    threshold: Threshold = None
+    evidence: bool = False
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def filter_key(self) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+        """Requests of one key can share a pass."""
+        return self.include, self.exclude
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """A request in the queue."""
+
+    texts: Sequence[str]
+    wanted: Wanted
+    tokens: int
+    answer: asyncio.Future[list[list[Prediction]]]
+    since_s: float = field(default_factory=time.monotonic)
+
+
+class Batcher:
+    """Answers requests in batches.
+
+    Args:
+        model: what answers.
+        batching: how requests are put together.
+        limits: how long the queue may be, and how long a request may wait.
+        metrics: told of batches and of the queue.
+    """
+
+    def __init__(self, model: Model, batching: Batching, limits: Limits, metrics: Metrics) -> None:
+        self.model, self.batching, self.limits, self.metrics = model, batching, limits, metrics
+        self._queue: deque[Waiting] = deque()
+        self._texts = 0
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "xmtc-model")
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to answer; on the event loop."""
+        self._loop = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Answer nothing more; a pass that runs is finished."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.wait([self._loop])
+            self._loop = None
+        self._thread.shutdown()
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are answered, and another one would be taken."""
+        return self._loop is not None and not self._loop.done() and self._texts < self.limits.queue_texts
+
+    async def predict(self, texts: Sequence[str], wanted: Wanted) -> list[list[Prediction]]:
+        """The labels of texts.
+
+        Raises:
+            RequestError: the queue is full, or the model took too long.
+            XmtcError: what the model has to say of the texts or the filters.
+        """
+        if self._texts + len(texts) > self.limits.queue_texts and self._texts:
+            self.metrics.refused.inc()
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts wait already: try again later")
+        waiting = Waiting(texts, wanted, self._tokens(texts), asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        self._count(len(texts))
+        self._arrived.set()
+        try:
+            return await asyncio.wait_for(waiting.answer, self.limits.wait_seconds)
+        except TimeoutError:
+            self.metrics.refused.inc()
+            words = f"no answer within {self.limits.wait_seconds:g} seconds: send fewer texts, or try again later"
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, words) from None
+
+    def _tokens(self, texts: Sequence[str]) -> int:
+        most = self.model.info.max_length
+        return sum(min(most, len(text) // _CHARACTERS_PER_TOKEN + 1) for text in texts)
+
+    def _count(self, texts: int) -> None:
+        self._texts += texts
+        self.metrics.waiting.set(self._texts)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._gather()
+            batch = self._take()
+            if not batch:
+                continue
+            started_s = time.perf_counter()
+            call = loop.run_in_executor(self._thread, self._answer, batch)
+            await asyncio.wait([call])
+            self.metrics.batch_seconds.observe(time.perf_counter() - started_s)
+            self.metrics.batch_texts.observe(sum(len(one.texts) for one in batch))
+            _deliver(batch, call)
+
+    async def _gather(self) -> None:
+        """Wait for a request, and then for more of them while patience and budget last."""
+        while not self._queue:
+            self._arrived.clear()
+            await self._arrived.wait()
+        end_s = self._queue[0].since_s + self.batching.patience_ms / 1000
+        while sum(one.tokens for one in self._queue) < self.batching.tokens:
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                return
+            self._arrived.clear()
+            try:
+                await asyncio.wait_for(self._arrived.wait(), left_s)
+            except TimeoutError:
+                return
+
+    def _take(self) -> list[Waiting]:
+        """The first requests that nobody gave up, within the budget; the first one in any case."""
+        batch: list[Waiting] = []
+        tokens = 0
+        while self._queue and (not batch or tokens + self._queue[0].tokens <= self.batching.tokens):
+            one = self._queue.popleft()
+            self._count(-len(one.texts))
+            if not one.answer.done():
+                batch.append(one)
+                tokens += one.tokens
+        return batch
+
+    def _answer(self, batch: Sequence[Waiting]) -> list[list[list[Prediction]] | XmtcError]:
+        """The answer to each request; in the model's thread."""
+        answers: dict[int, list[list[Prediction]] | XmtcError] = {}
+        groups: dict[object, list[Waiting]] = {}
+        for one in batch:
+            groups.setdefault(one.wanted.filter_key, []).append(one)
+        for group in groups.values():
+            answers |= {id(one): answer for one, answer in zip(group, self._answer_group(group), strict=True)}
+        return [answers[id(one)] for one in batch]
+
+    def _answer_group(self, group: Sequence[Waiting]) -> list[list[list[Prediction]] | XmtcError]:
+        """Of requests with the same filter. A text that the model refuses spoils only its own request."""
+        try:
+            return list(self._score(group))
+        except XmtcError as error:
+            if len(group) == 1:
+                return [error]
+        return [answer for one in group for answer in self._answer_group([one])]
+
+    def _score(self, group: Sequence[Waiting]) -> list[list[list[Prediction]]]:
+        first = group[0].wanted
+        only = LabelFilter.of(self.model.labels, first.include, first.exclude)
+        texts = [text for one in group for text in one.texts]
+        ids_NK, scores_NK = self.model.best(texts, max(one.wanted.top_k for one in group), only)
+        answers, row = [], 0
+        for one in group:
+            answer, kept = [], slice(one.wanted.top_k)
+            for text in one.texts:
+                best = self.model.predictions(ids_NK[row][kept], scores_NK[row][kept], threshold=one.wanted.threshold)
+                answer.append(self._explained(text, best) if one.wanted.evidence else best)
+                row += 1
+            answers.append(answer)
+        return answers
+
+    def _explained(self, text: str, best: list[Prediction]) -> list[Prediction]:
+        reasons = self.model.explain(text, [one.label for one in best])
+        return [one._replace(evidence=reason.top(EVIDENCE_WORDS)) for one, reason in zip(best, reasons, strict=True)]
+
+
+def _deliver(batch: Sequence[Waiting], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:
+    """Give every request its answer; where the pass failed, say so in the log and to the clients."""
+    if (failure := call.exception()) is not None:
+        logger.error("a pass through the model failed: %s: %s", type(failure).__name__, failure)
+        refusal = RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the model failed; the server's log says why")
+        answers = [refusal] * len(batch)
+    else:
+        answers = call.result()
+    for one, answer in zip(batch, answers, strict=True):
+        if one.answer.done():  # it gave up in the meantime
+            continue
+        if isinstance(answer, BaseException):
+            one.answer.set_exception(answer)
+        else:
+            one.answer.set_result(answer)

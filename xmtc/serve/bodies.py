@@ -1,0 +1,125 @@
+"""The bodies of requests and responses."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from xmtc.score.predictor import Prediction
+
+
+class Body(BaseModel):
+    """What clients send: no unknown fields, no conversions between types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+Text = Annotated[str, Field(min_length=1, description="A document.")]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Filter = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class PredictBody(Body):
+    """Texts to label."""
+
+    texts: Annotated[list[Text], Field(min_length=1, description="Documents.")]
+    top_k: Annotated[int | None, Field(ge=1, description="Most labels of a text.")] = None
+    threshold: Annotated[
+        Probability | Literal["tuned"] | None,
+        Field(description="Only labels with this probability or more; `tuned`: those that the model predicts."),
+    ] = None
+    evidence: Annotated[bool, Field(description="Also the words that speak most for each label.")] = False
+    include: Annotated[
+        list[Filter] | None, Field(description="Only these labels; `branch:LABEL` is a label with all beneath it.")
+    ] = None
+    exclude: Annotated[list[Filter], Field(description="Not these labels and branches.")] = []
+
+
+class Word(BaseModel):
+    """A word that speaks for a label; `contribution` is its share of the label's logit."""
+
+    text: str
+    contribution: float
+    start: int
+    end: int
+
+
+class Found(BaseModel):
+    """A label of a text."""
+
+    label: str
+    name: str
+    score: float
+    predicted: bool
+    evidence: list[Word] = []
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> "Found":
+        """What the model said."""
+        words = [
+            Word(text=word.text, contribution=round(word.contribution, 6), start=word.start, end=word.end)
+            for word in prediction.evidence
+        ]
+        return cls(
+            label=prediction.label,
+            name=prediction.name,
+            score=round(prediction.score, 6),
+            predicted=prediction.predicted,
+            evidence=words,
+        )
+
+
+class PredictAnswer(BaseModel):
+    """The labels of each text, best first."""
+
+    model: str
+    predictions: list[list[Found]]
+
+
+class LabelAnswer(BaseModel):
+    """A label of the model, and in how many training documents it was."""
+
+    label: str
+    name: str
+    train_count: int
+
+
+class LabelsAnswer(BaseModel):
+    """Labels that fit a search, best first."""
+
+    labels: list[LabelAnswer]
+
+
+class ModelAnswer(BaseModel):
+    """What is served, and what the server was started with."""
+
+    name: str
+    task: str
+    labels: int
+    version: str
+    annotations: bool
+    queue: bool
+    evidence: bool
+
+
+class AnnotationBody(Body):
+    """A document with its right labels."""
+
+    text: Text
+    labels: list[str]
+    id: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
+
+
+class AnnotationAnswer(BaseModel):
+    """Which annotation was saved, and how many there are now."""
+
+    id: str
+    saved: int
+
+
+class NextAnswer(BaseModel):
+    """A document to annotate; `id` and `text` are null when none is left, `waiting` counts those still to order."""
+
+    id: str | None
+    text: str | None
+    left: int
+    waiting: int

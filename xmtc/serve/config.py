@@ -1,0 +1,182 @@
+"""What the server allows and how it batches. Imports nothing large."""
+
+import importlib.util
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from xmtc.config.base import config
+from xmtc.config.load import load_overrides
+from xmtc.errors import ConfigError
+
+TOKEN_VARIABLE = "XMTC_TOKEN"
+Order = Literal["uncertain", "rare", "file"]
+_PACKAGES = {
+    "fastapi": "fastapi",
+    "uvicorn": "uvicorn",
+    "prometheus_client": "prometheus-client",
+    "python_multipart": "python-multipart",
+}
+_SHORTEST_TOKEN = 16
+
+
+@config
+class Limits:
+    """Bounds on what clients may ask for. Beyond them the answer is an error, never a growing memory."""
+
+    texts: Annotated[int, Field(ge=1)] = 64
+    """Texts of one request."""
+    characters: Annotated[int, Field(ge=1)] = 100_000
+    """Characters of one text."""
+    body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
+    """Bytes of one request's body."""
+    top_k: Annotated[int, Field(ge=1)] = 1000
+    """Labels of one text."""
+    filter_entries: Annotated[int, Field(ge=1)] = 10_000
+    """Labels and branches in `include` and in `exclude`."""
+    requests: Annotated[int, Field(ge=1)] = 256
+    """Requests that are read or answered at the same time."""
+    queue_texts: Annotated[int, Field(ge=1)] = 512
+    """Texts that wait for the model."""
+    read_seconds: Annotated[float, Field(gt=0)] = 10.0
+    """Time for a client to send its request."""
+    wait_seconds: Annotated[float, Field(gt=0)] = 30.0
+    """Time for the model to answer."""
+
+
+@config
+class Batching:
+    """How texts of several requests share a pass through the model."""
+
+    tokens: Annotated[int, Field(ge=1)] = 8192
+    """Tokens of a batch, estimated from characters; a batch that has them waits for no more."""
+    patience_ms: Annotated[float, Field(ge=0)] = 3.0
+    """How long a text waits for others while the model is idle."""
+
+
+@config
+class ServeConfig:
+    """A running server."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; all but loopback addresses need a token."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port to listen on; 0 takes a free one."""
+    token: str | None = None
+    """Clients must send it as `Authorization: Bearer TOKEN`."""
+    annotations: Path | None = None
+    """JSON lines file that annotations are appended to; none are taken without it."""
+    queue: Path | None = None
+    """File with documents to annotate."""
+    order: Order = "uncertain"
+    """Which of them come first."""
+    limits: Limits = Limits()
+    """Bounds on requests."""
+    batching: Batching = Batching()
+    """How texts are batched."""
+
+    def __post_init__(self) -> None:
+        if self.token is None and not is_loopback(self.host):
+            raise ConfigError(
+                f"--host {self.host}: other machines can reach this address, so it needs a token: write one of at "
+                f"least {_SHORTEST_TOKEN} characters into a file for --token-file, or set {TOKEN_VARIABLE}"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@config
+class Tuning:
+    """What can be set by `KEY=VALUE`."""
+
+    limits: Limits = Limits()
+    """Bounds on requests."""
+    batching: Batching = Batching()
+    """How texts are batched."""
+
+
+def read_config(
+    overrides: Sequence[str],
+    host: str,
+    port: int,
+    token_file: Path | None,
+    annotations: Path | None,
+    queue: Path | None,
+    order: str,
+) -> ServeConfig:
+    """The options of `xmtc serve`, checked; see `ServeConfig`.
+
+    Raises:
+        ConfigError: one is wrong, or a package that serving needs is not installed.
+    """
+    _require_packages()
+    tuning = read_tuning(overrides)
+    return ServeConfig(
+        host=host,
+        port=port,
+        token=read_token(token_file),
+        annotations=annotations,
+        queue=queue,
+        order=_order(order),
+        limits=tuning.limits,
+        batching=tuning.batching,
+    )
+
+
+def read_tuning(overrides: Sequence[str]) -> Tuning:
+    """Limits and batching from `KEY=VALUE`.
+
+    Raises:
+        ConfigError: a key or value is wrong.
+    """
+    return load_overrides(Tuning, overrides)
+
+
+def _order(value: str) -> Order:
+    for order in get_args(Order):
+        if value == order:
+            return order
+    raise ConfigError(f"--order {value}: give {', '.join(get_args(Order)[:-1])} or {get_args(Order)[-1]}")
+
+
+def read_token(file: Path | None) -> str | None:
+    """The token of a file, or of the environment, or None.
+
+    Raises:
+        ConfigError: the file cannot be read, or the token is short or has spaces or special characters.
+    """
+    if file is None:
+        token, place = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
+    else:
+        try:
+            token, place = file.read_text(encoding="utf-8").strip(), f"--token-file {file}"
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"--token-file {file}: cannot be read ({error}); give a text file with the token"
+            ) from None
+    if token is None:
+        return None
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(
+            f"{place}: the token must have at least {_SHORTEST_TOKEN} visible ASCII characters and no space: make one "
+            "with `openssl rand -hex 32`"
+        )
+    return token
+
+
+def _require_packages() -> None:
+    missing = [package for module, package in _PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise ConfigError(f"serving needs the package {missing[0]}: pip install 'xmtc[serve]'")

@@ -1,0 +1,159 @@
+"""What stands before the application: who may ask, how much, how fast; and the headers that every answer has.
+
+A request is read whole before the application sees it, so that a slow client holds no thread and no place in the queue.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from xmtc.serve.config import Limits, is_loopback
+from xmtc.serve.metrics import Metrics
+from xmtc.serve.problems import RequestError, problem_response
+
+OPEN_PATHS = ("/", "/docs", "/health", "/ready")
+OPEN_PREFIX = "/assets/"
+"""What says nothing of the model or of documents, so that probes and browsers need no token for it."""
+_PROBES = ("/health", "/ready", "/metrics")
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """An ASGI application around another.
+
+    Args:
+        app: what is guarded.
+        limits: bounds on requests.
+        token: that clients must send; None: requests must be addressed to this machine by a name of its own, so that
+            no page of another site can reach the server through the user's browser.
+        metrics: told of every answer.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, token: str | None, metrics: Metrics) -> None:
+        self.app, self.limits, self.token, self.metrics = app, limits, token, metrics
+        self._active = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        self._active += 1
+        started_s, status = time.perf_counter(), int(HTTPStatus.INTERNAL_SERVER_ERROR)
+        try:
+            status = await self._answer(scope, receive, send)
+        finally:
+            self._active -= 1
+            route = getattr(scope.get("route"), "path", "none")  # of the application, never what a client made up
+            self.metrics.requests.labels(route, str(status)).inc()
+            self.metrics.seconds.labels(route).observe(time.perf_counter() - started_s)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> int:
+        statuses = [0]
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses[0] = message["status"]
+                headers = MutableHeaders(raw=message["headers"])
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                message["headers"] = headers.raw
+            await send(message)
+
+        try:
+            self._check(scope)
+            body = await self._read(scope, receive)
+        except RequestError as refused:
+            response = problem_response(refused.status, refused.detail)
+            response.headers["Connection"] = "close"  # the rest of the request is not read
+            await response(scope, receive, send_with_headers)
+            return refused.status
+        if body is not None:
+            await self.app(scope, _replay(body, receive), send_with_headers)
+        return statuses[0]
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        if self._active > self.limits.requests and scope["path"] not in _PROBES:
+            self.metrics.refused.inc()
+            raise RequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{self.limits.requests} requests run already: try again later"
+            )
+        if self.token is None:
+            _check_host(headers)
+        elif scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_PREFIX):
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not secrets.compare_digest(given.encode(), self.token.encode()):
+                raise RequestError(HTTPStatus.UNAUTHORIZED, "send the server's token as `Authorization: Bearer TOKEN`")
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self.limits.body_bytes:
+            raise self._too_large()
+
+    def _too_large(self) -> RequestError:
+        words = f"the body has more than {self.limits.body_bytes:,} bytes: send fewer or shorter texts at once"
+        return RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The body; None of a client that hung up."""
+        if scope["method"] in ("GET", "HEAD"):
+            return b""
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self.limits.read_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > self.limits.body_bytes:
+                        raise self._too_large()
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            words = f"the body did not arrive within {self.limits.read_seconds:g} seconds"
+            raise RequestError(HTTPStatus.REQUEST_TIMEOUT, words) from None
+
+
+def _check_host(headers: Mapping[str, str]) -> None:
+    """Refuse requests that a page of another site could have made through the browser."""
+    try:
+        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        origin = urlsplit(headers.get("origin", "")).netloc
+    except ValueError:
+        host, origin = "", ""
+    if not is_loopback(host):
+        raise RequestError(
+            HTTPStatus.MISDIRECTED_REQUEST, "without a token the server answers to localhost and 127.0.0.1 only"
+        )
+    if "origin" in headers and origin != headers.get("host"):
+        raise RequestError(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Gives the application the body that is there already, and then what the client does."""
+    told = False
+
+    async def again() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

@@ -1,0 +1,52 @@
+"""Finds labels by parts of their id or name."""
+
+import numpy as np
+
+from xmtc.data.labels import LabelTable
+
+_MOST_HITS = 5000
+
+
+class LabelSearch:
+    """A search over all labels of a model.
+
+    Every label is one line of one string, so that a search of a million labels is a few milliseconds.
+    """
+
+    def __init__(self, labels: LabelTable) -> None:
+        self.labels = labels
+        self._lines = [_line(label, name) for label, name in zip(labels.labels, labels.names, strict=True)]
+        self._text = "\n" + "\n".join(self._lines) + "\n"
+        self._starts = np.cumsum([1, *(len(line) + 1 for line in self._lines)])[:-1]
+        self._by_count = np.argsort(-labels.train_counts, kind="stable")
+
+    def find(self, query: str, limit: int) -> list[int]:
+        """Label ids: whole matches first, then beginnings, beginnings of words, and other parts; frequent ones first.
+
+        An empty query gives the most frequent labels.
+        """
+        wanted = " ".join(query.casefold().split())
+        if not wanted:
+            return self._by_count[:limit].tolist()
+        found = self._hits(wanted)
+        return sorted(found, key=lambda at: (found[at], -int(self.labels.train_counts[at]), at))[:limit]
+
+    def _hits(self, wanted: str) -> dict[int, int]:
+        """Label id → how well it fits, 0 is best."""
+        found: dict[int, int] = {}
+        at = self._text.find(wanted)
+        while at >= 0 and len(found) < _MOST_HITS:
+            row = int(np.searchsorted(self._starts, at, side="right")) - 1
+            found[row] = min(found.get(row, 9), self._rank(at, len(wanted)))
+            at = self._text.find(wanted, at + 1)
+        return found
+
+    def _rank(self, at: int, length: int) -> int:
+        before, after = self._text[at - 1], self._text[at + length]
+        if before in "\n\t":
+            return 0 if after in "\n\t" else 1
+        return 3 if before.isalnum() else 2
+
+
+def _line(label: str, name: str) -> str:
+    return "\t".join(" ".join(part.casefold().split()) for part in dict.fromkeys((label, name or label)))

@@ -1,0 +1,81 @@
+"""Errors as clients see them: problem details (RFC 9457) with place and fix, and never a document's text."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from xmtc.errors import XmtcError
+
+RETRY_SECONDS = 1
+_ANNIF = "/v1/"
+_MOST_SHOWN = 5
+
+
+class RequestError(Exception):
+    """Ends a request with this status and these words."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+def problem_response(status: int, detail: str) -> JSONResponse:
+    """The response that tells of a problem; where the server is busy, it says when to try again."""
+    headers = {"Retry-After": str(RETRY_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    return JSONResponse(content, status, headers, media_type="application/problem+json")
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Turn every error of a request into a problem."""
+
+    @app.exception_handler(RequestError)
+    async def of_request(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestError)
+        status = _unprocessable(request) if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else error.status
+        return problem_response(status, error.detail)
+
+    @app.exception_handler(XmtcError)
+    async def of_user(request: Request, error: Exception) -> JSONResponse:
+        return problem_response(_unprocessable(request), str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def of_body(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return problem_response(_unprocessable(request), _words(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def of_route(_request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return problem_response(error.status_code, error.detail)
+
+
+def _unprocessable(request: Request) -> int:
+    """What Annif's API publishes for a bad request, on its paths."""
+    return HTTPStatus.BAD_REQUEST if request.url.path.startswith(_ANNIF) else HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+def _words(errors: Sequence[Any]) -> str:
+    """What is wrong and where. The value itself is left out: it may be a document."""
+    said = []
+    for error in errors[:_MOST_SHOWN]:
+        place = ".".join(str(part)[:80] for part in error["loc"][1:]) or "body"
+        said.append(f"{place}: {_message(error)}")
+    if len(errors) > _MOST_SHOWN:
+        said.append(f"and {len(errors) - _MOST_SHOWN} more")
+    return "; ".join(said)
+
+
+def _message(error: Any) -> str:
+    if error["type"] == "json_invalid":
+        return "not valid JSON"
+    if error["type"] == "extra_forbidden":
+        return "there is no such field"
+    return str(error["msg"])

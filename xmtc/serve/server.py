@@ -1,0 +1,143 @@
+"""Runs the application until it is told to stop."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from xmtc.errors import ConfigError
+from xmtc.score.command import use_bfloat16
+from xmtc.score.predictor import Model
+from xmtc.serve.app import make_app
+from xmtc.serve.config import ServeConfig
+from xmtc.track.console import print_line
+
+logger = logging.getLogger(__name__)
+
+_HEADER_SECONDS = 10.0
+_GRACE_SECONDS = 60
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precision: str, threads: int | None) -> None:
+    """Load a model and serve it; see `serve`.
+
+    Args:
+        directory: of the model.
+        config: of the server.
+        device: see `choose_device`.
+        precision: see `use_bfloat16`.
+        threads: of PyTorch; None: as many as it takes.
+
+    Raises:
+        CheckpointError: there is no model, or it is damaged.
+        ConfigError: there is no such device or precision.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    serve(Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device)), config)
+
+
+def serve(model: Model, config: ServeConfig) -> None:
+    """Serve until SIGTERM or Ctrl-C; what is being answered by then is finished.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+        XmtcError: annotations or queue cannot be used.
+    """
+    app = make_app(model, config)
+    listener = listen(config)
+    host, port = listener.getsockname()[:2]
+    place = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    print_line(f"{app.state.service.name}, {len(model.labels):,} labels: {place}, API at {place}/docs; Ctrl-C stops")
+    _Server(settings_of(app)).run(sockets=[listener])
+    print_line("stopped")
+
+
+def settings_of(app: FastAPI) -> uvicorn.Config:
+    """How uvicorn runs the application: no log of requests, and no patience with slow clients."""
+    return uvicorn.Config(
+        app,
+        http=TimedProtocol,
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+
+def listen(config: ServeConfig) -> socket.socket:
+    """A socket at the address of the settings.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family)
+    except OSError as error:
+        where = f"--host {config.host} --port {config.port}"
+        raise ConfigError(
+            f"{where}: cannot listen there ({error.strerror}); choose a free port of this machine"
+        ) from None
+
+
+class _Server(uvicorn.Server):
+    """Ends with exit code 0 when it is told to stop: uvicorn's own sends itself the signal once more."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let signals end the server."""
+        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP that hangs up on clients that do not finish their headers, and answers those that closed their half."""
+
+    _too_slow: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is there."""
+        super().connection_made(transport)
+        self._too_slow = self.loop.call_later(_HEADER_SECONDS, self._hang_up)
+
+    def data_received(self, data: bytes) -> None:
+        """Something came; the time for headers runs until they are whole."""
+        super().data_received(data)
+        if self._reads_headers():
+            self._too_slow = self._too_slow or self.loop.call_later(_HEADER_SECONDS, self._hang_up)
+        elif self._too_slow is not None:
+            self._too_slow.cancel()
+            self._too_slow = None
+
+    def eof_received(self) -> bool:
+        """The client sends no more; the connection stays for an answer to what it sent."""
+        return not self._reads_headers() and not self.cycle.more_body
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        if self._too_slow is not None:
+            self._too_slow.cancel()
+        super().connection_lost(exc)
+
+    def _reads_headers(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _hang_up(self) -> None:
+        if self._reads_headers() and not self.transport.is_closing():
+            self.transport.close()

@@ -1,0 +1,117 @@
+"""What the routes share: the model behind its queue, the labels, annotations and documents to annotate."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from xmtc.errors import XmtcError
+from xmtc.score.predictor import Model, Prediction
+from xmtc.serve.annotations import Annotations
+from xmtc.serve.batcher import Batcher, Wanted
+from xmtc.serve.config import ServeConfig
+from xmtc.serve.label_search import LabelSearch
+from xmtc.serve.metrics import Metrics
+from xmtc.serve.problems import RETRY_SECONDS, RequestError
+from xmtc.serve.worklist import TOP_K, Worklist, ranking, read_documents
+
+_RANKED_AT_ONCE = 16
+
+
+class Service:
+    """A model that is served.
+
+    Args:
+        model: loaded.
+        config: of the server.
+
+    Raises:
+        DataError: annotations or queue hold something else.
+        StorageError: the annotations cannot be written.
+    """
+
+    def __init__(self, model: Model, config: ServeConfig) -> None:
+        self.model, self.config, self.limits = model, config, config.limits
+        self.name = re.sub(r"[^\w.-]+", "-", model.info.name)
+        self.metrics = Metrics()
+        self.batcher = Batcher(model, config.batching, config.limits, self.metrics)
+        self.search = LabelSearch(model.labels)
+        self.gives_evidence = _gives_evidence(model)
+        self.annotations: Annotations | None = None
+        if config.annotations is not None:
+            self.annotations = Annotations(
+                config.annotations, model.labels, one_label=model.info.task == "single_label"
+            )
+        self.worklist: Worklist | None = None
+        if config.queue is not None:
+            documents = read_documents(config.queue)
+            self.worklist = Worklist(documents, self.annotations.ids if self.annotations else ())
+        self._ranking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to answer, and to put the documents to annotate in order."""
+        self.batcher.start()
+        if self.worklist is not None:
+            self._ranking = asyncio.create_task(self._rank(self.worklist))
+
+    async def stop(self) -> None:
+        """End what `start` began."""
+        if self._ranking is not None:
+            self._ranking.cancel()
+            await asyncio.wait([self._ranking])
+        await self.batcher.stop()
+
+    async def predict(self, texts: Sequence[str], wanted: Wanted) -> list[list[Prediction]]:
+        """The labels of texts, after checking that there are not too many and none is too long.
+
+        Raises:
+            RequestError: there are, or one is; or the server is busy.
+            XmtcError: what the model has to say of the texts or the filters.
+        """
+        self.check_texts(texts)
+        return await self.batcher.predict(texts, wanted)
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Raises RequestError where there are too many texts, or one is too long or empty."""
+        if len(texts) > self.limits.texts:
+            words = f"{len(texts)} texts, more than {self.limits.texts}: send them in several requests"
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+        for row, text in enumerate(texts):
+            if len(text) > self.limits.characters:
+                words = f"text {row} has {len(text):,} characters, more than {self.limits.characters:,}: shorten it"
+                raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+            if not text.strip():
+                raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"text {row} is empty: leave it out")
+
+    async def _rank(self, worklist: Worklist) -> None:
+        """Rank all documents, a few at a time, so that clients need not wait for it."""
+        rank = ranking(self.config.order, self.model.labels)
+        documents = worklist.unranked()
+        for start in range(0, len(documents), _RANKED_AT_ONCE):
+            some = documents[start : start + _RANKED_AT_ONCE]
+            answers = await asyncio.gather(*(self._patiently(text) for _, text in some))
+            for (doc_id, _), best in zip(some, answers, strict=True):
+                if best is None:
+                    worklist.refuse(doc_id)
+                else:
+                    worklist.rank(doc_id, rank(best))
+
+    async def _patiently(self, text: str) -> list[Prediction] | None:
+        """The labels of a text, as soon as there is room for it; None of a text that the model cannot read."""
+        while True:
+            try:
+                (best,) = await self.batcher.predict([text], Wanted(TOP_K))
+                return best
+            except RequestError:  # the queue is full
+                await asyncio.sleep(RETRY_SECONDS)
+            except XmtcError:
+                return None
+
+
+def _gives_evidence(model: Model) -> bool:
+    """Whether the model can say which words speak for a label; an attempt, which also warms it up."""
+    try:
+        model.predict(["A text."], top_k=1, evidence=True)
+    except XmtcError:
+        return False
+    return True

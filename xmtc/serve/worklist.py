@@ -1,0 +1,126 @@
+"""Documents that wait for a person, in an order of use."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xmtc.data.labels import LabelTable
+from xmtc.data.readers import Rejected
+from xmtc.errors import DataError
+from xmtc.score.inputs import TextColumns, find_files, read_rows, text_columns
+from xmtc.score.predictor import Prediction
+from xmtc.serve.config import Order
+
+MOST_DOCUMENTS = 10_000
+_LEASE_S = 600.0
+TOP_K = 20
+_WITH_ID, _WITHOUT_ID = text_columns(["text"], "id"), text_columns(["text"], None)
+
+Rank = Callable[[Sequence[Prediction]], float]
+
+
+class Worklist:
+    """Hands out documents, the lowest rank first, each to one person at a time.
+
+    Args:
+        documents: identifiers and texts.
+        annotated: identifiers of documents that are done.
+        clock: seconds; for tests.
+    """
+
+    def __init__(
+        self, documents: dict[str, str], annotated: Collection[str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._texts = {doc_id: text for doc_id, text in documents.items() if doc_id not in annotated}
+        self._clock = clock
+        self._ranked: list[tuple[float, int, str]] = []
+        self._leases: dict[str, float] = {}
+        self.waiting = len(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def unranked(self) -> list[tuple[str, str]]:
+        """Identifiers and texts, in the order of the file."""
+        return list(self._texts.items())
+
+    def rank(self, doc_id: str, rank: float) -> None:
+        """Put a document in its place, behind others of the same rank."""
+        self.waiting -= 1
+        self._ranked.append((rank, len(self._ranked), doc_id))
+
+    def next(self, skip: str | None = None) -> tuple[str, str] | None:
+        """The first document that nobody has; it comes back after ten minutes, unless it is annotated.
+
+        Args:
+            skip: a document that goes to the end of the list.
+        """
+        if skip in self._texts:
+            self._leases.pop(skip, None)
+            self._ranked = [(np.inf if at == skip else rank, order, at) for rank, order, at in self._ranked]
+        for _, _, doc_id in sorted(self._ranked):
+            if doc_id in self._texts and self._leases.get(doc_id, 0.0) <= self._clock():
+                self._leases[doc_id] = self._clock() + _LEASE_S
+                return doc_id, self._texts[doc_id]
+        return None
+
+    def refuse(self, doc_id: str) -> None:
+        """The model cannot read the document: nobody gets it."""
+        self.waiting -= 1
+        self.done(doc_id)
+
+    def done(self, doc_id: str) -> None:
+        """The document is annotated."""
+        self._texts.pop(doc_id, None)
+        self._leases.pop(doc_id, None)
+
+
+def read_documents(path: Path) -> dict[str, str]:
+    """Identifiers and texts of a file with the columns `text` and, optionally, `id`.
+
+    Raises:
+        DataError: the file cannot be read, has no document, or too many.
+    """
+    (file,) = find_files([str(path)])
+    documents: dict[str, str] = {}
+    for row in read_rows(file, _columns(path)):
+        if isinstance(row, Rejected):
+            raise DataError(f"--queue {row.where}: {row.reason}")
+        if row.doc_id in documents:
+            raise DataError(f"--queue {path}: two documents have the id {row.doc_id!r}; give each its own")
+        documents[row.doc_id] = row.text
+        if len(documents) > MOST_DOCUMENTS:
+            raise DataError(f"--queue {path}: more than {MOST_DOCUMENTS:,} documents; give a sample of them")
+    if not documents:
+        raise DataError(f"--queue {path}: no document")
+    return documents
+
+
+def _columns(path: Path) -> TextColumns:
+    """With the column `id` where the first row has one."""
+    (file,) = find_files([str(path)])
+    try:
+        first = next(iter(read_rows(file, _WITH_ID)), None)
+    except DataError:  # a table without that column
+        return _WITHOUT_ID
+    return _WITHOUT_ID if isinstance(first, Rejected) else _WITH_ID
+
+
+def ranking(order: Order, labels: LabelTable) -> Rank:
+    """How early a document is handed out, given its best labels; the lowest first."""
+    if order == "rare":
+        return lambda best: rarest(best, labels)
+    return expected_correct if order == "uncertain" else (lambda best: 0.0)
+
+
+def expected_correct(best: Sequence[Prediction]) -> float:
+    """Minus the number of labels that a person would change if the probabilities were exact."""
+    return -sum(1 - one.score if one.predicted else one.score for one in best)
+
+
+def rarest(best: Sequence[Prediction], labels: LabelTable) -> float:
+    """Training documents of the rarest predicted label; of the best label where none is predicted."""
+    chosen = [one for one in best if one.predicted] or best[:1]
+    return float(min((labels.train_counts[labels.index(one.label)] for one in chosen), default=np.inf))
