@@ -1,6 +1,6 @@
 """Which labels may be predicted: only some, or all but some, by name or by branch of the hierarchy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.labels import LabelTable
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import DataError
+from xmtc.score.texts import as_labels
 
 BRANCH = "branch:"
 """`branch:LABEL` stands for the label and everything beneath it."""
@@ -35,7 +36,7 @@ class LabelFilter:
 
     @classmethod
     def of(
-        cls, labels: LabelTable, include: Sequence[str] | None = None, exclude: Sequence[str] = ()
+        cls, labels: LabelTable, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
     ) -> "LabelFilter | None":
         """The filter for these labels; None where all labels may be predicted.
 
@@ -46,10 +47,8 @@ class LabelFilter:
 
         Raises:
             DataError: the model knows no such label or branch, or no label is left; names it.
-            ConfigError: one string instead of a list of them.
         """
-        if isinstance(include, str) or isinstance(exclude, str):
-            raise ConfigError("include and exclude are lists of labels: put the label in brackets")
+        include, exclude = None if include is None else as_labels(include), as_labels(exclude)
         if include is None and not exclude:
             return None
         allowed_L = np.full(len(labels), include is None)

@@ -124,8 +124,8 @@ class Model:
         threshold: Threshold = None,
         least: int = 0,
         shortlist: int | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = (),
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
     ) -> list[list[Prediction]]:
         """The best labels of each text, best first.
 
@@ -147,7 +147,7 @@ class Model:
             ConfigError: evidence from an ONNX model, which cannot give it; a shortlist of included labels.
         """
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), as_texts(texts)
-        only = LabelFilter.of(self.labels, None if include is None else as_labels(include), as_labels(exclude))
+        only = LabelFilter.of(self.labels, include, exclude)
         if shortlist and include is not None:
             raise ConfigError(
                 "include names the labels to score, so that no index has to find them: leave out shortlist"
