@@ -4,6 +4,7 @@ Commands import what they need when they run, so that help and mistakes in a con
 """
 
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from xmtc.errors import XmtcError
+from xmtc.errors import StorageError, XmtcError
 from xmtc.track.console import print_line, printable
 
 
@@ -514,13 +515,32 @@ def main() -> None:
     """Entry point. A user's mistake ends with a message and exit code 1, never with a traceback."""
     _show_log()
     try:
+        _check_arguments()
         app()
+    except BrokenPipeError:  # whoever read the output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        words = (
+            f"{error.filename or 'this machine'}: {error.strerror or error}; see its rights, and the room on its disk"
+        )
+        print(printable(f"StorageError: {words}"), file=sys.stderr)
+        sys.exit(1)
     except XmtcError as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]{type(error).__name__}:[/] ", end="")
         print(printable(str(error)), file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:  # before the command began
         sys.exit(130)
+
+
+def _check_arguments() -> None:
+    """Refuse names that are not UTF-8: libraries for data files know no others."""
+    for argument in sys.argv[1:]:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None
 
 
 def _show_log() -> None:

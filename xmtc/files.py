@@ -2,12 +2,14 @@
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from xmtc.errors import StorageError
@@ -17,6 +19,45 @@ GENERATOR = '<meta name="generator" content="xmtc">'
 _HEAD = 4096  # bytes
 TEMPORARY = ".tmp"
 """The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
+
+
+def real(path: Path) -> Path:
+    """The path without links, absolute; links in a circle stay, where `Path.resolve` would raise RuntimeError."""
+    return Path(os.path.realpath(path))
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it cannot be read, or is a pipe or device, which might never end.
+        ValueError: it is not UTF-8, not JSON, too deep, or has a key twice.
+    """
+    if not path.is_file():
+        kind = FileNotFoundError if not path.exists() else OSError
+        raise kind(errno.EINVAL, "no such file" if not path.exists() else "not a regular file", str(path))
+    return parse_json(path.read_text(encoding="utf-8"))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value that JSON text stands for.
+
+    Raises:
+        ValueError: see `read_json`.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once_each)
+    except RecursionError:
+        raise ValueError("thousands of lists in lists") from None
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice = next(key for key in content if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"the key {twice[:40]!r} is there twice")
+    return content
 
 
 def file_sha256(path: Path) -> str:
@@ -39,9 +80,9 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> with replacing(folder / "table.parquet") as partial:
         ...     pq.write_table(table, partial)
     """
-    path = path.resolve() if path.is_symlink() else path
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is a folder, device or pipe, not a file", str(path))
+    path = real(path) if path.is_symlink() else path
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise OSError(errno.EINVAL, "it is a folder, device, pipe or circle of links, not a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = _beside(path, TEMPORARY)
     try:

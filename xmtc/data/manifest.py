@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from xmtc.errors import DataError
-from xmtc.files import file_sha256, write_text
+from xmtc.files import file_sha256, parse_json, write_text
 
 FORMAT = 2
 NAME = "manifest.json"
@@ -124,7 +124,7 @@ class Manifest:
             DataError: it is damaged, or of another format; names `place`.
         """
         try:
-            found = json.loads(text)
+            found = parse_json(text)
         except ValueError as error:
             raise DataError(f"{place}: damaged: {error}; delete its folder and prepare the corpus again") from None
         if not isinstance(found, dict) or found.get("kind") != _KIND:

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
+from xmtc import files
 from xmtc.errors import CheckpointError
 from xmtc.files import cannot_write, replacing, write_text
 
@@ -33,7 +34,7 @@ def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
         CheckpointError: the file is missing or damaged, or lacks a key.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = files.read_json(path)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     missing = [key for key in keys if not isinstance(content, dict) or key not in content]

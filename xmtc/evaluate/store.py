@@ -21,7 +21,7 @@ from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
-from xmtc.files import replacing, write_text
+from xmtc.files import read_json, replacing, write_text
 
 _BLOCK = 1 << 15
 
@@ -207,7 +207,10 @@ def _parts(directory: Path) -> list[Path]:
     manifest = directory / layout.SCORES
     if not manifest.is_file():
         raise DataError(f"{manifest}: missing; a folder of predictions is the output of `xmtc score`, when it is done")
-    return [directory / part["path"] for part in json.loads(manifest.read_text(encoding="utf-8"))["parts"]]
+    try:
+        return [directory / part["path"] for part in read_json(manifest)["parts"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{manifest}: damaged: {error}; score again, into another folder") from error
 
 
 def _join(path: Path, found: list[str], wanted: Sequence[str]) -> np.ndarray:

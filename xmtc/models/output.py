@@ -1,12 +1,11 @@
 """Where a model may be written: to a new place, or over an earlier model of its kind and over nothing else."""
 
-import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from xmtc.errors import CheckpointError, ConfigError
-from xmtc.files import replacing_directory
+from xmtc.files import parse_json, real, replacing_directory
 
 FORMAT = "xmtc-model"
 HEAD, GRAPH = "head.safetensors", "model.onnx"
@@ -27,7 +26,7 @@ def check_output(output: Path, model: Path, kind: str) -> None:
     Raises:
         ConfigError: the directory is the model's or the user's own, or holds something else.
     """
-    place, source = output.resolve(), model.resolve()
+    place, source = real(output), real(model)
     problem = None
     if place == source:
         problem = "is the model itself"
@@ -67,7 +66,7 @@ def check_replaceable(place: str, names: Collection[str], config: bytes | None, 
 def _own_files(config: bytes | None) -> set[str]:
     """The files of the model that has this `config.json`; none where it is not xmtc's."""
     try:
-        content = json.loads(config or b"null")
+        content = parse_json(config or b"null")
     except ValueError:
         return set()
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -85,7 +84,7 @@ def replacing(directory: Path) -> Iterator[Path]:
         CheckpointError: the disk refuses.
     """
     try:
-        with replacing_directory(directory.resolve()) as temporary:
+        with replacing_directory(real(directory)) as temporary:
             yield temporary
     except OSError as error:
         raise CheckpointError(

@@ -1,20 +1,20 @@
 """What a run directory holds for the report; optional parts may be absent."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
 
+from xmtc.config import yaml_tree
 from xmtc.config.plain import redacted
-from xmtc.errors import DataError
+from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.store import read_replicates, read_table
+from xmtc.files import read_json, real
 from xmtc.run.directory import RunDirectory
 from xmtc.track.tracker import read_metrics
 
@@ -72,7 +72,7 @@ class RunResults:
         ]:
             raise DataError(f"{folder / layout.METRICS}: no {absent[0]!r}; evaluate the run again")
         return cls(
-            name or run.resolve().name,
+            name or real(run).name,
             split or folder.name if folder != run else "predictions",
             metrics,
             read_table(folder / layout.PER_LABEL),
@@ -120,12 +120,9 @@ def _yaml(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: damaged: not YAML; copy it again") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: damaged: not a mapping; copy it again")
-    return redacted(found)
+        return redacted(yaml_tree.read(path, []).plain())
+    except ConfigError as error:
+        raise DataError(f"{path}: damaged: not the YAML of a run; copy it again") from error
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -133,8 +130,8 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        found = read_json(path)
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error}); evaluate the run again") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}: not a JSON object; evaluate the run again")

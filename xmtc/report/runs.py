@@ -13,6 +13,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.summary import summary_table
 from xmtc.evaluate.thresholds import Thresholds
+from xmtc.files import real
 from xmtc.models.export import read_thresholds
 from xmtc.report.examples import choose_examples
 from xmtc.report.run_results import RunResults
@@ -56,7 +57,7 @@ def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, ex
 
 def _names(runs: Sequence[Path]) -> dict[Path, str]:
     """Each directory once, with the shortest end of its path that no other one has."""
-    paths = list(dict.fromkeys(run.resolve() for run in runs))
+    paths = list(dict.fromkeys(real(run) for run in runs))
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):

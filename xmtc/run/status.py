@@ -10,7 +10,7 @@ from xmtc.errors import DataError
 from xmtc.run.directory import RunDirectory
 from xmtc.run.stage import Stage
 from xmtc.run.state import StageRecord, read_run
-from xmtc.track.console import duration
+from xmtc.track.console import duration, printable
 from xmtc.track.tracker import read_metrics
 
 _MOST_METRICS = 6
@@ -30,7 +30,7 @@ def print_status(run: Path) -> None:
     last = {entry["stage"]: entry for entry in read_metrics(files.metrics_log)}
     for name, stage in record.stages.items():
         for line in _stage_lines(name, stage, last.get(name)):
-            console.print(line)
+            console.print(printable(line), markup=False)
     for directory in map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)):
         saved = sorted(directory.glob("step_*")) if directory.is_dir() else []
         if saved:

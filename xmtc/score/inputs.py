@@ -21,6 +21,7 @@ from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table import RowCount, TableReader
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
+from xmtc.files import real
 
 
 @config
@@ -130,7 +131,7 @@ def find_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | No
     """
     found = [path for given in inputs for path in _expand(given)]
     # A file counts once, however often and under which paths it is given; its first path stays.
-    paths = sorted({path.resolve(): path for path in reversed(found)}.values())
+    paths = sorted({real(path): path for path in reversed(found)}.values())
     names = _names(paths)
     counts = {path: _rows(path) for path in paths}  # first: refuses unknown endings before anything is hashed
     files = [InputFile(str(path.absolute()), names[path], content_hash([path]), counts[path]) for path in paths]

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
-from xmtc.files import file_sha256, replacing, write_text
+from xmtc.files import file_sha256, read_json, replacing, write_text
 from xmtc.score.filters import Threshold
 from xmtc.score.inputs import InputFile, TextColumns
 
@@ -145,11 +145,21 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
     Raises:
         DataError: the directory holds another job's output or other files.
     """
+    try:
+        return _open(job, overwrite=overwrite)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
+        raise DataError(
+            f"{job.output}: what an earlier attempt left is damaged or cannot be written ({type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else 'no reason'}); remove it, or give another --output"
+        ) from error
+
+
+def _open(job: Job, *, overwrite: bool) -> list[Record]:
     path = job.output / "_job.json"
     if job.output.exists() and not job.output.is_dir():
         raise DataError(f"{job.output}: is a file, not a directory: give another --output")
     if path.is_file():
-        problem = _difference(json.loads(path.read_text()), job.identity())
+        problem = _difference(read_json(path), job.identity())
         if problem and not overwrite and any(job.output.glob("part-*.parquet")):
             raise DataError(
                 f"{job.output}: holds the output of another job ({problem} changed): give another --output, or "
@@ -175,7 +185,7 @@ def _is_finished(output: Path) -> bool:
 def _forget_what_is_replaced(job: Job, overwrite: bool) -> None:
     """Remove the manifest of an earlier output: where that is at a URI, it is copied here again after a kill."""
     path = job.output / "_manifest.json"
-    if path.is_file() and (overwrite or _difference(json.loads(path.read_text()), job.identity())):
+    if path.is_file() and (overwrite or _difference(read_json(path), job.identity())):
         path.unlink()
 
 
@@ -232,7 +242,7 @@ def _finished(output: Path) -> list[Record]:
     """Blocks whose part is as its record says; others are to be done again."""
     records = {record.block: record for record in _listed(output)}
     for path in (output / ".done").glob("*.json"):
-        content = json.loads(path.read_text())
+        content = read_json(path)
         record = Record(**{**content, "rejected": tuple((where, reason) for where, reason in content["rejected"])})
         records[record.block] = record
     parts = ((record, output / record.part) for _, record in sorted(records.items()))
@@ -247,7 +257,7 @@ def _listed(output: Path) -> list[Record]:
     for row in pq.read_table(output / "_rejected.parquet").to_pylist():
         rejected.setdefault(row["block"], []).append((row["where"], row["reason"]))
     records = []
-    for part in json.loads((output / "_manifest.json").read_text())["parts"]:
+    for part in read_json(output / "_manifest.json")["parts"]:
         block = part["path"].removeprefix("part-").removesuffix(".parquet")
         records.append(Record(block, part["rows"], part["sha256"], tuple(rejected.get(block, ()))))
     return records

@@ -20,7 +20,7 @@ from typing import Any
 
 from xmtc.distributed.collectives import all_gather_object, broadcast_object, leads, rank_and_world_size
 from xmtc.errors import CheckpointError, StorageError, XmtcError
-from xmtc.files import TEMPORARY, file_sha256, publish_directory
+from xmtc.files import TEMPORARY, file_sha256, publish_directory, read_json
 from xmtc.storage.mirror import Mirror
 from xmtc.train.layout import of_a_checkpoint
 
@@ -262,7 +262,7 @@ def verify(path: Path) -> Checkpoint:
         CheckpointError: manifest missing or unreadable, a file missing, of another size or another hash.
     """
     try:
-        manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(path / _MANIFEST)
         files, step, state, world_size = (manifest[key] for key in ("files", "step", "state", "world_size"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} has no {_MANIFEST}") from error
