@@ -4,14 +4,14 @@
         [--memory-requests 10000] [--memory-seconds 400]
 
 The plain application is what one writes: `Model.from_pretrained`, a route that is no coroutine, `Model.predict` of the
-request's text. Both run as processes of their own, with the threads that PyTorch chooses. One at a time is loaded, and
-rounds alternate. A measurement ends after --requests answers or --seconds, whichever comes first. Documents are random
+request's text. Both run as processes of their own, with their defaults for threads. One at a time is loaded, and rounds
+alternate. A measurement ends after --requests answers or --seconds, whichever comes first. Documents are random
 words, --tokens tokens each. Without --model, an untrained MiniLM with label attention (2,000 labels) is built.
 
 One JSON line per measurement; `cpu_ms` is the server's processor time per document, which says more than the clock on a
 machine that others use too. The last lines are {"name", "ratio", "bar", "holds"}: documents per second at 32 clients
 against the plain application (median of rounds, bar 2.5), 50 ms over the median latency of one client when the server
-computes with one thread (bar 1), and resident memory after the last over that after a tenth of the requests (at most
+has one worker (bar 1), and resident memory after the last over that after a tenth of the requests (at most
 1.05). Exit status 1 where a bar is not held.
 """
 
@@ -192,12 +192,12 @@ def compared(arguments: argparse.Namespace, model: Path, precision: str) -> dict
 
 
 def latency_ms(arguments: argparse.Namespace, model: Path) -> float:
-    """Median latency of one client when the server computes with one thread."""
+    """Median latency of one client when the server has one worker."""
     bodies = documents(model, arguments.tokens, 512)
-    with ours(model, "--threads", "1") as server:
+    with ours(model, "batching.workers=1") as server:
         load(server, bodies, 1, 20, arguments.seconds)
         one = load(server, bodies, 1, arguments.requests, arguments.rounds * arguments.seconds)
-    print(json.dumps({"server": "xmtc, one thread", "clients": 1} | one.figures), flush=True)
+    print(json.dumps({"server": "xmtc, one worker", "clients": 1} | one.figures), flush=True)
     return one.figures["p50_ms"]
 
 

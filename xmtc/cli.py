@@ -389,7 +389,6 @@ def serve(
     annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to.")] = None,
     queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id).")] = None,
     order: Annotated[str, typer.Option(help="Which come first: uncertain, rare or file.")] = "uncertain",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads that compute \\[one per core].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
 ) -> None:
@@ -399,7 +398,7 @@ def serve(
     config = read_config(overrides or [], host, port, token_file, annotations, queue, order)
     from xmtc.serve.server import load_and_serve
 
-    load_and_serve(model, config, device=device, precision=precision, threads=threads)
+    load_and_serve(model, config, device=device, precision=precision)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from xmtc.cluster.serving import DEPLOYMENT, Arguments, application
 from xmtc.errors import ConfigError
-from xmtc.serve.config import TOKEN_VARIABLE
+from xmtc.serve.config import TOKEN_VARIABLE, read_tuning
 
 ROOT = Path(__file__).parents[2]
 CONFIG = yaml.safe_load((ROOT / "launch/serve.yaml").read_text(encoding="utf-8"))
@@ -24,8 +24,8 @@ def test_the_configuration_is_what_ray_takes() -> None:
     (found,) = ServeDeploySchema.model_validate(CONFIG).applications
     assert found.import_path == f"{application.__module__}:{application.__name__}"
     assert [one.name for one in found.deployments] == [DEPLOYMENT]
-    arguments = Arguments.model_validate(found.args)
-    assert arguments.threads == CONFIG["applications"][0]["deployments"][0]["ray_actor_options"]["num_cpus"]
+    workers = read_tuning(Arguments.model_validate(found.args).set).batching.workers
+    assert workers == CONFIG["applications"][0]["deployments"][0]["ray_actor_options"]["num_cpus"]
 
 
 def test_wrong_arguments_are_refused_before_anything_starts() -> None:
@@ -43,7 +43,8 @@ from xmtc.cluster.serving import Arguments, application
 model, port, token = sys.argv[1:]
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
-serve.run(application(Arguments(model=model, threads=1, set=["limits.texts=2"])), name="xmtc", route_prefix="/")
+arguments = Arguments(model=model, set=["limits.texts=2", "batching.workers=1"])
+serve.run(application(arguments), name="xmtc", route_prefix="/")
 session = requests.Session()
 session.trust_env = False
 place, headers = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {token}"}

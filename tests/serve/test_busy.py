@@ -54,7 +54,10 @@ def until(condition) -> None:
 
 
 def test_a_full_queue_refuses_and_then_recovers(model: xmtc.Model, gate: Gate) -> None:
-    with running(model, limits=Limits(queue_texts=3)) as client, ThreadPoolExecutor(8) as pool:
+    with (
+        running(model, limits=Limits(queue_texts=3), batching=Batching(workers=1)) as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
 
         def waiting(texts: int) -> bool:
             return f"xmtc_queue_texts {texts}.0" in client.get("/metrics").text
@@ -75,7 +78,8 @@ def test_a_full_queue_refuses_and_then_recovers(model: xmtc.Model, gate: Gate) -
 
 
 def test_an_answer_that_takes_too_long_is_given_up(model: xmtc.Model, gate: Gate) -> None:
-    with running(model, limits=Limits(wait_seconds=0.2)) as client, ThreadPoolExecutor(1) as pool:
+    some = {"limits": Limits(wait_seconds=0.2), "batching": Batching(workers=1)}
+    with running(model, **some) as client, ThreadPoolExecutor(1) as pool:
         first = pool.submit(client.post, "/predict", {"texts": TEXTS})
         assert first.result().status_code == 503
         assert "no answer within 0.2 seconds" in first.result().json()["detail"]
@@ -199,7 +203,7 @@ main()
 
 
 def test_told_to_stop_in_the_middle_of_a_request_it_finishes_and_ends_with_0(served_folder: Path) -> None:
-    command = [sys.executable, "-c", STARTED, "serve", str(served_folder), "--port", "0", "--threads", "1"]
+    command = [sys.executable, "-c", STARTED, "serve", str(served_folder), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ThreadPoolExecutor(1) as pool:
         assert process.stderr is not None
         said = process.stderr.readline()
@@ -236,7 +240,7 @@ def test_mistakes_are_said_in_one_line(tmp_path: Path, monkeypatch, capsys, opti
 
 
 def test_patience_puts_requests_together(model: xmtc.Model) -> None:
-    with running(model, batching=Batching(patience_ms=400)) as client, ThreadPoolExecutor(4) as pool:
+    with running(model, batching=Batching(patience_ms=400, workers=1)) as client, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda text: client.post("/predict", {"texts": [text]}), TEXTS))
         assert "xmtc_batch_texts_count 1.0" in client.get("/metrics").text
         assert "xmtc_batch_texts_sum 4.0" in client.get("/metrics").text

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from pydantic import BaseModel, ConfigDict
 from ray import serve
 
@@ -25,7 +24,6 @@ class Arguments(BaseModel):
         set: such as `[limits.texts=128]`.
         device: see `choose_device`.
         precision: see `use_bfloat16`.
-        threads: of a replica; give as many as `num_cpus` of its actor.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -34,7 +32,6 @@ class Arguments(BaseModel):
     set: Sequence[str] = ()
     device: str = "auto"
     precision: str = "auto"
-    threads: int | None = None
 
 
 def application(args: Arguments) -> serve.Application:
@@ -62,8 +59,6 @@ def _replica(args: Arguments, tuning: Tuning) -> Any:
         raise ConfigError(
             f"set {TOKEN_VARIABLE} in the environment of all nodes: other machines may reach Ray's proxies"
         )
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
     model = Model.from_pretrained(
         fetched(args.model), device=args.device, bfloat16=use_bfloat16(args.precision, args.device)
     )

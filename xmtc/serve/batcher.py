@@ -1,8 +1,9 @@
 """Texts of several requests share a pass through the model.
 
-Requests wait in a bounded queue. A batch is as much of it as the token budget allows. When the model is idle, the first
-request waits a few milliseconds for others; when the model is busy, requests gather by themselves. One thread computes.
-All state belongs to the event loop's thread.
+Requests wait in a bounded queue. A batch is an idle worker's share of it, within the token budget. When a worker is
+idle, the first request waits a few milliseconds for others; when all are busy, requests gather by themselves. On a CPU
+every worker computes with one thread, as `xmtc score` does: several small passes side by side take less time than one
+pass whose threads wait for each other. All state belongs to the event loop's thread.
 """
 
 import asyncio
@@ -14,8 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+import torch
+
 from xmtc.errors import XmtcError
 from xmtc.score.filters import LabelFilter, Threshold
+from xmtc.score.local import available_cores
 from xmtc.score.predictor import EVIDENCE_WORDS, Model, Prediction
 from xmtc.serve.config import Batching, Limits
 from xmtc.serve.metrics import Metrics
@@ -76,7 +80,12 @@ class Batcher:
         self._queue: deque[Waiting] = deque()
         self._texts = 0
         self._arrived = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "xmtc-model")
+        on_cpu = model.device.type == "cpu"
+        self._workers = batching.workers or (available_cores() if on_cpu else 1)
+        one_thread = {"initializer": torch.set_num_threads, "initargs": (1,)} if on_cpu else {}
+        self._threads = ThreadPoolExecutor(self._workers, "xmtc-model", **one_thread)
+        self._idle = asyncio.Semaphore(self._workers)
+        self._passes: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -89,7 +98,9 @@ class Batcher:
             self._loop.cancel()
             await asyncio.wait([self._loop])
             self._loop = None
-        self._thread.shutdown()
+        if self._passes:
+            await asyncio.wait(self._passes)
+        self._threads.shutdown()
 
     @property
     def ready(self) -> bool:
@@ -126,18 +137,22 @@ class Batcher:
         self.metrics.waiting.set(self._texts)
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
+            await self._idle.acquire()
             await self._gather()
-            batch = self._take()
-            if not batch:
-                continue
-            started_s = time.perf_counter()
-            call = loop.run_in_executor(self._thread, self._answer, batch)
-            await asyncio.wait([call])
-            self.metrics.batch_seconds.observe(time.perf_counter() - started_s)
-            self.metrics.batch_texts.observe(sum(len(one.texts) for one in batch))
-            _deliver(batch, call)
+            one_pass = asyncio.create_task(self._compute(self._take()))
+            self._passes.add(one_pass)
+            one_pass.add_done_callback(self._passes.discard)
+
+    async def _compute(self, batch: Sequence[Waiting]) -> None:
+        """One pass of a worker."""
+        started_s = time.perf_counter()
+        call = asyncio.get_running_loop().run_in_executor(self._threads, self._answer, batch)
+        await asyncio.wait([call])
+        self._idle.release()
+        self.metrics.batch_seconds.observe(time.perf_counter() - started_s)
+        self.metrics.batch_texts.observe(sum(len(one.texts) for one in batch))
+        _deliver(batch, call)
 
     async def _gather(self) -> None:
         """Wait for a request, and then for more of them while patience and budget last."""
@@ -156,10 +171,12 @@ class Batcher:
                 return
 
     def _take(self) -> list[Waiting]:
-        """The first requests that nobody gave up, within the budget; the first one in any case."""
+        """The first requests that nobody gave up: an idle worker's share, within the budget; one in any case."""
         batch: list[Waiting] = []
+        idle = self._workers - len(self._passes)
+        budget = min(self.batching.tokens, -(-sum(one.tokens for one in self._queue) // max(1, idle)))
         tokens = 0
-        while self._queue and (not batch or tokens + self._queue[0].tokens <= self.batching.tokens):
+        while self._queue and (not batch or tokens + self._queue[0].tokens <= budget):
             one = self._queue.popleft()
             self._count(-len(one.texts))
             if not one.answer.done():

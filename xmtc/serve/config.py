@@ -52,6 +52,8 @@ class Limits:
 class Batching:
     """How texts of several requests share a pass through the model."""
 
+    workers: Annotated[int | None, Field(ge=1)] = None
+    """Passes at the same time, each with one thread on a CPU; null: one per core, or one on a GPU."""
     tokens: Annotated[int, Field(ge=1)] = 8192
     """Tokens of a batch, estimated from characters; a batch that has them waits for no more."""
     patience_ms: Annotated[float, Field(ge=0)] = 3.0

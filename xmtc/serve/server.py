@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -28,7 +27,7 @@ _GRACE_SECONDS = 60
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precision: str, threads: int | None) -> None:
+def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precision: str) -> None:
     """Load a model and serve it; see `serve`.
 
     Args:
@@ -36,14 +35,11 @@ def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precisi
         config: of the server.
         device: see `choose_device`.
         precision: see `use_bfloat16`.
-        threads: of PyTorch; None: as many as it takes.
 
     Raises:
         CheckpointError: there is no model, or it is damaged.
         ConfigError: there is no such device or precision.
     """
-    if threads is not None:
-        torch.set_num_threads(threads)
     serve(Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device)), config)
 
 
