@@ -26,7 +26,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.stages", "xmtc.report", "xmtc.preflight", "xmtc.serve"),
     ("xmtc.cluster", "xmtc.init"),
     ("xmtc.pipeline",),
-    ("xmtc.sweep",),
+    ("xmtc.sweep", "xmtc.own_data"),
     ("xmtc.cli",),
     ("xmtc",),
 )

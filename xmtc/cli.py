@@ -144,41 +144,11 @@ def init(
     name: Annotated[str | None, typer.Option(help="Name of the run \\[that of the file].")] = None,
 ) -> None:
     """Look at data and machine, and write a configuration that fits a budget of time."""
-    from xmtc.init.command import make_plan, name_of, seconds_of, summary, write_plan
-    from xmtc.init.roles import Answers
+    from xmtc.init.dialogue import write_config
+    from xmtc.init.roles import answers_of
 
-    if task not in (None, "multi_label", "single_label"):
-        raise typer.BadParameter(f"--task {task}: give multi_label or single_label")
-    answers = Answers(
-        text=tuple(text or ()),
-        labels=labels,
-        id=doc_id,
-        split_column=split_column,
-        label_separator=label_separator,
-        task=task,
-    )
-    name = name or name_of(data)
-    output = output or Path(f"{name}.yaml")
-    if output.exists() and not (_on_terminal() and typer.confirm(f"{output} exists. Replace it?")):
-        raise typer.BadParameter(f"{output} exists already: give another name by -o, or delete it")
-    plan = make_plan(data, answers, seconds_of(budget), name, _choose_one if _on_terminal() else None)
-    write_plan(plan, output)
-    print("\n".join(summary(plan)))
-    print(f"written: {output}; next: xmtc train {output}")
-
-
-def _on_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _choose_one(question: str, choices: list[str]) -> str:
-    """Ask until the answer is one of the choices."""
-    print_line(question)
-    for number, choice in enumerate(choices, start=1):
-        print_line(f"  {number}  {choice}")
-    while not 1 <= (number := typer.prompt("number", type=int, err=True)) <= len(choices):
-        print_line(f"give a number from 1 to {len(choices)}")
-    return choices[number - 1]
+    answers = answers_of(text or [], labels, doc_id, split_column, label_separator, task)
+    write_config(data, answers, budget=budget, name=name, output=output)
 
 
 @app.command()
@@ -196,7 +166,7 @@ def train(
     ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
-    run = _load(_config_of(config), overrides, print_config)
+    run = _load(_config_for(config), overrides, print_config)
     if dry_run:
         from xmtc.preflight.estimate import dry_run as estimate_run
 
@@ -205,20 +175,6 @@ def train(
     from xmtc.pipeline import train_run
 
     train_run(run, overwrite=overwrite)
-
-
-def _config_of(config_or_data: str) -> Path:
-    """A configuration file; for data, the one that `xmtc init` wrote or writes now."""
-    if config_or_data.endswith((".yaml", ".yml")):
-        return Path(config_or_data)
-    from xmtc.init.command import name_of
-
-    config = Path(f"{name_of(config_or_data)}.yaml")
-    if config.exists():
-        print_line(f"{config} is there already: used as it is")
-    else:
-        init(config_or_data, output=config)
-    return config
 
 
 @app.command()
@@ -496,6 +452,14 @@ def doctor(
     from xmtc.run.config import RunConfig
 
     raise typer.Exit(run_doctor(load_config(RunConfig, config, []) if config else None))
+
+
+def _config_for(config_or_data: str) -> Path:
+    if config_or_data.endswith((".yaml", ".yml")):
+        return Path(config_or_data)
+    from xmtc.init.dialogue import config_for
+
+    return config_for(config_or_data)
 
 
 def _load(config: Path, overrides: list[str] | None, print_config: bool):

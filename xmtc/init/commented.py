@@ -26,7 +26,7 @@ def _lines(key: str, value: Any, why: Mapping[str, str], above: tuple[str, ...],
     """A key and what is below it: sections of sections in blocks, the rest in one line."""
     path, pad = (*above, key), "  " * depth
     reason = why.get(".".join(path))
-    if isinstance(value, Mapping) and depth < 2 and not (set(value) == {"kind"} or _is_small(value, path, why)):
+    if isinstance(value, Mapping) and depth < 3 and not (set(value) == {"kind"} or _is_small(value, path, why)):
         below = [line for name, inner in value.items() for line in _lines(name, inner, why, path, depth + 1)]
         return [_with(f"{pad}{key}:", reason), *below]
     if isinstance(value, list) and value and isinstance(value[0], Mapping):

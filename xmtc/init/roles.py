@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xmtc.data.config import Task
-from xmtc.errors import DataError
+from xmtc.errors import ConfigError, DataError
 from xmtc.init.facts import ColumnFacts, Labels
 
 _TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name")
@@ -29,6 +29,7 @@ _LABELS = (
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
 _SHORT_WORDS = 8  # labels of a document have fewer words than its text
 _SEVERAL_INDICATORS = 3
+_FEW_ROWS = 20  # so few that no label needs to come again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,31 @@ class Answers:
     split_column: str | None = None
     label_separator: str | None = None
     task: Task | None = None
+
+
+def answers_of(
+    text: Sequence[str],
+    labels: str | None,
+    id: str | None,
+    split_column: str | None,
+    label_separator: str | None,
+    task: str | None,
+) -> Answers:
+    """Answers from options.
+
+    Raises:
+        ConfigError: there is no such task.
+    """
+    if task not in (None, "multi_label", "single_label"):
+        raise ConfigError(f"--task {task}: give multi_label or single_label")
+    return Answers(
+        text=tuple(text),
+        labels=labels,
+        id=id,
+        split_column=split_column,
+        label_separator=label_separator,
+        task=task,
+    )
 
 
 class UnclearError(DataError):
@@ -202,7 +228,7 @@ def _check_labels(found: Labels, column: str, separator: str | None, place: str)
     """Refuse labels from which nothing can be learnt."""
     if not found.counts:
         raise DataError(f"{place}: column {column!r} has no labels; name another one by --labels")
-    if found.repeated == 0 and found.rows > 1:
+    if found.repeated == 0 and found.rows > _FEW_ROWS:
         hint = (
             "name another column by --labels" if separator else "give --label-separator, or another column by --labels"
         )

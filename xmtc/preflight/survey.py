@@ -174,11 +174,8 @@ def _divided(given: Counter[str | None], config: DataConfig, provides: frozenset
     dev = 0.0 if "dev" in provides else config.split.dev
     test = 0.0 if provides & {"dev", "test"} else config.split.test
     pool = given["train"] + given[None]
-    found = {
-        "train": round(pool * (1 - dev - test)),
-        "dev": given["dev"] + round(pool * dev),
-        "test": given["test"] + round(pool * test),
-    }
+    to_dev, to_test = round(pool * dev), round(pool * test)
+    found = {"train": pool - to_dev - to_test, "dev": given["dev"] + to_dev, "test": given["test"] + to_test}
     limits: dict[str, int | None] = {split: getattr(config.limit, split) for split in SPLITS}
     return {split: min(n, limits[split] or n) for split, n in found.items() if n}
 

@@ -1,0 +1,216 @@
+"""`xmtc init` on files and `xmtc.train` on lists: what is written, what is refused, and that it trains."""
+
+import csv
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import xmtc
+from tiny_runs import documents, write_jsonl
+from xmtc.cli import app
+from xmtc.config.load import load_config
+from xmtc.config.shape import adapter
+from xmtc.data.config import DataConfig
+from xmtc.errors import ConfigError, DataError
+from xmtc.init.command import name_of, seconds_of
+from xmtc.init.commented import commented_yaml
+from xmtc.init.data_files import find_files
+from xmtc.init.dialogue import write_config
+from xmtc.init.recipes import Room, Task, candidates, choose, lengths_to_try
+from xmtc.init.roles import Answers
+from xmtc.own_data import _table
+from xmtc.preflight.measured import corpus_of
+from xmtc.preflight.probe import HeadSpeed, Speeds
+from xmtc.preflight.survey import Survey, survey
+from xmtc.preflight.timing import stage_seconds
+from xmtc.run.config import RunConfig
+from xmtc.track.progress import Progress
+
+ROWS = [{**row, "text": f"document {row['text']} and more words"} for row in documents(80)]
+SOURCE = {"kind": "csv", "files": {"train": "news.csv"}, "columns": {"text": "text", "labels": "labels"}}
+SPEEDS = Speeds(prepare_s=0.004, products=5e10, items=1e7, encode_s={96: 0.02, 512: 0.1, 256: 0.05, 128: 0.03}, cores=2)
+
+
+def write_csv(path: Path, rows: list[dict], delimiter: str = ",", separator: str = "|") -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(["id", "text", "labels"])
+        writer.writerows([row["id"], row["text"], separator.join(row["labels"])] for row in rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    """A configuration for a CSV file with semicolons, bars between labels, and two documents without labels."""
+    folder = tmp_path_factory.mktemp("init")
+    rows = [*ROWS, *({"id": f"bare{i}", "text": f"nothing fits this one {i}", "labels": []} for i in range(2))]
+    data = write_csv(folder / "news.csv", rows, delimiter=";")
+    return write_config(str(data), Answers(), budget="1m", output=folder / "news.yaml")
+
+
+def test_what_is_written_is_a_configuration_that_says_why(written):
+    config = load_config(RunConfig, written, [])
+    assert config.data.source.columns.label_separator == "|"
+    assert (config.data.source.delimiter, config.data.source.columns.id) == (";", "id")
+    assert config.data.max_length % 32 == 0
+    text = written.read_text()
+    assert "# Estimate on this machine:" in text
+    assert re.search(r"6 different ones in\s+82 rows", text), text
+    with pytest.raises(ConfigError, match=r"news\.yaml exists already: give another name by -o"):
+        write_config(str(written.with_name("news.csv")), Answers(), budget="1m", output=written)
+
+
+def test_texts_in_memory_become_a_model(tmp_path):
+    texts, labels = [row["text"] for row in ROWS], [row["labels"] for row in ROWS]
+    model = xmtc.train(texts, labels, budget="1s", directory=tmp_path)
+    best = model.predict([f"{texts[0]} lawery lawing"], top_k=2)[0]
+    assert best[0].label in {"law", "fish", "heart", "trade", "school", "steel"}
+    assert (tmp_path / "runs/model/eval/dev/report.html").is_file()
+    with pytest.raises(DataError, match=r"one length; there are 3 in text, 2 in labels"):
+        xmtc.train(["a", "b", "c"], [["x"], ["y"]], directory=tmp_path)
+    with pytest.raises(DataError, match="texts is no table with columns"):
+        xmtc.train(["a", "b"], directory=tmp_path)
+
+
+def test_tables_of_every_kind_are_the_same_table():
+    texts, labels = ["a b", "c d", "e f"], [["x", "y"], [], ["x"]]
+    frame = pd.DataFrame({"text": texts, "labels": labels})
+    expected = _table(texts, labels, ["text"], "labels")
+    for given in (frame, pa.table({"text": texts, "labels": labels}), {"text": texts, "labels": labels}):
+        assert _table(given, None, ["text"], "labels").equals(expected)
+    assert _table(frame["text"], frame["labels"], ["text"], "labels").equals(expected)
+    one = _table(pd.Series(texts), pd.Series(["x", None, "y"]), ["text"], "labels")
+    assert one["labels"].to_pylist() == [["x"], [], ["y"]]
+    assert _table(texts, [1, 0, 1], ["text"], "labels")["labels"].to_pylist() == [["1"], ["0"], ["1"]]
+    with pytest.raises(DataError, match="item 1 is a int, not a string"):
+        _table(["a", 3, "b"], labels, ["text"], "labels")
+    with pytest.raises(DataError, match="no column 'text' in the table; there are: body"):
+        _table({"body": texts}, None, ["text"], "labels")
+
+
+def test_folders_name_splits_and_label_files(tmp_path):
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001", "labels"):
+        write_jsonl(tmp_path / f"{name}.jsonl", ROWS[:3])
+    found = find_files(str(tmp_path))
+    assert {split: len(names) for split, names in found.by_split.items()} == {"train": 2, "dev": 1}
+    assert found.labels == str(tmp_path / "labels.jsonl")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/notes.txt").write_text("x")
+    with pytest.raises(DataError, match=r"no \.jsonl.* in this folder; it holds notes\.txt"):
+        find_files(str(tmp_path / "other"))
+    for name in ("north", "south"):
+        write_jsonl(tmp_path / f"other/{name}.jsonl", ROWS[:3])
+    with pytest.raises(DataError, match=r"no file of this folder is named train: north\.jsonl, south\.jsonl"):
+        find_files(str(tmp_path / "other"))
+    with pytest.raises(DataError, match="no such file"):
+        find_files(str(tmp_path / "none.csv"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (ROWS[:3], r"3 documents with text \(and 0 bad rows\); 20 are the least"),
+        ([{**row, "labels": ["same"]} for row in ROWS], "every document has the same label in 'labels'"),
+    ],
+)
+def test_data_from_which_nothing_can_be_learnt(tmp_path, rows, words):
+    data = write_csv(tmp_path / "news.csv", rows)
+    with pytest.raises(DataError, match=words):
+        write_config(str(data), Answers(labels="labels"), output=tmp_path / "x.yaml")
+    assert not (tmp_path / "x.yaml").exists()
+
+
+def test_mixed_encodings_name_the_line(tmp_path):
+    data = write_csv(tmp_path / "news.csv", ROWS)
+    data.write_bytes(data.read_bytes() + "x,café und mehr Wörter,law\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"news\.csv:82: not UTF-8"):
+        write_config(str(data), Answers(), output=tmp_path / "x.yaml")
+
+
+def test_a_survey_counts_what_preparation_will_find(tmp_path):
+    rows = [*ROWS, {"id": "again", "text": ROWS[0]["text"], "labels": []}]
+    for split, part in (("train", rows[:60]), ("dev", rows[60:])):
+        write_jsonl(tmp_path / f"{split}.jsonl", part)
+    files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "dev")}
+    tree = {"source": {"kind": "jsonl", "files": files}, "corpus": "c", "limit": {"train": 50}}
+    found = survey(adapter(DataConfig).validate_json(json.dumps(tree)), Progress(enabled=False))
+    assert found.documents == {"train": 50, "dev": 21}
+    assert (found.labels, found.bare, found.repeated, found.leaked, found.exact) == (6, 1, 1, 1, True)
+    assert len(found.texts) == 81
+
+
+def plan_for(seconds: float, documents: int, labels: int, *, single: bool = False):
+    task = Task(
+        source={"source": SOURCE, "corpus": "c", **({"task": "single_label"} if single else {})},
+        name="news",
+        labels=labels,
+        documents=documents,
+        readable=True,
+        single=single,
+    )
+    found = Survey(
+        documents={"train": documents, "dev": documents // 10},
+        label_counts=Counter({f"l{i}": 5 for i in range(labels)}),
+        bare=0,
+        rejected=0,
+        repeated=0,
+        leaked=0,
+        named=0,
+        texts=[row["text"] for row in ROWS],
+        exact=True,
+    )
+
+    def timed(config: RunConfig) -> dict[str, float]:
+        head = HeadSpeed(train_s=0.02, step_s=0.01, score_s=0.01) if config.model.head.scores else None
+        return stage_seconds(config, corpus_of(config, found), SPEEDS, head)
+
+    room = Room(seconds=seconds, memory=16 * 2**30, disk=100 * 2**30)
+    return choose(list(candidates(task, lengths_to_try(400))), timed, lambda c: corpus_of(c, found), float, room)
+
+
+def test_a_larger_budget_never_gives_a_cheaper_recipe():
+    chosen = [plan_for(seconds, 4_000, 500) for seconds in (20, 60, 300, 900, 3_600, 36_000)]
+    order = ["words", "states", "head"]
+    places = [order.index(one.candidate.recipe.name) for one in chosen]
+    assert places == sorted(places)
+    assert places[-1] == 2
+    assert all(one.seconds <= seconds for one, seconds in zip(chosen[1:], (60, 300, 900, 3_600, 36_000), strict=True))
+
+
+def test_what_does_not_fit_is_smaller_and_says_so():
+    limited = plan_for(60, 2_000_000, 5_000)
+    assert limited.candidate.tree["data"]["limit"]["train"] < 2_000_000
+    assert any("would take" in words for words in limited.passed_over)
+    assert not plan_for(0.5, 2_000_000, 5_000).fits
+
+
+@pytest.mark.parametrize(("single", "labels"), [(True, 2), (False, 30), (False, 3_000)])
+def test_every_recipe_is_a_valid_configuration(single, labels):
+    source = {"source": SOURCE, "corpus": "c", **({"task": "single_label"} if single else {})}
+    task = Task(source=source, name="news", labels=labels, documents=5_000, readable=True, single=single)
+    for candidate in candidates(task, [256, 128]):
+        assert candidate.config().name == "news"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("1h30m", 5400), ("90s", 90), (" 0.5 h ", 1800)])
+def test_budgets(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "fast", "10x", "0m", "-5m", "1h junk"])
+def test_budgets_that_are_none(text):
+    with pytest.raises(ConfigError, match="--budget"):
+        seconds_of(text)
+
+
+def test_names_and_comments():
+    assert [name_of(data) for data in ("a/news.csv.gz", "s3://b/my data/", "..")] == ["news", "my-data", "run"]
+    text = commented_yaml({"name": "x", "data": {"corpus": "c"}}, {"data.corpus": "reused"}, ["above"])
+    assert text.startswith("# above\nname: x\n")
+    assert "# reused" in text
+    assert "init" in {command.name or command.callback.__name__ for command in app.registered_commands}

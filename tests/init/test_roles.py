@@ -1,0 +1,160 @@
+"""Columns told apart by content, labels by their separators, and what is said where the content does not tell."""
+
+import json
+from itertools import cycle, islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.table import Row
+from xmtc.errors import DataError
+from xmtc.init.facts import ColumnFacts, read_facts
+from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
+
+WORDS = [  # of a law
+    "the",
+    "court",
+    "finds",
+    "that",
+    "this",
+    "act",
+    "of",
+    "the",
+    "council",
+    "on",
+    "trade",
+    "and",
+    "fish",
+    "does",
+    "not",
+    "apply",
+    "to",
+    "goods",
+    "from",
+    "other",
+    "states",
+]
+NAMES = ["law", "fish", "trade", "foreign policy", "heart"]
+
+
+def text(i: int, words: int = 12) -> str:
+    return " ".join(islice(cycle(WORDS), i % 7, i % 7 + words)) + f" case {i}"
+
+
+def roles(rows: list[dict], **answers: object) -> Roles:
+    facts = read_facts([Row(row, f"row {i}", i) for i, row in enumerate(rows)], "news.csv")
+    return choose_roles(facts, Answers(**answers), "news.csv")
+
+
+def several(i: int) -> list[str]:
+    return list(dict.fromkeys([NAMES[i % 5], NAMES[(i // 2) % 5]]))
+
+
+def test_columns_are_told_by_content_and_not_by_order():
+    rows = [
+        {
+            "topic": "; ".join(several(i)),
+            "split": "train" if i % 5 else "test",
+            "title": text(i, 4),
+            "body": text(i, 30),
+        }
+        | {"uid": f"n-{i}", "views": i * 31 % 97 / 10}
+        for i in range(60)
+    ]
+    found = roles(rows)
+    assert (found.text, found.labels, found.id, found.split) == (("title", "body"), "topic", "uid", "split")
+    assert (found.separator, found.task, found.unused) == (";", "multi_label", ("views",))
+
+
+def test_a_list_column_and_one_label_a_row():
+    assert roles([{"words": text(i), "codes": several(i)} for i in range(30)]).separator is None
+    one = roles([{"words": text(i), "feeling": ["good", "bad"][i % 2]} for i in range(30)])
+    assert (one.labels, one.task, one.separator) == ("feeling", "single_label", None)
+    empty = roles([{"words": text(i), "labels": [] if i % 3 else ["good"]} for i in range(30)])
+    assert (empty.task, empty.found.none) == ("multi_label", 20)
+    number = roles([{"text": text(i), "label": i % 2} for i in range(30)])
+    assert (number.labels, number.task) == ("label", "single_label")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    separator=st.sampled_from([";", "|", ",", "\t", "/"]),
+    picks=st.lists(st.sets(st.integers(0, 9), min_size=1, max_size=4), min_size=40, max_size=60),
+)
+def test_the_separator_of_labels_is_found(separator, picks):
+    labels = [f"label {letter}" for letter in "abcdefghij"]
+    cells = [separator.join(labels[i] for i in sorted(chosen)) for chosen in picks]
+    distinct, parts = len(set(cells)), len({i for chosen in picks for i in chosen})
+    found = ColumnFacts("labels", "text", cells, len(cells)).separator()
+    assert found == separator or (found is None and distinct <= parts)
+
+
+def test_commas_inside_names_do_not_separate():
+    names = ["Trade, foreign", "Fishing, deep-sea", "Policy, monetary", "Law, civil"]
+    cells = [names[i % 4] for i in range(40)]
+    assert ColumnFacts("labels", "text", cells, 40).separator() is None
+    two = [f"{names[i % 4]}; {names[(i + 1 + i // 4) % 4]}" for i in range(40)]
+    assert ColumnFacts("labels", "text", two, 40).separator() == ";"
+
+
+def test_blanks_separate_codes_and_not_words():
+    codes = [f"A{i % 5}0 B{i % 7}1" for i in range(40)]
+    assert ColumnFacts("codes", "text", codes, 40).separator() == " "
+    assert ColumnFacts("codes", "text", ["world news", "sport news", "world sport"] * 9, 27).separator() is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (
+            [{"a": "x", "label": "b"}] * 9,
+            r"no column looks like text; name it by --text\. .*9 rows: a \(1 words, 1 diff",
+        ),
+        ([{"t": text(i), "k": text(i + 50)} for i in range(20)], r"no column looks like labels; name it by --labels"),
+        (
+            [{"t": text(i), "tags": f"only{i}x"} for i in range(30)],
+            r"no label of 'tags' comes twice in 30 rows.*--label-sep",
+        ),
+        ([{"t": text(i), "labels": ""} for i in range(20)], r"no column looks like labels"),
+        (
+            [{"t": text(i), **{name: str((i + j) % 2) for j, name in enumerate(NAMES)}} for i in range(20)],
+            r"columns law, fish.* hold 0 and 1 alone.*--labels",
+        ),
+        ([{"t": text(i), "meta": {"label": "x"}} for i in range(20)], r"meta \(objects, which xmtc does not read\)"),
+        (
+            [{"t": text(i), "b": "xy"[i % 2], "c": "uv"[i % 2]} for i in range(20)],
+            r"may be the labels.*--labels\. .*b, c",
+        ),
+    ],
+)
+def test_what_the_columns_do_not_say_names_the_option_that_decides(rows, words):
+    with pytest.raises(DataError, match=words) as caught:
+        roles(rows)
+    assert "case" not in str(caught.value), "a text is in the message"
+
+
+def test_answers_come_before_content():
+    rows = [{"a": text(i), "b": text(i, 40), "x": "uv"[i % 2], "y": "a,b"} for i in range(30)]
+    found = roles(rows, text=("a",), labels="x", label_separator="", task="multi_label")
+    assert (found.text, found.labels, found.task) == (("a",), "x", "multi_label")
+    with pytest.raises(DataError, match="no column 'z'; there are: a, b, x, y"):
+        roles(rows, labels="z")
+    with pytest.raises(UnclearError) as unclear:
+        roles([{"t": text(i), "b": "xy"[i % 2], "c": "uv"[i % 2]} for i in range(20)])
+    assert (unclear.value.answer, unclear.value.choices) == ("labels", ["b", "c"])
+
+
+def test_a_file_without_rows():
+    with pytest.raises(DataError, match=r"news\.csv: no rows"):
+        read_facts([], "news.csv")
+    with pytest.raises(DataError, match="line 2: malformed"):
+        read_facts([Rejected("line 2", "malformed")], "news.csv")
+
+
+def test_a_sample_is_drawn_from_files_sorted_by_label():
+    rows = (Row({"label": "a" if i < 6_000 else "b", "n": json.dumps(i)}, "", i) for i in range(10_000))
+    column = next(one for one in read_facts(rows, "sorted") if one.name == "label")
+    assert column.distinct == 2
+    assert column.rows == 2_000

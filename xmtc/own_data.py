@@ -1,0 +1,144 @@
+"""`xmtc.train`: texts and labels in memory to a model, as `xmtc init` and `xmtc train` do with files."""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xmtc.data.config import Task
+from xmtc.errors import DataError
+from xmtc.init.command import make_plan, seconds_of, summary
+from xmtc.init.roles import Answers
+from xmtc.pipeline import train_run
+from xmtc.run.config import RunConfig
+from xmtc.score.predictor import Model
+from xmtc.track.console import print_line
+
+_TEXT, _LABELS = "text", "labels"
+
+
+@runtime_checkable
+class _Listable(Protocol):
+    """Columns of pandas and NumPy, as they turn themselves into lists."""
+
+    def tolist(self) -> list[Any]:
+        """The values."""
+        ...
+
+
+def train(
+    texts: Any,
+    labels: Any = None,
+    *,
+    budget: str = "1h",
+    directory: str | Path | None = None,
+    text: str | Sequence[str] = _TEXT,
+    label_column: str = _LABELS,
+    task: Task | None = None,
+) -> Model:
+    """Train the best known recipe that fits a budget of time, on this machine.
+
+    Args:
+        texts: a list, a Series or a column of texts; or, without `labels`, a table with both: a DataFrame, an Arrow
+            table, a Hugging Face `Dataset`, a mapping of columns.
+        labels: for each text a label, or a list of labels; an empty list where no label fits.
+        budget: time that the run may take, such as `10m`.
+        directory: keeps corpus, run and report here; a temporary folder when absent, whose name is printed.
+        text: text column or columns of a table.
+        label_column: label column of a table.
+        task: `multi_label` or `single_label`; told by the labels when absent.
+
+    Returns:
+        The model; its report is in the directory.
+
+    Raises:
+        DataError: texts and labels do not fit each other, or nothing can be learnt from them.
+
+    Example:
+        >>> model = xmtc.train(["a text", …], [["label"], …], budget="10m")
+        >>> model.predict(["another text"])
+    """
+    names = [text] if isinstance(text, str) else list(text)
+    table = _table(texts, labels, names, label_column)
+    root = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="xmtc-"))
+    root.mkdir(parents=True, exist_ok=True)
+    path = root / "documents.parquet"
+    pq.write_table(table, path)
+    answers = Answers(text=names, labels=label_column, task=task)
+    plan = make_plan(str(path), answers, seconds_of(budget), "model")
+    for line in summary(plan):
+        print_line(line)
+    run = train_run(_inside(plan.config, root))
+    print_line(f"everything is in {root}")
+    return Model.from_pretrained(run / "model")
+
+
+def _inside(config: RunConfig, root: Path) -> RunConfig:
+    """The configuration with corpus and run in a folder."""
+    return replace(
+        config,
+        data=replace(config.data, corpus=str(root / "corpus")),
+        track=replace(config.track, directory=str(root / "runs")),
+    )
+
+
+def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.Table:
+    """Text and label columns as Arrow."""
+    if labels is not None:
+        columns = {_TEXT: _values(texts), label_column: _values(labels)}
+        if names != [_TEXT]:
+            raise DataError("text names columns of a table; leave it out where texts and labels are given apart")
+    else:
+        columns = {name: _values(_column(texts, name)) for name in (*names, label_column)}
+    sizes = {name: len(values) for name, values in columns.items()}
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{number:,} in {name}" for name, number in sizes.items())
+        raise DataError(f"texts and labels must be of one length; there are {shown}")
+    columns[label_column] = [_label_list(one) for one in columns[label_column]]
+    for name in columns.keys() - {label_column}:
+        wrong = next((place for place, one in enumerate(columns[name]) if not isinstance(one, str | None)), None)
+        if wrong is not None:
+            raise DataError(f"{name}: item {wrong} is a {type(columns[name][wrong]).__name__}, not a string")
+    return pa.table(
+        {
+            name: pa.array(values, pa.list_(pa.string()) if name == label_column else pa.string())
+            for name, values in columns.items()
+        }
+    )
+
+
+def _column(table: Any, name: str) -> Any:
+    """A column of a DataFrame, an Arrow table, a `Dataset` or a mapping."""
+    if isinstance(table, str) or not (hasattr(table, "__getitem__") and _names(table)):
+        raise DataError("labels: none given, and texts is no table with columns; give both, or a table")
+    if name not in _names(table):
+        raise DataError(f"no column {name!r} in the table; there are: {', '.join(_names(table))}")
+    return table[name]
+
+
+def _names(table: Any) -> list[str]:
+    if isinstance(table, Mapping):
+        return [str(name) for name in table]
+    names = getattr(table, "column_names", None) or getattr(table, "columns", None)
+    return [] if names is None else [str(name) for name in names]
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of a column, as Python objects."""
+    if isinstance(column, str) or not isinstance(column, Iterable):
+        raise DataError(f"a {type(column).__name__} is no list of texts or labels")
+    if isinstance(column, pa.Array | pa.ChunkedArray):
+        return column.to_pylist()
+    return column.tolist() if isinstance(column, _Listable) else list(column)
+
+
+def _label_list(value: Any) -> list[str]:
+    """Labels of a document: one, several or none."""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [str(one) for one in value]
+    missing = value is None or value != value or value == ""
+    return [] if missing else [str(value)]
