@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import psutil
@@ -192,8 +192,8 @@ def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
 def _data_config(files: DataFiles, section: Settings) -> DataConfig:
     """The `data` section with local files, to be read."""
     config: DataConfig = adapter(DataConfig).validate_json(json.dumps(section))
-    assert isinstance(config.source, TableConfig), "files hold tables"
-    source = replace(config.source, files=files.split_files(local=True), labels=files.label_file(local=True))
+    table = cast(TableConfig, config.source)  # data files hold tables
+    source = replace(table, files=files.split_files(local=True), labels=files.label_file(local=True))
     return replace(config, source=source)
 
 
