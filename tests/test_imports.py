@@ -27,6 +27,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.cluster", "xmtc.init"),
     ("xmtc.pipeline",),
     ("xmtc.sweep", "xmtc.own_data"),
+    ("xmtc.cli_options",),
     ("xmtc.cli",),
     ("xmtc",),
 )
@@ -34,7 +35,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 ONLY_IN = {
     "ray": ("xmtc.cluster",),
     "deepspeed": ("xmtc.distributed",),
-    "typer": ("xmtc.cli",),
+    "typer": ("xmtc.cli", "xmtc.cli_options"),
     "fastapi": ("xmtc.serve",),
     "starlette": ("xmtc.serve",),
     "uvicorn": ("xmtc.serve",),

@@ -3,53 +3,34 @@
 Commands import what they need when they run, so that help and mistakes in a configuration take no time.
 """
 
-import logging
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
+from xmtc.cli_options import (
+    Commands,
+    ConfigFile,
+    Exclude,
+    IdColumn,
+    Include,
+    ModelDir,
+    Overrides,
+    PrintConfig,
+    TextColumn,
+    fetched,
+    fetched_status,
+    show_log,
+)
 from xmtc.errors import StorageError, XmtcError
 from xmtc.track.console import print_line, printable
 
-
-class _Commands(TyperGroup):
-    """Lists components of installed packages in the help, and says how to continue after an interrupt."""
-
-    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
-        """Write the help."""
-        from xmtc.config.members import installed_components
-
-        self.epilog = "\n\n".join(
-            f"{package} adds {', '.join(names)}." for package, names in installed_components().items()
-        )
-        super().format_help(ctx, formatter)
-
-    def invoke(self, ctx: typer.Context) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as interrupt:
-            words = str(interrupt) or "run the same command again to continue"
-            print(f"interrupted: {words}", file=sys.stderr)
-            raise typer.Exit(130) from interrupt
-
-
-class _Lines(logging.Handler):
-    """Prints log records as plain lines above a live progress bar."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print one record."""
-        print_line(record.getMessage() if record.levelno < logging.WARNING else f"warning: {record.getMessage()}")
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -58,46 +39,6 @@ app = typer.Typer(
 
 labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model.")
 app.add_typer(labels_app, name="labels")
-
-
-def _fetched(path: str) -> Path:
-    """A local path as it is, or the local copy of a URI."""
-    if "://" not in path:
-        return Path(path)
-    from xmtc.run.copies import fetched
-
-    return fetched(path)
-
-
-def _fetched_status(path: str) -> Path:
-    """A local run directory as it is, or local copies of the small files of a run at a URI."""
-    if "://" not in path:
-        return Path(path)
-    from xmtc.run.copies import fetched_status
-
-    return fetched_status(path)
-
-
-ModelDir = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", parser=_fetched, help="Model directory or URI, such as runs/quickstart/model."),
-]
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as finetune.batch_size=16 data.limit.train=2000."),
-]
-TextColumn = Annotated[
-    list[str] | None,
-    typer.Option("--text-column", help="Column with text; repeat to join several \\[as in training]."),
-]
-IdColumn = Annotated[
-    str | None, typer.Option("--id", help="Column with identifiers \\[as in training, or file and row].")
-]
-_LABELS = "a label, branch:LABEL with all beneath it, or @FILE with one per line; repeatable"
-Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
-Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
 
 
 @app.command()
@@ -227,7 +168,7 @@ def _beside(predictions: Path) -> Path:
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", parser=_fetched, help="Run directories or URIs; give several to compare."),
+        typer.Argument(metavar="RUN...", parser=fetched, help="Run directories or URIs; give several to compare."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     split: Annotated[str | None, typer.Option(help="dev or test \\[test if the run has it].")] = None,
@@ -246,7 +187,7 @@ def predict(
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to label; repeatable.")] = None,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", parser=_fetched, help="JSON lines, CSV or Parquet, or one text per line; - for stdin."),
+        typer.Option("--input", parser=fetched, help="JSON lines, CSV or Parquet, or one text per line; - for stdin."),
     ] = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
@@ -324,7 +265,7 @@ def score(
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     files, sources = split_inputs(inputs)
     with published_output(output) as folder:
-        job = make_job(model, [str(_fetched(path)) for path in files], folder, settings, sources)
+        job = make_job(model, [str(fetched(path)) for path in files], folder, settings, sources)
         if engine == "ray":
             from xmtc.cluster.scoring import score_on_cluster
 
@@ -433,7 +374,7 @@ def explain(
 def status(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", parser=_fetched_status, help="Run directory or URI, such as runs/quickstart."),
+        typer.Argument(metavar="RUN", parser=fetched_status, help="Run directory or URI, such as runs/quickstart."),
     ],
 ) -> None:
     """Print which stages of a run are done, and its last metrics."""
@@ -476,7 +417,7 @@ def _load(config: Path, overrides: list[str] | None, print_config: bool):
 
 def main() -> None:
     """Entry point. A user's mistake ends with a message and exit code 1, never with a traceback."""
-    _show_log()
+    show_log()
     try:
         _check_arguments()
         app()
@@ -504,11 +445,3 @@ def _check_arguments() -> None:
             argument.encode()
         except UnicodeEncodeError:
             raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None
-
-
-def _show_log() -> None:
-    logger = logging.getLogger("xmtc")
-    if not any(isinstance(handler, _Lines) for handler in logger.handlers):
-        logger.addHandler(_Lines())
-        logger.setLevel(logging.INFO)
-        logger.propagate = False

@@ -1,0 +1,90 @@
+"""What commands share: their group, their log, and the types of their arguments and options."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from xmtc.track.console import print_line
+
+
+class Commands(TyperGroup):
+    """Lists components of installed packages in the help, and says how to continue after an interrupt."""
+
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+        """Write the help."""
+        from xmtc.config.members import installed_components
+
+        self.epilog = "\n\n".join(
+            f"{package} adds {', '.join(names)}." for package, names in installed_components().items()
+        )
+        super().format_help(ctx, formatter)
+
+    def invoke(self, ctx: typer.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            words = str(interrupt) or "run the same command again to continue"
+            print(f"interrupted: {words}", file=sys.stderr)
+            raise typer.Exit(130) from interrupt
+
+
+def fetched(path: str) -> Path:
+    """A local path as it is, or the local copy of a URI."""
+    if "://" not in path:
+        return Path(path)
+    from xmtc.run import copies
+
+    return copies.fetched(path)
+
+
+def fetched_status(path: str) -> Path:
+    """A local run directory as it is, or local copies of the small files of a run at a URI."""
+    if "://" not in path:
+        return Path(path)
+    from xmtc.run import copies
+
+    return copies.fetched_status(path)
+
+
+ModelDir = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", parser=fetched, help="Model directory or URI, such as runs/quickstart/model."),
+]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as finetune.batch_size=16 data.limit.train=2000."),
+]
+TextColumn = Annotated[
+    list[str] | None,
+    typer.Option("--text-column", help="Column with text; repeat to join several \\[as in training]."),
+]
+IdColumn = Annotated[
+    str | None, typer.Option("--id", help="Column with identifiers \\[as in training, or file and row].")
+]
+_LABELS = "a label, branch:LABEL with all beneath it, or @FILE with one per line; repeatable"
+Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
+Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
+
+
+class Lines(logging.Handler):
+    """Prints log records as plain lines above a live progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        print_line(record.getMessage() if record.levelno < logging.WARNING else f"warning: {record.getMessage()}")
+
+
+def show_log() -> None:
+    """Print the log of the package as plain lines."""
+    logger = logging.getLogger("xmtc")
+    if not any(isinstance(handler, Lines) for handler in logger.handlers):
+        logger.addHandler(Lines())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
