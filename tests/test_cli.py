@@ -323,7 +323,6 @@ def test_a_damaged_corpus_stops_training(xmtc, tiny):
 INTERRUPTIONS = {
     "prepare": "xmtc.data.prepare.make_shard",
     "mig": "xmtc.mig.stage.rank_tokens",
-    "lexical": "xmtc.stages.lexical.fit_lexical",
     "plant": "xmtc.stages.plant.plant_classifier",
     "evaluate": "xmtc.stages.exporting.export_model",
     "report": "xmtc.pipeline.report_runs",

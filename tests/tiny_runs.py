@@ -64,7 +64,6 @@ def write_config(folder: Path, **sections: Any) -> Path:
             },
             "head": {"kind": "label_attention", "width": 16, "heads": 2, "dropout": 0.0},
             "overlap": 4,
-            "lexical": {},
         },
         "plant": {
             "epochs": 2,

@@ -2,8 +2,8 @@
 
     python tools/bench_label_text.py runs/eurlex57k --documents 1000
 
-Prints JSON lines: for the rows as trained and for those of `xmtc labels add` (of the head alone, without lexical branch
-and calibration, which new labels have no part of), p@1 and recall@5 among the unseen labels and the mean area under the
+Prints JSON lines: for the rows as trained and for those of `xmtc labels add` (of the head without calibration,
+which new labels have no part of), p@1 and recall@5 among the unseen labels and the mean area under the
 curve, on documents that have one; nDCG@5 over all labels, and the share of its top five that unseen labels take.
 
 Suffixes: B, N documents, L labels, U labels without training documents.

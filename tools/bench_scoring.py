@@ -137,8 +137,8 @@ def main() -> int:
         model = arguments.model or untrained(Path(folder) / "model", arguments.labels)
         parts = load_model(model)
         startup(model, texts[0])
-    # The plain loop is of encoder and head: with what is fused afterwards the two would not be the same model.
-    parts.classifier.lexical = parts.classifier.calibration = None
+    # The plain loop has no calibration: with it the two would not be the same model.
+    parts.classifier.calibration = None
     settings = Settings(top_k=5, bfloat16=use_bfloat16("auto", "cpu"))
     scorer = BlockScorer(parts, settings, torch.device("cpu"), arguments.threads)
     walls, cpus, found = [], [], {}

@@ -44,7 +44,11 @@ WIDTH = 128
 EMBEDDING = {"dropout": 0.3, "token_dropout": 0.1}
 MULTILEVEL = {"kind": "multilevel", "embedding": EMBEDDING, "dropout": 0.2}
 MINILM = {"kind": "hugging_face", "name": "packaged:all-MiniLM-L6-v2"}
-NB_SVM = {"ngrams": 3, "weighting": "log_odds"}
+NGRAMS = {"ngrams": 3, "min_documents": 3, "most_terms": 600_000}
+LINEAR = [
+    {"kind": "linear", "most_terms": 600_000, "weighting": "log_odds", "penalties": [0.5], "prune": 0.01},
+    {"kind": "word_neighbours"},
+]
 CONTRASTIVE = {"weight": 0.1, "temperature": 0.1, "queue_size": 1024}
 Json = dict[str, Any]
 
@@ -84,24 +88,20 @@ SYSTEMS: dict[str, Json] = {
         "head": flat("attention"),
         "contrastive": CONTRASTIVE,
     },
-    # the lexical branch alone: the encoder beside it has no share
-    "lexical": {
-        "encoder": {"kind": "bag", "embedding": {"width": 8}},
-        "head": flat("mean"),
-        "lexical": {**NB_SVM, "share": 1.0},
-    },
-    "bag+lexical": {"encoder": {"kind": "bag", "embedding": EMBEDDING}, "head": flat("mean"), "lexical": NB_SVM},
-    "cnn+lexical": {"encoder": {"kind": "cnn", "embedding": EMBEDDING}, "head": flat("max"), "lexical": NB_SVM},
-    "bigru+lexical": {
+    # runs of 1 to 3 words alone
+    "scorers": {"encoder": MINILM, "head": {"kind": "none"}, "scorers": LINEAR},
+    "bag+scorers": {"encoder": {"kind": "bag", "embedding": EMBEDDING}, "head": flat("mean"), "scorers": LINEAR},
+    "cnn+scorers": {"encoder": {"kind": "cnn", "embedding": EMBEDDING}, "head": flat("max"), "scorers": LINEAR},
+    "bigru+scorers": {
         "encoder": {"kind": "bigru", "embedding": EMBEDDING},
         "head": flat("attention"),
-        "lexical": NB_SVM,
+        "scorers": LINEAR,
     },
     # a pretrained encoder that stays as it is, encoded once: what fine-tuning costs hours for on two cores
-    "minilm_frozen+lexical": {
+    "minilm_frozen+scorers": {
         "encoder": MINILM,
         "head": {"kind": "label_attention", "width": 256, "heads": 8, "dropout": 0.3},
-        "lexical": NB_SVM,
+        "scorers": LINEAR,
         "layers": 0,
     },
     "minilm_cls": {"encoder": MINILM, "head": flat("first")},
@@ -146,6 +146,7 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
             "corpus": str(arguments.work / corpus),
             "tokenizer": None if pretrained else {"kind": "trained", "vocab_size": 20_000},
             "max_length": arguments.max_length,
+            "words": NGRAMS if system.get("scorers") else {},
             "split": {"dev": CHOOSING, "test": HELD_OUT},
             # who has few labelled reviews has no more of them to choose with
             "limit": {"train": size, "dev": size, "test": arguments.test_documents},
@@ -154,7 +155,7 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
         "model": {
             "encoder": sized(system["encoder"], arguments.width),
             "head": system["head"],
-            "lexical": system.get("lexical"),
+            "scorers": system.get("scorers", []),
         },
         "plant": {"enabled": False},
         "finetune": {

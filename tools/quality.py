@@ -1,12 +1,12 @@
 """Cheap scorers and their fusion on whole corpora, next to linear trees on the same whole texts.
 
     python tools/quality.py ../shared/data
-    python tools/quality.py ../shared/data --sets codiesp --peers none
+    python tools/quality.py ../shared/data --sets codiesp --trees none
     python tools/quality.py ../shared/data --sets eurlex57k --states runs/quality/eurlex57k
 
 Scorers are fitted on all training documents. Their fusion and every threshold are fitted on one half of dev, and the
 other half is measured; the test split is never read. IMDB, which has no dev split here, holds 5,000 training reviews
-out. Peers' predictions are cached under `--cache`. Prints a JSON line for each system, then a table.
+out. The trees' predictions are cached under `--cache`. Prints a JSON line for each system, then a table.
 """
 
 import argparse
@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from quality_data import Case, load_case
+from scipy import sparse
 
 from xmtc.data.config import WordsConfig
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import tune_threshold
-from xmtc.scorers.base import BLOCK, Features, Fit, Scorer
+from xmtc.scorers.base import BLOCK, Features, Scorer, SparseScored
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import (
     FusionConfig,
@@ -35,6 +37,7 @@ from xmtc.scorers.config import (
     LinearConfig,
     ScorerSettings,
     StateNeighboursConfig,
+    TreeConfig,
     WordNeighboursConfig,
 )
 from xmtc.scorers.fusion import Fusion, fit_fusion
@@ -79,9 +82,9 @@ RECIPES = {
         },
     ),
     "imdb": Recipe(
-        WordsConfig(ngrams=2, most_terms=60_000),
+        WordsConfig(ngrams=3, min_documents=3, most_terms=600_000),
         {
-            "ridge 0.5": LinearConfig(most_terms=60_000, penalties=(0.5,)),
+            "ridge 0.5": LinearConfig(most_terms=600_000, weighting="log_odds", penalties=(0.5,), prune=0.01),
             "word neighbours": WordNeighboursConfig(),
         },
     ),
@@ -122,8 +125,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder with a folder for each data set")
     parser.add_argument("--sets", default=",".join(RECIPES))
-    parser.add_argument("--peers", default="bonsai,parabel", help="`none` leaves them out")
-    parser.add_argument("--cache", type=Path, default=Path("runs/quality"), help="predictions of the peers")
+    parser.add_argument("--trees", default="bonsai,parabel", help="`none` leaves them out")
+    parser.add_argument("--cache", type=Path, default=Path("runs/quality"), help="predictions of the trees")
     parser.add_argument("--states", type=Path, help="states of the one data set, see quality_states.py")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap")
     return parser.parse_args()
@@ -137,38 +140,69 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     if arguments.states:
         case = with_states(case, arguments.states)
         settings["state neighbours"] = StateNeighboursConfig()
-    pairs = clock("candidates", lambda: candidates(fit_all(case, settings, clock), case.held_out))
+    scorers = fit_all(case, settings, clock)
+    pairs = clock("candidates", lambda: candidates(scorers, case.held_out, []))
     names = tuple(settings)
+    for system, places in systems(names).items():
+        fit = functools.partial(fused, case, [names[place] for place in places], pairs.only(places))
+        yield line(name, system, case, clock("fusion", fit) if system == "fused" else fit(), arguments.resamples)
+    seconds = [sum(step[which] for step in clock.steps.values()) for which in (0, 1)]
+    yield {"set": name, "system": "all cheap scorers", "wall_s": round(seconds[0], 1), "cpu_s": round(seconds[1], 1)}
+    for tree in [] if arguments.trees == "none" else arguments.trees.split(","):
+        found, fit_s = tree_predictions(tree, case, arguments.cache / name)
+        yield line(name, tree, case, found, arguments.resamples) | {"fit_s": fit_s}
+        pairs = candidates(scorers, case.held_out, [found])
+        yield line(name, f"fused with {tree}", case, fused(case, [*names, tree], pairs), arguments.resamples)
+
+
+def systems(names: Sequence[str]) -> dict[str, list[int]]:
+    """Which scorers take part in what is measured: all, each alone, all without one."""
     everything = list(range(len(names)))
     chosen = {"fused": everything, **{one: [place] for place, one in enumerate(names)}}
     if len(names) > 2:
         chosen |= {f"without {one}": [i for i in everything if i != place] for place, one in enumerate(names)}
-    for system, places in chosen.items():
-        some = pairs.only(places)
-        fit = functools.partial(fused, case, [names[place] for place in places], some)
-        yield line(name, system, case, clock("fusion", fit) if system == "fused" else fit(), arguments.resamples)
-    seconds = [sum(step[which] for step in clock.steps.values()) for which in (0, 1)]
-    yield {"set": name, "system": "all cheap scorers", "wall_s": round(seconds[0], 1), "cpu_s": round(seconds[1], 1)}
-    if arguments.peers == "none":
-        return
-    from quality_peers import peer_predictions  # omikuji comes with the extra `peers`
+    return chosen
 
-    for peer in arguments.peers.split(","):
-        found, fit_s = peer_predictions(peer, case, arguments.cache / name)
-        yield line(name, peer, case, found, arguments.resamples) | {"fit_s": round(fit_s, 1)}
+
+def tree_predictions(shape: str, case: Case, cache: Path) -> tuple[SparsePredictions, float]:
+    """A tree's best hundred labels of the held-out documents, and the seconds that its fit took; read if cached."""
+    path = cache / f"{shape}.npz"
+    if not path.exists():
+        began = time.perf_counter()
+        tree = TreeConfig(shape=shape).fit(case.training)
+        fit_s = time.perf_counter() - began
+        found = tree.score(case.held_out).top(100)
+        cache.mkdir(parents=True, exist_ok=True)
+        np.savez(path, ids=found.label_ids_NK, scores=found.scores_NK, fit_s=fit_s)
+    saved = np.load(path)
+    return SparsePredictions(saved["ids"], saved["scores"]), round(float(saved["fit_s"]), 1)
 
 
 def fit_all(case: Case, settings: dict[str, ScorerSettings], clock: Clock) -> list[Scorer]:
     """Every scorer, fitted on all training documents."""
-    fits: list[Fit] = [clock(name, lambda one=one: one.fit(case.training)) for name, one in settings.items()]
-    return [fit.scorer for fit in fits]
+    return [clock(name, lambda one=one: one.fit(case.training)) for name, one in settings.items()]
 
 
-def candidates(scorers: Sequence[Scorer], features: Features) -> Pairs:
-    """The union of the scorers' candidates, a block of documents at a time."""
-    k = FusionConfig().candidates
-    blocks = [features.take(slice(start, start + BLOCK)) for start in range(0, len(features), BLOCK)]
-    return Pairs.concatenate([Pairs.of([scorer.score(block) for scorer in scorers], k) for block in blocks])
+def candidates(scorers: Sequence[Scorer], features: Features, more: Sequence[SparsePredictions]) -> Pairs:
+    """The union of the candidates of scorers and of further predictions, a block of documents at a time."""
+    k, labels = FusionConfig().candidates, scorers[0].labels
+    parts = []
+    for start in range(0, len(features), BLOCK):
+        rows = slice(start, start + BLOCK)
+        scored = [scorer.score(features.take(rows)) for scorer in scorers]
+        scored += [as_scored(one.label_ids_NK[rows], one.scores_NK[rows], labels) for one in more]
+        parts.append(Pairs.of(scored, k))
+    return Pairs.concatenate(parts)
+
+
+def as_scored(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.floating], labels: int) -> SparseScored:
+    """Predictions as a scorer's view of the documents."""
+    rows, places = np.nonzero(ids_NK >= 0)
+    scores = sparse.csr_array(
+        (scores_NK[rows, places].astype(np.float32), (rows, ids_NK[rows, places])), shape=(len(ids_NK), labels)
+    )
+    scores.sort_indices()
+    return SparseScored(scores)
 
 
 def fused(case: Case, names: Sequence[str], pairs: Pairs) -> SparsePredictions:

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import omikuji
-from plant_study import of_texts
 from pydantic import TypeAdapter
-from tree_baseline import figures, measured, of_tokens, predict, train_tree
+from tree_baseline import figures, measured, of_texts, of_tokens, predict, train_tree
 
 from xmtc.data.collate import Batch
 from xmtc.pipeline import prepare_stage, train_run

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import omikuji
+import pyarrow.parquet as pq
 from scipy import sparse
-from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.feature_extraction.text import TfidfTransformer, TfidfVectorizer
 
 from xmtc.data.corpus import Corpus, Split
 from xmtc.evaluate.config import EvaluateConfig
@@ -37,6 +38,15 @@ def of_tokens(corpus: Corpus, splits: Sequence[str] = ("train", "dev")) -> Itera
     for index, name in enumerate(splits):
         found = counts(corpus.split(name), corpus.manifest.tokenizer.vocab_size)
         yield sparse.csr_matrix(transform.transform(found) if index else transform.fit_transform(found))
+
+
+def of_texts(corpus: Corpus, data: Path) -> Iterator[sparse.csr_matrix]:
+    """TF-IDF of the words of the whole texts, of train and dev."""
+    vectorizer = TfidfVectorizer(sublinear_tf=True)
+    for split, learn in (("train", vectorizer.fit_transform), ("dev", vectorizer.transform)):
+        table = pq.read_table(data / f"{split}.parquet", columns=["doc_id", "title", "text"]).to_pylist()
+        texts = {row["doc_id"]: f"{row['title']}\n{row['text']}" for row in table}
+        yield sparse.csr_matrix(learn([texts[doc_id] for doc_id in corpus.split(split).doc_ids()]))
 
 
 def counts(split: Split, vocabulary: int) -> sparse.csr_matrix:

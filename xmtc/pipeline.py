@@ -19,7 +19,6 @@ from xmtc.run.copies import fetch_run, has_remote_parts, publish_run, published_
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.run.state import RunState
-from xmtc.stages.lexical import fit_branch
 from xmtc.stages.mig import rank_tokens
 from xmtc.stages.prepare import prepare_corpus
 from xmtc.track.console import print_line
@@ -65,11 +64,6 @@ def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
         with _stage(state, paths, Stage.MIG, ranking):
             rank_tokens(config, paths, corpus)
         state.set_fingerprint(Stage.MIG, ranking)
-    if config.model.lexical is not None:
-        fingerprint = config_hash(corpus.fingerprint, config.seed, config.model.lexical)
-        if not _is_done(state, Stage.LEXICAL, fingerprint):
-            with _stage(state, paths, Stage.LEXICAL, fingerprint):
-                fit_branch(config, paths, config.model.lexical, corpus)
     try:
         for stage, fingerprint in model_stages(config, ranking):
             if not _is_done(state, stage, fingerprint):
@@ -103,7 +97,6 @@ def stages(config: RunConfig) -> list[Stage]:
     """The stages of the whole job, in order."""
     skipped = {
         Stage.MIG: not config.model.head.attends_by_label,  # planted by it, or compared with it
-        Stage.LEXICAL: config.model.lexical is None,
         Stage.SCORERS: not config.model.scorers,
         Stage.PLANT: not config.plants,
         Stage.FINETUNE: not config.model.head.scores,

@@ -95,7 +95,7 @@ class Row:
         metrics: metric → mean over the runs.
         ci95: metric → interval of the mean: by Student's t over the seeds, empty where fewer than two of them finished;
             in a sweep of one seed, over documents.
-        parameters: of the model, the weights of a lexical branch among them.
+        parameters: of encoder and head.
         train_s: see `train_seconds`, mean over the runs.
         docs_per_s: documents trained on a second, median of what was logged.
         failed: seed → why.
@@ -365,7 +365,4 @@ def _training(paths: RunPaths) -> list[dict[str, Any]]:
 
 
 def _parameters(paths: RunPaths) -> int:
-    classifier = load_model(paths.model).classifier
-    lexical = classifier.lexical
-    stored = len(lexical.values) + len(lexical.bias_L) if lexical else 0
-    return sum(parameter.numel() for parameter in classifier.parameters()) + stored
+    return sum(parameter.numel() for parameter in load_model(paths.model).classifier.parameters())

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from mig_cases import RandomSplit, brute_force_counts, contingency
+from scipy import sparse
 from scipy.stats import chi2_contingency
 from scipy.stats import entropy as scipy_entropy
 from sklearn.metrics import mutual_info_score
@@ -21,6 +22,7 @@ from xmtc.mig.config import (
     TermFrequencyConfig,
 )
 from xmtc.mig.counts import PairCounts, count_presence
+from xmtc.mig.measures import Exchanged, TfIdf
 from xmtc.mig.ranking import TokenRanking, rank_tokens
 
 
@@ -154,6 +156,35 @@ def test_blocks_and_threads_do_not_matter(split: RandomSplit) -> None:
     np.testing.assert_array_equal(whole.scores_LK, cut.scores_LK)
     np.testing.assert_array_equal(whole.together_LK, cut.together_LK)
     assert (counter.total, counter.unit, counter.steps) == (split.labels, "labels", [1] * split.labels)
+
+
+def test_exchanged_labels_have_the_ranking_of_another_label_of_their_frequency() -> None:
+    rng = np.random.default_rng(0)
+    labels_NL = sparse.csr_array(rng.random((60, 12)) < np.repeat([0.1, 0.3, 0.5], 4))
+    counts_L = labels_NL.sum(0)
+    found = Exchanged(3).permute(labels_NL).toarray()
+    own_L = [
+        next(other for other in range(12) if (found[:, label] == labels_NL.toarray()[:, other]).all())
+        for label in range(12)
+    ]
+    assert sorted(own_L) == list(range(12))
+    assert all(other != label for label, other in enumerate(own_L))
+    ranks_L = np.argsort(np.argsort(counts_L, kind="stable"))
+    steps = [abs(ranks_L[other] - ranks_L[label]) for label, other in enumerate(own_L)]
+    assert sorted(steps)[-2] <= max(np.bincount(counts_L)), "only the last label in order goes far"
+
+
+def test_tfidf_is_the_mean_weight_in_the_documents_of_a_label() -> None:
+    pairs = PairCounts(
+        label_P=np.array([0]),
+        token_P=np.array([0]),
+        documents=10,
+        together_P=np.array([2]),
+        token_documents_P=np.array([5]),
+        label_documents_P=np.array([4]),
+        occurrences_P=np.array([6]),
+    )
+    assert TfIdf().score(pairs)[0] == pytest.approx(6 / 4 * np.log(10 / 5))
 
 
 def test_shuffled_control_keeps_frequencies_and_loses_the_signal(split: RandomSplit) -> None:

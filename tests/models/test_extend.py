@@ -21,7 +21,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
-from xmtc.models.config import LexicalConfig, ModelConfig
+from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.export import ModelParts, export_model, load_model
 from xmtc.models.extend import add_labels, read_new_labels
@@ -29,7 +29,6 @@ from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.heads.label_attention import LabelAttentionHead
 from xmtc.models.info import ModelInfo
 from xmtc.models.label_text import embed_texts, learn_rows, name_unseen_labels, rows_of_names, start_from_names
-from xmtc.models.lexical import Lexical
 from xmtc.pipeline import train_run
 
 VOCAB, NAMES = 30522, [f"{a} {b}" for a in ("fish", "steel", "school", "trade", "heart") for b in "abcdef"]
@@ -39,30 +38,18 @@ BERT = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_at
 BERT |= {"intermediate_size": 64, "max_position_embeddings": 64, "initializer_range": 0.5}
 
 
-def export(directory: Path, head=None, *, task="multi_label", fused=True, counts=None) -> Path:
+def export(directory: Path, head=None, *, task="multi_label", calibrated=True, counts=None) -> Path:
     torch.manual_seed(0)
     encoder = HuggingFaceConfig(from_config=BERT, window=24)
-    lexical = LexicalConfig() if fused else None
-    model = ModelConfig(
-        encoder=encoder, head=head or LabelAttentionConfig(width=16, heads=2), overlap=6, lexical=lexical
-    )
+    model = ModelConfig(encoder=encoder, head=head or LabelAttentionConfig(width=16, heads=2), overlap=6)
     classifier = model.build(VOCAB, LABELS)
-    if fused:
-        classifier.lexical = Lexical(
-            torch.rand(VOCAB),
-            torch.empty(0, dtype=torch.int64),
-            torch.arange(LABELS + 1, dtype=torch.int32) * 5,
-            torch.randint(VOCAB, (LABELS * 5,), dtype=torch.int32),
-            torch.randn(LABELS * 5),
-            torch.randn(LABELS),
-            torch.tensor([1.5, -0.3]),
-        )
+    if calibrated:
         classifier.calibration = Calibration(torch.rand(LABELS) + 0.5, torch.randn(LABELS))
     counts = np.arange(LABELS) if counts is None else counts
     table = LabelTable([f"L{i:02d}" for i in range(LABELS)], NAMES, counts, [("top",)] * LABELS)
     info = ModelInfo(name="trial", model=model, vocab_size=VOCAB, max_length=100, task=task)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
-    thresholds_L = np.linspace(0.1, 0.9, LABELS, dtype=np.float32) if fused else None
+    thresholds_L = np.linspace(0.1, 0.9, LABELS, dtype=np.float32) if calibrated else None
     parts = ModelParts(info, classifier, tokenizer, table, 0.4, thresholds_L)
     return export_model(directory, parts, dict(classifier.named_parameters()))
 
@@ -81,9 +68,9 @@ NEW = ({"label": "N1", "name": "fish of steel"}, {"label": "A0", "name": "school
 
 
 @pytest.mark.parametrize("head", [None, FlatConfig(), LabelAttentionConfig(width=16, heads=2, row_dtype="bfloat16")])
-@pytest.mark.parametrize("fused", [True, False], ids=["fused", "head alone"])
-def test_the_other_labels_keep_their_rows_bit_for_bit_and_their_scores(head, fused, tmp_path):
-    model = export(tmp_path / "model", head, fused=fused)
+@pytest.mark.parametrize("calibrated", [True, False], ids=["calibrated", "plain"])
+def test_the_other_labels_keep_their_rows_bit_for_bit_and_their_scores(head, calibrated, tmp_path):
+    model = export(tmp_path / "model", head, calibrated=calibrated)
     before_files = {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
     added = add_labels(model, write(tmp_path / "new.jsonl", *NEW), tmp_path / "longer")
     assert added.labels == 2
@@ -100,7 +87,7 @@ def test_the_other_labels_keep_their_rows_bit_for_bit_and_their_scores(head, fus
         np.testing.assert_allclose([scores[p.label] for p in one], [p.score for p in one], rtol=1e-6)
 
 
-def test_a_new_label_is_scored_by_the_head_alone_and_is_one_of_the_rarest(model, tmp_path):
+def test_a_new_label_is_calibrated_as_one_of_the_rarest(model, tmp_path):
     add_labels(model, write(tmp_path / "new.jsonl", *NEW), tmp_path / "longer")
     parts = load_model(tmp_path / "longer")
     assert parts.labels.labels[-2:] == ["N1", "A0"]
@@ -110,18 +97,14 @@ def test_a_new_label_is_scored_by_the_head_alone_and_is_one_of_the_rarest(model,
     assert parts.labels.parents[-1] == ()
     assert parts.thresholds_L is not None
     assert parts.thresholds_L[-1] == np.float32(0.4)
-    lexical, calibration = parts.classifier.lexical, parts.classifier.calibration
-    assert lexical is not None
+    calibration = parts.classifier.calibration
     assert calibration is not None
-    ids_BT = torch.randint(VOCAB, (3, 9))
-    logits_BL = lexical.logits(ids_BT, torch.ones_like(ids_BT, dtype=torch.bool))
-    torch.testing.assert_close(logits_BL[:, -2:], torch.zeros(3, 2), atol=1e-6, rtol=0)
     assert calibration.scale_L[-1] == calibration.scale_L[1]  # label 1 has one document, label 0 none
 
 
 def test_rows_of_new_labels_are_those_that_their_names_give_the_trained_ones(tmp_path):
     """Rows made a linear function of the names: labels left out of the model get theirs back."""
-    model = export(tmp_path / "model", fused=False, counts=np.arange(LABELS) + 1)
+    model = export(tmp_path / "model", calibrated=False, counts=np.arange(LABELS) + 1)
     parts = load_model(model)
     head, texts = parts.classifier.head, [*NAMES, "fish heart"]
     options = {"max_length": 100, "overlap": 6}
@@ -212,29 +195,23 @@ def test_files_and_models_that_will_not_do(model, tmp_path):
     (graph / "head.safetensors").rename(graph / "model.onnx")
     with pytest.raises(ConfigError, match="an ONNX model takes no new labels"):
         add_labels(graph, file, tmp_path / "longer")
-    one = export(tmp_path / "single", task="single_label", fused=False)
+    one = export(tmp_path / "single", task="single_label", calibrated=False)
     with pytest.raises(ConfigError, match="a new one changes the others"):
         add_labels(one, file, tmp_path / "longer")
-    few = export(tmp_path / "few", fused=False, counts=np.arange(LABELS) // 15)
+    few = export(tmp_path / "few", calibrated=False, counts=np.arange(LABELS) // 15)
     with pytest.raises(ConfigError, match="15 trained labels are too few"):
         add_labels(few, file, tmp_path / "longer")
-    parts = load_model(model)
-    info = replace(parts.info, model=replace(parts.info.model, lexical=LexicalConfig(share=1.0)))
-    trained = dict(parts.classifier.named_parameters())
-    words = export_model(tmp_path / "words", replace(parts, info=info, threshold=0.5, thresholds_L=None), trained)
-    with pytest.raises(ConfigError, match=r"lexical\.share: 1 leaves nothing"):
-        add_labels(words, file, tmp_path / "longer")
 
 
-def whole_model(path: Path, *, fused: bool, counts=None):
-    parts = load_model(export(path, fused=fused, counts=counts))
+def whole_model(path: Path, *, calibrated: bool, counts=None):
+    parts = load_model(export(path, calibrated=calibrated, counts=counts))
     embed = partial(embed_texts, parts.classifier, parts.tokenizer, max_length=100, overlap=6)
     return parts, embed
 
 
 @pytest.mark.parametrize("head", [LabelAttentionConfig(width=16, heads=2), FlatConfig()])
 def test_a_head_started_from_names_finds_the_label_that_a_text_names(head, tmp_path):
-    parts = load_model(export(tmp_path / "model", head, fused=False))
+    parts = load_model(export(tmp_path / "model", head, calibrated=False))
     embed = partial(embed_texts, parts.classifier, parts.tokenizer, max_length=100, overlap=6)
     start_from_names(parts.classifier, parts.labels, embed)
     parts.classifier.head.bias.data.zero_()
@@ -244,30 +221,22 @@ def test_a_head_started_from_names_finds_the_label_that_a_text_names(head, tmp_p
 
 
 def test_labels_without_documents_are_scored_as_added_ones_would_be(tmp_path):
-    """In a model that has seen the others only: the same rows, and a lexical branch that is silent of them."""
     counts = np.where(np.arange(LABELS) % 6 == 5, 0, 3)
-    parts, embed = whole_model(tmp_path / "model", fused=True, counts=counts)
+    parts, embed = whole_model(tmp_path / "model", calibrated=True, counts=counts)
     unseen = torch.from_numpy(np.flatnonzero(counts == 0))
-    lexical, before = parts.classifier.lexical, parts.classifier.head.weights.detach().clone()
-    assert lexical is not None
+    before = parts.classifier.head.weights.detach().clone()
     expected = rows_of_names(parts.classifier, parts.labels, [NAMES[i] for i in unseen], embed).rows
     name_unseen_labels(parts.classifier, parts.labels, embed)
     weights, seen = parts.classifier.head.weights.detach(), torch.from_numpy(np.flatnonzero(counts))
-    torch.testing.assert_close(weights[unseen] * (1 - parts.classifier.lexical_share), expected["weights"])
+    torch.testing.assert_close(weights[unseen], expected["weights"])
     torch.testing.assert_close(parts.classifier.head.label_tables()["queries"][unseen].detach(), expected["queries"])
     assert torch.equal(weights[seen], before[seen])
-    assert parts.classifier.lexical is not None
-    scale, offset = lexical.calibration
-    torch.testing.assert_close(parts.classifier.lexical.bias_L[unseen] * scale + offset, torch.zeros(len(unseen)))
-    assert torch.equal(parts.classifier.lexical.bias_L[seen], lexical.bias_L[seen])
 
 
 def test_too_few_trained_labels_are_found_before_training(tmp_path):
-    parts, embed = whole_model(tmp_path / "model", fused=False, counts=np.arange(LABELS) // 15)
+    parts, embed = whole_model(tmp_path / "model", calibrated=False, counts=np.arange(LABELS) // 15)
     with pytest.raises(ConfigError, match="15 trained labels are too few"):
         start_from_names(parts.classifier, parts.labels, embed)
-    with pytest.raises(ValueError, match=r"lexical\.share of 1"):
-        ModelConfig(label_text=True, lexical=LexicalConfig(share=1.0))
 
 
 def test_a_run_starts_from_names_and_exports_rows_for_labels_without_documents(tmp_path):
@@ -288,9 +257,7 @@ def test_a_run_starts_from_names_and_exports_rows_for_labels_without_documents(t
     at = parts.labels.index("unseen")
     assert parts.info.model.label_text
     assert parts.labels.train_counts[at] == 0
-    head, lexical = parts.classifier.head, parts.classifier.lexical
+    head = parts.classifier.head
     embed = partial(embed_texts, parts.classifier, parts.tokenizer, max_length=48, overlap=4)
     assert isinstance(head, LabelAttentionHead)
     torch.testing.assert_close(head.queries[at], head.keys(embed(["unseen"]))[0], atol=1e-4, rtol=1e-4)
-    assert lexical is not None
-    assert float(lexical.bias_L[at] * lexical.calibration[0] + lexical.calibration[1]) == pytest.approx(0, abs=1e-6)

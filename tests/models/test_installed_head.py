@@ -83,7 +83,7 @@ from xmtc.models.export import load_model
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 path = folder / "tiny.yaml"
-config = tiny_runs.load(path, "model.head={kind: sum, scale: 0.2}", "plant.enabled=false", "model.lexical=null",
+config = tiny_runs.load(path, "model.head={kind: sum, scale: 0.2}", "plant.enabled=false",
                         "finetune.mining={candidates: 2, uniform: 2}")
 assert estimate(config, Workload(documents=60, labels=6, vocab_size=200, longest=48, tokens=20)).peak > 0
 run = train_run(config)

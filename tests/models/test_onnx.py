@@ -20,7 +20,7 @@ from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.progress import Silent
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.calibration import Calibration
-from xmtc.models.config import LexicalConfig, ModelConfig
+from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
 from xmtc.models.encoders.light_config import (
     BagConfig,
@@ -34,7 +34,6 @@ from xmtc.models.encoders.light_config import (
 from xmtc.models.export import ModelParts, export_model, load_model
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.info import ModelInfo
-from xmtc.models.lexical import Lexical
 from xmtc.models.onnx_export import TOLERANCE, export_onnx, is_onnx, load_any, random_batch
 from xmtc.models.output import GRAPH, check_output
 from xmtc.models.poolings.config import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig
@@ -69,15 +68,14 @@ CASES = {
 TEXTS = ["Acute kidney failure.", "A regulation on spirits " * 12, "kidney"]
 
 
-def export(directory, encoder, head, *, lexical=None, calibration=None):
+def export(directory, encoder, head, *, calibration=None):
     torch.manual_seed(0)
-    settings = None if lexical is None else LexicalConfig(share=0.7)
-    config = ModelConfig(encoder=encoder, head=head, overlap=4, lexical=settings)
+    config = ModelConfig(encoder=encoder, head=head, overlap=4)
     classifier = config.build(VOCAB, LABELS)
     with torch.no_grad():
         for parameter in classifier.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
-    classifier.lexical, classifier.calibration = lexical, calibration
+    classifier.calibration = calibration
     names = [f"L{i}" for i in range(LABELS)]
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=90)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
@@ -123,22 +121,11 @@ def test_predictions_are_those_of_the_model(exported):
         np.testing.assert_allclose([one.score for one in ours], [one.score for one in theirs], atol=1e-4)
 
 
-def test_lexical_branch_and_calibration_join_the_graph_as_they_join_the_head(tmp_path):
+def test_calibration_joins_the_graph_as_it_joins_the_head(tmp_path):
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
-    first, second = tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"][:2]
-    branch = Lexical(
-        torch.rand(VOCAB + 1) + 1,
-        torch.tensor([first * VOCAB + second]),
-        torch.arange(0, 3 * LABELS + 1, 3, dtype=torch.int32),
-        torch.tensor([first, second, VOCAB] * LABELS, dtype=torch.int32),
-        torch.randn(3 * LABELS),
-        torch.randn(LABELS),
-        torch.tensor([1.5, -0.3]),
-    )
     calibration = Calibration(torch.rand(LABELS) + 0.5, torch.randn(LABELS))
     plain = export(tmp_path / "plain", *CASES["cnn"])
-    path = export(tmp_path / "model", *CASES["cnn"], lexical=branch, calibration=calibration)
+    path = export(tmp_path / "model", *CASES["cnn"], calibration=calibration)
     assert export_onnx(path, tmp_path / "onnx", int8=False) < TOLERANCE
     models = [xmtc.Model.from_pretrained(one, device="cpu") for one in (plain, path, tmp_path / "onnx")]
     scores = [{p.label: p.score for p in model.predict(TEXTS[:1], top_k=LABELS)[0]} for model in models]

@@ -21,7 +21,7 @@ from xmtc.models.poolings.config import AttentionPoolingConfig, MeanPoolingConfi
 from xmtc.pipeline import train_run
 
 HEAD = "model.head={kind: two_tower, width: 16, dropout: 0.0, scale: 5.0}"
-SETTINGS = (HEAD, "plant.enabled=false", "model.lexical=null", "finetune.sampled_labels=4")
+SETTINGS = (HEAD, "plant.enabled=false", "finetune.sampled_labels=4")
 
 
 def documents() -> tuple[torch.Tensor, torch.Tensor]:

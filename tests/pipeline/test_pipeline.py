@@ -43,7 +43,6 @@ def test_the_run_directory_is_the_contracts(whole):
     assert names(run / "model") == {
         "config.json",
         "head.safetensors",
-        "lexical.safetensors",
         "calibration.safetensors",
         "encoder",  # its weights are random: no name could stand for them
         "tokenizer",
@@ -75,7 +74,7 @@ def test_what_evaluation_writes_is_the_contracts(whole):
 def test_metrics_and_stages_are_written_down(whole):
     record = read_run(whole.run)
     assert record is not None
-    wanted = ["prepare", "mig", "lexical", "plant", "finetune", "evaluate", "report"]
+    wanted = ["prepare", "mig", "plant", "finetune", "evaluate", "report"]
     assert [(name, stage.state) for name, stage in record.stages.items()] == [(name, "done") for name in wanted]
     assert list(losses(whole.run, "plant")) == list(range(1, 11))
     assert list(losses(whole.run, "finetune")) == list(range(1, 21))
@@ -178,7 +177,7 @@ def test_heads_without_label_attention_need_no_ranking(whole, monkeypatch, tmp_p
     flat = ("model.head={kind: flat}", "plant.enabled=false", "mig.min_documents=1000", f"track.directory={tmp_path}")
     with pytest.raises(ConfigError, match="reached finetune"):
         train_run(load(whole.config, *flat))
-    assert names(tmp_path / "tiny" / "mig") == {"lexical.safetensors"}
+    assert not (tmp_path / "tiny" / "mig").exists()
     record = read_run(tmp_path / "tiny")
     assert record is not None
     assert "mig" not in record.stages

@@ -30,7 +30,7 @@ from xmtc.sweep import (
 CONFIGS = Path(__file__).parents[2] / "configs"
 GRIDS = sorted((CONFIGS / "sweeps").glob("*.yaml"))
 HEAD = {"kind": "flat"}
-MODEL = {"encoder": {"kind": "bag", "embedding": {"width": 8}}, "head": HEAD, "overlap": 4, "lexical": {}}
+MODEL = {"encoder": {"kind": "bag", "embedding": {"width": 8}}, "head": HEAD, "overlap": 4}
 PHASE = {"epochs": 1, "encoder_layers": -1}
 
 
@@ -103,7 +103,7 @@ def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
         assert cell["metrics"]["p@1"] == pytest.approx((found[0]["p@1"] + found[1]["p@1"]) / 2)
         classifier = load_model(sweeping.Path(cell["runs"][0]) / "model").classifier
         trained = sum(parameter.numel() for parameter in classifier.parameters())
-        assert cell["parameters"] == trained + len(classifier.lexical.values) + 6
+        assert cell["parameters"] == trained
         assert cell["train_s"] > 0
         assert cell["docs_per_s"] > 0
     assert cells[0]["metrics"]["micro_f1"] >= cells[1]["metrics"]["micro_f1"]
@@ -121,7 +121,7 @@ def test_nothing_is_trained_when_a_cell_is_wrong(config, tmp_path):
         ),
         ({"model.encoder.kid": ["bag"]}, r"grid.yaml:3: model.encoder.kid: unknown key"),
         ({"finetune.metric": ["accuracy"]}, r'grid.yaml: with finetune.metric="accuracy": .*tiny.yaml'),
-        ({"model.lexical.share": [1, 1.0]}, "share=1 and model.lexical.share=1.0 are the same configuration"),
+        ({"model.head.dropout": [0, 0.0]}, "dropout=0 and model.head.dropout=0.0 are the same configuration"),
         ({"data.max_length": [8, 8]}, "are the same configuration"),
     ):
         with pytest.raises(ConfigError, match=words):

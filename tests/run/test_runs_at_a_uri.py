@@ -52,7 +52,7 @@ def place(tmp_path_factory) -> Iterator[Place]:
             Remote(f"s3://{BUCKET}/source").upload(folder / f"{split}.jsonl", f"{split}.jsonl")
             text = text.replace(f"{folder / split}.jsonl", f"s3://{BUCKET}/source/{split}.jsonl")
             (folder / f"{split}.jsonl").unlink()
-        config.write_text(text.replace(str(folder / "corpus"), CORPUS).replace("lexical: {}", "lexical: null"))
+        config.write_text(text.replace(str(folder / "corpus"), CORPUS))
         found = Place(server, folder, config)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)

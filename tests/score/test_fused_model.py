@@ -36,7 +36,7 @@ def run(tmp_path_factory) -> Path:
 def fused_run(folder: Path, scorers: str, *overrides: str) -> Path:
     torch.set_num_threads(1)
     config = tiny_runs.write_config(folder)
-    return train_run(tiny_runs.load(config, "model.lexical=null", f"model.scorers={scorers}", *overrides))
+    return train_run(tiny_runs.load(config, f"model.scorers={scorers}", *overrides))
 
 
 TEXTS = [row["text"] for row in tiny_runs.documents(6)]  # of training documents
@@ -66,6 +66,21 @@ def test_probabilities_are_the_same_in_memory_and_in_a_job(run, tmp_path):
     for row, found in zip(table.itertuples(), predicted, strict=True):
         assert list(row.labels) == [one.label for one in found]
         assert list(row.scores) == pytest.approx([one.score for one in found], abs=1e-5)
+
+
+def test_a_job_gives_the_words_that_the_model_gives(run, tmp_path):
+    expected = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(TEXTS, top_k=3, evidence=True)
+    pd.DataFrame({"id": range(len(TEXTS)), "text": TEXTS}).to_parquet(tmp_path / "in.parquet")
+    settings = Settings(top_k=3, bfloat16=False, columns=text_columns(["text"], "id"), evidence=True)
+    job = make_job(run / "model", [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
+    run_locally(job, device="cpu", workers=2, max_rejected=None, overwrite=False)
+    table = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
+    for row, predicted in zip(table.itertuples(), expected, strict=True):
+        assert list(row.labels) == [one.label for one in predicted]
+        for words, one in zip(row.evidence, predicted, strict=True):
+            assert [word["text"] for word in words] == [word.text for word in one.evidence]
+            contributions = [word.contribution for word in one.evidence]
+            assert [word["contribution"] for word in words] == pytest.approx(contributions, abs=1e-4)
 
 
 def test_words_documents_and_bias_sum_to_the_logit(run):
@@ -127,9 +142,9 @@ def test_a_changed_fusion_trains_nothing_again(run):
 def test_states_of_a_frozen_encoder_come_before_training(tmp_path):
     frozen = "finetune.phases=[{epochs: 1}]"
     scorers = "model.scorers=[{kind: state_neighbours}]"
-    config = tiny_runs.load(tiny_runs.write_config(tmp_path), "model.lexical=null", scorers, frozen)
+    config = tiny_runs.load(tiny_runs.write_config(tmp_path), scorers, frozen)
     assert next(stage for stage, _ in model_stages(config, "r")) is Stage.SCORERS
-    trained = tiny_runs.load(tiny_runs.write_config(tmp_path), "model.lexical=null", scorers)
+    trained = tiny_runs.load(tiny_runs.write_config(tmp_path), scorers)
     assert [stage for stage, _ in model_stages(trained, "r")][-2] is Stage.SCORERS
 
 

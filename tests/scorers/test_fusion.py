@@ -113,12 +113,12 @@ def test_nothing_right_is_refused() -> None:
         fit_fusion(["a", "b"], Pairs.of(scored, 5), nothing, np.ones(40, np.int64), FusionConfig())
 
 
-def test_scorers_of_a_corpus_fuse_from_leave_one_out_scores() -> None:
+def test_the_fused_scorers_of_a_corpus_find_its_labels() -> None:
     cases, vocabulary = training(120)
-    fits = [settings.fit(cases) for settings in (LinearConfig(), WordNeighboursConfig(neighbours=(10,)))]
-    rows = cases.sample(100)
-    pairs = Pairs.of([fit.out_of_sample(rows) for fit in fits], 5)
-    fusion = fit_fusion(["linear", "words"], pairs, cases.labels_NL[rows], cases.train_counts, FusionConfig())
+    scorers = [settings.fit(cases) for settings in (LinearConfig(), WordNeighboursConfig(neighbours=(10,)))]
+    held_out, right = unseen(vocabulary, documents=100)
+    pairs = Pairs.of([scorer.score(held_out) for scorer in scorers], 5)
+    fusion = fit_fusion(["linear", "words"], pairs, right, cases.train_counts, FusionConfig())
     features, gold = unseen(vocabulary, documents=60)
-    fused = fusion.fuse(Pairs.of([fit.scorer.score(features) for fit in fits], 5))
+    fused = fusion.fuse(Pairs.of([scorer.score(features) for scorer in scorers], 5))
     assert np.mean([gold[row, ids[0]] for row, ids in enumerate(fused.label_ids_NK)]) > 0.7

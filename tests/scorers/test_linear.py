@@ -10,7 +10,7 @@ from scorer_cases import training, unseen
 from xmtc.errors import DataError
 from xmtc.scorers.base import Features, Training
 from xmtc.scorers.config import LinearConfig
-from xmtc.scorers.factor import factorise
+from xmtc.scorers.factor import factorise, leave_one_out
 from xmtc.scorers.gram import Design, gram, kernel
 from xmtc.scorers.linear import Linear, fit_linear, pruned
 
@@ -41,14 +41,14 @@ def test_products_are_those_of_dense_matrices() -> None:
 def test_scores_are_those_of_the_closed_form(documents: int, states: float) -> None:
     """20 documents have fewer rows than columns, 80 have more: the dual form and the primal one."""
     cases, vocabulary = training(documents)
-    fit = fit_linear(cases, LinearConfig(prune=0, penalties=(0.1,), states=states))
-    columns = fit.scorer.design(cases.features).toarray().astype(np.float64)
+    scorer = fit_linear(cases, LinearConfig(prune=0, penalties=(0.1,), states=states))
+    columns = scorer.design(cases.features).toarray().astype(np.float64)
     weights = dense_weights(columns, cases.labels_NL.toarray(), 0.1)
-    np.testing.assert_allclose(fit.scorer.weights_PL.toarray(), weights, atol=2e-4)
+    np.testing.assert_allclose(scorer.weights_PL.toarray(), weights, atol=2e-4)
     features, _ = unseen(vocabulary)
     ids = np.tile(np.arange(cases.labels_NL.shape[1], dtype=np.int32), (len(features), 1))
-    expected = fit.scorer.design(features).toarray() @ weights
-    np.testing.assert_allclose(fit.scorer.score(features).at(ids), expected, atol=1e-3)
+    expected = scorer.design(features).toarray() @ weights
+    np.testing.assert_allclose(scorer.score(features).at(ids), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("documents", [20, 60])
@@ -56,10 +56,13 @@ def test_leave_one_out_is_a_refit_without_the_document(documents: int) -> None:
     cases, _ = training(documents)
     config = LinearConfig(prune=0, penalties=(0.3,))
     rows = np.array([0, 3, 11])
+    scorer = fit_linear(cases, config)
+    (factor,) = factorise(scorer.design(cases.features), config.penalties)
     ids = np.tile(np.arange(cases.labels_NL.shape[1], dtype=np.int32), (len(rows), 1))
-    found = fit_linear(cases, config).out_of_sample(rows).at(ids)
+    fitted = scorer.score(cases.features.take(rows)).at(ids)
+    found = leave_one_out(fitted, cases.labels_NL[rows].toarray(), factor.leverages(rows)[:, None])
     for place, row in enumerate(rows):
-        refit = fit_linear(without(cases, int(row)), config).scorer
+        refit = fit_linear(without(cases, int(row)), config)
         expected = refit.score(cases.features.take(np.array([row]))).at(ids[:1])
         np.testing.assert_allclose(found[place], expected[0], atol=1e-3)
 
@@ -76,27 +79,26 @@ def test_each_bin_takes_the_penalty_that_ranks_best() -> None:
     cases, _ = training(80)
     both = fit_linear(cases, LinearConfig(penalties=(0.05, 1e6), bins=("1-1000",)))
     alone = fit_linear(cases, LinearConfig(penalties=(0.05,)))
-    assert len(both.factors) == 1
-    np.testing.assert_allclose(both.scorer.weights_PL.toarray(), alone.scorer.weights_PL.toarray(), atol=1e-6)
+    np.testing.assert_allclose(both.weights_PL.toarray(), alone.weights_PL.toarray(), atol=1e-6)
 
 
 def test_two_penalties_in_use_give_each_label_its_own() -> None:
     cases, _ = training(80)
     single = [fit_linear(cases, LinearConfig(prune=0, penalties=(p,))) for p in (0.05, 5.0)]
-    factors = factorise(single[0].scorer.design(cases.features), (0.05, 5.0))
+    factors = factorise(single[0].design(cases.features), (0.05, 5.0))
     from xmtc.scorers.linear import solve_labels
 
     which = np.array([0, 1, 0, 0, 1, 1, 0], np.int8)
     (weights,) = solve_labels(cases.labels_NL, factors, which, 0.0)
     for label, index in enumerate(which):
-        expected = single[index].scorer.weights_PL[:, [label]].toarray().ravel()
+        expected = single[index].weights_PL[:, [label]].toarray().ravel()
         np.testing.assert_allclose(weights.toarray()[label], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("states", [0.0, 0.5])
 def test_contributions_sum_to_the_score(states: float) -> None:
     cases, vocabulary = training()
-    scorer = fit_linear(cases, LinearConfig(states=states)).scorer
+    scorer = fit_linear(cases, LinearConfig(states=states))
     features, _ = unseen(vocabulary, documents=1)
     reasons = scorer.contributions(features, 2)
     score = scorer.score(features).at(np.array([[2]], np.int32))[0, 0]
@@ -106,7 +108,7 @@ def test_contributions_sum_to_the_score(states: float) -> None:
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
     cases, vocabulary = training()
-    scorer = fit_linear(cases, LinearConfig(states=0.5)).scorer
+    scorer = fit_linear(cases, LinearConfig(states=0.5))
     scorer.save(tmp_path)
     features, _ = unseen(vocabulary)
     before, after = scorer.score(features).top(3), Linear.load(tmp_path).score(features).top(3)
@@ -116,7 +118,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 
 def test_a_fit_is_the_same_twice() -> None:
     cases, _ = training()
-    first, second = (fit_linear(cases, LinearConfig(penalties=(0.1, 1.0))).scorer for _ in range(2))
+    first, second = (fit_linear(cases, LinearConfig(penalties=(0.1, 1.0))) for _ in range(2))
     np.testing.assert_array_equal(first.weights_PL.toarray(), second.weights_PL.toarray())
 
 
@@ -125,3 +127,25 @@ def test_states_that_are_missing_are_an_error_that_says_so() -> None:
     bare = replace(cases, features=Features(cases.features.words_NV))
     with pytest.raises(DataError, match="set its states to 0"):
         fit_linear(bare, LinearConfig(states=1.0))
+
+
+def test_log_odds_are_a_change_of_units_of_the_columns() -> None:
+    """Ridge over scaled columns, expressed in the unscaled ones; the log-odds by their plain formula."""
+    cases, _ = training(80)
+    scorer = fit_linear(cases, LinearConfig(prune=0, penalties=(0.1,), weighting="log_odds"))
+    words, labels = cases.features.words_NV.toarray().astype(np.float64), cases.labels_NL.toarray()
+    scale = np.zeros(words.shape[1])
+    for term in range(words.shape[1]):
+        for label in range(labels.shape[1]):
+            has, of = words[:, term] > 0, labels[:, label]
+            inside, outside = (has[of].sum() + 1) / (of.sum() + 2), (has[~of].sum() + 1) / ((~of).sum() + 2)
+            scale[term] = max(scale[term], abs(np.log(inside / outside)))
+    scale /= np.sqrt(np.square(words * scale).sum() / len(words))
+    expected = scale[:, None] * dense_weights(words * scale, labels, 0.1)
+    np.testing.assert_allclose(scorer.weights_PL.toarray(), expected, atol=5e-4)
+
+
+def test_too_large_a_matrix_is_refused_before_it_is_made(monkeypatch) -> None:
+    monkeypatch.setattr("xmtc.scorers.factor._LARGEST", 10)
+    with pytest.raises(DataError, match="lower its most_terms"):
+        fit_linear(training(80)[0], LinearConfig())

@@ -94,7 +94,7 @@ KILLED_AT = 7  # one step after a checkpoint, in the middle of an epoch
 
 
 def load(path: Path, name: str, *overrides: str) -> RunConfig:
-    settings = ("plant.enabled=false", "model.lexical=null", "track.checkpoint_every_steps=3", f"name={name}")
+    settings = ("plant.enabled=false", "track.checkpoint_every_steps=3", f"name={name}")
     return tiny_runs.load(path, *settings, *overrides)
 
 

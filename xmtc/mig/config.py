@@ -90,6 +90,20 @@ class TermFrequencyConfig:
 
 
 @config
+class TfIdfConfig:
+    """Mean TF-IDF weight of the token in a document of the label: mean occurrences × ln(N / n_t)."""
+
+    kind: Literal["tfidf"] = "tfidf"
+    """TF-IDF."""
+
+    def build(self) -> "Signal":
+        """See `SignalSettings`."""
+        from xmtc.mig.measures import TfIdf
+
+        return TfIdf()
+
+
+@config
 class ShuffledConfig:
     """The control that must not help: mutual information gain after the documents' label sets were permuted."""
 
@@ -105,6 +119,22 @@ class ShuffledConfig:
         return Shuffled(self.seed)
 
 
+@config
+class ExchangedConfig:
+    """The stricter control: mutual information gain of another label with as many training documents, or nearly."""
+
+    kind: Literal["exchanged"] = "exchanged"
+    """Mutual information gain of another label."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the exchange. The signal stays a real one, but of the wrong label."""
+
+    def build(self) -> "Signal":
+        """See `SignalSettings`."""
+        from xmtc.mig.measures import Exchanged
+
+        return Exchanged(self.seed)
+
+
 SignalConfig = Annotated[
     SignalSettings,
     Members(
@@ -113,7 +143,9 @@ SignalConfig = Annotated[
         PointwiseConfig,
         ChiSquaredConfig,
         TermFrequencyConfig,
+        TfIdfConfig,
         ShuffledConfig,
+        ExchangedConfig,
     ),
 ]
 """The `mig.signal` section: one of these or of those that installed packages add."""
@@ -124,12 +156,13 @@ class MigConfig:
     """Which tokens speak for a label: the signal that ranks them, and how many are kept."""
 
     signal: SignalConfig = MutualInformationConfig()
-    """The signal: `mig` (mutual information gain), `pmi`, `chi2`, `term_frequency`, or `shuffled` (the control)."""
+    """The signal: `mig` (mutual information gain), `pmi`, `chi2`, `term_frequency` or `tfidf`; `shuffled` and
+    `exchanged` are controls."""
     top_k: Annotated[int, Field(ge=1, le=32767)] = 1000
     """Tokens kept for each label. Published results hold between 500 and 2000."""
     min_documents: Annotated[int, Field(ge=1)] = 5
     """A token must occur in at least this many training documents to be ranked."""
     signed: bool = True
     """Keep only tokens that occur with the label more often than by chance. Without it, tokens whose absence marks a
-    label are ranked as well (for `mig`, `chi2` and `shuffled` also those that never occur with it, which takes time
+    label are ranked as well (for `mig`, `chi2` and the controls also those that never occur with it, which takes time
     and memory in proportion to vocabulary times labels)."""

@@ -90,6 +90,18 @@ class TermFrequency(Signal):
         return pairs.occurrences_P / pairs.label_documents_P
 
 
+class TfIdf(Signal):
+    """Mean TF-IDF weight of the token in a document of the label, see `TfIdfConfig`."""
+
+    counts_occurrences = True
+
+    def score(self, pairs: PairCounts) -> NDArray[np.float64]:
+        """See `Signal`."""
+        if pairs.occurrences_P is None:
+            raise ValueError("TF-IDF needs the occurrences")
+        return pairs.occurrences_P / pairs.label_documents_P * np.log(pairs.documents / pairs.token_documents_P)
+
+
 class Shuffled(Signal):
     """Mutual information gain with the documents' label sets permuted.
 
@@ -109,6 +121,31 @@ class Shuffled(Signal):
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
         """Give every document the label set of another one."""
         return labels_NL[np.random.default_rng(self._seed).permutation(row_count(labels_NL))]
+
+
+class Exchanged(Signal):
+    """Mutual information gain of another label with as many, or nearly as many, training documents.
+
+    Args:
+        seed: of the order among labels of equal frequency.
+    """
+
+    scores_absence = True
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+
+    def score(self, pairs: PairCounts) -> NDArray[np.float64]:
+        """See `Signal`."""
+        return mutual_information(pairs)
+
+    def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
+        """Give every label the documents of the next label in order of frequency; the last one gets the first's."""
+        counts_L = np.bincount(labels_NL.indices, minlength=labels_NL.shape[1])
+        order_L = np.lexsort((np.random.default_rng(self._seed).random(len(counts_L)), counts_L))
+        own_L = np.empty_like(order_L)
+        own_L[order_L] = np.roll(order_L, -1)
+        return sparse.csr_array(labels_NL[:, own_L])
 
 
 def mutual_information(pairs: PairCounts) -> NDArray[np.float64]:

@@ -15,53 +15,38 @@ from xmtc.models.calibration import Calibration
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.base import FIRST_TOKEN, Encoder
 from xmtc.models.heads.base import Head
-from xmtc.models.lexical import Lexical
 from xmtc.models.shortlists import check_shortlist
 
 
 class Classifier(nn.Module):
-    """Encoder and head, which train, and a lexical branch, which is fitted by itself and joins in scoring.
+    """Encoder and head.
 
     Attributes:
         labels: L.
-        lexical: the fitted branch, or None. No parameter of it trains.
-        lexical_share: its share of the logits.
         calibration: of the logits, fitted after training; or None.
     """
 
-    def __init__(self, encoder: Encoder, head: Head, labels: int, lexical_share: float = 0.0) -> None:
+    def __init__(self, encoder: Encoder, head: Head, labels: int) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
         self.labels = labels
-        self.lexical: Lexical | None = None
-        self.lexical_share = lexical_share
         self.calibration: Calibration | None = None
         self._groups = _group_parameters(self)
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
-        """Logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S); of head and lexical branch.
+        """Logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S).
 
         Raises:
             DataError: the shortlist has labels that are not there, labels twice, or a document without any.
         """
         if shortlist is not None:
             check_shortlist(shortlist, len(batch.mask_BT), self.labels)
-        return self.fuse(self.head(self.encode(batch), batch.mask_BT, shortlist), batch, shortlist)
+        return self.calibrated(self.head(self.encode(batch), batch.mask_BT, shortlist), shortlist)
 
-    def fuse(self, logits: Tensor, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
-        """The head's logits, moved by the lexical branch and then calibrated, where there are these.
-
-        Padding of a shortlist stays as it is.
-        """
-        if self.lexical is not None:
-            logits = self._with_lexical(self.lexical, logits, batch, shortlist)
+    def calibrated(self, logits: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        """The head's logits after calibration, if the model is calibrated. Padding of a shortlist stays unchanged."""
         return logits if self.calibration is None else self.calibration(logits, shortlist)
-
-    def _with_lexical(self, lexical: Lexical, logits: Tensor, batch: Batch, shortlist: Tensor | None) -> Tensor:
-        self.lexical = lexical = lexical.to(logits.device)
-        fused = logits.float().lerp(lexical.logits(batch.token_ids_BT, batch.mask_BT, shortlist), self.lexical_share)
-        return fused if shortlist is None else torch.where(shortlist < 0, logits, fused)
 
     def encode(self, batch: Batch) -> Tensor:
         """Hidden states (B, T, D) of the documents' tokens, zero on padding; from the batch's cache where it has one.
@@ -82,11 +67,6 @@ class Classifier(nn.Module):
         head = self.head
         shares_BST = head.contributions(self.encode(batch), batch.mask_BT, labels_S.expand(len(batch.mask_BT), -1))
         bias_S = head.bias[labels_S].float()
-        if self.lexical is not None:
-            self.lexical = self.lexical.to(bias_S.device)
-            lexical_BST, constant_S = self.lexical.contributions(batch.token_ids_BT, batch.mask_BT, labels_S)
-            shares_BST = shares_BST.lerp(lexical_BST, self.lexical_share)
-            bias_S = bias_S.lerp(constant_S, self.lexical_share)
         if self.calibration is None:
             return shares_BST, bias_S
         scale_S1 = self.calibration.scale_L.to(bias_S.device)[labels_S, None]
@@ -146,8 +126,7 @@ def build_classifier(model: ModelConfig, vocab_size: int, labels: int) -> Classi
             f"model.{model.head.reads_tokens_by}: a decoder's first token sees no other and says nothing of the text; "
             "use last or mean, or let it see them with bidirectional: true in the encoder"
         )
-    share = model.lexical.share if model.lexical else 0.0
-    return Classifier(encoder, model.head.build(encoder.width, labels), labels, share)
+    return Classifier(encoder, model.head.build(encoder.width, labels), labels)
 
 
 def gather_documents(hidden_WUD: Tensor, batch: Batch) -> Tensor:

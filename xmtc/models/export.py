@@ -2,7 +2,6 @@
 
 config.json          format, the model's configuration, task, sizes, identity of the backbone, checksums
 head.safetensors     the head
-lexical.safetensors  the lexical branch, where there is one
 scorers/             the scorers, their vocabulary and their fusion, where there are some
 adapter/             PEFT layout, where there is LoRA
 encoder/             the whole encoder, where it is not simply a pretrained model that can be had again
@@ -32,13 +31,12 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import FOLDER as ENCODER
 from xmtc.models.info import ModelInfo, read_info, write_info
 from xmtc.models.json_files import read_json
-from xmtc.models.lexical import Lexical
 from xmtc.models.model_card import model_card
 from xmtc.models.output import HEAD, replacing
 from xmtc.models.tensor_files import load_weights, part, whole
 from xmtc.scorers.ensemble import Ensemble
 
-LEXICAL, CALIBRATION, SCORERS = "lexical.safetensors", "calibration.safetensors", "scorers"
+CALIBRATION, SCORERS = "calibration.safetensors", "scorers"
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,6 @@ def export_model(
     classifier = parts.classifier
     with replacing(Path(directory)) as temporary:
         has_encoder = _write_weights(temporary, classifier, trained)
-        if classifier.lexical is not None:
-            classifier.lexical.save(temporary / LEXICAL)
         if classifier.calibration is not None:
             classifier.calibration.save(temporary / CALIBRATION)
         if parts.ensemble is not None:
@@ -168,16 +164,13 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
     except ConfigError as error:
         raise CheckpointError(f"{directory}/config.json: {error}") from error
     load_weights(classifier.head, directory / HEAD)
-    read_fused(classifier, directory, info)
+    read_calibration(classifier, directory)
     classifier.encoder.load(directory)
     return classifier
 
 
-def read_fused(classifier: Classifier, directory: Path, info: ModelInfo) -> None:
-    """Load what joins the head's logits, where the model has it: lexical branch and calibration."""
-    if info.model.lexical is not None:
-        classifier.lexical_share = info.model.lexical.share
-        classifier.lexical = Lexical.load(directory / LEXICAL)
+def read_calibration(classifier: Classifier, directory: Path) -> None:
+    """Load the calibration of the head's logits, if the model has one."""
     if (directory / CALIBRATION).is_file():
         classifier.calibration = Calibration.load(directory / CALIBRATION, classifier.labels)
 

@@ -5,7 +5,7 @@ Suffixes: L labels of the model, N new labels, D encoder width, R numbers of a l
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,15 +21,13 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
 from xmtc.models.export import (
     CALIBRATION,
-    LEXICAL,
     SCORERS,
     ModelParts,
     load_model,
     write_thresholds,
 )
 from xmtc.models.info import write_info
-from xmtc.models.label_text import embed_texts, for_fused_head, rows_of_names
-from xmtc.models.lexical import Lexical
+from xmtc.models.label_text import embed_texts, rows_of_names
 from xmtc.models.onnx_export import is_onnx
 from xmtc.models.output import HEAD, check_output, replacing
 
@@ -153,11 +151,9 @@ def _write(folder: Path, parts: ModelParts, new: list[NewLabel], rows: Mapping[s
     """Put the longer tables, and all else that has a row a label, in the place of the copied ones."""
     classifier = parts.classifier
     tables = load_file(folder / HEAD)
-    for name, rows_NR in for_fused_head(classifier, rows).items():
+    for name, rows_NR in rows.items():
         tables[name] = torch.cat([tables[name], rows_NR.view(-1, *tables[name].shape[1:]).to(tables[name].dtype)])
     save_file(tables, folder / HEAD)
-    if classifier.lexical is not None:
-        _with_silent_rows(classifier.lexical, len(new)).save(folder / LEXICAL)
     if classifier.calibration is not None:
         _calibrate_new(classifier.calibration, parts.labels, len(new)).save(folder / CALIBRATION)
     if parts.ensemble is not None:
@@ -168,16 +164,6 @@ def _write(folder: Path, parts: ModelParts, new: list[NewLabel], rows: Mapping[s
         write_thresholds(folder / "thresholds.json", parts.threshold, np.concatenate([parts.thresholds_L, own_N]))
     _longer(parts.labels, new).save(folder / "labels.arrow")
     write_info(folder, parts.info)
-
-
-def _with_silent_rows(lexical: Lexical, new: int) -> Lexical:
-    """The branch with labels at its end whose logit is 0 whatever the document."""
-    longer = replace(
-        lexical,
-        starts=torch.cat([lexical.starts, lexical.starts[-1:].expand(new)]),
-        bias_L=torch.cat([lexical.bias_L, lexical.bias_L.new_zeros(new)]),
-    )
-    return longer.silent(torch.arange(lexical.labels, longer.labels))
 
 
 def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:

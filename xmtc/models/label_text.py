@@ -237,27 +237,13 @@ def start_from_names(classifier: Classifier, labels: LabelTable, embed: Callable
 def name_unseen_labels(classifier: Classifier, labels: LabelTable, embed: Callable[[Sequence[str]], Tensor]) -> None:
     """Give labels without training documents the rows that their names make likely, in place; see `rows_of_names`.
 
-    Training has taught the head and the lexical branch no more of them than that they never occur.
+    Training has taught the head only that they never occur.
     """
     unseen = np.flatnonzero(labels.train_counts == 0)
     if not len(unseen):
         return
     found = rows_of_names(classifier, labels, [labels.names[i] or labels.labels[i] for i in unseen], embed)
     rows_U, tables = torch.from_numpy(unseen), classifier.head.label_tables()
-    for name, rows_UR in for_fused_head(classifier, found.rows).items():
+    for name, rows_UR in found.rows.items():
         table = tables[name]
         table[rows_U.to(table.device)] = rows_UR.view(-1, *table.shape[1:]).to(table)
-    if classifier.lexical is not None:
-        classifier.lexical = classifier.lexical.silent(rows_U)
-
-
-def for_fused_head(classifier: Classifier, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rows of labels of which the lexical branch is silent: the head gives back the share that it takes of the logit.
-
-    Raises:
-        ConfigError: it takes all.
-    """
-    share = 0.0 if classifier.lexical is None else classifier.lexical_share
-    if share == 1:
-        raise ConfigError("model.lexical.share: 1 leaves nothing to labels that have a name and no documents; lower it")
-    return classifier.head.amplified(rows, 1 - share)

@@ -3,7 +3,7 @@
 config.json       that of the model it was made from, with the checksums of these files
 model.onnx        the graph
 tokenizer/  labels.arrow  thresholds.json    those of that model
-lexical.safetensors  calibration.safetensors  those of that model, where it has them: they join the graph's logits
+calibration.safetensors  that of the model, if it has one: applied to the graph's logits
 """
 
 import shutil
@@ -21,12 +21,11 @@ from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.export import (
     CALIBRATION,
-    LEXICAL,
     SCORERS,
     ModelParts,
     load_model,
     load_parts,
-    read_fused,
+    read_calibration,
 )
 from xmtc.models.info import ModelInfo, write_info
 from xmtc.models.onnx_graph import OnnxClassifier, write_graph
@@ -34,7 +33,7 @@ from xmtc.models.output import GRAPH, check_output, replacing
 
 TOLERANCE = 1e-4
 """Largest difference between a logit of the float graph and PyTorch's, relative to the largest logit or 1."""
-_COPIED = ("tokenizer", "labels.arrow", "thresholds.json", LEXICAL, CALIBRATION, SCORERS)
+_COPIED = ("tokenizer", "labels.arrow", "thresholds.json", CALIBRATION, SCORERS)
 
 
 def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
@@ -105,7 +104,7 @@ def is_onnx(directory: Path) -> bool:
 
 def _read_graph(directory: Path, info: ModelInfo, labels: int, threads: int | None = None) -> OnnxClassifier:
     graph = OnnxClassifier(directory / GRAPH, labels, threads)
-    read_fused(graph, directory, info)
+    read_calibration(graph, directory)
     return graph
 
 

@@ -1,7 +1,7 @@
 """A classifier's encoder and head as an ONNX graph, and the graph as a classifier.
 
 The graph takes windows and where each document token stands in them, as `Batch` does, so that long documents give what
-they give in PyTorch; and returns the head's logits, which lexical branch and calibration join outside. Tables are whole
+they give in PyTorch; and returns the head's logits, which calibration and scorers join outside. Tables are whole
 and shapes free: any number of windows, documents and tokens.
 
 Suffixes: W windows, U window tokens, B documents, T document tokens, L labels.
@@ -61,7 +61,7 @@ class OnnxClassifier(Classifier):
             raise CheckpointError(f"{path}: not written by `xmtc export`; export the model again")
         self.encoder = cast(Encoder, _Outside(int(found)))
         self.head = cast(Head, None)  # no label attention to take logits apart by
-        self.labels, self.lexical, self.lexical_share, self.calibration = labels, None, 0.0, None
+        self.labels, self.calibration = labels, None
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
         """Logits (B, L), float32.
@@ -74,7 +74,7 @@ class OnnxClassifier(Classifier):
             raise ConfigError("an ONNX model scores all its labels: leave out the choice of labels, or use PyTorch")
         tensors = (x.cpu().numpy() for x in graph_inputs(batch))
         logits_BL = torch.from_numpy(_run(self._session, dict(zip(INPUTS, tensors, strict=True))))
-        return self.fuse(logits_BL, batch)
+        return self.calibrated(logits_BL)
 
 
 @dataclass(frozen=True)

@@ -48,11 +48,6 @@ class RunDirectory:
         return self.root / "mig" / "ranking.safetensors"
 
     @property
-    def lexical(self) -> Path:
-        """The lexical branch."""
-        return self.root / "mig" / "lexical.safetensors"
-
-    @property
     def scorers(self) -> Path:
         """The scorers that are fused with the head."""
         return self.root / "scorers"

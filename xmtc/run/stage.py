@@ -8,7 +8,6 @@ class Stage(StrEnum):
 
     PREPARE = "prepare"
     MIG = "mig"
-    LEXICAL = "lexical"
     SCORERS = "scorers"
     PLANT = "plant"
     FINETUNE = "finetune"

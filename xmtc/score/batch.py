@@ -26,7 +26,9 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.export import ModelParts
 from xmtc.models.info import ModelInfo
 from xmtc.models.onnx_graph import OnnxClassifier
-from xmtc.score.evidence import merge_words
+from xmtc.score.block_evidence import ExplainedScores, KeepsHidden, Reasons, Words
+from xmtc.score.evidence import Evidence, merge_words
+from xmtc.score.explainer import Explainer, Tokenised
 from xmtc.score.filters import LabelFilter
 from xmtc.score.fused import FusedScores
 from xmtc.score.inputs import RawBlock
@@ -126,8 +128,6 @@ class BlockScorer:
         if isinstance(self.classifier, OnnxClassifier):
             _check_graph_can(settings)
         self.ensemble, self.only = parts.ensemble, LabelFilter.of(parts.labels, settings.include, settings.exclude)
-        if self.ensemble is not None and settings.evidence:
-            raise ConfigError("--evidence: scorers that are fused say why in `xmtc explain` only; leave it out")
         if self.only is not None and self._can_restrict():
             _restrict(self.classifier, self.only.allowed)
             self.labels, self.thresholds_L = self.labels[self.only.allowed], self.thresholds_L[self.only.allowed]
@@ -172,23 +172,26 @@ class BlockScorer:
 
     def _score_batches(
         self, block: TokenBlock, batches: Sequence[NDArray[np.int64]], best: BestLabels | None
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, list[list[dict]]]]:
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, Words]]:
         collate = Collator(
             block,
             self.tokenizer,
             window=self.classifier.encoder.window,
             overlap=self.info.model.overlap,
         )
-        words: dict[int, list[list[dict]]] = {}
-        model = _KeepsHidden(self.classifier) if self.settings.evidence else self.classifier
+        if isinstance(best, FusedScores) and self.settings.evidence:
+            return self._explained_batches(block, batches, best, collate)
+        words: dict[int, Words] = {}
+        model = KeepsHidden(self.classifier) if self.settings.evidence else self.classifier
 
         def explain(rows_B: NDArray[np.int64], logits_BL: Tensor) -> None:
             top_k = min(self.settings.top_k, len(self.labels))
             ids_BK, _ = best_labels(logits_BL, top_k, self.info.task, self.scoring.only)
-            assert isinstance(model, _KeepsHidden)
+            assert isinstance(model, KeepsHidden)
             shares_BKT = model.contributions(ids_BK.clamp(min=0).long())
-            for row, shares_KT in zip(rows_B, shares_BKT, strict=True):
-                words[int(row)] = [self._words(block, int(row), shares_T) for shares_T in shares_KT]
+            for row, ids_K, shares_KT in zip(rows_B, ids_BK.tolist(), shares_BKT, strict=True):
+                found = (self._words(block, int(row), shares_T) for shares_T in shares_KT)
+                words[int(row)] = dict(zip(ids_K, found, strict=True))
 
         ids_NK, scores_NK = score_split(
             model,
@@ -200,6 +203,36 @@ class BlockScorer:
             shortlist=best,
         )
         return ids_NK, scores_NK, words
+
+    def _explained_batches(
+        self, block: TokenBlock, batches: Sequence[NDArray[np.int64]], fused: FusedScores, collate: Collator
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, Words]]:
+        """Fused scores of batches, and the words of every label that the table will keep."""
+        explained = ExplainedScores(fused, self.settings.top_k, self._reasons(block, fused))
+        ids_NK, scores_NK = score_split(
+            self.classifier, block, collate, self.scoring, batches=batches, shortlist=explained
+        )
+        return ids_NK, scores_NK, explained.words
+
+    def _reasons(self, block: TokenBlock, fused: FusedScores) -> Reasons:
+        """Finds the words of a document's best labels; labels under their threshold get none."""
+        assert self.ensemble is not None
+        explainer = Explainer(self.classifier, self.ensemble, self.labels.tolist(), self.tokenizer)
+
+        def reasons(row: int, batch: Batch, ids_K: NDArray[np.int64], scores_K: NDArray[np.float32]) -> Words:
+            kept_K = self._kept(ids_K, scores_K)
+            document = Tokenised(block.texts[row], [(int(start), int(end)) for start, end in block.offsets_N[row]])
+            words_1V = fused.words(np.array([row]))
+            found = explainer.explain(document, batch, ids_K[kept_K], words_1V, attention=False)
+            best = ([_as_row(word) for word in one.top(EVIDENCE_WORDS)] for one in found)
+            return dict(zip(ids_K[kept_K].tolist(), best, strict=True))
+
+        return reasons
+
+    def _kept(self, ids: NDArray[np.integer], scores: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Which of the best labels reach their limits."""
+        limits = np.maximum(self.thresholds_L[ids], np.float32(self.settings.min_score))
+        return (scores >= limits) & (ids >= 0)
 
     def _fused(self, block: TokenBlock) -> FusedScores | None:
         """What scores with all scorers; None where the head scores alone."""
@@ -221,17 +254,16 @@ class BlockScorer:
         offsets = [(int(start), int(end)) for start, end in block.offsets_N[row]]
         words, _ = merge_words(block.texts[row], offsets, inner_T)
         best = sorted((word for word in words if word.contribution > 0), key=lambda word: -word.contribution)
-        return [{"text": word.text, "contribution": word.contribution} for word in best[:EVIDENCE_WORDS]]
+        return [_as_row(word) for word in best[:EVIDENCE_WORDS]]
 
     def _table(
         self,
         block: TokenBlock,
         ids_NK: NDArray[np.int32],
         scores_NK: NDArray[np.float32],
-        words: dict[int, list[list[dict]]],
+        words: dict[int, Words],
     ) -> pa.Table:
-        limits_NK = np.maximum(self.thresholds_L[ids_NK], np.float32(self.settings.min_score))
-        kept_NK = (scores_NK >= limits_NK) & (ids_NK >= 0)
+        kept_NK = self._kept(ids_NK, scores_NK)
         offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
         columns = [
             pa.array(block.doc_ids, pa.string()),
@@ -240,45 +272,12 @@ class BlockScorer:
         ]
         if not self.settings.evidence:
             return pa.table(columns, schema=PREDICTIONS)
-        evidence = [
-            [best for best, kept in zip(words[row], kept_K, strict=True) if kept] for row, kept_K in enumerate(kept_NK)
-        ]
+        evidence = [[words[row][label] for label in ids_NK[row, kept_K].tolist()] for row, kept_K in enumerate(kept_NK)]
         return pa.table([*columns, pa.array(evidence, EVIDENCE.type)], schema=PREDICTIONS.append(EVIDENCE))
 
 
-class _KeepsHidden(nn.Module):
-    """The classifier, which also remembers the last batch's hidden states for its evidence."""
-
-    def __init__(self, classifier: Classifier) -> None:
-        super().__init__()
-        self.classifier = classifier
-        self.eval()
-        self._last: Batch | None = None
-
-    def forward(self, batch: Batch) -> Tensor:
-        self._last = replace(batch, hidden_BTD=self.classifier.encode(batch))
-        return self.classifier(self._last)
-
-    def contributions(self, ids_BK: Tensor) -> NDArray[np.float32]:
-        """What each token of the last batch adds to the logits of these labels: (B, K, T)."""
-        assert self._last is not None
-        with torch.autocast(ids_BK.device.type, enabled=False):
-            shares = [
-                self.classifier.contributions(_document(self._last, row), ids_K)[0] for row, ids_K in enumerate(ids_BK)
-            ]
-        return torch.cat(shares).cpu().numpy()
-
-
-def _document(batch: Batch, row: int) -> Batch:
-    """One document of a batch whose hidden states are there; its windows, which made them, are left as they are."""
-    assert batch.hidden_BTD is not None
-    one = slice(row, row + 1)
-    return replace(
-        batch,
-        token_ids_BT=batch.token_ids_BT[one],
-        mask_BT=batch.mask_BT[one],
-        hidden_BTD=batch.hidden_BTD[one],
-    )
+def _as_row(word: Evidence) -> dict:
+    return {"text": word.text, "contribution": word.contribution}
 
 
 def _thresholds(parts: ModelParts, settings: Settings) -> NDArray[np.float32]:
@@ -303,7 +302,5 @@ def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:
     for name, table in classifier.head.label_tables().items():
         classifier.head.set_table(name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))
     classifier.labels = len(rows)
-    if classifier.lexical is not None:
-        classifier.lexical = classifier.lexical.to(torch.device("cpu")).of(rows.cpu())
     if classifier.calibration is not None:
         classifier.calibration = classifier.calibration.of(rows.cpu())

@@ -9,18 +9,17 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
-from xmtc.data.collate import Batch, Collator
+from xmtc.data.collate import Collator
 from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.sampler import MicroBatch
-from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.export import ModelParts
 from xmtc.models.onnx_export import load_any
 from xmtc.models.onnx_graph import OnnxClassifier
-from xmtc.score.evidence import Evidence, Explanation, merge_words, word_sums
+from xmtc.score.evidence import Evidence, Explanation
+from xmtc.score.explainer import Explainer, Tokenised
 from xmtc.score.filters import LabelFilter, Threshold
-from xmtc.score.fused import FusedScores, features_of
-from xmtc.score.reasons import FusedShares, fused_explanation
+from xmtc.score.fused import FusedScores
 from xmtc.score.scorer import BestLabels, Scoring, score_split
 from xmtc.score.shortlist import Shortlist
 from xmtc.scorers.ensemble import Ensemble
@@ -249,49 +248,11 @@ class Model:
         return Collator(documents, self.tokenizer, window=window, overlap=overlap)
 
     def _explain(self, text: str, row: int, documents: Texts, label_ids: NDArray[np.int32]) -> list[Explanation]:
-        head = self.classifier.head
         if isinstance(self.classifier, OnnxClassifier):
             raise ConfigError("an ONNX model gives no evidence; take the model it was made from")
         batch = self._collator(documents)(MicroBatch(np.array([row]), np.ones(1, np.float32))).to(self.device)
-        labels_S = torch.from_numpy(label_ids).long().to(self.device)
-        with torch.inference_mode():
-            shares_BST, constant_S = self.classifier.contributions(batch, labels_S)
-            attention_SHT = head.attention(self.classifier.encode(batch), batch.mask_BT, labels_S)[0]
-            received = {kind: x_BT[0].cpu().numpy() for kind, x_BT in self.classifier.attention_received(batch).items()}
-        shares_ST, bias_S = shares_BST[0].cpu().numpy(), constant_S.cpu().numpy()
-        attention_ST = attention_SHT.mean(1).cpu().numpy()
-        first = len(special_tokens(self.tokenizer)[0])
-        inner = slice(first, first + int(documents.lengths[row]))
-        explanations = []
-        offsets = documents.offsets[row]
-        words_received = {kind: word_sums(text, offsets, x_T[inner]) for kind, x_T in received.items()}
-        for label_id, shares_T, attention_T, bias in zip(label_ids, shares_ST, attention_ST, bias_S, strict=True):
-            words, outside = merge_words(text, offsets, shares_T[inner])
-            attention = word_sums(text, offsets, attention_T[inner])
-            special = outside + float(shares_T.sum() - shares_T[inner].sum())
-            logit, label = float(shares_T.sum() + bias), self.labels.labels[label_id]
-            explanations.append(Explanation(label, logit, float(bias), special, words, attention, words_received))
-        if self.ensemble is None:
-            return explanations
-        return self._of_fusion(self.ensemble, explanations, batch, text, label_ids)
-
-    def _of_fusion(
-        self,
-        ensemble: Ensemble,
-        plain: list[Explanation],
-        batch: Batch,
-        text: str,
-        label_ids: NDArray[np.int32],
-    ) -> list[Explanation]:
-        """The explanations of the fused logits, given those of the head's."""
-        rows_1V = ensemble.vocabulary.rows(ensemble.vocabulary.count([text]))
-        with torch.inference_mode():
-            features, head = features_of(self.classifier, ensemble, lambda rows: rows_1V, batch)
-        fused = FusedShares.of(ensemble, ensemble.pairs(features, head, label_ids), label_ids.tolist())
-        return [
-            fused_explanation(one, fused, place, ensemble, features, int(label), text)
-            for place, (one, label) in enumerate(zip(plain, label_ids, strict=True))
-        ]
+        explainer = Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)
+        return explainer.explain(Tokenised(text, documents.offsets[row]), batch, label_ids)
 
 
 def choose_device(name: str) -> torch.device:

@@ -55,7 +55,7 @@ class Shortlist:
             raise XmtcError(f"the index found fewer than {self.size} labels: raise its probes, or shorten the list")
         ids_BN = torch.from_numpy(found_BN).to(hidden_BTD.device)
         logits_BN = classifier.head(hidden_BTD, batch.mask_BT, ids_BN)
-        return ids_BN, classifier.fuse(logits_BN, batch, ids_BN).float()
+        return ids_BN, classifier.calibrated(logits_BN, ids_BN).float()
 
     @property
     def knows_all(self) -> bool:

@@ -1,26 +1,26 @@
 """What every scorer offers: a score of each label of a document, the best of them, and what they rest on.
 
     training = Training(words_NV, labels_NL, states_ND=None, texts_N=hashes, label_words_LV=None)
-    fit = settings.fit(training)                     # ScorerSettings, one member of the family
-    scored = fit.scorer.score(features)              # Scored, of unseen documents
+    scorer = settings.fit(training)                  # ScorerSettings, one member of the family
+    scored = scorer.score(features)                  # Scored, of unseen documents
     best = scored.top(50)                            # Candidates
     values_NK = scored.at(best.label_ids_NK)         # the same labels' scores, or other labels'
-    fit.out_of_sample(rows)                          # Scored, of training documents that teach nothing of themselves
 
-Suffixes: N documents, L labels, K kept labels of a document, V terms, D width of pooled states, S sampled documents.
+Suffixes: N documents, L labels, K kept labels of a document, V terms, D width of pooled states.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xmtc.data.arrays import Matrix
+from xmtc.data.arrays import Floats, Matrix
 from xmtc.errors import DataError
 
+T = TypeVar("T")
 BLOCK = 512
 """Documents scored at once by default."""
 
@@ -45,6 +45,44 @@ class Features:
         return Features(self.words_NV[rows], None if self.states_ND is None else self.states_ND[rows])
 
 
+class Ranks(Protocol):
+    """The processes that fit scorers together. All of them hold all training documents and make the same calls."""
+
+    @property
+    def rank(self) -> int:
+        """Number of this process."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+        ...
+
+    def sum(self, values: Floats) -> Floats:
+        """The elementwise sum of all processes' arrays, on each of them."""
+        ...
+
+    def gather(self, value: T) -> list[T]:
+        """All processes' values in the order of their ranks, on each of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One process."""
+
+    rank: int = 0
+    size: int = 1
+
+    def sum(self, values: Floats) -> Floats:
+        """The array itself."""
+        return values
+
+    def gather(self, value: T) -> list[T]:
+        """The value itself."""
+        return [value]
+
+
 @dataclass(frozen=True)
 class Training:
     """What scorers are fitted on.
@@ -54,12 +92,14 @@ class Training:
         labels_NL: boolean.
         texts_N: a hash of each text, so that exact duplicates are left out together.
         label_words_LV: float32, TF-IDF rows of label names or descriptions; None where there are none.
+        ranks: the processes that share the work.
     """
 
     features: Features
     labels_NL: Matrix
     texts_N: NDArray[np.uint64]
     label_words_LV: Matrix | None = None
+    ranks: Ranks = field(default_factory=Alone)
 
     def __post_init__(self) -> None:
         sizes = {len(self.features), int(self.labels_NL.indptr.size - 1), len(self.texts_N)}
@@ -226,19 +266,6 @@ class Scorer(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the scorer as safetensors and JSON."""
-        ...
-
-
-class Fit(Protocol):
-    """A scorer just fitted, with what only its training documents can tell."""
-
-    @property
-    def scorer(self) -> Scorer:
-        """The fitted scorer."""
-        ...
-
-    def out_of_sample(self, rows_S: NDArray[np.integer]) -> Scored:
-        """Scores of training documents as if they, and exact copies of them, had not been trained on."""
         ...
 
 

@@ -10,7 +10,7 @@ from xmtc.config.members import Members
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from xmtc.scorers.base import Fit, Scorer, Training
+    from xmtc.scorers.base import Scorer, Training
 
 Feature = Literal["words", "states", "label_texts"]
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
@@ -29,7 +29,12 @@ class ScorerSettings(Protocol):
         """What `Training` must hold: words of whole texts, pooled states of the backbone, texts of labels."""
         ...
 
-    def fit(self, training: "Training") -> "Fit":
+    @property
+    def shares_work(self) -> bool:
+        """Whether all ranks call `fit` and share its work (`Training.ranks`); otherwise rank 0 alone calls it."""
+        ...
+
+    def fit(self, training: "Training") -> "Scorer":
         """Fit the scorer.
 
         Raises:
@@ -51,8 +56,12 @@ class LinearConfig:
     """Ridge regression in closed form over TF-IDF of words: one factorisation for all labels."""
 
     kind: Literal["linear"] = "linear"
-    most_terms: Annotated[int, Field(ge=1, le=60_000)] = 14_000
-    """Terms that it reads, the most frequent ones. Memory grows with the square of it, time with the cube."""
+    most_terms: Annotated[int, Field(ge=1)] = 14_000
+    """Terms that it reads, the most frequent ones. Memory grows with the square of it, or of the training documents if
+    they are fewer; time with the cube."""
+    weighting: Literal["uniform", "log_odds"] = "uniform"
+    """`log_odds` scales a term by the greatest log-odds that it has for a label, so that terms which tell no labels
+    apart weigh little (after NB-SVM, Wang & Manning 2012). For few labels with many documents each: sentiment."""
     penalties: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (0.1,)
     """Ridge penalties λ > 0 to choose from by leave-one-out, separately for each frequency bin of labels. A small one
     serves rare labels, a large one frequent labels. Each costs a factorisation."""
@@ -71,7 +80,12 @@ class LinearConfig:
         """Words, and pooled states where they have a scale."""
         return frozenset({"words", "states"}) if self.states else frozenset({"words"})
 
-    def fit(self, training: "Training") -> "Fit":
+    @property
+    def shares_work(self) -> bool:
+        """Yes: ranks share Gram matrix and labels."""
+        return True
+
+    def fit(self, training: "Training") -> "Scorer":
         """Fit one row of weights a label."""
         from xmtc.scorers.linear import fit_linear
 
@@ -101,7 +115,12 @@ class WordNeighboursConfig:
         """Words."""
         return frozenset({"words"})
 
-    def fit(self, training: "Training") -> "Fit":
+    @property
+    def shares_work(self) -> bool:
+        """No."""
+        return False
+
+    def fit(self, training: "Training") -> "Scorer":
         """Keep the training rows."""
         from xmtc.scorers.neighbours import fit_word_neighbours
 
@@ -135,7 +154,12 @@ class StateNeighboursConfig:
         """Pooled states."""
         return frozenset({"states"})
 
-    def fit(self, training: "Training") -> "Fit":
+    @property
+    def shares_work(self) -> bool:
+        """No."""
+        return False
+
+    def fit(self, training: "Training") -> "Scorer":
         """Centre and index the states."""
         from xmtc.scorers.neighbours import fit_state_neighbours
 
@@ -159,7 +183,12 @@ class LabelTextConfig:
         """Words and texts of labels."""
         return frozenset({"words", "label_texts"})
 
-    def fit(self, training: "Training") -> "Fit":
+    @property
+    def shares_work(self) -> bool:
+        """No."""
+        return False
+
+    def fit(self, training: "Training") -> "Scorer":
         """Weigh the words of the label texts."""
         from xmtc.scorers.label_text import fit_label_text
 
@@ -172,9 +201,46 @@ class LabelTextConfig:
         return LabelText.load(folder)
 
 
+@config
+class TreeConfig:
+    """A linear tree over words, by omikuji (`pip install 'xmtc[trees]'`). Its score does not decompose into words."""
+
+    kind: Literal["tree"] = "tree"
+    shape: Literal["bonsai", "parabel"] = "bonsai"
+    """Wide and shallow (Khandagale et al. 2020), or balanced and binary (Prabhu et al. 2018), which fits faster."""
+    trees: Annotated[int, Field(ge=1)] = 3
+    """Trees whose scores are averaged. Time and size grow in proportion."""
+    beam: Annotated[int, Field(ge=1)] = 30
+    """Nodes that a search keeps on each level."""
+    top: Annotated[int, Field(ge=1)] = 100
+    """Labels that a search returns."""
+
+    @property
+    def needs(self) -> frozenset[Feature]:
+        """Words."""
+        return frozenset({"words"})
+
+    @property
+    def shares_work(self) -> bool:
+        """No."""
+        return False
+
+    def fit(self, training: "Training") -> "Scorer":
+        """Train the trees."""
+        from xmtc.scorers.tree import fit_tree
+
+        return fit_tree(training, self)
+
+    def load(self, folder: "Path") -> "Scorer":
+        """See `ScorerSettings.load`."""
+        from xmtc.scorers.tree import Tree
+
+        return Tree.load(folder)
+
+
 ScorerConfig = Annotated[
     ScorerSettings,
-    Members("xmtc.scorers", LinearConfig, WordNeighboursConfig, StateNeighboursConfig, LabelTextConfig),
+    Members("xmtc.scorers", LinearConfig, WordNeighboursConfig, StateNeighboursConfig, LabelTextConfig, TreeConfig),
 ]
 
 

@@ -16,8 +16,11 @@ from scipy import linalg
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.errors import DataError
-from xmtc.scorers.base import BLOCK
+from xmtc.scorers.base import BLOCK, Alone, Ranks
 from xmtc.scorers.gram import Design, gram, kernel
+
+_ALONE = Alone()
+_LARGEST = 60_000  # float32: 14 GB
 
 
 class Factor(Protocol):
@@ -89,16 +92,23 @@ class Dual:
         return found
 
 
-def factorise(design: Design, penalties: tuple[float, ...]) -> list[Factor]:
-    """A factor for each penalty, in the smaller of the two forms.
+def factorise(design: Design, penalties: tuple[float, ...], ranks: Ranks = _ALONE) -> list[Factor]:
+    """A factor for each penalty, in the smaller of the two forms. Ranks share the Gram matrix of the primal form.
 
     Raises:
         DataError: the matrix is not positive definite in float32, because a penalty is too small.
     """
+    smaller = min(len(design), design.columns)
+    if smaller > _LARGEST:
+        raise DataError(
+            f"the linear scorer would factorise a matrix of {smaller:,} rows, at most {_LARGEST:,} are possible: lower "
+            "its most_terms"
+        )
     if len(design) < design.columns:
         product_NN = kernel(design)
         return [Dual(design, _cholesky(product_NN, penalty), penalty) for penalty in penalties]
-    product_PP = gram(design)
+    share = slice(ranks.rank * len(design) // ranks.size, (ranks.rank + 1) * len(design) // ranks.size)
+    product_PP = ranks.sum(gram(design.take(share)))
     return [Primal(design, _cholesky(product_PP, penalty)) for penalty in penalties]
 
 

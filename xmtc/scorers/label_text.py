@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.arrays import Matrix
@@ -104,19 +103,7 @@ def _presence(words_NV: Matrix) -> Matrix:
     return sparse.csr_array((ones, words_NV.indices, words_NV.indptr), shape=words_NV.shape)
 
 
-@dataclass(frozen=True)
-class LabelTextFit:
-    """Label texts learn nothing from documents, so every score is out of sample."""
-
-    scorer: LabelText
-    training: Training
-
-    def out_of_sample(self, rows_S: NDArray[np.integer]) -> SparseScored:
-        """Scores of training documents."""
-        return self.scorer.score(self.training.features.take(rows_S))
-
-
-def fit_label_text(training: Training, config: LabelTextConfig) -> LabelTextFit:
+def fit_label_text(training: Training, config: LabelTextConfig) -> LabelText:
     """Turn the label texts' weights around.
 
     Raises:
@@ -124,4 +111,4 @@ def fit_label_text(training: Training, config: LabelTextConfig) -> LabelTextFit:
     """
     if training.label_words_LV is None:
         raise DataError(f"{config.kind} needs names or descriptions of labels, but the corpus has none: leave it out")
-    return LabelTextFit(LabelText(sparse.csr_array(training.label_words_LV.T.tocsr())), training)
+    return LabelText(sparse.csr_array(training.label_words_LV.T.tocsr()))

@@ -1,4 +1,4 @@
-"""Ridge regression in closed form: one factorisation for all labels, leave-one-out for free.
+"""Ridge regression in closed form: one factorisation for all labels.
 
 W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, P) and labels Y (N, L), see `factor`. Gram matrices add up over shards
 (`gram`), and chunks of labels are solved independently (`solve_labels`), so both are bounds of parallel tasks.
@@ -17,10 +17,19 @@ from scipy import sparse
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.errors import DataError
-from xmtc.scorers.base import Contribution, DenseScored, Features, Scored, SparseScored, Training, with_empty_columns
+from xmtc.scorers.base import (
+    Contribution,
+    DenseScored,
+    Features,
+    Ranks,
+    Scored,
+    SparseScored,
+    Training,
+    with_empty_columns,
+)
 from xmtc.scorers.bins import bins_of_labels
 from xmtc.scorers.config import LinearConfig
-from xmtc.scorers.factor import Factor, factorise, leave_one_out, rest
+from xmtc.scorers.factor import Factor, factorise, leave_one_out
 from xmtc.scorers.gram import Design
 
 CHUNK = 512
@@ -74,11 +83,14 @@ class Linear:
     def contributions(self, features: Features, label: int) -> list[Contribution]:
         """The product of value and weight for each term and column of the state that has both; greatest first."""
         row_P = self.design(features).toarray()[0]
-        values_P = row_P * self.weights_PL[:, [label]].toarray().ravel()
-        order = np.argsort(-np.abs(values_P), kind="stable")[: np.count_nonzero(values_P)]
+        columns = np.flatnonzero(
+            row_P
+        )  # a slice of these rows is cheap, a slice of the label's column reads all weights
+        values = row_P[columns] * self.weights_PL[columns][:, [label]].toarray().ravel()
+        order = np.argsort(-np.abs(values), kind="stable")[: np.count_nonzero(values)]
         return [
-            Contribution("term" if column < self.terms else "state", column % self.terms, float(values_P[column]))
-            for column in order.tolist()
+            Contribution("term" if column < self.terms else "state", column % self.terms, value)
+            for column, value in zip(columns[order].tolist(), values[order].tolist(), strict=True)
         ]
 
     def save(self, folder: Path) -> None:
@@ -121,40 +133,7 @@ def unit_rows(states_ND: NDArray[np.floating], mean_D: Floats) -> Floats:
     return centred_ND / np.maximum(norms_N1, np.finfo(np.float32).tiny)
 
 
-@dataclass(frozen=True)
-class LinearFit:
-    """A linear scorer, and the factors that its leave-one-out scores need.
-
-    Attributes:
-        scorer: as it will be used.
-        training: what it was fitted on.
-        factors: one for each penalty in use.
-        factor_L: int8, which factor each label has.
-    """
-
-    scorer: Linear
-    training: Training
-    factors: list[Factor]
-    factor_L: NDArray[np.int8]
-
-    def out_of_sample(self, rows_S: NDArray[np.integer]) -> Scored:
-        """Leave-one-out scores of some training documents, from the pruned weights."""
-        design = self.scorer.design(self.training.features.take(rows_S))
-        leverages_FS = np.stack([factor.leverages(rows_S) for factor in self.factors])
-        fitted = _products(design, self.scorer.weights_PL)
-        truth = self.training.labels_NL[rows_S].astype(np.float32)
-        own = [self._rests(matrix, leverages_FS) for matrix in (fitted, truth)]
-        fitted.data /= own[0]
-        truth.data *= (1 - own[1]) / own[1]
-        return _scored(sparse.csr_array(fitted - truth))
-
-    def _rests(self, matrix_SL: Matrix, leverages_FS: Floats) -> Floats:
-        """1 − h of each stored value, by its document and the penalty of its label."""
-        places = np.repeat(np.arange(leverages_FS.shape[1]), np.diff(matrix_SL.indptr))
-        return rest(leverages_FS[self.factor_L[matrix_SL.indices], places])
-
-
-def fit_linear(training: Training, config: LinearConfig) -> LinearFit:
+def fit_linear(training: Training, config: LinearConfig) -> Linear:
     """Fit all labels.
 
     Raises:
@@ -162,13 +141,42 @@ def fit_linear(training: Training, config: LinearConfig) -> LinearFit:
     """
     scorer = _empty(training, config)
     design = scorer.design(training.features)
-    factors = factorise(design, config.penalties)
+    scale_V = _log_odds(design.words_NV, training.labels_NL) if config.weighting == "log_odds" else None
+    if scale_V is not None:
+        design = replace(design, words_NV=_scaled(design.words_NV, scale_V))
+    factors = factorise(design, config.penalties, training.ranks)
     factor_L = _choose(design, training, config, factors)
     used = np.unique(factor_L)
     factors, factor_L = [factors[index] for index in used], np.searchsorted(used, factor_L).astype(np.int8)
-    weights = list(solve_labels(training.labels_NL, factors, factor_L, config.prune))
-    weights_PL = sparse.csr_array(sparse.vstack(weights, format="csr").T.tocsr())
-    return LinearFit(Linear(weights_PL, scorer.terms, scorer.states, scorer.mean_D), training, factors, factor_L)
+    own = solve_labels(training.labels_NL, factors, factor_L, config.prune, training.ranks)
+    chunks = sorted((chunk for part in training.ranks.gather(list(own)) for chunk in part), key=lambda chunk: chunk[0])
+    weights_LP = sparse.vstack([rows for _, rows in chunks], format="csr")
+    if scale_V is not None:
+        weights_LP = _scaled(weights_LP, np.pad(scale_V, (0, design.columns - len(scale_V)), constant_values=1))
+    weights_PL = sparse.csr_array(weights_LP.T.tocsr())
+    return replace(scorer, weights_PL=weights_PL)
+
+
+def _scaled(matrix: Matrix, scale_V: Floats) -> Matrix:
+    """The matrix with its columns multiplied."""
+    data = matrix.data * scale_V[matrix.indices]
+    return sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
+    """Greatest |log(share of the label's documents with the term / share of the others)| over the labels, (V,).
+
+    Counts are smoothed by one document. The mean square of a scaled row is 1, as that of an unscaled one.
+    """
+    documents = len(words_NV.indptr) - 1
+    present_VN = sparse.csr_array(words_NV.astype(bool).T.tocsr()).astype(np.float32)
+    having_VL = np.asarray((present_VN @ labels_NL.astype(np.float32)).toarray(), np.float64)
+    size_L = np.maximum(np.bincount(labels_NL.indices, minlength=labels_NL.shape[1]), 1)
+    frequency_V1 = np.diff(present_VN.indptr)[:, None]
+    inside_VL, outside_VL = (having_VL + 1) / (size_L + 2), (frequency_V1 - having_VL + 1) / (documents - size_L + 2)
+    scale_V = np.abs(np.log(inside_VL / outside_VL)).max(axis=1)
+    square = np.square(words_NV.data * scale_V[words_NV.indices]).sum() / documents
+    return (scale_V / np.sqrt(square)).astype(np.float32)
 
 
 def _empty(training: Training, config: LinearConfig) -> Linear:
@@ -184,23 +192,24 @@ def _empty(training: Training, config: LinearConfig) -> Linear:
 
 
 def solve_labels(
-    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float
-) -> Iterator[Matrix]:
-    """Pruned weights of all labels, chunk by chunk: (C, P) each.
+    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float, ranks: Ranks
+) -> Iterator[tuple[int, Matrix]]:
+    """Pruned weights of this rank's share of the labels, chunk by chunk: the first label, and weights (C, P).
 
     Args:
         labels_NL: boolean, of the training documents.
         factors: of the penalties in use.
         factor_L: which factor each label has.
         prune: see `LinearConfig.prune`.
+        ranks: they take chunks in turns.
     """
     by_label = sparse.csc_array(labels_NL)
-    for start in range(0, len(factor_L), CHUNK):
+    for start in range(ranks.rank * CHUNK, len(factor_L), ranks.size * CHUNK):
         chunk = slice(start, start + CHUNK)
         chosen = [(factor, np.flatnonzero(factor_L[chunk] == index)) for index, factor in enumerate(factors)]
         solved = [factor.weights(by_label[:, start + columns]) for factor, columns in chosen if len(columns)]
         order = np.argsort(np.concatenate([columns for _, columns in chosen]))
-        yield pruned(np.concatenate(solved, axis=1)[:, order], prune)
+        yield start, pruned(np.concatenate(solved, axis=1)[:, order], prune)
 
 
 def pruned(weights_PC: Floats, share: float) -> Matrix:

@@ -17,7 +17,7 @@ from scipy import sparse
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.errors import DataError
-from xmtc.scorers.base import Contribution, Features, SparseScored, Training, with_empty_columns
+from xmtc.scorers.base import BLOCK, Contribution, Features, SparseScored, Training, with_empty_columns
 from xmtc.scorers.config import StateNeighboursConfig, WordNeighboursConfig
 from xmtc.scorers.state_index import StateIndex
 
@@ -206,35 +206,14 @@ class Neighbours:
         return cls(search, to_sparse("labels", found), int(found["k"][0]), weights)
 
 
-@dataclass(frozen=True)
-class NeighboursFit:
-    """Neighbours, and votes that leave a training document and its copies out."""
-
-    scorer: Neighbours
-    training: Training
-
-    def out_of_sample(self, rows_S: NDArray[np.integer]) -> SparseScored:
-        """Votes of the k nearest other documents whose text differs."""
-        return self.scorer.vote(*self.others(rows_S, self.scorer.k))
-
-    def others(self, rows_S: NDArray[np.integer], k: int) -> tuple[NDArray[np.int64], Floats]:
-        """Rows and cosines (S, k) of the nearest training documents with other texts."""
-        found, cosines = self.scorer.search.nearest(self.training.features.take(rows_S), k + _SPARE)
-        texts_N = self.training.texts_N
-        same = (texts_N[found] == texts_N[rows_S][:, None]) | (found < 0)
-        order = np.argsort(same, axis=1, kind="stable")[:, :k]
-        chosen = np.where(np.take_along_axis(same, order, axis=1), -1, np.take_along_axis(found, order, axis=1))
-        return chosen, np.take_along_axis(cosines, order, axis=1)
-
-
-def fit_word_neighbours(training: Training, config: WordNeighboursConfig) -> NeighboursFit:
+def fit_word_neighbours(training: Training, config: WordNeighboursConfig) -> Neighbours:
     """Neighbours by words; k and p by leave-one-out."""
     weights = [Power(p) for p in config.power]
     first = Neighbours(WordSearch.of(training.features.words_NV), _ones(training), max(config.neighbours), weights[0])
-    return _chosen(NeighboursFit(first, training), config.neighbours, weights, config.sample)
+    return _chosen(first, training, config.neighbours, weights, config.sample)
 
 
-def fit_state_neighbours(training: Training, config: StateNeighboursConfig) -> NeighboursFit:
+def fit_state_neighbours(training: Training, config: StateNeighboursConfig) -> Neighbours:
     """Neighbours by pooled states; k and t by leave-one-out.
 
     Raises:
@@ -246,7 +225,7 @@ def fit_state_neighbours(training: Training, config: StateNeighboursConfig) -> N
     weights = [Exponential(t) for t in config.sharpness]
     index = StateIndex.of(states_ND, config.index, config.probes)
     first = Neighbours(index, _ones(training), max(config.neighbours), weights[0])
-    return _chosen(NeighboursFit(first, training), config.neighbours, weights, config.sample)
+    return _chosen(first, training, config.neighbours, weights, config.sample)
 
 
 def _ones(training: Training) -> Matrix:
@@ -254,26 +233,39 @@ def _ones(training: Training) -> Matrix:
 
 
 def _chosen(
-    fit: NeighboursFit, numbers: tuple[int, ...], weights: list[Power] | list[Exponential], sample: int
-) -> NeighboursFit:
-    """The fit with the number of neighbours and the weights of the best leave-one-out nDCG@5."""
+    scorer: Neighbours,
+    training: Training,
+    numbers: tuple[int, ...],
+    weights: list[Power] | list[Exponential],
+    sample: int,
+) -> Neighbours:
+    """The scorer with the number of neighbours and the weights of the best leave-one-out nDCG@5."""
     options = [(k, weight) for k in numbers for weight in weights]
     if len(options) == 1:
-        return fit
-    rows_S = fit.training.sample(sample)
-    found, cosines = _in_blocks(fit, rows_S, max(numbers))
-    gold = fit.training.labels_NL[rows_S]
+        return scorer
+    rows_S = training.sample(sample)
+    blocks = [rows_S[start : start + BLOCK] for start in range(0, len(rows_S), BLOCK)]
+    parts = [others(scorer, training, block, max(numbers)) for block in blocks]
+    found, cosines = (np.concatenate(part) for part in zip(*parts, strict=True))
+    gold = training.labels_NL[rows_S]
     quality = [
-        ndcg_at_5(replace(fit.scorer, k=k, weights=weight).vote(found[:, :k], cosines[:, :k]), gold)
+        ndcg_at_5(replace(scorer, k=k, weights=weight).vote(found[:, :k], cosines[:, :k]), gold)
         for k, weight in options
     ]
     k, weight = options[int(np.argmax(quality))]
-    return replace(fit, scorer=replace(fit.scorer, k=k, weights=weight))
+    return replace(scorer, k=k, weights=weight)
 
 
-def _in_blocks(fit: NeighboursFit, rows_S: NDArray[np.integer], k: int) -> tuple[NDArray[np.int64], Floats]:
-    parts = [fit.others(rows_S[start : start + 512], k) for start in range(0, len(rows_S), 512)]
-    return np.concatenate([found for found, _ in parts]), np.concatenate([cosines for _, cosines in parts])
+def others(
+    scorer: Neighbours, training: Training, rows_S: NDArray[np.integer], k: int
+) -> tuple[NDArray[np.int64], Floats]:
+    """Rows and cosines (S, k) of the training documents nearest to some of them, without those of the same text."""
+    found, cosines = scorer.search.nearest(training.features.take(rows_S), k + _SPARE)
+    texts_N = training.texts_N
+    same = (texts_N[found] == texts_N[rows_S][:, None]) | (found < 0)
+    order = np.argsort(same, axis=1, kind="stable")[:, :k]
+    chosen = np.where(np.take_along_axis(same, order, axis=1), -1, np.take_along_axis(found, order, axis=1))
+    return chosen, np.take_along_axis(cosines, order, axis=1)
 
 
 def ndcg_at_5(scored: SparseScored, gold_NL: Matrix) -> float:

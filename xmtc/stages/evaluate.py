@@ -4,7 +4,6 @@ from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, barrier
 from xmtc.evaluate.store import write_evaluation
 from xmtc.models.label_text import may_name, name_unseen_labels
-from xmtc.models.lexical import Lexical
 from xmtc.stages.exporting import export
 from xmtc.stages.measuring import measure_split
 from xmtc.stages.overlap import write_overlap
@@ -20,8 +19,6 @@ def evaluate(worker: Worker) -> None:
     """Score dev and test with the best weights, tune thresholds on dev, write metrics and the exported model."""
     trained = load_best(worker) if worker.config.model.head.scores else {}
     worker.refresh_labels()
-    if worker.config.model.lexical is not None:
-        worker.classifier.lexical = Lexical.load(worker.paths.lexical)
     if worker.config.model.label_text or (worker.texts and may_name(worker.corpus.labels)):
         name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
         trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}

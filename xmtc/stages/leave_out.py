@@ -18,25 +18,33 @@ from xmtc.stages.worker import Worker
 METRICS = ("p@1", "ndcg@5", "micro_f1", "macro_f1", "ece")
 
 
-def write_shares(worker: Worker, ensemble: Ensemble, pairs: Pairs, path: Path) -> None:
+def write_shares(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Candidates, path: Path) -> None:
     """Write JSON: `fused`, `alone` and `without` by scorer, each with metrics and macro-F1 by frequency bin.
 
     Every fusion is fitted on one half of dev and measured on the other.
+
+    Args:
+        worker: of this rank.
+        ensemble: whose scorers made the pairs.
+        pairs: of dev.
+        fused: what `cross_fitted_dev` gives for all of the scorers.
+        path: of the file.
     """
     names = ensemble.names
+
+    def of(places: list[int]) -> dict[str, Any]:
+        some = [names[place] for place in places]
+        return _measured(worker, cross_fitted_dev(worker, ensemble, pairs.only(places), some))
+
     everything = list(range(len(names)))
-    result: dict[str, Any] = {"names": names, "fused": _measured(worker, ensemble, pairs, everything)}
-    result["alone"] = {name: _measured(worker, ensemble, pairs, [place]) for place, name in enumerate(names)}
+    result: dict[str, Any] = {"names": names, "fused": _measured(worker, fused)}
+    result["alone"] = {name: of([place]) for place, name in enumerate(names)}
     if len(names) > 1:
-        result["without"] = {
-            name: _measured(worker, ensemble, pairs, [one for one in everything if one != place])
-            for place, name in enumerate(names)
-        }
+        result["without"] = {name: of([one for one in everything if one != place]) for place, name in enumerate(names)}
     write_text(path, json.dumps(result, indent=2) + "\n")
 
 
-def _measured(worker: Worker, ensemble: Ensemble, pairs: Pairs, places: list[int]) -> dict[str, Any]:
-    found = cross_fitted_dev(worker, ensemble, pairs.only(places), [ensemble.names[place] for place in places])
+def _measured(worker: Worker, found: Candidates) -> dict[str, Any]:
     top_k, gold = worker.config.evaluate.top_k, worker.dev.label_matrix()
     predictions = SparsePredictions(found.label_ids_NK[:, :top_k], found.scores_NK[:, :top_k])
     evaluation = measure(

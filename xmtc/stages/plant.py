@@ -1,7 +1,11 @@
 """Stage 1: the head learns where to look, and its classifier rows start from what it sees."""
 
+from collections.abc import Callable
+
 import numpy as np
 
+from xmtc.data.collate import Batch
+from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.mig.ranking import TokenRanking
@@ -18,9 +22,21 @@ from xmtc.train.weights import write_weights
 def plant(worker: Worker) -> None:
     """Stage 1: the label attention learns to rank tokens; then the classifier rows start from what it sees."""
     settings, classifier = worker.config.plant, worker.classifier
-    cached = settings.cache_hidden
-    collate = worker.collator(worker.train, cached=cached)
-    collate_dev = worker.collator(worker.dev, cached=cached)
+    collate = worker.collator(worker.train, cached=settings.cache_hidden)
+    if settings.epochs:
+        _rank(worker, collate)
+    if settings.prototypes:
+        batches = worker.batches(worker.train, settings.tokens_per_micro_batch)
+        with worker.progress.task("plant: classifier rows", total=len(batches), unit="batches") as task:
+            for_device = (collate(batch).to(worker.strategy.device) for batch in batches)
+            plant_classifier(classifier, for_device, worker.log_odds(), progress=task.advance)
+    write_weights(worker.paths.planted, classifier.head.state_dict(), here=worker.is_first)
+
+
+def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
+    """Train the attention to rank tokens."""
+    settings, classifier = worker.config.plant, worker.classifier
+    collate_dev = worker.collator(worker.dev, cached=settings.cache_hidden)
     dev = worker.batches(worker.dev, settings.tokens_per_micro_batch, settings.dev_documents)
     ranking = TokenRanking.load(worker.paths.ranking)
 
@@ -40,9 +56,3 @@ def plant(worker: Worker) -> None:
         )
 
     worker.train_stage(Stage.PLANT, objective, [Phase(settings.epochs, groups, collate)], settings, objective.metric)
-    if settings.prototypes:
-        batches = worker.batches(worker.train, settings.tokens_per_micro_batch)
-        with worker.progress.task("plant: classifier rows", total=len(batches), unit="batches") as task:
-            for_device = (collate(batch).to(worker.strategy.device) for batch in batches)
-            plant_classifier(classifier, for_device, worker.log_odds(), progress=task.advance)
-    write_weights(worker.paths.planted, classifier.head.state_dict(), here=worker.is_first)

@@ -84,7 +84,7 @@ class FusedSplits:
             counts_L = worker.corpus.labels.train_counts
             self.ensemble = self.ensemble.fitted(pairs, split.label_matrix(), counts_L)
             if worker.is_first:
-                write_shares(worker, self.ensemble, pairs, worker.paths.evaluation("dev") / layout.SCORERS)
+                write_shares(worker, self.ensemble, pairs, found, worker.paths.evaluation("dev") / layout.SCORERS)
         else:
             found = self.ensemble.fuse(pairs, exclusive=worker.config.data.task == "single_label")
         predictions = predictions_of(worker, found)

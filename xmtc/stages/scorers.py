@@ -3,12 +3,15 @@
 Suffixes: N documents, D width of the encoder, L labels.
 """
 
+from typing import TypeVar
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from xmtc.data.arrays import Floats
 from xmtc.data.corpus import Split
-from xmtc.distributed.collectives import all_gather_object, barrier
+from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, barrier, rank_and_world_size
 from xmtc.evaluate import layout
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
@@ -26,16 +29,23 @@ from xmtc.stages.weights import load_best
 from xmtc.stages.worker import ENCODE_TOKENS, Worker
 from xmtc.track.console import print_line
 
+T = TypeVar("T")
+
 
 def scorers(worker: Worker) -> None:
-    """Fit every scorer on train, save them, and write what they reach on dev without the head."""
+    """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
     if worker.encoder_trains() and _read_states(worker):
         load_best(worker)
+    fitted = _fit(worker, _states(worker, worker.train))
     if worker.is_first:
-        _fit(worker, _states(worker, worker.train)).save(worker.paths.scorers)
-    else:
-        _states(worker, worker.train)
+        fitted.save(worker.paths.scorers)
     barrier()
+    if worker.config.model.head.scores:
+        _first_result(worker)
+
+
+def _first_result(worker: Worker) -> None:
+    """Measure the scorers on dev and export them, while the head is still to be trained. Collective."""
     ensemble = load_ensemble(worker, has_head=False)
     pairs = collect_pairs(worker, worker.dev, ensemble)
     found = cross_fitted_dev(worker, ensemble, pairs)
@@ -43,7 +53,7 @@ def scorers(worker: Worker) -> None:
     if worker.is_first:
         folder = worker.paths.evaluation("dev")
         write_evaluation(folder, evaluation)
-        write_shares(worker, ensemble, pairs, folder / layout.SCORERS)
+        write_shares(worker, ensemble, pairs, found, folder / layout.SCORERS)
         fitted = ensemble.fitted(pairs, worker.dev.label_matrix(), worker.corpus.labels.train_counts)
         export(worker, {}, fitted, thresholds, {"dev": numbers_of(evaluation.metrics)})
         shown = ", ".join(f"{key} {evaluation.metrics[key]:.4f}" for key in ("ndcg@5", "micro_f1", "macro_f1"))
@@ -59,15 +69,32 @@ def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
     return Ensemble.load(worker.paths.scorers, model.scorers, model.fusion, has_head=has_head)
 
 
+class WorkerRanks:
+    """The workers of a run, as scorers see them."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = rank_and_world_size()
+
+    def sum(self, values: Floats) -> Floats:
+        """See `Ranks.sum`."""
+        return all_reduce_sum(torch.from_numpy(values)).numpy()
+
+    def gather(self, value: T) -> list[T]:
+        """See `Ranks.gather`."""
+        return all_gather_object(value)
+
+
 def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
+    """All scorers on rank 0; on other ranks those whose work is shared."""
     config, train, vocabulary = worker.config.model, worker.train, worker.corpus.vocabulary()
     labels = label_words(label_texts(worker.corpus.labels), vocabulary)
     features = Features(train.word_rows(), states_ND)
-    training = Training(features, train.label_matrix(), train.text_hashes(), labels)
+    training = Training(features, train.label_matrix(), train.text_hashes(), labels, WorkerRanks())
     fitted = {}
     with worker.progress.task("fit scorers", total=len(config.scorers), unit="scorers") as task:
         for name, settings in zip(names_of(config.scorers), config.scorers, strict=True):
-            fitted[name] = settings.fit(training).scorer
+            if settings.shares_work or worker.is_first:
+                fitted[name] = settings.fit(training)
             task.advance(1)
     return Ensemble(vocabulary, fitted, train.doc_ids(), config.fusion, has_head=False)
 

@@ -74,8 +74,8 @@ class PlantConfig:
 
     enabled: bool = True
     """False starts stage 2 from the random initialisation, everything else identical."""
-    epochs: Annotated[int, Field(ge=1)] = 10
-    """Most passes over the training split."""
+    epochs: Annotated[int, Field(ge=0)] = 10
+    """Most passes over the training split. 0 leaves the attention as it starts, and plants prototypes alone."""
     patience: Annotated[int, Field(ge=0)] = 2
     """Stop after this many epochs without a better dev nDCG: over-training overfits corpus statistics. 0: never."""
     batch_size: Annotated[int, Field(ge=1)] = 32
@@ -105,8 +105,10 @@ class PlantConfig:
     """What follows the training of this stage (docs/callbacks.md), each kind once."""
 
     def __post_init__(self) -> None:
-        """Refuse a callback that is there twice."""
+        """Refuse a callback that is there twice, and a stage that does nothing."""
         check_kinds(self.callbacks)
+        if self.enabled and not self.epochs and not self.prototypes:
+            raise ValueError("epochs: 0 without prototypes plants nothing; raise epochs, or set enabled to false")
 
 
 @config

@@ -103,13 +103,6 @@ class Head(nn.Module, ABC):
         del texts_ND
         return {}
 
-    def amplified(self, rows: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-        """Rows of label tables, changed so that this share of their logits is what the whole was before.
-
-        By default the logit is taken to be linear in all tables.
-        """
-        return {name: table / share for name, table in rows.items()}
-
     def simulated(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Logits (B, L) of any value that hold as much memory for the backward pass as those of `forward`.
 

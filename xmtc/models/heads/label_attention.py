@@ -131,10 +131,6 @@ class LabelAttentionHead(Head):
         """See `Head.rows_from_names`: a query is the key of the name, and looks at tokens like those of the name."""
         return {"queries": self.keys(texts_ND).float()}
 
-    def amplified(self, rows: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-        """See `Head.amplified`: queries stay, which decide only where a label looks."""
-        return {name: table if name == "queries" else table / share for name, table in rows.items()}
-
     def simulated(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Head.simulated`: keys, values and logits are held, and nothing of (B, L, T).
 

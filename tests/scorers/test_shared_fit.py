@@ -1,0 +1,70 @@
+"""Ranks that share the work of fitting get what one process gets."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scorer_cases import training
+
+import tiny_runs
+from gloo import run_gloo
+from xmtc.pipeline import prepare_stage
+from xmtc.run.directory import RunPaths
+from xmtc.scorers import linear
+from xmtc.scorers.config import LinearConfig
+from xmtc.scorers.linear import fit_linear
+from xmtc.stages.run_stage import run_stage
+from xmtc.stages.scorers import WorkerRanks
+
+SCORERS = "[{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: [5]}, {kind: state_neighbours}]"
+SETTINGS = (
+    f"model.scorers={SCORERS}",
+    "model.head={kind: flat}",
+    "plant.enabled=false",
+    "finetune.phases=[{epochs: 1, encoder_layers: 0}]",
+)
+
+
+CONFIG = LinearConfig(prune=0, penalties=(0.05, 0.5))
+DOCUMENTS = (20, 80)  # fewer and more than columns: the dual form and the primal one
+
+
+def fit_on_ranks() -> list[np.ndarray]:
+    linear.CHUNK = 2  # labels: both ranks solve some
+    cases = [replace(training(documents)[0], ranks=WorkerRanks()) for documents in DOCUMENTS]
+    return [fit_linear(one, CONFIG).weights_PL.toarray() for one in cases]
+
+
+def test_ranks_find_the_weights_of_one_process(tmp_path):
+    expected = [fit_linear(training(documents)[0], CONFIG).weights_PL.toarray() for documents in DOCUMENTS]
+    for found in run_gloo(fit_on_ranks, 2, tmp_path):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def run_scorers(path) -> str:
+    config = tiny_runs.load(path, *SETTINGS, "name=shared")
+    paths = RunPaths.of(config)
+    paths.root.mkdir(parents=True, exist_ok=True)
+    for stage in ("scorers", "finetune", "evaluate"):
+        run_stage(stage, config, paths)
+    return str(paths.root)
+
+
+def test_a_fused_run_on_two_workers_measures_what_one_process_measures(tmp_path):
+    path = tiny_runs.write_config(tmp_path)
+    prepare_stage(tiny_runs.load(path))
+    alone = tiny_runs.load(path, *SETTINGS, "name=alone")
+    paths = RunPaths.of(alone)
+    paths.root.mkdir(parents=True, exist_ok=True)
+    for stage in ("scorers", "finetune", "evaluate"):
+        run_stage(stage, alone, paths)
+    shared = run_gloo(run_scorers, 2, tmp_path / "gloo", path)[0]
+    for split in ("dev", "test"):
+        ours, theirs = (
+            json.loads((root / "eval" / split / "metrics.json").read_text())
+            for root in (RunPaths.of(tiny_runs.load(path, "name=shared")).root, paths.root)
+        )
+        for name in ("ndcg@5", "map", "micro_f1", "macro_f1"):
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-3), (split, name, shared)

@@ -1,0 +1,77 @@
+"""What scoring keeps of a batch so that every label comes with the words that speak for it.
+
+Suffixes: B documents, T tokens, K labels of a document.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from xmtc.data.collate import Batch
+from xmtc.models.classifier import Classifier
+from xmtc.score.fused import FusedScores
+
+Words = dict[int, list[dict]]
+"""For each label id, the words that add most to its logit, as rows of the column `evidence`."""
+Reasons = Callable[[int, Batch, NDArray[np.int64], NDArray[np.float32]], Words]
+"""From a document's row, the document as a batch, and its best labels and probabilities to the words of the labels."""
+
+
+class ExplainedScores:
+    """Fused scores that also keep, for each document, the words that speak for its best labels; a `BestLabels`."""
+
+    def __init__(self, fused: FusedScores, top_k: int, reasons: Reasons) -> None:
+        self.size, self.most_documents, self.knows_all = fused.size, fused.most_documents, fused.knows_all
+        self.words: dict[int, Words] = {}
+        self._fused, self._top_k, self._reasons = fused, top_k, reasons
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """See `BestLabels`."""
+        batch = replace(batch, hidden_BTD=self._fused.classifier.encode(batch))
+        ids_BK, logits_BK = self._fused(batch)
+        best_BK = logits_BK.topk(min(self._top_k, self.size), dim=1)
+        best_ids_BK, scores_BK = ids_BK.gather(1, best_BK.indices).numpy(), best_BK.values.sigmoid().numpy()
+        with torch.autocast(ids_BK.device.type, enabled=False):
+            for place, row in enumerate(batch.documents_B.tolist()):
+                one = one_document(batch, place)
+                self.words[row] = self._reasons(row, one, best_ids_BK[place], scores_BK[place])
+        return ids_BK, logits_BK
+
+
+class KeepsHidden(nn.Module):
+    """The classifier, which also remembers the last batch's hidden states for its evidence."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.eval()
+        self._last: Batch | None = None
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The classifier's logits (B, L)."""
+        self._last = replace(batch, hidden_BTD=self.classifier.encode(batch))
+        return self.classifier(self._last)
+
+    def contributions(self, ids_BK: Tensor) -> NDArray[np.float32]:
+        """What each token of the last batch adds to the logits of these labels: (B, K, T)."""
+        assert self._last is not None
+        with torch.autocast(ids_BK.device.type, enabled=False):
+            documents = (one_document(self._last, row) for row in range(len(ids_BK)))
+            shares = [self.classifier.contributions(*pair)[0] for pair in zip(documents, ids_BK, strict=True)]
+        return torch.cat(shares).cpu().numpy()
+
+
+def one_document(batch: Batch, row: int) -> Batch:
+    """One document of a batch whose hidden states are there; its windows, which made them, are left as they are."""
+    assert batch.hidden_BTD is not None
+    one = slice(row, row + 1)
+    return replace(
+        batch,
+        token_ids_BT=batch.token_ids_BT[one],
+        mask_BT=batch.mask_BT[one],
+        hidden_BTD=batch.hidden_BTD[one],
+    )

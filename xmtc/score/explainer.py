@@ -1,0 +1,116 @@
+"""Take the logits of a document's labels apart, for a head alone and for fused scorers.
+
+Suffixes: S labels, T tokens, B documents (one), V terms.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.data.collate import Batch
+from xmtc.data.tokenizer import special_tokens
+from xmtc.models.classifier import Classifier
+from xmtc.score.evidence import Explanation, merge_words, word_sums
+from xmtc.score.fused import features_of
+from xmtc.score.reasons import FusedShares, fused_explanation
+from xmtc.scorers.ensemble import Ensemble
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """A document as its text and the character spans of the content tokens that the model reads."""
+
+    text: str
+    offsets: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """Explains logits of one document at a time.
+
+    Attributes:
+        classifier: encoder and head.
+        ensemble: the scorers that are fused with the head, if any.
+        labels: names of all labels, by id.
+        tokenizer: the model's.
+    """
+
+    classifier: Classifier
+    ensemble: Ensemble | None
+    labels: Sequence[str]
+    tokenizer: PreTrainedTokenizerFast
+
+    def explain(
+        self,
+        document: Tokenised,
+        batch: Batch,
+        label_ids: NDArray[np.integer],
+        words_1V: sparse.csr_array | None = None,
+        *,
+        attention: bool = True,
+    ) -> list[Explanation]:
+        """Explain the logits of some labels.
+
+        Args:
+            document: text and offsets.
+            batch: this document alone, on the model's device; hidden states that it holds are not computed again.
+            label_ids: S labels.
+            words_1V: TF-IDF row of the text if it is known already.
+            attention: whether to say where head and encoder look; without it, windows of the batch are not read.
+
+        Raises:
+            ConfigError: the head cannot say.
+        """
+        plain = self._of_head(document, batch, label_ids, attention=attention)
+        if self.ensemble is None or not len(label_ids):
+            return plain
+        if words_1V is None:
+            words_1V = self.ensemble.vocabulary.rows(self.ensemble.vocabulary.count([document.text]))
+        with torch.inference_mode():
+            features, head = features_of(self.classifier, self.ensemble, lambda rows: words_1V, batch)
+        pairs = self.ensemble.pairs(features, head, label_ids)
+        fused = FusedShares.of(self.ensemble, pairs, label_ids.tolist())
+        return [
+            fused_explanation(one, fused, place, self.ensemble, features, int(label), document.text)
+            for place, (one, label) in enumerate(zip(plain, label_ids, strict=True))
+        ]
+
+    def _of_head(
+        self, document: Tokenised, batch: Batch, label_ids: NDArray[np.integer], *, attention: bool
+    ) -> list[Explanation]:
+        labels_S = torch.from_numpy(label_ids).long().to(batch.mask_BT.device)
+        with torch.inference_mode():
+            shares_BST, constant_S = self.classifier.contributions(batch, labels_S)
+        first = len(special_tokens(self.tokenizer)[0])
+        inner = slice(first, first + len(document.offsets))
+        explanations = []
+        for label_id, shares_T, bias in zip(label_ids, shares_BST[0].cpu().numpy(), constant_S.tolist(), strict=True):
+            words, outside = merge_words(document.text, document.offsets, shares_T[inner])
+            special = outside + float(shares_T.sum() - shares_T[inner].sum())
+            logit = float(shares_T.sum() + bias)
+            explanations.append(Explanation(self.labels[label_id], logit, bias, special, words, ()))
+        return self._with_attention(explanations, document, batch, labels_S, inner) if attention else explanations
+
+    def _with_attention(
+        self, explanations: list[Explanation], document: Tokenised, batch: Batch, labels_S: Tensor, inner: slice
+    ) -> list[Explanation]:
+        """The explanations with the shares of the attention that words have."""
+        with torch.inference_mode():
+            hidden_BTD = self.classifier.encode(batch)
+            attention_SHT = self.classifier.head.attention(hidden_BTD, batch.mask_BT, labels_S)[0]
+            received = self.classifier.attention_received(batch)
+
+        def by_word(values_T: Tensor) -> tuple[float, ...]:
+            return word_sums(document.text, document.offsets, values_T.cpu().numpy()[inner])
+
+        of_encoder = {kind: by_word(x_BT[0]) for kind, x_BT in received.items()}
+        return [
+            replace(one, attention=by_word(x_T), received=of_encoder)
+            for one, x_T in zip(explanations, attention_SHT.mean(1), strict=True)
+        ]

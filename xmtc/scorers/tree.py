@@ -1,0 +1,156 @@
+"""A linear tree over words, by omikuji: Bonsai (Khandagale et al. 2020) or Parabel (Prabhu et al. 2018).
+
+omikuji trains from a file and predicts one document at a time; both run in native code.
+
+Suffixes: N documents, V terms, L labels.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import cpu_count
+from scipy import sparse
+from sklearn.datasets import dump_svmlight_file
+
+from xmtc.data.arrays import Matrix
+from xmtc.data.tensor_files import read_tensors, write_tensors
+from xmtc.errors import CheckpointError, ConfigError
+from xmtc.scorers.base import Contribution, Features, SparseScored, Training
+from xmtc.scorers.config import TreeConfig
+
+_SHAPES: dict[str, dict[str, Any]] = {
+    "bonsai": {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3},
+    "parabel": {},
+}
+_FILE, _FOLDER = "tree.safetensors", "omikuji"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A fitted omikuji model.
+
+    Attributes:
+        model: `omikuji.Model`.
+        labels: L.
+        beam: nodes that one search keeps on each level.
+        top: labels that one search returns.
+    """
+
+    model: Any
+    labels: int
+    beam: int
+    top: int
+
+    @property
+    def reads_states(self) -> bool:
+        """No."""
+        return False
+
+    def score(self, features: Features) -> SparseScored:
+        """Scores in (0, 1] of the labels that the search reaches."""
+        words_NV = features.words_NV
+        found = [
+            self.model.predict(_pairs(words_NV, row), beam_size=self.beam, top_k=self.top)
+            for row in range(len(features))
+        ]
+        starts = np.cumsum([0, *map(len, found)])
+        columns = np.array([label for row in found for label, _ in row], np.int32)
+        values = np.array([value for row in found for _, value in row], np.float32)
+        scores_NL = sparse.csr_array((values, columns, starts), shape=(len(features), self.labels))
+        scores_NL.sort_indices()
+        return SparseScored(scores_NL)
+
+    def contributions(self, features: Features, label: int) -> list[Contribution]:
+        """None: a product of classifiers along a path does not decompose into words."""
+        del features, label
+        return []
+
+    def extended(self, label_words_RV: Matrix) -> "Tree":
+        """The scorer with more labels, which it never proposes."""
+        return replace(self, labels=self.labels + len(label_words_RV.indptr) - 1)
+
+    def save(self, folder: Path) -> None:
+        """Write omikuji's directory, and `tree.safetensors`."""
+        (folder / _FOLDER).mkdir(exist_ok=True)
+        with _quiet():
+            self.model.save(str(folder / _FOLDER))
+        write_tensors(folder / _FILE, {"numbers": np.array([self.labels, self.beam, self.top], np.int64)})
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tree":
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+            ConfigError: omikuji is not installed.
+        """
+        labels, beam, top = read_tensors(folder / _FILE, ("numbers",))["numbers"].tolist()
+        try:
+            with _quiet():
+                model = _omikuji().Model.load(str(folder / _FOLDER))
+        except RuntimeError as error:
+            raise CheckpointError(f"{folder / _FOLDER}: missing or damaged ({error}); copy it again") from error
+        return cls(model, labels, beam, top)
+
+
+def fit_tree(training: Training, config: TreeConfig) -> Tree:
+    """Train the trees on all cores that this process may use.
+
+    Raises:
+        ConfigError: omikuji is not installed.
+    """
+    omikuji = _omikuji()
+    settings = omikuji.Model.default_hyper_param()
+    for key, value in {**_SHAPES[config.shape], "n_trees": config.trees}.items():
+        setattr(settings, key, value)
+    words_NV, labels_NL = training.features.words_NV, training.labels_NL
+    with tempfile.NamedTemporaryFile(suffix=".txt") as file, _quiet():
+        file.write(f"{len(training)} {words_NV.shape[1]} {labels_NL.shape[1]}\n".encode())
+        dump_svmlight_file(_narrow(words_NV), _narrow(labels_NL), file, zero_based=True, multilabel=True)
+        file.flush()
+        model = omikuji.Model.train_on_data(file.name, settings, cpu_count())
+    return Tree(model, int(labels_NL.shape[1]), config.beam, config.top)
+
+
+def _narrow(matrix: Matrix) -> sparse.csr_matrix:
+    """The matrix with 32-bit indices, which the writer needs."""
+    indices, starts = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
+    return sparse.csr_matrix((matrix.data, indices, starts), shape=matrix.shape)
+
+
+def _pairs(words_NV: Matrix, row: int) -> list[tuple[int, float]]:
+    part = slice(words_NV.indptr[row], words_NV.indptr[row + 1])
+    return list(zip(words_NV.indices[part].tolist(), words_NV.data[part].tolist(), strict=True))
+
+
+def _omikuji() -> Any:
+    try:
+        import omikuji
+    except ImportError as error:
+        raise ConfigError("the scorer `tree` needs omikuji: pip install 'xmtc[trees]'") from error
+    return omikuji
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep omikuji's progress bars off the terminal: native code writes them to both standard streams."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        for stream, descriptor in enumerate(kept, start=1):
+            os.dup2(descriptor, stream)
+            os.close(descriptor)
+        os.close(nowhere)
