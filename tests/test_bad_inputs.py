@@ -29,19 +29,18 @@ def tool():
 
 def test_no_case_of_the_sample_is_silent_hangs_or_ends_in_a_traceback(tool, whole, tmp_path, monkeypatch):
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
-    monkeypatch.setattr(tool, "DAMAGES", {k: v for k, v in tool.DAMAGES.items() if k not in ("flipped", "zeros")})
     shutil.copytree(whole.folder, tmp_path / "tiny")
     folder = tmp_path / "tiny"
     site = tool.Site(whole.run, whole.config, whole.folder / "corpus", folder)
     cases = tool.all_cases(tool.add_extras(site))
     assert len(cases) > 1_000
-    sample = random.Random(3).sample(cases, 70)
+    sample = random.Random(3).sample(cases, 30)
     ends = [(tool.run_case(case, folder / "cases" / str(n)), case) for n, case in enumerate(sample)]
     bad = [
         (end, case.kind, case.entry, case.name, said[-300:]) for (end, said), case in ends if end in tool.OUTCOMES[2:]
     ]
     assert bad == []
-    assert Counter(end for (end, _), _ in ends)["answered"] > 20
+    assert Counter(end for (end, _), _ in ends)["answered"] > 5
 
 
 @pytest.mark.parametrize("number", ERRORS, ids=lambda number: errno.errorcode[number])
