@@ -34,10 +34,19 @@ def read_json(path: Path) -> Any:
         OSError: it cannot be read, or is a pipe or device, which might never end.
         ValueError: it is not UTF-8, not JSON, too deep, or has a key twice.
     """
-    if not path.is_file():
-        kind = FileNotFoundError if not path.exists() else OSError
-        raise kind(errno.EINVAL, "no such file" if not path.exists() else "not a regular file", str(path))
-    return parse_json(path.read_text(encoding="utf-8"))
+    return parse_json(read_file(path))
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it cannot be read, or is a pipe or device, which might never end.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.read_bytes()
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -47,7 +56,7 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: see `read_json`.
     """
     try:
-        return json.loads(text, object_pairs_hook=_once_each)
+        return json.loads(text, object_pairs_hook=_once_each)  # bytes: UTF-8, as JSON is
     except RecursionError:
         raise ValueError("thousands of lists in lists") from None
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import yaml
 
 from xmtc.errors import ConfigError
+from xmtc.files import read_file
 
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$")
@@ -91,7 +92,7 @@ def read(path: Path, problems: list[str]) -> Node:
     try:
         if path.is_file() and path.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; a configuration has at most {_MOST_BYTES:,}")
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path).decode()
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; check the path to the configuration") from None
     except UnicodeDecodeError as error:

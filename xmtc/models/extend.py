@@ -19,6 +19,7 @@ from xmtc.config.base import config
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
+from xmtc.files import read_file
 from xmtc.models.calibration import Calibration
 from xmtc.models.export import (
     CALIBRATION,
@@ -112,7 +113,7 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
         DataError: names file, line and what to do.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # JSON strings may hold other line separators
+        lines = read_file(path).decode().split("\n")  # JSON strings may hold other line separators
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as a file of labels ({error})") from error
     first: dict[str, int] = {}

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from xmtc.config import yaml_tree
 from xmtc.config.plain import config_hash, differences, redacted, to_plain
 from xmtc.errors import ConfigError, XmtcError
-from xmtc.files import write_text
+from xmtc.files import read_file, write_text
 from xmtc.run.directory import RunDirectory
 from xmtc.run.provenance import GitState, git_state, versions
 from xmtc.run.stage import Stage
@@ -94,7 +94,9 @@ def read_run(directory: Path) -> RunRecord | None:
     if not path.exists():
         return None
     try:
-        record = TypeAdapter(RunRecord).validate_json(path.read_bytes())
+        record = TypeAdapter(RunRecord).validate_json(read_file(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; move {directory} away to start again") from error
     except ValidationError as error:
         raise ConfigError(f"{path}: not a run record of this version; move {directory} away to start again") from error
     if record.format != _FORMAT:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
-from xmtc.files import file_sha256, read_json, replacing, write_text
+from xmtc.files import file_sha256, read_file, read_json, replacing, write_text
 from xmtc.score.filters import Threshold
 from xmtc.score.inputs import InputFile, TextColumns
 
@@ -123,7 +123,7 @@ def model_digest(directory: Path) -> str:
     digest = hashlib.sha256()
     for name in ("config.json", "thresholds.json"):
         try:
-            digest.update((directory / name).read_bytes())
+            digest.update(read_file(directory / name))
         except OSError as error:
             raise CheckpointError(f"{directory / name}: missing; give the `model` folder of a run") from error
     return digest.hexdigest()

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from xmtc.config.plain import redacted
 from xmtc.errors import DataError
-from xmtc.files import write_text
+from xmtc.files import read_file, write_text
 from xmtc.track.config import TrackConfig
 from xmtc.track.console import print_line, step_line
 from xmtc.track.layout import METRICS_LOG
@@ -69,13 +69,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    try:
+        lines = read_file(path).decode().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); copy it again, or move it away") from error
     records = []
     for number, line in enumerate(lines[:-1], 1):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}:{number}: not a JSON record ({error.msg}); take the line out") from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}:{number}: not a JSON record; take the line out") from error
         if not isinstance(record, dict) or not {"stage", "step", "time_s"} <= record.keys():
             raise DataError(f"{path}:{number}: a record needs stage, step and time_s; take the line out")
         records.append(record)
