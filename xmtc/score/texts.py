@@ -66,7 +66,7 @@ def as_threshold(given: Any) -> float | Literal["tuned"]:
         return "tuned"
     if given is None:
         return 0.0
-    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 <= given <= 1:
+    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 <= float(given) <= 1:
         raise ConfigError(f"threshold={_shown(given)}: give 'tuned', a probability from 0 to 1, or None")
     return float(given)
 
