@@ -129,10 +129,10 @@ def _names(table: Any) -> list[str]:
 
 def _values(column: Any) -> list[Any]:
     """The values of a column, as Python objects."""
-    if isinstance(column, str) or not isinstance(column, Iterable):
-        raise DataError(f"a {type(column).__name__} is no list of texts or labels")
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column.to_pylist()
+    if isinstance(column, str) or not isinstance(column, Iterable):
+        raise DataError(f"a {type(column).__name__} is no list of texts or labels")
     return column.tolist() if isinstance(column, _Listable) else list(column)
 
 

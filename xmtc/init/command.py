@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import psutil
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
-from xmtc.data.readers.table_config import TableConfig
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import write_text
 from xmtc.init.commented import commented_yaml
@@ -183,18 +182,21 @@ def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
     named = {split: names[0] if len(names) == 1 else list(names) for split, names in files.by_split.items()}
     source: Settings = {"kind": files.settings.kind, "files": named, **files.options}
     source["columns"] = {key: value for key, value in columns.items() if value is not None}
-    if (labels := files.label_file(local=False)) is not None:
-        source["labels"] = {"path": labels.path, "closed": False}
+    if files.labels is not None:
+        source["labels"] = {"path": files.labels, "closed": False}
     section: Settings = {"source": source, "corpus": f"corpora/{name}"}
     return section | ({"task": "single_label"} if roles.task == "single_label" else {})
 
 
 def _data_config(files: DataFiles, section: Settings) -> DataConfig:
     """The `data` section with local files, to be read."""
-    config: DataConfig = adapter(DataConfig).validate_json(json.dumps(section))
-    table = cast(TableConfig, config.source)  # data files hold tables
-    source = replace(table, files=files.split_files(local=True), labels=files.label_file(local=True))
-    return replace(config, source=source)
+    local = json.loads(json.dumps(section))
+    local["source"]["files"] = {
+        split: [str(files.local[name]) for name in names] for split, names in files.by_split.items()
+    }
+    if files.labels is not None:
+        local["source"]["labels"]["path"] = str(files.local[files.labels])
+    return adapter(DataConfig).validate_json(json.dumps(local))
 
 
 def _check(found: Survey, roles: Roles, place: str) -> Settings:

@@ -13,8 +13,6 @@ from xmtc.data.readers.table import TableFormat
 from xmtc.data.readers.table_config import (
     TABLES,
     CsvConfig,
-    LabelFileConfig,
-    SplitFilesConfig,
     TableConfig,
     table_of,
 )
@@ -62,20 +60,6 @@ class DataFiles:
         section = {"kind": self.settings.kind, "files": {"train": self.place}, **self.options}
         settings: TableConfig = adapter(self.settings).validate_json(json.dumps(section))
         return settings.format()
-
-    def split_files(self, *, local: bool) -> SplitFilesConfig:
-        """The files as a source names them."""
-        found = {
-            split: tuple(str(self.local[name]) if local else name for name in names)
-            for split, names in self.by_split.items()
-        }
-        return SplitFilesConfig(train=found["train"], dev=found.get("dev"), test=found.get("test"))
-
-    def label_file(self, *, local: bool) -> LabelFileConfig | None:
-        """The label file's settings, where there is one; labels that it lacks are welcome."""
-        if self.labels is None:
-            return None
-        return LabelFileConfig(path=str(self.local[self.labels]) if local else self.labels, closed=False)
 
 
 def find_files(data: str) -> DataFiles:
