@@ -17,7 +17,7 @@ from xmtc.scorers.config import ScorerConfig
 
 FOLDERS = (
     *("xmtc.losses", "xmtc.data.readers", "xmtc.models.heads", "xmtc.models.encoders", "xmtc.models.poolings"),
-    *("xmtc.distributed.strategies", "xmtc.train.callbacks", "xmtc.report.sections", "xmtc.mig", "xmtc.scorers"),
+    *("xmtc.distributed.strategies", "xmtc.training.callbacks", "xmtc.report.sections", "xmtc.mig", "xmtc.scorers"),
 )
 CONTRACTS = ("base", "settings")
 """Modules of a family that say what a member is. What they define is no member."""

@@ -21,7 +21,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.losses", "xmtc.distributed", "xmtc.track", "xmtc.scorers"),
     ("xmtc.models", "xmtc.mig"),
     ("xmtc.mining", "xmtc.evaluate"),
-    ("xmtc.train", "xmtc.score"),
+    ("xmtc.training", "xmtc.score"),
     ("xmtc.run",),
     ("xmtc.stages", "xmtc.report", "xmtc.preflight", "xmtc.serve"),
     ("xmtc.cluster", "xmtc.init"),

@@ -30,7 +30,7 @@ from xmtc.run.directory import RunPaths
 from xmtc.stages.run_stage import run_stage
 from xmtc.track.throughput import Throughput
 from xmtc.track.tracker import read_metrics
-from xmtc.train import loop
+from xmtc.training import loop
 
 ROOT = Path(__file__).parents[1]
 LEAST_RATIO, MOST_WAITING = 0.90, 0.02

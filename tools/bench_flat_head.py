@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from xmtc.losses.base import Targets
-from xmtc.train.flat_step import RowUpdate, flat_step
+from xmtc.training.flat_step import RowUpdate, flat_step
 
 DOCUMENTS, TOKENS, VOCABULARY, POSITIVES = 16, 64, 30_000, 5
 MEMORY_BAR, LINEAR_BAR = 1.3, 1.2

@@ -30,9 +30,9 @@ from xmtc.mining.config import IndexConfig, MiningConfig
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.config import LabelAttentionConfig
-from xmtc.train.config import FinetuneConfig, PhaseConfig
-from xmtc.train.finetune import FinetuneObjective
-from xmtc.train.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.training.config import FinetuneConfig, PhaseConfig
+from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
 DOCUMENTS, TOKENS, HIDDEN, WIDTH, HEADS, SHORTLIST, POSITIVES = 16, 128, 384, 128, 4, 512, 3
 SMALL, LARGE, TIME_BAR, MEMORY_BAR_GIB = 10_000, 1_000_000, 1.3, 12.0

@@ -47,13 +47,13 @@ from xmtc.models.classifier import Classifier
 from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
 from xmtc.track.tracker import Tracker
-from xmtc.train.checkpoint import CheckpointStore
-from xmtc.train.config import PhaseConfig
-from xmtc.train.finetune import FinetuneObjective
-from xmtc.train.loop import Equipment, Loop
-from xmtc.train.stage import Phase, StageSettings
-from xmtc.train.unfreeze import parameter_groups
-from xmtc.train.weights import BestWeights
+from xmtc.training.checkpoint import CheckpointStore
+from xmtc.training.config import PhaseConfig
+from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.loop import Equipment, Loop
+from xmtc.training.stage import Phase, StageSettings
+from xmtc.training.unfreeze import parameter_groups
+from xmtc.training.weights import BestWeights
 
 PADDING, DEFAULTS, GROUPED = 0.10, 1.5, 1.0
 MEGA_BATCH = 50  # batches inside of which Trainer's length grouping sorts; the sampler's chunks are as long

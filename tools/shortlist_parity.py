@@ -29,9 +29,9 @@ from xmtc.pipeline import prepare_stage, train_run
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.worker import Worker
-from xmtc.train.config import FinetuneConfig
-from xmtc.train.finetune import FinetuneObjective
-from xmtc.train.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.training.config import FinetuneConfig
+from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
 ALL_LABELS = 22_625  # of GND's 41,333 training documents
 SPEED_BAR, POINTS_BAR = 5.0, 1.0

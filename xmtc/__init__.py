@@ -1,14 +1,11 @@
 """Distributed training, scoring and evaluation for extreme multi-label text classification."""
 
 import logging
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xmtc.own_data import train
     from xmtc.score.predictor import Model, Prediction
-else:
-    from xmtc import train
 
 __all__ = ["Model", "Prediction", "__version__", "train"]
 
@@ -18,26 +15,16 @@ __version__ = "0.1.0"
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 
-class _Training(ModuleType):
-    """The package `xmtc.train`, which can be called as well: `xmtc.train(texts, labels)`."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> "Model":
-        """See `xmtc.own_data.train`."""
-        from xmtc.own_data import train as train_on
-
-        return train_on(*arguments, **options)
-
-
-if not TYPE_CHECKING:
-    train.__class__ = _Training
-
-
 def __getattr__(name: str) -> Any:
-    """`xmtc.Model` brings torch with it, and is imported when it is asked for."""
+    """`xmtc.Model` and `xmtc.train` bring torch with them, and are imported when they are asked for."""
     if name in ("Model", "Prediction"):
         from xmtc.score import predictor
 
         return getattr(predictor, name)
+    if name == "train":
+        from xmtc import own_data
+
+        return own_data.train
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -213,7 +213,7 @@ def test_a_disk_that_fills_up_in_mid_run_ends_it_and_with_room_it_goes_on(tiny, 
 
 def fill_after_the_first_checkpoint(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves too little for a checkpoint, but the metrics of a step."""
-    from xmtc.train.checkpoint import CheckpointStore
+    from xmtc.training.checkpoint import CheckpointStore
 
     save = CheckpointStore.save
 

@@ -8,10 +8,10 @@ from strategy_contract import STEPS, make_model, train_step
 from gloo import run_gloo
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
-from xmtc.train.callbacks.base import StageContext
-from xmtc.train.callbacks.config import EmaConfig
-from xmtc.train.callbacks.ema import Ema
-from xmtc.train.stage import Position
+from xmtc.training.callbacks.base import StageContext
+from xmtc.training.callbacks.config import EmaConfig
+from xmtc.training.callbacks.ema import Ema
+from xmtc.training.stage import Position
 
 STRATEGIES: dict[str, StrategyConfig | None] = {"ddp": DDPConfig(), "zero1": DeepSpeedConfig(stage=1)}
 STRATEGIES |= {"zero2": DeepSpeedConfig(stage=2)}

@@ -16,7 +16,7 @@ from xmtc.storage.config import StorageConfig
 from xmtc.storage.mirror import Mirror
 from xmtc.storage.remote import Remote
 from xmtc.storage.uri import is_remote
-from xmtc.train.checkpoint import CheckpointStore
+from xmtc.training.checkpoint import CheckpointStore
 
 
 @pytest.fixture

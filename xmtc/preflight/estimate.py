@@ -29,8 +29,8 @@ from xmtc.preflight.timing import in_words, reads_states
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
-from xmtc.train.config import PhaseConfig
-from xmtc.train.unfreeze import trained_groups
+from xmtc.training.config import PhaseConfig
+from xmtc.training.unfreeze import trained_groups
 
 # Published shapes of backbones whose files may not be on this machine.
 _LLAMA: dict[str, Any] = {"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 8192}

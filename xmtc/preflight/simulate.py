@@ -23,8 +23,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.config import ModelConfig
-from xmtc.train.config import PhaseConfig
-from xmtc.train.unfreeze import trained_groups
+from xmtc.training.config import PhaseConfig
+from xmtc.training.unfreeze import trained_groups
 
 # Transformers makes no mask for a kernel of a name that it does not know, as for a batch without padding.
 _UNMASKED = "sdpa_unmasked"

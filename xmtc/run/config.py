@@ -18,7 +18,7 @@ from xmtc.models.config import ModelConfig
 from xmtc.models.heads.config import HeadUse
 from xmtc.storage.config import StorageConfig
 from xmtc.track.config import TrackConfig
-from xmtc.train.config import FinetuneConfig, PlantConfig
+from xmtc.training.config import FinetuneConfig, PlantConfig
 
 
 @config

@@ -20,7 +20,7 @@ from xmtc.run.directory import RunPaths
 from xmtc.storage.config import StorageConfig
 from xmtc.storage.lock import locked
 from xmtc.storage.uri import is_remote
-from xmtc.train.layout import of_a_checkpoint
+from xmtc.training.layout import of_a_checkpoint
 
 if TYPE_CHECKING:
     from xmtc.data.corpus import Corpus

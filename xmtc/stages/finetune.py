@@ -10,11 +10,11 @@ from xmtc.evaluate.evaluation import evaluate as measure
 from xmtc.run.stage import Stage
 from xmtc.stages.scoring import numbers_of, score, thresholds_of
 from xmtc.stages.worker import Worker
-from xmtc.train.config import PhaseConfig
-from xmtc.train.finetune import AttentionDrift, FinetuneObjective
-from xmtc.train.stage import Phase
-from xmtc.train.unfreeze import parameter_groups, with_row_optimizer
-from xmtc.train.weights import read_weights
+from xmtc.training.config import PhaseConfig
+from xmtc.training.finetune import AttentionDrift, FinetuneObjective
+from xmtc.training.stage import Phase
+from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.training.weights import read_weights
 
 
 def finetune(worker: Worker) -> None:

@@ -11,12 +11,12 @@ from xmtc.distributed.strategy import ParameterGroup
 from xmtc.mig.ranking import TokenRanking
 from xmtc.run.stage import Stage
 from xmtc.stages.worker import Worker
-from xmtc.train.config import PhaseConfig
-from xmtc.train.plant import PlantObjective
-from xmtc.train.prototypes import plant_classifier
-from xmtc.train.stage import Phase
-from xmtc.train.unfreeze import parameter_groups
-from xmtc.train.weights import write_weights
+from xmtc.training.config import PhaseConfig
+from xmtc.training.plant import PlantObjective
+from xmtc.training.prototypes import plant_classifier
+from xmtc.training.stage import Phase
+from xmtc.training.unfreeze import parameter_groups
+from xmtc.training.weights import write_weights
 
 
 def plant(worker: Worker) -> None:

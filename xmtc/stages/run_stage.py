@@ -15,7 +15,7 @@ from xmtc.stages.plant import plant
 from xmtc.stages.scorers import scorers
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
-from xmtc.train.checkpoint import together
+from xmtc.training.checkpoint import together
 
 _WORK = {Stage.SCORERS: scorers, Stage.PLANT: plant, Stage.FINETUNE: finetune, Stage.EVALUATE: evaluate}
 

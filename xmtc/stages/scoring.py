@@ -18,7 +18,7 @@ from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.score.scorer import Scoring, score_split
 from xmtc.score.shortlist import Shortlist
 from xmtc.stages.worker import Worker
-from xmtc.train.sharded_head import ShardedScores
+from xmtc.training.sharded_head import ShardedScores
 
 
 def score(

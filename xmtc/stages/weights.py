@@ -4,7 +4,7 @@ from torch import Tensor
 
 from xmtc.run.stage import Stage
 from xmtc.stages.worker import Worker
-from xmtc.train.weights import read_weights
+from xmtc.training.weights import read_weights
 
 
 def load_best(worker: Worker) -> dict[str, Tensor]:

@@ -21,14 +21,14 @@ from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.track.progress import Progress
 from xmtc.track.tracker import Tracker
-from xmtc.train.callbacks.base import StageContext
-from xmtc.train.checkpoint import CheckpointStore
-from xmtc.train.config import FinetuneConfig, PlantConfig
-from xmtc.train.hidden import Encoding, open_hidden
-from xmtc.train.loop import Equipment, Loop
-from xmtc.train.sharded_head import ShardedHead
-from xmtc.train.stage import Objective, Phase, StageSettings
-from xmtc.train.weights import BestWeights
+from xmtc.training.callbacks.base import StageContext
+from xmtc.training.checkpoint import CheckpointStore
+from xmtc.training.config import FinetuneConfig, PlantConfig
+from xmtc.training.hidden import Encoding, open_hidden
+from xmtc.training.loop import Equipment, Loop
+from xmtc.training.sharded_head import ShardedHead
+from xmtc.training.stage import Objective, Phase, StageSettings
+from xmtc.training.weights import BestWeights
 
 ENCODE_TOKENS = 8192  # of a batch when hidden states are computed for the cache, where no gradients take memory
 

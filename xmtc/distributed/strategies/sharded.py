@@ -1,6 +1,6 @@
 """Label tables whose rows are split over the ranks, around any strategy for everything else.
 
-A rank's rows get their whole gradient on that rank (`xmtc.train.sharded_head`), so nothing of them is exchanged but
+A rank's rows get their whole gradient on that rank (`xmtc.training.sharded_head`), so nothing of them is exchanged but
 their part of the gradient norm: gradients and AdamW's moments are divided by the ranks, whatever the strategy inside.
 """
 

@@ -15,7 +15,7 @@ from xmtc.losses.config import (
     SupervisedContrastiveConfig,
 )
 from xmtc.mining.config import MiningConfig
-from xmtc.train.callbacks.config import CallbackConfig, check_kinds
+from xmtc.training.callbacks.config import CallbackConfig, check_kinds
 
 
 @config
@@ -100,7 +100,7 @@ class PlantConfig:
     cache_hidden: bool = True
     """Encode the corpus once and read hidden states from disk (its size is printed beforehand)."""
     prototypes: bool = True
-    """After stage 1, start the classifier rows from the planted contexts (see `xmtc.train.prototypes`)."""
+    """After stage 1, start the classifier rows from the planted contexts (see `xmtc.training.prototypes`)."""
     callbacks: tuple[CallbackConfig, ...] = ()
     """What follows the training of this stage (docs/callbacks.md), each kind once."""
 

@@ -12,9 +12,9 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from xmtc.distributed.row_shards import RowShard, own_rows
 from xmtc.errors import CheckpointError, ConfigError
-from xmtc.train.callbacks.base import Callback, StageContext
-from xmtc.train.callbacks.config import EmaConfig
-from xmtc.train.stage import Position
+from xmtc.training.callbacks.base import Callback, StageContext
+from xmtc.training.callbacks.config import EmaConfig
+from xmtc.training.stage import Position
 
 _FILE = "ema.safetensors"
 _UPDATES = "updates"

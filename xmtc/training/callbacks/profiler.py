@@ -6,9 +6,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from xmtc.files import cannot_write, replacing
 from xmtc.track.console import print_line
-from xmtc.train.callbacks.base import Callback, StageContext
-from xmtc.train.callbacks.config import ProfilerConfig
-from xmtc.train.stage import Position
+from xmtc.training.callbacks.base import Callback, StageContext
+from xmtc.training.callbacks.config import ProfilerConfig
+from xmtc.training.stage import Position
 
 
 class Profiler(Callback):

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from xmtc.train.stage import Position
+from xmtc.training.stage import Position
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from xmtc.distributed.strategy import ParameterGroup
 from xmtc.losses.base import LossOutput
 from xmtc.models.classifier import Classifier
 from xmtc.track.config import TrackConfig
-from xmtc.train.config import OptimizerConfig
+from xmtc.training.config import OptimizerConfig
 
 
 class Objective(nn.Module):

@@ -22,10 +22,10 @@ from xmtc.mining.miner import Miner
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import Head
 from xmtc.models.label_text import TextVectors, refresh
-from xmtc.train.config import FinetuneConfig
-from xmtc.train.label_sampling import DrawnLabels, draw_labels
-from xmtc.train.sharded_head import ShardedHead
-from xmtc.train.stage import Objective
+from xmtc.training.config import FinetuneConfig
+from xmtc.training.label_sampling import DrawnLabels, draw_labels
+from xmtc.training.sharded_head import ShardedHead
+from xmtc.training.stage import Objective
 
 logger = logging.getLogger(__name__)
 

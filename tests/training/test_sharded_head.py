@@ -21,8 +21,8 @@ from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.run_stage import run_stage
-from xmtc.train.loop import Loop
-from xmtc.train.sharded_head import ShardedHead
+from xmtc.training.loop import Loop
+from xmtc.training.sharded_head import ShardedHead
 
 LABELS, WIDTH, K = 23, 12, 7  # an odd number: the ranks' shares differ
 HEADS = {

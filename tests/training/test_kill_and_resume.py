@@ -12,7 +12,7 @@ from gloo import run_gloo
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.strategies.config import DDPConfig
 from xmtc.distributed.strategy import ParameterGroup
-from xmtc.train.checkpoint import CheckpointStore
+from xmtc.training.checkpoint import CheckpointStore
 
 STEPS, EVERY = 6, 2
 

@@ -15,8 +15,8 @@ import torch
 
 from gloo import run_gloo
 from xmtc.errors import CheckpointError
-from xmtc.train.checkpoint import CheckpointStore, verify
-from xmtc.train.weights import read_weights, write_weights
+from xmtc.training.checkpoint import CheckpointStore, verify
+from xmtc.training.weights import read_weights, write_weights
 
 
 def write_payload(text: str):
@@ -156,7 +156,7 @@ import torch
 from xmtc.distributed.strategies.config import SingleConfig
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.errors import CheckpointError
-from xmtc.train.checkpoint import CheckpointStore
+from xmtc.training.checkpoint import CheckpointStore
 
 model = torch.nn.Linear(256, 256)
 strategy = SingleConfig().build("fp32", torch.device("cpu"))

@@ -3,7 +3,7 @@ import torch
 
 from xmtc.losses.base import Targets
 from xmtc.losses.config import AsymmetricFocalConfig
-from xmtc.train.label_sampling import DrawnLabels, draw_labels
+from xmtc.training.label_sampling import DrawnLabels, draw_labels
 
 
 def draw(labels_P: torch.Tensor, labels: int, uniform: int, seed: int = 0, mined: tuple[int, ...] = ()) -> DrawnLabels:

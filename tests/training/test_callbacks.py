@@ -24,12 +24,12 @@ from xmtc.pipeline import mig_stage
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.run_stage import run_stage
-from xmtc.train.callbacks.base import Callback, StageContext
-from xmtc.train.callbacks.config import EmaConfig, ProfilerConfig
-from xmtc.train.callbacks.ema import Ema
-from xmtc.train.callbacks.profiler import Profiler
-from xmtc.train.loop import Loop
-from xmtc.train.stage import Position
+from xmtc.training.callbacks.base import Callback, StageContext
+from xmtc.training.callbacks.config import EmaConfig, ProfilerConfig
+from xmtc.training.callbacks.ema import Ema
+from xmtc.training.callbacks.profiler import Profiler
+from xmtc.training.loop import Loop
+from xmtc.training.stage import Position
 
 EMA = "finetune.callbacks=[{kind: ema, decay: 0.6}]"
 

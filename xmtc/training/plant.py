@@ -13,8 +13,8 @@ from xmtc.data.collate import Batch
 from xmtc.losses.base import LossOutput
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
-from xmtc.train.config import PlantConfig
-from xmtc.train.stage import Objective
+from xmtc.training.config import PlantConfig
+from xmtc.training.stage import Objective
 
 
 class PlantObjective(Objective):

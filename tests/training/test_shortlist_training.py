@@ -17,7 +17,7 @@ from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.run_stage import run_stage
-from xmtc.train.loop import Loop
+from xmtc.training.loop import Loop
 
 MINING = "finetune.mining={candidates: 2, uniform: 1, refresh_steps: 4}"
 LAZY_ADAM = "finetune.label_optimizer={kind: lazy_adam, learning_rate: 0.01}"

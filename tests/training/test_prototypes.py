@@ -4,7 +4,7 @@ import torch
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import LabelAttentionConfig
-from xmtc.train.prototypes import PrototypeSums, plant_classifier
+from xmtc.training.prototypes import PrototypeSums, plant_classifier
 
 LABELS, WIDTH, TOKENS = 5, 8, 6
 

@@ -15,8 +15,8 @@ from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConfig, MaxPoolConfig
 from xmtc.models.encoders.light_config import BagConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
-from xmtc.train.config import FinetuneConfig
-from xmtc.train.finetune import FinetuneObjective
+from xmtc.training.config import FinetuneConfig
+from xmtc.training.finetune import FinetuneObjective
 
 CONTRASTIVE = SupervisedContrastiveConfig(weight=0.3, queue_size=8)
 

@@ -25,11 +25,11 @@ from xmtc.errors import TrainingError
 from xmtc.track.console import print_line
 from xmtc.track.throughput import Throughput
 from xmtc.track.tracker import Tracker
-from xmtc.train.callbacks.base import Callback
-from xmtc.train.checkpoint import Checkpoint, CheckpointStore
-from xmtc.train.interruption import Interruption
-from xmtc.train.stage import Objective, Phase, Position, StageSettings
-from xmtc.train.weights import BestWeights
+from xmtc.training.callbacks.base import Callback
+from xmtc.training.checkpoint import Checkpoint, CheckpointStore
+from xmtc.training.interruption import Interruption
+from xmtc.training.stage import Objective, Phase, Position, StageSettings
+from xmtc.training.weights import BestWeights
 
 # Of dev, on the console; all are in metrics.jsonl. With one label a document, P@1 and micro-F1 are the accuracy.
 SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1", "attention_drift")

@@ -1,6 +1,6 @@
 import pytest
 
-from xmtc.train.config import OptimizerConfig
+from xmtc.training.config import OptimizerConfig
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])

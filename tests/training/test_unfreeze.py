@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from xmtc.train.config import PhaseConfig
-from xmtc.train.unfreeze import parameter_groups, trained_groups
+from xmtc.training.config import PhaseConfig
+from xmtc.training.unfreeze import parameter_groups, trained_groups
 
 NAMES = ["head.attention", "head.classifier", "encoder.3", "encoder.2", "encoder.1", "encoder.0"]
 

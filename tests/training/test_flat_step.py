@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from xmtc.losses.base import Targets
-from xmtc.train.flat_step import RowUpdate, flat_step
+from xmtc.training.flat_step import RowUpdate, flat_step
 
 B, P, L = 4, 6, 23
 

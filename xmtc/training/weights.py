@@ -13,7 +13,7 @@ from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
 from xmtc.files import replacing
 from xmtc.storage.mirror import Mirror
-from xmtc.train.checkpoint import together
+from xmtc.training.checkpoint import together
 
 
 class BestWeights:

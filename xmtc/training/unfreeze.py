@@ -8,7 +8,7 @@ from torch import nn
 
 from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
 from xmtc.distributed.strategy import ParameterGroup
-from xmtc.train.config import PhaseConfig
+from xmtc.training.config import PhaseConfig
 
 
 def trained_groups(names: Sequence[str], phase: PhaseConfig) -> list[str]:

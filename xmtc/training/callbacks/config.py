@@ -9,7 +9,7 @@ from xmtc.config.base import config
 from xmtc.config.members import Members
 
 if TYPE_CHECKING:
-    from xmtc.train.callbacks.base import Callback, StageContext
+    from xmtc.training.callbacks.base import Callback, StageContext
 
 
 class CallbackSettings(Protocol):
@@ -47,7 +47,7 @@ class EmaConfig:
 
     def build(self, context: "StageContext") -> "Callback":
         """See `CallbackSettings`."""
-        from xmtc.train.callbacks.ema import Ema
+        from xmtc.training.callbacks.ema import Ema
 
         return Ema(self, context)
 
@@ -72,7 +72,7 @@ class ProfilerConfig:
 
     def build(self, context: "StageContext") -> "Callback":
         """See `CallbackSettings`."""
-        from xmtc.train.callbacks.profiler import Profiler
+        from xmtc.training.callbacks.profiler import Profiler
 
         return Profiler(self, context)
 

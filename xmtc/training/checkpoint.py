@@ -22,7 +22,7 @@ from xmtc.distributed.collectives import all_gather_object, broadcast_object, le
 from xmtc.errors import CheckpointError, StorageError, XmtcError
 from xmtc.files import TEMPORARY, file_sha256, publish_directory, read_json
 from xmtc.storage.mirror import Mirror
-from xmtc.train.layout import of_a_checkpoint
+from xmtc.training.layout import of_a_checkpoint
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.run_stage import run_stage
 from xmtc.stages.worker import Worker
-from xmtc.train.finetune import FinetuneObjective
-from xmtc.train.loop import MOST_SKIPPED_STEPS, Loop
-from xmtc.train.plant import PlantObjective
+from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.loop import MOST_SKIPPED_STEPS, Loop
+from xmtc.training.plant import PlantObjective
 
 STAGES = ("plant", "finetune")
 Fault = Callable[[], None]
