@@ -199,13 +199,16 @@ def predict(
     exclude: Exclude = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
-    from xmtc.score.command import predict_texts, read_labels
+    from xmtc.models.info import describe
+    from xmtc.score.command import predict_texts, read_documents, read_labels
+    from xmtc.score.inputs import text_columns
 
     if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
-    columns = {"text_column": text_column, "id_column": id_column}
+    columns = text_columns(text_column, id_column, trained_on := describe(model).columns)
+    read = read_documents(input_file, columns, trained_on) if input_file else []
     filters = {"include": read_labels(include), "exclude": read_labels(exclude) or ()}
-    predict_texts(model, text or [], input_file, **columns, top_k=top_k, evidence=evidence, **filters)
+    predict_texts(model, text or [], read, top_k=top_k, evidence=evidence, **filters)
 
 
 @app.command()

@@ -20,7 +20,7 @@ from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.info import describe
 from xmtc.models.onnx_export import export_onnx, is_onnx
 from xmtc.score.filters import Threshold
-from xmtc.score.inputs import TextColumns, find_files, read_rows, text_columns, with_known_id
+from xmtc.score.inputs import TextColumns, find_files, read_rows, with_known_id
 from xmtc.score.job import Job, Settings, model_digest
 from xmtc.score.local import score_local
 from xmtc.score.predictor import Model, Prediction, choose_device
@@ -34,10 +34,8 @@ _LEAST, _MOST = 5, 100
 def predict_texts(
     path: Path,
     texts: Sequence[str],
-    input_file: Path | None = None,
+    read: Sequence[tuple[Mapping[str, str | int], str]] = (),
     *,
-    text_column: Sequence[str] | None = None,
-    id_column: str | None = None,
     top_k: int | None = None,
     evidence: bool = False,
     include: Sequence[str] | None = None,
@@ -48,9 +46,7 @@ def predict_texts(
     Args:
         path: of the model.
         texts: the first texts.
-        input_file: file or folder with those that follow; see `read_documents`.
-        text_column: of the file; None: as in training.
-        id_column: of the file; None: as in training, where the file has it.
+        read: place and text of those that follow; see `read_documents`.
         top_k: labels of each text. None: those that are predicted, and the best ones besides; of a single-label model
             the one that it predicts.
         evidence: also the words that speak for each label.
@@ -58,10 +54,8 @@ def predict_texts(
         exclude: likewise.
 
     Raises:
-        DataError: a text has no token, the file cannot be read, or the model knows no such label.
+        DataError: a text has no token, or the model knows no such label.
     """
-    wanted = text_columns(text_column, id_column, describe(path).columns)
-    read = [] if input_file is None else read_documents(input_file, wanted, describe(path).columns)
     model = Model.from_pretrained(path)
     for place, text in read:
         if not model.tokenizer.encode(text, add_special_tokens=False):
