@@ -141,7 +141,7 @@ class Exchanged(Signal):
 
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
         """Give every label the documents of the next label in order of frequency; the last one gets the first's."""
-        counts_L = np.bincount(labels_NL.indices, minlength=labels_NL.shape[1])
+        counts_L = np.asarray(labels_NL.sum(axis=0)).ravel()
         order_L = np.lexsort((np.random.default_rng(self._seed).random(len(counts_L)), counts_L))
         own_L = np.empty_like(order_L)
         own_L[order_L] = np.roll(order_L, -1)

@@ -70,10 +70,10 @@ class Explainer:
         plain = self._of_head(document, batch, label_ids, attention=attention)
         if self.ensemble is None or not len(label_ids):
             return plain
-        if words_1V is None:
-            words_1V = self.ensemble.vocabulary.rows(self.ensemble.vocabulary.count([document.text]))
+        vocabulary = self.ensemble.vocabulary
+        row_1V = vocabulary.rows(vocabulary.count([document.text])) if words_1V is None else words_1V
         with torch.inference_mode():
-            features, head = features_of(self.classifier, self.ensemble, lambda rows: words_1V, batch)
+            features, head = features_of(self.classifier, self.ensemble, lambda rows: row_1V, batch)
         pairs = self.ensemble.pairs(features, head, label_ids)
         fused = FusedShares.of(self.ensemble, pairs, label_ids.tolist())
         return [
@@ -94,7 +94,7 @@ class Explainer:
             words, outside = merge_words(document.text, document.offsets, shares_T[inner])
             special = outside + float(shares_T.sum() - shares_T[inner].sum())
             logit = float(shares_T.sum() + bias)
-            explanations.append(Explanation(self.labels[label_id], logit, bias, special, words, ()))
+            explanations.append(Explanation(self.labels[int(label_id)], logit, bias, special, words, ()))
         return self._with_attention(explanations, document, batch, labels_S, inner) if attention else explanations
 
     def _with_attention(

@@ -170,11 +170,15 @@ def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
     """
     documents = len(words_NV.indptr) - 1
     present_VN = sparse.csr_array(words_NV.astype(bool).T.tocsr()).astype(np.float32)
-    having_VL = np.asarray((present_VN @ labels_NL.astype(np.float32)).toarray(), np.float64)
-    size_L = np.maximum(np.bincount(labels_NL.indices, minlength=labels_NL.shape[1]), 1)
-    frequency_V1 = np.diff(present_VN.indptr)[:, None]
-    inside_VL, outside_VL = (having_VL + 1) / (size_L + 2), (frequency_V1 - having_VL + 1) / (documents - size_L + 2)
-    scale_V = np.abs(np.log(inside_VL / outside_VL)).max(axis=1)
+    by_label = sparse.csc_array(labels_NL.astype(np.float32))
+    frequency_V1 = np.bincount(words_NV.indices, minlength=words_NV.shape[1])[:, None]
+    scale_V = np.zeros(len(frequency_V1))
+    for start in range(0, int(labels_NL.shape[1]), CHUNK):
+        labels_NC = by_label[:, start : start + CHUNK]
+        having_VC, size_C = np.asarray((present_VN @ labels_NC).toarray(), np.float64), labels_NC.sum(axis=0)
+        inside_VC = (having_VC + 1) / (size_C + 2)
+        outside_VC = (frequency_V1 - having_VC + 1) / (documents - size_C + 2)
+        scale_V = np.maximum(scale_V, np.abs(np.log(inside_VC / outside_VC)).max(axis=1))
     square = np.square(words_NV.data * scale_V[words_NV.indices]).sum() / documents
     return (scale_V / np.sqrt(square)).astype(np.float32)
 
