@@ -163,7 +163,8 @@ def _as_loop(path: Path) -> None:
 
 def _flipped(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0xFF
+    if content:  # an empty file has nothing to flip
+        content[len(content) // 2] ^= 0xFF
     path.write_bytes(bytes(content))
 
 

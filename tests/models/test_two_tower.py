@@ -83,7 +83,7 @@ def test_it_trains_end_to_end_and_exports_the_vectors_of_its_own_encoder(path, d
 
 
 def test_a_new_label_is_its_text(tmp_path) -> None:
-    directory = export(tmp_path / "model", TwoTowerConfig(width=16, dropout=0.0), fused=False)
+    directory = export(tmp_path / "model", TwoTowerConfig(width=16, dropout=0.0), calibrated=False)
     (tmp_path / "labels.jsonl").write_text(json.dumps({"label": "new", "name": NAMES[3]}) + "\n")
     add_labels(directory, tmp_path / "labels.jsonl", tmp_path / "more")
     before, after = (load_file(folder / "head.safetensors") for folder in (directory, tmp_path / "more"))

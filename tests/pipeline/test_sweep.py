@@ -131,7 +131,10 @@ def test_nothing_is_trained_when_a_cell_is_wrong(config, tmp_path):
 def test_nothing_is_trained_or_compared_when_a_run_that_is_there_is_of_another_configuration(config, tmp_path):
     grid = write_grid(tmp_path, grid={"finetune.batch_size": [8]})
     _, base, (cell,) = plan(config, grid, [])
-    RunState.open(RunPaths.of(cell.runs[0]).root, cell.runs[0]).close()
+    there = RunPaths.of(cell.runs[0])
+    RunState.open(there.root, cell.runs[0]).close()
+    there.planted.parent.mkdir(parents=True)
+    there.planted.write_text("trained")
     comparison = RunPaths.of(replace(base, name=f"{base.name}-sweep")).root / "sweep.md"
     comparison.parent.mkdir(parents=True)
     comparison.write_text("as it was")

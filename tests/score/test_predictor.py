@@ -292,7 +292,6 @@ def test_every_entry_point_takes_texts_through_the_front_door(model):
         *({"threshold": wrong} for wrong in ("foo", -0.1, 1.5, float("nan"), [0.5])),
         *({"shortlist": wrong} for wrong in (0, -1, "all")),
         {"least": -1},
-        {"tokens_per_batch": 0},
     ],
 )
 def test_a_number_out_of_range_is_refused_by_name(model, setting):

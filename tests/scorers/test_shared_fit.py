@@ -44,7 +44,7 @@ def test_ranks_find_the_weights_of_one_process(tmp_path):
 
 
 def run_scorers(path) -> str:
-    config = tiny_runs.load(path, *SETTINGS, "name=shared")
+    config = tiny_runs.load(path, *SETTINGS, "name=shared", "distributed.workers=2")
     paths = RunPaths.of(config)
     paths.root.mkdir(parents=True, exist_ok=True)
     for stage in ("scorers", "finetune", "evaluate"):
