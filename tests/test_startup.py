@@ -70,8 +70,8 @@ def call(*calls: list[str]) -> tuple[list[tuple[int, list[str]]], str]:
 
 
 def test_help_imports_nothing_large() -> None:
-    outcomes, _ = call(["--help"], *([*command.split(), "--help"] for command in COMMANDS))
-    assert outcomes == [(0, [])] * (len(COMMANDS) + 1)
+    outcomes, _ = call(["--help"], ["--version"], *([*command.split(), "--help"] for command in COMMANDS))
+    assert outcomes == [(0, [])] * (len(COMMANDS) + 2)
 
 
 def test_status_imports_nothing_large(tmp_path: Path) -> None:

@@ -22,20 +22,27 @@ from xmtc.cli_options import (
     Overrides,
     PrintConfig,
     TextColumn,
+    Version,
+    check_arguments,
     fetched,
     fetched_status,
     show_log,
 )
-from xmtc.errors import StorageError, XmtcError
+from xmtc.errors import XmtcError
 from xmtc.track.console import print_line, printable
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Train, evaluate and run extreme multi-label text classifiers on language-model backbones.",
 )
+
+
+@app.callback()
+def options(version: Version = False) -> None:
+    """Options of xmtc itself."""
+
 
 labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model.")
 app.add_typer(labels_app, name="labels")
@@ -422,7 +429,7 @@ def main() -> None:
     """Entry point. A user's mistake ends with a message and exit code 1, never with a traceback."""
     show_log()
     try:
-        _check_arguments()
+        check_arguments()
         app()
     except BrokenPipeError:  # whoever read the output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -439,12 +446,3 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:  # before the command began
         sys.exit(130)
-
-
-def _check_arguments() -> None:
-    """Refuse names that are not UTF-8: libraries for data files know no others."""
-    for argument in sys.argv[1:]:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None

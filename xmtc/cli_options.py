@@ -2,12 +2,14 @@
 
 import logging
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from xmtc.errors import StorageError
 from xmtc.track.console import print_line
 
 
@@ -51,6 +53,26 @@ def fetched_status(path: str) -> Path:
     return copies.fetched_status(path)
 
 
+def show_version(asked: bool) -> None:
+    """Print the version, if it is asked for, and exit."""
+    if asked:
+        print(f"xmtc {version('xmtc')}")
+        raise typer.Exit()
+
+
+def check_arguments() -> None:
+    """Refuse names that are not UTF-8: libraries for data files know no others.
+
+    Raises:
+        StorageError: an argument is not UTF-8.
+    """
+    for argument in sys.argv[1:]:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None
+
+
 ModelDir = Annotated[
     Path,
     typer.Argument(metavar="MODEL", parser=fetched, help="Model directory or URI, such as runs/quickstart/model."),
@@ -70,6 +92,9 @@ IdColumn = Annotated[
 _LABELS = "a label, branch:LABEL with all beneath it, or @FILE with one per line; repeatable"
 Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
 Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]
+Version = Annotated[
+    bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
+]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
 
 
