@@ -27,7 +27,7 @@ LARGE = [
 ]
 COMMANDS = (
     *("prepare", "mig", "train", "sweep", "evaluate", "report", "predict", "score", "export", "labels", "labels add"),
-    *("explain", "status", "doctor", "serve", "init"),
+    *("explain", "status", "doctor", "serve", "init", "push"),
 )
 LIGHT_MODULES = (
     *("xmtc", "xmtc.cli", "xmtc.errors", "xmtc.files", "xmtc.config.load", "xmtc.config.members"),

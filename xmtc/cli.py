@@ -23,7 +23,9 @@ from xmtc.cli_options import (
     PrintConfig,
     TextColumn,
     Version,
+    beside,
     check_arguments,
+    config_for,
     fetched,
     fetched_status,
     show_log,
@@ -114,7 +116,7 @@ def train(
     ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
-    run = _load(_config_for(config), overrides, print_config)
+    run = _load(config_for(config), overrides, print_config)
     if dry_run:
         from xmtc.preflight.estimate import dry_run as estimate_run
 
@@ -161,14 +163,9 @@ def evaluate(
     if run is not None:
         evaluate_run(run)
     elif predictions is not None and gold is not None:
-        evaluate_predictions(predictions, gold, split, output or _beside(predictions), threshold)
+        evaluate_predictions(predictions, gold, split, output or beside(predictions), threshold)
     else:
         raise typer.BadParameter("--predictions needs --gold CORPUS")
-
-
-def _beside(predictions: Path) -> Path:
-    folder = predictions.with_name(f"{predictions.name}_evaluation")
-    return folder if predictions.is_dir() else predictions.with_suffix("")
 
 
 @app.command()
@@ -325,6 +322,18 @@ def export(
         export_graph(model, folder, int8=int8)
 
 
+@app.command()
+def push(
+    model: ModelDir,
+    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository; made if it is not there.")],
+    public: Annotated[bool, typer.Option("--public", help="Let everyone read a new repository.")] = False,
+) -> None:
+    """Upload a model to the Hugging Face Hub. `owner/name` is then a MODEL everywhere."""
+    from xmtc.models.hub import push as push_model
+
+    print(push_model(model, repository, public=public))
+
+
 @labels_app.command("add")
 def labels_add(
     model: ModelDir,
@@ -403,14 +412,6 @@ def doctor(
     from xmtc.run.config import RunConfig
 
     raise typer.Exit(run_doctor(load_config(RunConfig, config, []) if config else None))
-
-
-def _config_for(config_or_data: str) -> Path:
-    if config_or_data.endswith((".yaml", ".yml")):
-        return Path(config_or_data)
-    from xmtc.init.dialogue import config_for
-
-    return config_for(config_or_data)
 
 
 def _load(config: Path, overrides: list[str] | None, print_config: bool):

@@ -44,6 +44,30 @@ def fetched(path: str) -> Path:
     return copies.fetched(path)
 
 
+def config_for(config_or_data: str) -> Path:
+    """The configuration that is given, or one that is written for the data that are given."""
+    if config_or_data.endswith((".yaml", ".yml")):
+        return Path(config_or_data)
+    from xmtc.init.dialogue import config_for
+
+    return config_for(config_or_data)
+
+
+def beside(predictions: Path) -> Path:
+    """The folder for the evaluation of a predictions file."""
+    folder = predictions.with_name(f"{predictions.name}_evaluation")
+    return folder if predictions.is_dir() else predictions.with_suffix("")
+
+
+def fetched_model(path: str) -> Path:
+    """A local model as it is, or the local copy of a model at a URI or on the Hugging Face Hub."""
+    if "://" in path or Path(path).exists():
+        return fetched(path)
+    from xmtc.models.hub import located
+
+    return located(path)
+
+
 def fetched_status(path: str) -> Path:
     """A local run directory as it is, or local copies of the small files of a run at a URI."""
     if "://" not in path:
@@ -75,7 +99,9 @@ def check_arguments() -> None:
 
 ModelDir = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", parser=fetched, help="Model directory or URI, such as runs/quickstart/model."),
+    typer.Argument(
+        metavar="MODEL", parser=fetched_model, help="Directory, URI or owner/name on the Hub: runs/quickstart/model."
+    ),
 ]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
 Overrides = Annotated[
