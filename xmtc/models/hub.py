@@ -32,7 +32,7 @@ def located(model: str | Path) -> Path:
         StorageError: the Hub does not answer, and its cache lacks the model.
     """
     found = _REPOSITORY.fullmatch(str(model)) if isinstance(model, str) else None
-    if found is None or Path(model).exists() or Path(found[1]).parent.exists():
+    if found is None or Path(found[1]).parent.exists():
         return Path(model)
     return _pulled(found[1], found[2])
 
@@ -108,7 +108,8 @@ def _replaceable(api: "HfApi", repository: str) -> set[str]:
 @contextmanager
 def _explained(repository: str) -> Iterator[None]:
     """Turn the errors of the Hub's client into ours, in one line."""
-    from huggingface_hub import errors
+    from httpx2 import HTTPError
+    from huggingface_hub import constants, errors
 
     try:
         yield
@@ -124,15 +125,15 @@ def _explained(repository: str) -> Iterator[None]:
     except errors.RevisionNotFoundError as error:
         raise CheckpointError(f"{repository}: the repository has no such revision") from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+        words = "HF_HUB_OFFLINE is set: unset it" if constants.HF_HUB_OFFLINE else "the Hub is out of reach: connect"
         raise StorageError(
-            f"{repository}: no such folder here, and the Hub is out of reach: connect, or fetch it on a machine with "
-            f"network (`hf download {repository}`) and unset HF_HUB_OFFLINE to reach it from here"
+            f"{repository}: neither here nor in the Hub's cache, and {words}, or copy the model folder to this machine"
         ) from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         words = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "try again later"
         raise StorageError(f"{repository}: the Hub answers {status}; {words}") from error
-    except (errors.HTTPError, errors.LocalTokenNotFoundError) as error:
+    except (HTTPError, errors.LocalTokenNotFoundError) as error:
         raise StorageError(
             f"{repository}: the Hub is out of reach ({type(error).__name__}); see the network"
         ) from error
