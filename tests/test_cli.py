@@ -3,12 +3,14 @@
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -363,3 +365,25 @@ def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path
     bad.write_text("name: bad\n")
     assert "data: missing" in xmtc("score", model, bad, "--output", tmp_path / "bad").err
     assert not (tmp_path / "bad").exists()
+
+
+def test_version_is_that_of_the_package(xmtc):
+    outcome = xmtc("--version")
+    assert (outcome.code, outcome.out) == (0, f"xmtc {version('xmtc')}\n")
+
+
+@pytest.mark.parametrize(
+    ("shell", "typed"),
+    [
+        ("bash", {"COMP_WORDS": "xmtc pre", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "xmtc pre"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "xmtc pre", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_shells_complete_commands(shell, typed):
+    call = "import sys; sys.argv = ['xmtc']; from xmtc.cli import main; main()"
+    environment = {**os.environ, "_XMTC_COMPLETE": f"complete_{shell}", **typed}
+    done = subprocess.run([sys.executable, "-c", call], env=environment, capture_output=True, text=True, check=True)
+    words = set(re.findall(r"[a-z]+", done.stdout))
+    assert {"prepare", "predict"} <= words
+    assert not {"train", "score"} & words

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,45 @@ def test_the_job_has_the_gpus_and_the_version_that_its_configuration_wants() -> 
     assert job["rayClusterSpec"]["rayVersion"] == pinned[1]
     assert job["backoffLimit"] >= 1
     assert yaml.safe_load(job["runtimeEnvYAML"])["working_dir"].startswith("/")
+
+
+IMAGES = {"Dockerfile": "xmtc:{}", "Dockerfile.gpu": "xmtc:{}-gpu"}
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_are_pinned_run_without_root_and_copy_what_their_context_has(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert f"-t {IMAGES[name].format(project()['version'])} " in text
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"python:3.11-slim-bookworm"}
+    assert "pip install --no-cache-dir --disable-pip-version-check -c constraints.txt" in text
+    assert text.index("USER 1000") > text.rindex("COPY")
+    extras = re.findall(r'"\.\[(.+)\]"', text)[0].split(",")
+    assert set(extras) <= set(project()["optional-dependencies"])
+    context = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        assert set(sources.split()) <= context
+        assert all((ROOT / source).exists() for source in sources.split())
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_manifests_run_the_gpu_image_without_root(name: str) -> None:
+    spec = cluster_spec(name)
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        assert pod["containers"][0]["image"] == f"REGISTRY/xmtc:{project()['version']}-gpu"
+        assert pod["securityContext"]["runAsNonRoot"]
+
+
+def test_the_workflow_tests_the_pythons_that_the_package_names() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    tested = workflow["jobs"]["test"]["strategy"]["matrix"]["python-version"]
+    named = [line.rpartition(" ")[2] for line in project()["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    assert tested == named
+    calls = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert any("twine check" in call for call in calls)
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {call.split()[1] for call in calls if call.startswith("make ")} <= targets

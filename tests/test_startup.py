@@ -27,7 +27,7 @@ LARGE = [
 ]
 COMMANDS = (
     *("prepare", "mig", "train", "sweep", "evaluate", "report", "predict", "score", "export", "labels", "labels add"),
-    *("explain", "status", "doctor", "serve", "init"),
+    *("explain", "status", "doctor", "serve", "init", "push"),
 )
 LIGHT_MODULES = (
     *("xmtc", "xmtc.cli", "xmtc.errors", "xmtc.files", "xmtc.config.load", "xmtc.config.members"),
@@ -70,8 +70,8 @@ def call(*calls: list[str]) -> tuple[list[tuple[int, list[str]]], str]:
 
 
 def test_help_imports_nothing_large() -> None:
-    outcomes, _ = call(["--help"], *([*command.split(), "--help"] for command in COMMANDS))
-    assert outcomes == [(0, [])] * (len(COMMANDS) + 1)
+    outcomes, _ = call(["--help"], ["--version"], *([*command.split(), "--help"] for command in COMMANDS))
+    assert outcomes == [(0, [])] * (len(COMMANDS) + 2)
 
 
 def test_status_imports_nothing_large(tmp_path: Path) -> None:

@@ -22,20 +22,29 @@ from xmtc.cli_options import (
     Overrides,
     PrintConfig,
     TextColumn,
+    Version,
+    beside,
+    check_arguments,
+    config_for,
     fetched,
     fetched_status,
     show_log,
 )
-from xmtc.errors import StorageError, XmtcError
+from xmtc.errors import XmtcError
 from xmtc.track.console import print_line, printable
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Train, evaluate and run extreme multi-label text classifiers on language-model backbones.",
 )
+
+
+@app.callback()
+def options(version: Version = False) -> None:
+    """Options of xmtc itself."""
+
 
 labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model.")
 app.add_typer(labels_app, name="labels")
@@ -107,7 +116,7 @@ def train(
     ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
-    run = _load(_config_for(config), overrides, print_config)
+    run = _load(config_for(config), overrides, print_config)
     if dry_run:
         from xmtc.preflight.estimate import dry_run as estimate_run
 
@@ -154,14 +163,9 @@ def evaluate(
     if run is not None:
         evaluate_run(run)
     elif predictions is not None and gold is not None:
-        evaluate_predictions(predictions, gold, split, output or _beside(predictions), threshold)
+        evaluate_predictions(predictions, gold, split, output or beside(predictions), threshold)
     else:
         raise typer.BadParameter("--predictions needs --gold CORPUS")
-
-
-def _beside(predictions: Path) -> Path:
-    folder = predictions.with_name(f"{predictions.name}_evaluation")
-    return folder if predictions.is_dir() else predictions.with_suffix("")
 
 
 @app.command()
@@ -318,6 +322,18 @@ def export(
         export_graph(model, folder, int8=int8)
 
 
+@app.command()
+def push(
+    model: ModelDir,
+    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository; made if it is not there.")],
+    public: Annotated[bool, typer.Option("--public", help="Let everyone read a new repository.")] = False,
+) -> None:
+    """Upload a model to the Hugging Face Hub. `owner/name` is then a MODEL everywhere."""
+    from xmtc.models.hub import push as push_model
+
+    print(push_model(model, repository, public=public))
+
+
 @labels_app.command("add")
 def labels_add(
     model: ModelDir,
@@ -398,14 +414,6 @@ def doctor(
     raise typer.Exit(run_doctor(load_config(RunConfig, config, []) if config else None))
 
 
-def _config_for(config_or_data: str) -> Path:
-    if config_or_data.endswith((".yaml", ".yml")):
-        return Path(config_or_data)
-    from xmtc.init.dialogue import config_for
-
-    return config_for(config_or_data)
-
-
 def _load(config: Path, overrides: list[str] | None, print_config: bool):
     from xmtc.config.load import load_config
     from xmtc.config.plain import dump_yaml
@@ -422,7 +430,7 @@ def main() -> None:
     """Entry point. A user's mistake ends with a message and exit code 1, never with a traceback."""
     show_log()
     try:
-        _check_arguments()
+        check_arguments()
         app()
     except BrokenPipeError:  # whoever read the output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -439,12 +447,3 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:  # before the command began
         sys.exit(130)
-
-
-def _check_arguments() -> None:
-    """Refuse names that are not UTF-8: libraries for data files know no others."""
-    for argument in sys.argv[1:]:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None

@@ -2,12 +2,14 @@
 
 import logging
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from xmtc.errors import StorageError
 from xmtc.track.console import print_line
 
 
@@ -42,6 +44,30 @@ def fetched(path: str) -> Path:
     return copies.fetched(path)
 
 
+def config_for(config_or_data: str) -> Path:
+    """The configuration that is given, or one that is written for the data that are given."""
+    if config_or_data.endswith((".yaml", ".yml")):
+        return Path(config_or_data)
+    from xmtc.init.dialogue import config_for
+
+    return config_for(config_or_data)
+
+
+def beside(predictions: Path) -> Path:
+    """The folder for the evaluation of a predictions file."""
+    folder = predictions.with_name(f"{predictions.name}_evaluation")
+    return folder if predictions.is_dir() else predictions.with_suffix("")
+
+
+def fetched_model(path: str) -> Path:
+    """A local model as it is, or the local copy of a model at a URI or on the Hugging Face Hub."""
+    if "://" in path or Path(path).exists():
+        return fetched(path)
+    from xmtc.models.hub import located
+
+    return located(path)
+
+
 def fetched_status(path: str) -> Path:
     """A local run directory as it is, or local copies of the small files of a run at a URI."""
     if "://" not in path:
@@ -51,9 +77,31 @@ def fetched_status(path: str) -> Path:
     return copies.fetched_status(path)
 
 
+def show_version(asked: bool) -> None:
+    """Print the version, if it is asked for, and exit."""
+    if asked:
+        print(f"xmtc {version('xmtc')}")
+        raise typer.Exit()
+
+
+def check_arguments() -> None:
+    """Refuse names that are not UTF-8: libraries for data files know no others.
+
+    Raises:
+        StorageError: an argument is not UTF-8.
+    """
+    for argument in sys.argv[1:]:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None
+
+
 ModelDir = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", parser=fetched, help="Model directory or URI, such as runs/quickstart/model."),
+    typer.Argument(
+        metavar="MODEL", parser=fetched_model, help="Directory, URI or owner/name on the Hub: runs/quickstart/model."
+    ),
 ]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
 Overrides = Annotated[
@@ -70,6 +118,9 @@ IdColumn = Annotated[
 _LABELS = "a label, branch:LABEL with all beneath it, or @FILE with one per line; repeatable"
 Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
 Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]
+Version = Annotated[
+    bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
+]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
 
 

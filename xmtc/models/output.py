@@ -56,15 +56,15 @@ def check_replaceable(place: str, names: Collection[str], config: bytes | None, 
     Raises:
         ConfigError: something else is there.
     """
-    own = _own_files(config)
+    own = model_files(config)
     if names and kind not in own:
         raise ConfigError(f"{place}: holds something else than an exported model with a {kind}; {_ELSEWHERE}")
     if foreign := sorted(set(names) - own):
         raise ConfigError(f"{place}: holds {foreign[0]}, no part of the model there: move it away, or {_ELSEWHERE}")
 
 
-def _own_files(config: bytes | None) -> set[str]:
-    """The files of the model that has this `config.json`; none where it is not xmtc's."""
+def model_files(config: bytes | None) -> set[str]:
+    """The names of the files of the model that has this `config.json`; none where it is not xmtc's."""
     try:
         content = parse_json(config or b"null")
     except ValueError:

@@ -14,6 +14,7 @@ from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.export import ModelParts
+from xmtc.models.hub import located
 from xmtc.models.onnx_export import load_any
 from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.evidence import Evidence, Explanation
@@ -103,7 +104,7 @@ class Model:
         """Load a model that `xmtc train` exported, or its ONNX form.
 
         Args:
-            directory: the `model` folder of a run, or what `xmtc export` wrote.
+            directory: the `model` folder of a run, what `xmtc export` wrote, or `owner/name` on the Hugging Face Hub.
             device: `auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1` …
             tokens_per_batch: content tokens of a batch, padding included; lower it when memory runs out.
             bfloat16: compute under bfloat16 autocast; None: on GPUs.
@@ -111,8 +112,9 @@ class Model:
         Raises:
             CheckpointError: a file is missing or damaged.
             ConfigError: there is no such device.
+            StorageError: the Hub does not answer.
         """
-        parts = load_any(Path(directory))
+        parts = load_any(located(directory))
         return cls(parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
 
     def predict(

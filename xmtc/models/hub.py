@@ -1,0 +1,139 @@
+"""Models on the Hugging Face Hub: a repository becomes a folder of its cache, and a folder becomes a repository."""
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xmtc.errors import CheckpointError, ConfigError, StorageError
+from xmtc.models.output import model_files
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_REPOSITORY = re.compile(rf"({_PART}/{_PART})(?:@(\S+))?")
+_ALWAYS_THERE = frozenset({".gitattributes", "README.md"})
+_CONFIG = "config.json"
+
+
+def located(model: str | Path) -> Path:
+    """The local folder of a model, downloaded first where a repository of the Hub is meant.
+
+    A local path wins: `owner/name` is a repository only where no file or folder `owner` is here.
+
+    Args:
+        model: a folder, or `owner/name`, or `owner/name@revision`.
+
+    Raises:
+        CheckpointError: the repository is not there, or holds no model of xmtc.
+        StorageError: the Hub does not answer, and its cache lacks the model.
+    """
+    found = _REPOSITORY.fullmatch(str(model)) if isinstance(model, str) else None
+    if found is None or Path(found[1]).parent.exists():
+        return Path(model)
+    return _pulled(found[1], found[2])
+
+
+def _pulled(repository: str, revision: str | None) -> Path:
+    """The settings first: they name the files to fetch, and nothing else of the repository is downloaded."""
+    from huggingface_hub import HfApi
+
+    api = HfApi(library_name="xmtc")
+    with _explained(repository):
+        settings = _settings(api, repository, revision)
+        if settings is None or not (names := model_files(settings.read_bytes())):
+            raise CheckpointError(f"{repository}: this repository holds no model exported by xmtc; see xmtc push")
+        commit = settings.parent.name
+        return Path(api.snapshot_download(repository, revision=commit, allow_patterns=sorted(names)))
+
+
+def _settings(api: "HfApi", repository: str, revision: str | None = None) -> Path | None:
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    try:
+        return Path(api.hf_hub_download(repository, _CONFIG, revision=revision))
+    except RemoteEntryNotFoundError:
+        return None
+
+
+def push(model: Path, repository: str, *, public: bool = False) -> str:
+    """Upload an exported model; returns its address.
+
+    Args:
+        model: folder that `xmtc train` or `xmtc export` wrote.
+        repository: `owner/name`; it is made if it is not there, and an earlier model in it is replaced.
+        public: whether a new repository can be read by everyone.
+
+    Raises:
+        CheckpointError: the folder holds no model, or a damaged one.
+        ConfigError: the name is none of a repository, or the repository holds something else.
+        StorageError: the Hub does not answer, or refuses.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+    from xmtc.models.info import read_info
+
+    found = _REPOSITORY.fullmatch(repository)
+    if found is None or found[2]:
+        raise ConfigError(f"{repository}: not the name of a repository; give owner/name")
+    read_info(model)
+    files, api = model_files((model / _CONFIG).read_bytes()), HfApi(library_name="xmtc")
+    added = [CommitOperationAdd(name, model / name) for name in sorted(files) if (model / name).is_file()]
+    message = f"Model {model.resolve().parent.name}, uploaded by xmtc"
+    with _explained(repository), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="It seems that you are about to commit a data file")  # labels.arrow
+        url = api.create_repo(repository, private=not public, exist_ok=True)
+        removed = [CommitOperationDelete(name) for name in sorted(_replaceable(api, repository) - files)]
+        api.create_commit(repository, [*removed, *added], commit_message=message)  # one commit: never half a model
+    return str(url)
+
+
+def _replaceable(api: "HfApi", repository: str) -> set[str]:
+    """The files of the model that is there.
+
+    Raises:
+        ConfigError: something else is there.
+    """
+    names = set(api.list_repo_files(repository))
+    settings = _settings(api, repository) if _CONFIG in names else None
+    own = model_files(settings.read_bytes()) if settings else set()
+    if foreign := sorted(names - own - _ALWAYS_THERE):
+        raise ConfigError(f"{repository}: holds {foreign[0]}, no part of a model of xmtc: give a new repository")
+    return own & names
+
+
+@contextmanager
+def _explained(repository: str) -> Iterator[None]:
+    """Turn the errors of the Hub's client into ours, in one line."""
+    from httpx2 import HTTPError
+    from huggingface_hub import constants, errors
+
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise StorageError(
+            f"{repository}: access is granted on request; ask there, then run `hf auth login`"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise CheckpointError(
+            f"{repository}: no such folder here, and no such repository on the Hub; if it is private, set HF_TOKEN or "
+            "run `hf auth login`"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise CheckpointError(f"{repository}: the repository has no such revision") from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+        words = "HF_HUB_OFFLINE is set: unset it" if constants.HF_HUB_OFFLINE else "the Hub is out of reach: connect"
+        raise StorageError(
+            f"{repository}: neither here nor in the Hub's cache, and {words}, or copy the model folder to this machine"
+        ) from error
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        words = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "try again later"
+        raise StorageError(f"{repository}: the Hub answers {status}; {words}") from error
+    except (HTTPError, errors.LocalTokenNotFoundError) as error:
+        raise StorageError(
+            f"{repository}: the Hub is out of reach ({type(error).__name__}); see the network"
+        ) from error
