@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from xmtc.cli_labels import labels_app
 from xmtc.cli_options import (
     Commands,
     ConfigFile,
@@ -37,7 +38,6 @@ app = typer.Typer(
     help="Train, evaluate and run extreme multi-label text classifiers on language-model backbones.",
 )
 
-labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model.")
 app.add_typer(labels_app, name="labels")
 
 
@@ -316,25 +316,6 @@ def export(
 
     with published_model(onnx, GRAPH) as folder:
         export_graph(model, folder, int8=int8)
-
-
-@labels_app.command("add")
-def labels_add(
-    model: ModelDir,
-    file: Annotated[Path, typer.Argument(metavar="LABELS", help="JSON lines: label, name and optionally description.")],
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="Directory or URI of the new model; replaces a model there.")
-    ],
-) -> None:
-    """Add labels to a model without training, from their names alone."""
-    from xmtc.models.extend import add_labels
-    from xmtc.models.output import HEAD
-    from xmtc.run.copies import published_model
-
-    with published_model(output, HEAD) as folder:
-        added = add_labels(model, file, folder)
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
-    print_line(f"{output}: {added.labels:,} labels added; names explain these shares of the trained rows: {shares}")
 
 
 @app.command()

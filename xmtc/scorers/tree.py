@@ -110,7 +110,9 @@ class Tree:
         (folder / _FOLDER).mkdir(exist_ok=True)
         with _quiet():
             self.model.save(str(folder / _FOLDER))
-        write_tensors(folder / _FILE, {"numbers": np.array([self.labels, self.beam, self.top, *self.new_ids], np.int64)})
+        write_tensors(
+            folder / _FILE, {"numbers": np.array([self.labels, self.beam, self.top, *self.new_ids], np.int64)}
+        )
 
     @classmethod
     def load(cls, folder: Path) -> "Tree":
