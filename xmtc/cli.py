@@ -28,7 +28,7 @@ from xmtc.cli_options import (
     show_log,
 )
 from xmtc.errors import StorageError, XmtcError
-from xmtc.track.console import print_line, printable
+from xmtc.track.console import printable
 
 app = typer.Typer(
     cls=Commands,

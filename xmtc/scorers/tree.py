@@ -42,7 +42,7 @@ class Tree:
         labels: L.
         beam: nodes that one search keeps on each level.
         top: labels that one search returns.
-        new_ids: of the labels that the tree was trained with; -1 for those since removed. Empty where they are the same.
+        new_ids: of the labels that the tree was trained with, -1 for removed ones; empty where none was removed.
     """
 
     model: Any
