@@ -13,9 +13,11 @@ import xmtc
 from xmtc.cli import main
 from xmtc.data.labels import LabelTable
 from xmtc.errors import CheckpointError, ConfigError, DataError
-from xmtc.models.export import load_model
+from xmtc.models.calibration import Calibration
+from xmtc.models.export import export_model, load_model
 from xmtc.models.heads.config import FlatConfig
-from xmtc.models.relabel import _merged_hierarchy, merge_labels, remove_labels, rename_labels
+from xmtc.models.label_tree import merged_hierarchy, with_parents
+from xmtc.models.relabel import merge_labels, remove_labels, rename_labels
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +85,6 @@ def test_a_merged_head_is_exact_for_synonyms_used_at_random(tmp_path, calibrated
         meaning = float(tables["bias"][2])
         tables["bias"][1] += np.log(0.75)
         tables["bias"][2] += np.log(0.25)
-    from xmtc.models.calibration import Calibration
-    from xmtc.models.export import export_model
-
     if calibrated:
         parts.classifier.calibration = Calibration(torch.ones(LABELS), torch.zeros(LABELS))
     export_model(tmp_path / "model", parts, dict(parts.classifier.named_parameters()))
@@ -106,13 +105,11 @@ def test_a_merged_head_is_exact_for_synonyms_used_at_random(tmp_path, calibrated
 def test_the_hierarchy_follows(tmp_path):
     tops = [("a",), ("b",), ("top", "a"), ("c",)]
     table = LabelTable(["b", "c", "d", "e"], list("bcde"), np.ones(4, np.int64), tops)
-    merged = _merged_hierarchy(table, {"d": ["c"]})
+    merged = merged_hierarchy(table, {"d": ["c"]})
     assert merged.parents is not None
     assert merged.parents[2:] == [("top", "a", "b"), ("d",)]
     with pytest.raises(DataError, match="above and beneath 'c': merge that too"):
-        _merged_hierarchy(table, {"b": ["e"]})
-    from xmtc.models.label_tree import with_parents
-
+        merged_hierarchy(table, {"b": ["e"]})
     less = with_parents(table, {"c": ("b",), "b": ("a",)})
     assert less.parents == [("a",), ("a",), ("top", "a"), ("a",)]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
@@ -33,7 +34,26 @@ def _replaced(parents: Sequence[str], instead: Mapping[str, Sequence[str]], seen
             yield from _replaced(instead[parent], instead, seen)
 
 
-def check_no_cycle(table: LabelTable, label: str) -> None:
+def merged_hierarchy(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> LabelTable:
+    """The same labels, with the kept ones in the place of those merged into them.
+
+    Raises:
+        DataError: a label would be above itself.
+    """
+    if table.parents is None:
+        return table
+    kept_for = {other: (kept,) for kept, others in groups.items() for other in others}
+    parents = list(table.parents)
+    for kept, others in groups.items():
+        own = [table.parents[table.index(label)] for label in (kept, *others)]
+        parents[table.index(kept)] = tuple(p for p in dict.fromkeys(chain(*own)) if p not in (kept, *others))
+    changed = with_parents(replace(table, parents=parents), kept_for)
+    for kept in groups:
+        _check_no_cycle(changed, kept)
+    return changed
+
+
+def _check_no_cycle(table: LabelTable, label: str) -> None:
     """Refuse a hierarchy in which a label is above itself.
 
     Raises:

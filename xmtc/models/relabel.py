@@ -8,7 +8,7 @@ Suffixes: L labels before, M labels after, K labels that are merged into one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
 from xmtc.models.export import ModelParts
-from xmtc.models.label_tree import check_no_cycle, with_parents
+from xmtc.models.label_tree import merged_hierarchy, with_parents
 from xmtc.models.rewrite import LabelParts, open_model, write_model
 from xmtc.scorers.regrouping import Regrouping
 
@@ -109,7 +109,7 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
         )
     ids = _groups(parts.labels, groups)
     regrouping = Regrouping.merging(len(parts.labels), ids)
-    changed = _regrouped(parts, regrouping, _merged_hierarchy(parts.labels, groups))
+    changed = _regrouped(parts, regrouping, merged_hierarchy(parts.labels, groups))
     merged = len(parts.labels) - len(changed.labels)
     write_model(model, output, parts, changed, f"{merged:,} labels were merged into {len(ids):,} others.")
     return Relabelled(merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed))
@@ -152,25 +152,6 @@ def _groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list
             seen.add(label)
         ids.append([_index(table, label) for label in (kept, *others)])
     return ids
-
-
-def _merged_hierarchy(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> LabelTable:
-    """The same labels, with the kept ones in the place of those merged into them.
-
-    Raises:
-        DataError: a label would be above itself.
-    """
-    if table.parents is None:
-        return table
-    kept_for = {other: (kept,) for kept, others in groups.items() for other in others}
-    parents = list(table.parents)
-    for kept, others in groups.items():
-        own = [table.parents[table.index(label)] for label in (kept, *others)]
-        parents[table.index(kept)] = tuple(p for p in dict.fromkeys(chain(*own)) if p not in (kept, *others))
-    changed = with_parents(replace(table, parents=parents), kept_for)
-    for kept in groups:
-        check_no_cycle(changed, kept)
-    return changed
 
 
 def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> LabelParts:
@@ -244,7 +225,7 @@ def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: LabelP
     if parts.ensemble is None or parts.ensemble.train_counts is None:
         notes.append("train_count of merged labels is an upper bound: documents with several of them count twice")
     elif shared := int((regrouping.summed(counts_L) - counts_M)[list(regrouping.merged)].sum()):
-        notes.append(f"summed linear weights count training documents with several of the labels {shared:,} times more")
+        notes.append(f"{shared:,} training documents have several of the labels, and count for each in linear weights")
     if parts.ensemble is not None:
         notes.append("the fusion treats a merged label as its most frequent part; ranks among candidates change")
     if parts.thresholds_L is not None:
