@@ -23,6 +23,8 @@ from xmtc.score.command import make_job, run_locally
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.scorers.base import Features
+from xmtc.scorers.linear import Linear
+from xmtc.scorers.neighbours import Neighbours
 from xmtc.stages import run_stage
 
 WORDS = "{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: [5]}, {kind: label_text}"
@@ -163,10 +165,15 @@ def test_a_merged_label_has_the_sum_of_the_weights_and_the_documents_of_both(run
     after = load_model(tmp_path / "merged")
     assert before.ensemble is not None
     assert after.ensemble is not None
-    weights, summed = (one.ensemble.scorers["linear"].weights_PL.toarray() for one in (before, after))
+    linear, merged = (one.scorers["linear"] for one in (before.ensemble, after.ensemble))
+    assert isinstance(linear, Linear)
+    assert isinstance(merged, Linear)
+    weights, summed = linear.weights_PL.toarray(), merged.weights_PL.toarray()
     np.testing.assert_allclose(summed[:, 1], weights[:, 2] + weights[:, 0], atol=1e-6)
     np.testing.assert_array_equal(summed[:, 2:], weights[:, 3:])
-    votes = before.ensemble.scorers["word_neighbours"].labels_NL.toarray()
+    neighbours = before.ensemble.scorers["word_neighbours"]
+    assert isinstance(neighbours, Neighbours)
+    votes = neighbours.labels_NL.toarray()
     assert after.labels.train_counts[1] == ((votes[:, 0] + votes[:, 2]) > 0).sum()
     found = xmtc.Model.from_pretrained(tmp_path / "merged", device="cpu").predict(TEXTS, top_k=len(before.labels))
     old = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(TEXTS, top_k=1)

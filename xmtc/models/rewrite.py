@@ -71,7 +71,7 @@ def write_model(model: Path, output: Path, parts: ModelParts, changed: LabelPart
         shutil.copytree(model, folder, dirs_exist_ok=True)
         (folder / "config.json").unlink()  # written again, with other checksums
         if changed.tables:
-            save_file(load_file(folder / HEAD) | changed.tables, folder / HEAD)
+            save_file({**load_file(folder / HEAD), **changed.tables}, folder / HEAD)
         if changed.calibration is not None:
             changed.calibration.save(folder / CALIBRATION)
         if changed.ensemble is not None:
