@@ -28,6 +28,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.pipeline",),
     ("xmtc.sweep", "xmtc.own_data"),
     ("xmtc.cli_options",),
+    ("xmtc.cli_labels",),
     ("xmtc.cli",),
     ("xmtc",),
 )
@@ -35,7 +36,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 ONLY_IN = {
     "ray": ("xmtc.cluster",),
     "deepspeed": ("xmtc.distributed",),
-    "typer": ("xmtc.cli", "xmtc.cli_options"),
+    "typer": ("xmtc.cli", "xmtc.cli_options", "xmtc.cli_labels"),
     "fastapi": ("xmtc.serve",),
     "starlette": ("xmtc.serve",),
     "uvicorn": ("xmtc.serve",),

@@ -27,6 +27,7 @@ LARGE = [
 ]
 COMMANDS = (
     *("prepare", "mig", "train", "sweep", "evaluate", "report", "predict", "score", "export", "labels", "labels add"),
+    *("labels remove", "labels rename", "labels merge"),
     *("explain", "status", "doctor", "serve", "init", "push"),
 )
 LIGHT_MODULES = (

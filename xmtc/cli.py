@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from xmtc.cli_labels import labels_app
 from xmtc.cli_options import (
     Commands,
     ConfigFile,
@@ -31,7 +32,7 @@ from xmtc.cli_options import (
     show_log,
 )
 from xmtc.errors import XmtcError
-from xmtc.track.console import print_line, printable
+from xmtc.track.console import printable
 
 app = typer.Typer(
     cls=Commands,
@@ -46,7 +47,6 @@ def options(version: Version = False) -> None:
     """Options of xmtc itself."""
 
 
-labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model.")
 app.add_typer(labels_app, name="labels")
 
 
@@ -332,25 +332,6 @@ def push(
     from xmtc.models.hub import push as push_model
 
     print(push_model(model, repository, public=public))
-
-
-@labels_app.command("add")
-def labels_add(
-    model: ModelDir,
-    file: Annotated[Path, typer.Argument(metavar="LABELS", help="JSON lines: label, name and optionally description.")],
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="Directory or URI of the new model; replaces a model there.")
-    ],
-) -> None:
-    """Add labels to a model without training, from their names alone."""
-    from xmtc.models.extend import add_labels
-    from xmtc.models.output import HEAD
-    from xmtc.run.copies import published_model
-
-    with published_model(output, HEAD) as folder:
-        added = add_labels(model, file, folder)
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
-    print_line(f"{output}: {added.labels:,} labels added; names explain these shares of the trained rows: {shares}")
 
 
 @app.command()

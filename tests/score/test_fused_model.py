@@ -14,6 +14,7 @@ from xmtc.config.load import load_config
 from xmtc.errors import ConfigError
 from xmtc.models.export import load_model
 from xmtc.models.onnx_export import export_onnx, load_onnx
+from xmtc.models.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.pipeline import model_stages, train_run
 from xmtc.report.run_results import RunResults
 from xmtc.run.config import RunConfig
@@ -22,6 +23,8 @@ from xmtc.score.command import make_job, run_locally
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.scorers.base import Features
+from xmtc.scorers.linear import Linear
+from xmtc.scorers.neighbours import Neighbours
 from xmtc.stages import run_stage
 
 WORDS = "{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: [5]}, {kind: label_text}"
@@ -130,6 +133,62 @@ def test_a_new_label_is_found_by_its_name(run):
     before, after = (one.scorers["linear"].score(Features(rows)) for one in (ensemble, longer))
     known = np.arange(labels)[None].astype(np.int32)
     np.testing.assert_array_equal(before.at(known), after.at(known))
+
+
+def test_a_removed_label_is_never_predicted_and_the_scorers_of_the_others_stay(run, tmp_path):
+    before = load_model(run / "model")
+    removed = before.labels.labels[0]
+    done = remove_labels(run / "model", [removed], tmp_path / "less")
+    assert any("fused probabilities of the other labels may change" in note for note in done.notes)
+    after = load_model(tmp_path / "less")
+    assert before.ensemble is not None
+    assert after.ensemble is not None
+    vocabulary = before.ensemble.vocabulary
+    rng = np.random.default_rng(0)
+    features = Features(vocabulary.rows(vocabulary.count(TEXTS)), rng.normal(size=(len(TEXTS), 32)).astype(np.float32))
+    ids_NK = np.broadcast_to(np.arange(len(after.labels), dtype=np.int32), (len(TEXTS), len(after.labels)))
+    for name, scorer in before.ensemble.scorers.items():
+        if not scorer.reads_states:
+            less = after.ensemble.scorers[name].score(features).at(ids_NK)
+            np.testing.assert_array_equal(less, scorer.score(features).at(ids_NK + 1))
+    fusions = before.ensemble.fusion, after.ensemble.fusion
+    assert [one.counts_L.tolist() for one in fusions if one][1] == before.labels.train_counts[1:].tolist()
+    model = xmtc.Model.from_pretrained(tmp_path / "less", device="cpu")
+    for found in model.predict(TEXTS, top_k=len(before.labels)):
+        assert removed not in {one.label for one in found}
+
+
+def test_a_merged_label_has_the_sum_of_the_weights_and_the_documents_of_both(run, tmp_path):
+    before = load_model(run / "model")
+    kept, other = before.labels.labels[2], before.labels.labels[0]
+    merge_labels(run / "model", {kept: [other]}, tmp_path / "merged")
+    after = load_model(tmp_path / "merged")
+    assert before.ensemble is not None
+    assert after.ensemble is not None
+    linear, merged = (one.scorers["linear"] for one in (before.ensemble, after.ensemble))
+    assert isinstance(linear, Linear)
+    assert isinstance(merged, Linear)
+    weights, summed = linear.weights_PL.toarray(), merged.weights_PL.toarray()
+    np.testing.assert_allclose(summed[:, 1], weights[:, 2] + weights[:, 0], atol=1e-6)
+    np.testing.assert_array_equal(summed[:, 2:], weights[:, 3:])
+    neighbours = before.ensemble.scorers["word_neighbours"]
+    assert isinstance(neighbours, Neighbours)
+    votes = neighbours.labels_NL.toarray()
+    assert after.labels.train_counts[1] == ((votes[:, 0] + votes[:, 2]) > 0).sum()
+    found = xmtc.Model.from_pretrained(tmp_path / "merged", device="cpu").predict(TEXTS, top_k=len(before.labels))
+    old = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(TEXTS, top_k=1)
+    for row, best in zip(found, old, strict=True):
+        assert other not in {one.label for one in row}
+        if best[0].label in (kept, other):
+            assert row[0].label == kept
+
+
+def test_a_renamed_label_is_predicted_with_the_same_probability(run, tmp_path):
+    old = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(TEXTS[:1], top_k=3)[0]
+    rename_labels(run / "model", {old[0].label: "another name"}, tmp_path / "new")
+    new = xmtc.Model.from_pretrained(tmp_path / "new", device="cpu").predict(TEXTS[:1], top_k=3)[0]
+    assert [one.label for one in new] == ["another name", *(one.label for one in old[1:])]
+    assert [one.score for one in new] == [one.score for one in old]
 
 
 def test_a_changed_fusion_trains_nothing_again(run):

@@ -3,7 +3,6 @@
 Suffixes: L labels of the model, N new labels, D encoder width, R numbers of a label's row.
 """
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from pydantic import TypeAdapter, ValidationError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from xmtc.config.base import config
@@ -21,17 +19,9 @@ from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import read_file
 from xmtc.models.calibration import Calibration
-from xmtc.models.export import (
-    CALIBRATION,
-    SCORERS,
-    ModelParts,
-    load_model,
-    write_thresholds,
-)
-from xmtc.models.info import write_info
+from xmtc.models.export import ModelParts
 from xmtc.models.label_text import embed_texts, rows_of_names
-from xmtc.models.onnx_export import is_onnx
-from xmtc.models.output import HEAD, check_output, replacing
+from xmtc.models.rewrite import LabelParts, open_model, write_model
 
 
 @config
@@ -80,12 +70,7 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
         CheckpointError: the model is missing or damaged, or the disk refuses.
         ConfigError: the model cannot take new labels, or something else than a model is at `output`.
     """
-    if is_onnx(model):
-        raise ConfigError(
-            f"{model}: an ONNX model takes no new labels; add them to the model it is made of, and export"
-        )
-    check_output(output, model, HEAD)
-    parts = load_model(model)
+    parts = open_model(model, output)
     if parts.info.task == "single_label":
         raise ConfigError(
             f"{model}: chooses one of all its labels, so that a new one changes the others' probabilities"
@@ -99,10 +84,7 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
         overlap=parts.info.model.overlap,
     )
     found = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
-    with replacing(output) as folder:
-        shutil.copytree(model, folder, dirs_exist_ok=True)
-        (folder / "config.json").unlink()  # written again, with other checksums
-        _write(folder, parts, new, found.rows)
+    write_model(model, output, parts, _extended(parts, new, found.rows), f"{len(new):,} labels were added.")
     return Added(len(new), found.explained)
 
 
@@ -150,23 +132,19 @@ def _parse(line: str, where: str) -> NewLabel:
     return label
 
 
-def _write(folder: Path, parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]) -> None:
-    """Put the longer tables, and all else that has a row a label, in the place of the copied ones."""
-    classifier = parts.classifier
-    tables = load_file(folder / HEAD)
+def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]) -> LabelParts:
+    """What has a row for each label, with rows for the new ones."""
+    tables = {name: table.detach() for name, table in parts.classifier.head.label_tables().items()}
     for name, rows_NR in rows.items():
         tables[name] = torch.cat([tables[name], rows_NR.view(-1, *tables[name].shape[1:]).to(tables[name].dtype)])
-    save_file(tables, folder / HEAD)
-    if classifier.calibration is not None:
-        _calibrate_new(classifier.calibration, parts.labels, len(new)).save(folder / CALIBRATION)
-    if parts.ensemble is not None:
-        shutil.rmtree(folder / SCORERS)
-        parts.ensemble.extended([label.text for label in new]).save(folder / SCORERS)
-    if parts.thresholds_L is not None:
-        own_N = np.full(len(new), parts.threshold, np.float32)
-        write_thresholds(folder / "thresholds.json", parts.threshold, np.concatenate([parts.thresholds_L, own_N]))
-    _longer(parts.labels, new).save(folder / "labels.arrow")
-    write_info(folder, parts.info)
+    calibration, ensemble, thresholds = parts.classifier.calibration, parts.ensemble, parts.thresholds_L
+    if calibration is not None:
+        calibration = _calibrate_new(calibration, parts.labels, len(new))
+    if ensemble is not None:
+        ensemble = ensemble.extended([label.text for label in new])
+    if thresholds is not None:
+        thresholds = np.concatenate([thresholds, np.full(len(new), parts.threshold, np.float32)])
+    return LabelParts(_longer(parts.labels, new), tables, calibration, thresholds, ensemble)
 
 
 def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:

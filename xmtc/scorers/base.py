@@ -19,6 +19,7 @@ from scipy import sparse
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.errors import DataError
+from xmtc.scorers.regrouping import Regrouping
 
 T = TypeVar("T")
 BLOCK = 512
@@ -262,6 +263,19 @@ class Scorer(Protocol):
         Args:
             label_words_RV: see `xmtc.scorers.label_text.label_words`.
         """
+        ...
+
+    def regrouped(self, regrouping: Regrouping) -> "Scorer":
+        """The scorer with fewer labels; its scores of labels that are not merged stay the same.
+
+        Raises:
+            ConfigError: the scorer cannot merge labels.
+        """
+        ...
+
+    @property
+    def train_counts(self) -> NDArray[np.int64] | None:
+        """Training documents of each label, (L,), where the scorer still has them."""
         ...
 
     def save(self, folder: Path) -> None:

@@ -26,6 +26,7 @@ from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import FusionConfig, ScorerSettings
 from xmtc.scorers.fusion import Fusion, fit_fusion
 from xmtc.scorers.label_text import label_words
+from xmtc.scorers.regrouping import Regrouping
 
 HEAD = "head"
 """The name under which the head on the backbone takes part in the fusion."""
@@ -104,6 +105,31 @@ class Ensemble:
         scorers = {name: scorer.extended(words_RV) for name, scorer in self.scorers.items()}
         fusion = None if self.fusion is None else self.fusion.extended(len(texts))
         return replace(self, scorers=scorers, fusion=fusion)
+
+    def regrouped(self, regrouping: Regrouping) -> "Ensemble":
+        """The ensemble with fewer labels.
+
+        The scorers' scores of labels that are not merged stay the same. Fused ones may change, because labels that
+        are no candidates any more give their ranks to others.
+
+        Raises:
+            ConfigError: labels are to be merged, and a scorer cannot.
+        """
+        scorers = {name: scorer.regrouped(regrouping) for name, scorer in self.scorers.items()}
+        changed = replace(self, scorers=scorers)
+        if self.fusion is None:
+            return changed
+        counts_M = regrouping.summed(self.fusion.counts_L)
+        known_M = changed.train_counts
+        for label in regrouping.merged:
+            counts_M[label] = min(counts_M[label], len(self.doc_ids)) if known_M is None else known_M[label]
+        return replace(changed, fusion=self.fusion.regrouped(regrouping, counts_M))
+
+    @property
+    def train_counts(self) -> NDArray[np.int64] | None:
+        """Training documents of each label, (L,), where a scorer still has them."""
+        known = (scorer.train_counts for scorer in self.scorers.values())
+        return next((counts_L for counts_L in known if counts_L is not None), None)
 
     def save(self, folder: Path) -> None:
         """Write everything into a folder, which is created."""

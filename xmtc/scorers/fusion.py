@@ -26,6 +26,7 @@ from xmtc.scorers.calibrate import LogOdds
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import FusionConfig
 from xmtc.scorers.logistic import fit_logistic
+from xmtc.scorers.regrouping import Regrouping
 
 PER_SCORER = 4
 _LEAST_RIGHT = 50  # a bin with fewer right pairs takes the common coefficients
@@ -79,6 +80,18 @@ class Fusion:
         rarest = self.bin_L[np.argmin(self.counts_L)]
         bins = np.concatenate([self.bin_L, np.full(labels, rarest, self.bin_L.dtype)])
         return replace(self, bin_L=bins, counts_L=np.concatenate([self.counts_L, np.zeros(labels, np.int64)]))
+
+    def regrouped(self, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> "Fusion":
+        """The fusion with fewer labels; a merged one has the coefficients of its most frequent part.
+
+        Args:
+            regrouping: of the labels.
+            counts_M: training documents of the labels after it.
+        """
+        bin_M = self.bin_L[regrouping.kept_M]
+        for label, members_K in regrouping.merged.items():
+            bin_M[label] = self.bin_L[members_K[np.argmax(self.counts_L[members_K])]]
+        return replace(self, bin_L=bin_M, counts_L=counts_M)
 
     def save(self, folder: Path) -> None:
         """Write `fusion.json` and `fusion.safetensors`."""

@@ -19,6 +19,7 @@ from xmtc.data.words import Vocabulary, terms_of, words_of
 from xmtc.errors import DataError
 from xmtc.scorers.base import Contribution, Features, SparseScored, Training
 from xmtc.scorers.config import LabelTextConfig
+from xmtc.scorers.regrouping import Regrouping
 
 _POWER = 0.75
 _FILE = "label_text.safetensors"
@@ -76,6 +77,15 @@ class LabelText:
     def extended(self, label_words_RV: Matrix) -> "LabelText":
         """The scorer with the texts of more labels."""
         return LabelText(sparse.csr_array(sparse.hstack([self.weights_VL, label_words_RV.T], format="csr")))
+
+    def regrouped(self, regrouping: Regrouping) -> "LabelText":
+        """The scorer with fewer labels; a merged one has the words of all its texts, each with its greatest weight."""
+        return LabelText(regrouping.columns(self.weights_VL, np.maximum))
+
+    @property
+    def train_counts(self) -> None:
+        """None: texts do not tell."""
+        return None
 
     def contributions(self, features: Features, label: int) -> list[Contribution]:
         """What each word of the label's text that the document has adds; greatest first."""

@@ -3,6 +3,9 @@
 W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, P) and labels Y (N, L), see `factor`. Gram matrices add up over shards
 (`gram`), and chunks of labels are solved independently (`solve_labels`), so both are bounds of parallel tasks.
 
+W is linear in Y: where no document has two labels, and both have the same λ, the weights of their union are the sum of
+theirs. A document with both counts twice in the sum.
+
 Suffixes: N documents, P columns (terms, then dense columns), L labels, C labels of a chunk, S sampled documents.
 """
 
@@ -31,6 +34,7 @@ from xmtc.scorers.bins import bins_of_labels
 from xmtc.scorers.config import LinearConfig
 from xmtc.scorers.factor import Factor, factorise, leave_one_out
 from xmtc.scorers.gram import Design
+from xmtc.scorers.regrouping import Regrouping
 
 CHUNK = 512
 """Labels solved at once."""
@@ -79,6 +83,15 @@ class Linear:
     def extended(self, label_words_RV: Matrix) -> "Linear":
         """The scorer with more labels, which it never proposes: no training document has them."""
         return replace(self, weights_PL=with_empty_columns(self.weights_PL, len(label_words_RV.indptr) - 1))
+
+    def regrouped(self, regrouping: Regrouping) -> "Linear":
+        """The scorer with fewer labels; weights of merged ones are added, see the module."""
+        return replace(self, weights_PL=regrouping.columns(self.weights_PL, np.add))
+
+    @property
+    def train_counts(self) -> None:
+        """None: weights do not tell."""
+        return None
 
     def contributions(self, features: Features, label: int) -> list[Contribution]:
         """The product of value and weight for each term and column of the state that has both; greatest first."""

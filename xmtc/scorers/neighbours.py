@@ -19,6 +19,7 @@ from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, t
 from xmtc.errors import DataError
 from xmtc.scorers.base import BLOCK, Contribution, Features, SparseScored, Training, with_empty_columns
 from xmtc.scorers.config import StateNeighboursConfig, WordNeighboursConfig
+from xmtc.scorers.regrouping import Regrouping
 from xmtc.scorers.state_index import StateIndex
 
 _SPARE = 16  # neighbours looked for beyond k, because copies of a document do not vote on it
@@ -174,6 +175,15 @@ class Neighbours:
     def extended(self, label_words_RV: Matrix) -> "Neighbours":
         """The scorer with more labels, which it never proposes: no training document has them."""
         return replace(self, labels_NL=with_empty_columns(self.labels_NL, len(label_words_RV.indptr) - 1))
+
+    def regrouped(self, regrouping: Regrouping) -> "Neighbours":
+        """The scorer with fewer labels; a document has a merged label where it has one of its parts."""
+        return replace(self, labels_NL=regrouping.columns(self.labels_NL, np.maximum))
+
+    @property
+    def train_counts(self) -> NDArray[np.int64]:
+        """Training documents of each label."""
+        return np.bincount(self.labels_NL.indices, minlength=self.labels).astype(np.int64)
 
     def contributions(self, features: Features, label: int) -> list[Contribution]:
         """The neighbours that have the label, and the share of the votes of each; greatest first."""

@@ -22,8 +22,9 @@ from sklearn.datasets import dump_svmlight_file
 from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError
-from xmtc.scorers.base import Contribution, Features, SparseScored, Training
+from xmtc.scorers.base import Contribution, Features, SparseScored, Training, with_empty_columns
 from xmtc.scorers.config import TreeConfig
+from xmtc.scorers.regrouping import Regrouping
 
 _SHAPES: dict[str, dict[str, Any]] = {
     "bonsai": {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3},
@@ -41,12 +42,14 @@ class Tree:
         labels: L.
         beam: nodes that one search keeps on each level.
         top: labels that one search returns.
+        new_ids: of the labels that the tree was trained with, -1 for removed ones; empty where none was removed.
     """
 
     model: Any
     labels: int
     beam: int
     top: int
+    new_ids: tuple[int, ...] = ()
 
     @property
     def reads_states(self) -> bool:
@@ -63,8 +66,12 @@ class Tree:
         starts = np.cumsum([0, *map(len, found)])
         columns = np.array([label for row in found for label, _ in row], np.int32)
         values = np.array([value for row in found for _, value in row], np.float32)
-        scores_NL = sparse.csr_array((values, columns, starts), shape=(len(features), self.labels))
+        shape = (len(features), len(self.new_ids) or self.labels)
+        scores_NL = sparse.csr_array((values, columns, starts), shape=shape)
         scores_NL.sort_indices()
+        if self.new_ids:
+            kept = np.flatnonzero(np.array(self.new_ids) >= 0)  # ascending here and there: removal keeps the order
+            scores_NL = with_empty_columns(scores_NL[:, kept], self.labels - len(kept))
         return SparseScored(scores_NL)
 
     def contributions(self, features: Features, label: int) -> list[Contribution]:
@@ -76,12 +83,36 @@ class Tree:
         """The scorer with more labels, which it never proposes."""
         return replace(self, labels=self.labels + len(label_words_RV.indptr) - 1)
 
+    def regrouped(self, regrouping: Regrouping) -> "Tree":
+        """The scorer with fewer labels: the search reaches the others still, and does not return them.
+
+        Raises:
+            ConfigError: labels are to be merged.
+        """
+        if regrouping.merged:
+            raise ConfigError(
+                "the scorer `tree` cannot merge labels: each is a leaf of its own; train a model without this scorer"
+            )
+        ids = np.array(self.new_ids or range(self.labels))
+        return replace(
+            self,
+            labels=len(regrouping),
+            new_ids=tuple(np.where(ids < 0, -1, regrouping.new_L[ids]).tolist()),
+        )
+
+    @property
+    def train_counts(self) -> None:
+        """None: a tree does not tell."""
+        return None
+
     def save(self, folder: Path) -> None:
         """Write omikuji's directory, and `tree.safetensors`."""
         (folder / _FOLDER).mkdir(exist_ok=True)
         with _quiet():
             self.model.save(str(folder / _FOLDER))
-        write_tensors(folder / _FILE, {"numbers": np.array([self.labels, self.beam, self.top], np.int64)})
+        write_tensors(
+            folder / _FILE, {"numbers": np.array([self.labels, self.beam, self.top, *self.new_ids], np.int64)}
+        )
 
     @classmethod
     def load(cls, folder: Path) -> "Tree":
@@ -91,13 +122,13 @@ class Tree:
             CheckpointError: a file is missing or damaged.
             ConfigError: omikuji is not installed.
         """
-        labels, beam, top = read_tensors(folder / _FILE, ("numbers",))["numbers"].tolist()
+        labels, beam, top, *new_ids = read_tensors(folder / _FILE, ("numbers",))["numbers"].tolist()
         try:
             with _quiet():
                 model = _omikuji().Model.load(str(folder / _FOLDER))
         except RuntimeError as error:
             raise CheckpointError(f"{folder / _FOLDER}: missing or damaged ({error}); copy it again") from error
-        return cls(model, labels, beam, top)
+        return cls(model, labels, beam, top, tuple(new_ids))
 
 
 def fit_tree(training: Training, config: TreeConfig) -> Tree:

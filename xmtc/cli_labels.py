@@ -1,0 +1,97 @@
+"""`xmtc labels`: change the labels of an exported model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xmtc.cli_options import ModelDir
+from xmtc.track.console import print_line
+
+labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model, without training.")
+Output = Annotated[
+    str, typer.Option("--output", "-o", help="Directory or URI of the new model; replaces a model there.")
+]
+
+
+@labels_app.command("add")
+def labels_add(
+    model: ModelDir,
+    file: Annotated[Path, typer.Argument(metavar="LABELS", help="JSON lines: label, name and optionally description.")],
+    output: Output,
+) -> None:
+    """Add labels to a model, from their names alone."""
+    from xmtc.models.extend import add_labels
+    from xmtc.models.output import HEAD
+    from xmtc.run.copies import published_model
+
+    with published_model(output, HEAD) as folder:
+        added = add_labels(model, file, folder)
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
+    print_line(f"{output}: {added.labels:,} labels added; names explain these shares of the trained rows: {shares}")
+
+
+@labels_app.command("remove")
+def labels_remove(
+    model: ModelDir,
+    labels: Annotated[list[str], typer.Argument(metavar="LABEL...", help="Labels, or @FILE with one per line.")],
+    output: Output,
+) -> None:
+    """Remove labels; the other labels keep their scores."""
+    from xmtc.models.output import HEAD
+    from xmtc.models.relabel import remove_labels
+    from xmtc.run.copies import published_model
+    from xmtc.score.command import read_labels
+
+    with published_model(output, HEAD) as folder:
+        done = remove_labels(model, read_labels(labels) or (), folder)
+    _say(output, f"{done.changed:,} labels removed, {done.labels:,} remain", done.notes)
+
+
+@labels_app.command("rename")
+def labels_rename(
+    model: ModelDir,
+    pairs: Annotated[
+        list[str],
+        typer.Argument(metavar="OLD=NEW...", help="Pairs, or @FILE with OLD, a tab and NEW on each line."),
+    ],
+    output: Output,
+) -> None:
+    """Call labels by other identifiers; their scores stay the same."""
+    from xmtc.models.output import HEAD
+    from xmtc.models.relabel import rename_labels
+    from xmtc.run.copies import published_model
+    from xmtc.score.label_pairs import read_renames
+
+    with published_model(output, HEAD) as folder:
+        done = rename_labels(model, read_renames(pairs), folder)
+    _say(output, f"{done.changed:,} labels renamed", done.notes)
+
+
+@labels_app.command("merge")
+def labels_merge(
+    model: ModelDir,
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEPT=OTHER[,OTHER...]...",
+            help="Groups, or @FILE with KEPT and others, tabs between, on each line.",
+        ),
+    ],
+    output: Output,
+) -> None:
+    """Merge labels into others, and say what of the result is approximate."""
+    from xmtc.models.output import HEAD
+    from xmtc.models.relabel import merge_labels
+    from xmtc.run.copies import published_model
+    from xmtc.score.label_pairs import read_groups
+
+    with published_model(output, HEAD) as folder:
+        done = merge_labels(model, read_groups(groups), folder)
+    _say(output, f"{done.changed:,} labels merged into others, {done.labels:,} remain", done.notes)
+
+
+def _say(output: str, done: str, notes: tuple[str, ...]) -> None:
+    print_line(f"{output}: {done}")
+    for note in notes:
+        print_line(f"  note: {note}")

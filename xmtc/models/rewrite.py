@@ -1,0 +1,91 @@
+"""An exported model written again with other labels: what has a row for each label changes, all else is copied."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from xmtc.data.labels import LabelTable
+from xmtc.errors import ConfigError
+from xmtc.models.calibration import Calibration
+from xmtc.models.export import CALIBRATION, SCORERS, ModelParts, load_model, write_thresholds
+from xmtc.models.info import write_info
+from xmtc.models.onnx_export import is_onnx
+from xmtc.models.output import HEAD, check_output, replacing
+from xmtc.scorers.ensemble import Ensemble
+
+
+@dataclass(frozen=True)
+class LabelParts:
+    """What of a model has a row for each label. Suffix: L labels after the change.
+
+    Attributes:
+        labels: L.
+        tables: label tables of the head by name, with L rows; empty where they stay the same.
+        calibration: of the head's logits, or None.
+        thresholds_L: the labels' own thresholds, or None.
+        ensemble: the scorers, or None.
+    """
+
+    labels: LabelTable
+    tables: Mapping[str, Tensor]
+    calibration: Calibration | None
+    thresholds_L: NDArray[np.float32] | None
+    ensemble: Ensemble | None
+
+
+def open_model(model: Path, output: Path) -> ModelParts:
+    """Read a model whose labels are to change.
+
+    Raises:
+        CheckpointError: the model is missing or damaged.
+        ConfigError: it is an ONNX model, or something else than a model is at `output`.
+    """
+    if is_onnx(model):
+        raise ConfigError(
+            f"{model}: the labels of an ONNX model cannot change; change those of the model it is made of, and export"
+        )
+    check_output(output, model, HEAD)
+    return load_model(model)
+
+
+def write_model(model: Path, output: Path, parts: ModelParts, changed: LabelParts, note: str) -> None:
+    """Write the model with changed labels.
+
+    Args:
+        model: it is left as it is.
+        output: directory of the new model.
+        parts: of the model.
+        changed: what takes the place of their labels.
+        note: for the model card: what was done.
+
+    Raises:
+        CheckpointError: the disk refuses.
+    """
+    with replacing(output) as folder:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+        (folder / "config.json").unlink()  # written again, with other checksums
+        if changed.tables:
+            save_file({**load_file(folder / HEAD), **changed.tables}, folder / HEAD)
+        if changed.calibration is not None:
+            changed.calibration.save(folder / CALIBRATION)
+        if changed.ensemble is not None:
+            shutil.rmtree(folder / SCORERS)
+            changed.ensemble.save(folder / SCORERS)
+        if changed.thresholds_L is not None:
+            write_thresholds(folder / "thresholds.json", parts.threshold, changed.thresholds_L)
+        changed.labels.save(folder / "labels.arrow")
+        _add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")
+        write_info(folder, parts.info)
+
+
+def _add_note(card: Path, note: str) -> None:
+    """Add a line to the model card, where there is one: results in it are those of the model before."""
+    if card.is_file():
+        text = card.read_text(encoding="utf-8").rstrip("\n")
+        card.write_text(f"{text}\n\nChanged after these results were measured: {note}\n", encoding="utf-8")

@@ -1,0 +1,76 @@
+"""Labels that are left out, or merged: which labels remain, and which of them stand for several.
+
+Suffixes: L labels before, M labels after, K labels that are merged into one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.data.arrays import Matrix
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """A change of the set of labels.
+
+    Attributes:
+        before: L.
+        kept_M: int64, ascending: the id that each remaining label had before.
+        merged: id after → ids before (K,) of all the labels it stands for, itself first; where there are several.
+    """
+
+    before: int
+    kept_M: NDArray[np.int64]
+    merged: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+
+    @classmethod
+    def without(cls, labels: int, removed: Sequence[int]) -> "Regrouping":
+        """L labels without some of them."""
+        return cls(labels, np.delete(np.arange(labels), removed))
+
+    @classmethod
+    def merging(cls, labels: int, groups: Sequence[Sequence[int]]) -> "Regrouping":
+        """L labels, some of them merged: the first label of each group stands for the group."""
+        kept_M = np.delete(np.arange(labels), [label for group in groups for label in group[1:]])
+        return cls(labels, kept_M, {int(np.searchsorted(kept_M, group[0])): np.array(group) for group in groups})
+
+    def __len__(self) -> int:
+        return len(self.kept_M)
+
+    @cached_property
+    def new_L(self) -> NDArray[np.int64]:
+        """The new id of each label; -1 for those that are left out."""
+        new_L = np.full(self.before, -1, np.int64)
+        new_L[self.kept_M] = np.arange(len(self))
+        for label, members_K in self.merged.items():
+            new_L[members_K] = label
+        return new_L
+
+    def columns(self, matrix: Matrix, combine: np.ufunc) -> Matrix:
+        """A matrix with L columns as one with M columns.
+
+        Args:
+            matrix: sparse.
+            combine: what becomes of the stored values of merged columns: `np.add` or `np.maximum`.
+        """
+        entries = matrix.tocoo()
+        new_E = self.new_L[entries.col]
+        shape = (int(matrix.shape[0]), len(self))
+        keys = (entries.row.astype(np.int64) * len(self) + new_E)[new_E >= 0]
+        order = np.argsort(keys, kind="stable")
+        keys, values = keys[order], entries.data[new_E >= 0][order]
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        found = (keys[starts] // len(self), keys[starts] % len(self))
+        return sparse.csr_array((combine.reduceat(values, starts), found), shape=shape)
+
+    def summed(self, counts_L: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Counts (M,), those of merged labels added."""
+        counts_M = counts_L[self.kept_M]
+        for label, members_K in self.merged.items():
+            counts_M[label] = counts_L[members_K].sum()
+        return counts_M
