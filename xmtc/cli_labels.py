@@ -45,7 +45,7 @@ def labels_remove(
 
     with published_model(output, HEAD) as folder:
         done = remove_labels(model, read_labels(labels) or (), folder)
-    _say(output, f"{done.changed:,} labels removed, {done.labels:,} remain", done.notes)
+    _say(output, f"labels removed: {done.changed:,}, left: {done.labels:,}", done.notes)
 
 
 @labels_app.command("rename")
@@ -65,7 +65,7 @@ def labels_rename(
 
     with published_model(output, HEAD) as folder:
         done = rename_labels(model, read_renames(pairs), folder)
-    _say(output, f"{done.changed:,} labels renamed", done.notes)
+    _say(output, f"labels renamed: {done.changed:,}", done.notes)
 
 
 @labels_app.command("merge")
@@ -88,7 +88,7 @@ def labels_merge(
 
     with published_model(output, HEAD) as folder:
         done = merge_labels(model, read_groups(groups), folder)
-    _say(output, f"{done.changed:,} labels merged into others, {done.labels:,} remain", done.notes)
+    _say(output, f"labels merged into others: {done.changed:,}, left: {done.labels:,}", done.notes)
 
 
 def _say(output: str, done: str, notes: tuple[str, ...]) -> None:

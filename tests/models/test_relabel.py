@@ -50,7 +50,7 @@ def test_removed_labels_are_gone_and_the_others_score_the_same(model, tmp_path, 
     before_files = {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
     (tmp_path / "gone.txt").write_text("L03\nL29\n")
     assert run(monkeypatch, "remove", model, "L00", f"@{tmp_path}/gone.txt", "-o", tmp_path / "less") == 0
-    assert "3 labels removed, 27 remain" in capsys.readouterr().err
+    assert "labels removed: 3, left: 27" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == before_files
     after = scores(tmp_path / "less")
     assert all(len(row) == 27 and not {"L00", "L03", "L29"} & set(row) for row in after)
@@ -60,7 +60,7 @@ def test_removed_labels_are_gone_and_the_others_score_the_same(model, tmp_path, 
     assert old.thresholds_L is not None
     assert parts.thresholds_L[0] == old.thresholds_L[1]
     assert parts.labels.train_counts.tolist() == [i for i in range(LABELS) if i not in (0, 3, 29)]
-    assert "3 labels were removed. The model has 27 labels." in (tmp_path / "less/README.md").read_text()
+    assert "labels removed: 3. The model has 27 labels." in (tmp_path / "less/README.md").read_text()
 
 
 def test_renamed_labels_score_the_same_under_their_new_names(model, tmp_path, monkeypatch):

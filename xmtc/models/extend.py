@@ -84,7 +84,7 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
         overlap=parts.info.model.overlap,
     )
     found = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
-    write_model(model, output, parts, _extended(parts, new, found.rows), f"{len(new):,} labels were added.")
+    write_model(model, output, parts, _extended(parts, new, found.rows), f"labels added: {len(new):,}.")
     return Added(len(new), found.explained)
 
 

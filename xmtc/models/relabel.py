@@ -63,7 +63,7 @@ def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelle
     regrouping = Regrouping.without(len(parts.labels), removed)
     above = {parts.labels.labels[i]: parts.labels.parents[i] if parts.labels.parents else () for i in removed}
     changed = _regrouped(parts, regrouping, with_parents(parts.labels, above))
-    write_model(model, output, parts, changed, f"{len(removed):,} labels were removed.")
+    write_model(model, output, parts, changed, f"labels removed: {len(removed):,}.")
     return Relabelled(len(removed), len(changed.labels), _notes_on_removal(parts))
 
 
@@ -85,7 +85,7 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabe
     parts = open_model(model, output)
     table, changed = _renamed(parts.labels, names), {old: new for old, new in names.items() if old != new}
     same = LabelParts(table, {}, parts.classifier.calibration, parts.thresholds_L, parts.ensemble)
-    write_model(model, output, parts, same, f"{len(changed):,} labels were renamed.")
+    write_model(model, output, parts, same, f"labels renamed: {len(changed):,}.")
     return Relabelled(len(changed), len(table))
 
 
@@ -111,7 +111,7 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
     regrouping = Regrouping.merging(len(parts.labels), ids)
     changed = _regrouped(parts, regrouping, merged_hierarchy(parts.labels, groups))
     merged = len(parts.labels) - len(changed.labels)
-    write_model(model, output, parts, changed, f"{merged:,} labels were merged into {len(ids):,} others.")
+    write_model(model, output, parts, changed, f"labels merged into others: {merged:,}.")
     return Relabelled(merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed))
 
 
@@ -213,7 +213,7 @@ def _notes_on_removal(parts: ModelParts) -> tuple[str, ...]:
     if parts.info.task == "single_label":
         notes.append("the probabilities of the other labels grow in proportion, because they sum to 1")
     if parts.ensemble is not None:
-        notes.append("fused probabilities of the other labels may change a little: the ranks among candidates do")
+        notes.append("fused probabilities of the other labels may change: their ranks among candidates do")
     return tuple(notes)
 
 
