@@ -1,6 +1,6 @@
 """Seconds of each stage of a run, from what the corpus is like and how fast this machine is.
 
-The constants beside `Speeds` were measured on the tasks of docs/benchmarks/own_data.md.
+The constants here are rough, and are not calibrated on an idle machine yet (docs/benchmarks/own_data.md).
 """
 
 import math
