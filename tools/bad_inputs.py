@@ -89,7 +89,7 @@ class _Hung(BaseException):
 
 @dataclass
 class _Watched(contextlib.AbstractContextManager["_Watched"]):
-    """Notes what ends the work within, under an alarm, and lets the tool go on."""
+    """Notes what ends the work within, under an alarm, and lets the tool continue."""
 
     error: BaseException | None = None
 

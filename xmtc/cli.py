@@ -24,11 +24,11 @@ from xmtc.cli_options import (
     PrintConfig,
     TextColumn,
     Version,
-    beside,
     check_arguments,
     config_for,
     fetched,
     fetched_status,
+    next_to,
     show_log,
 )
 from xmtc.errors import XmtcError
@@ -163,7 +163,7 @@ def evaluate(
     if run is not None:
         evaluate_run(run)
     elif predictions is not None and gold is not None:
-        evaluate_predictions(predictions, gold, split, output or beside(predictions), threshold)
+        evaluate_predictions(predictions, gold, split, output or next_to(predictions), threshold)
     else:
         raise typer.BadParameter("--predictions needs --gold CORPUS")
 

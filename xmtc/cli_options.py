@@ -53,7 +53,7 @@ def config_for(config_or_data: str) -> Path:
     return config_for(config_or_data)
 
 
-def beside(predictions: Path) -> Path:
+def next_to(predictions: Path) -> Path:
     """The folder for the evaluation of a predictions file."""
     folder = predictions.with_name(f"{predictions.name}_evaluation")
     return folder if predictions.is_dir() else predictions.with_suffix("")

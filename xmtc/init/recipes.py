@@ -1,6 +1,6 @@
 """Recipes for a training run, from the best to the cheapest, and the one that fits a budget of time.
 
-Each recipe is a few settings. What it takes is reckoned from them by `xmtc.preflight.timing`, so that a recipe needs no
+Each recipe is a few settings. Its cost is estimated from them by `xmtc.preflight.timing`, so that a recipe needs no
 formula here.
 """
 

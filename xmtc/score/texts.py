@@ -40,7 +40,7 @@ def as_labels(given: Any) -> list[str]:
     """The labels in `given`, in order; a string is one label.
 
     Raises:
-        DataError: as of `as_texts`.
+        DataError: see `as_texts`.
     """
     return [_checked(given, "the label")] if isinstance(given, str) else _strings(given, "label")
 
