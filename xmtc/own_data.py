@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from xmtc.data.config import Task
 from xmtc.errors import DataError
+from xmtc.files import replacing
 from xmtc.init.command import make_plan, seconds_of, summary
 from xmtc.init.roles import Answers
 from xmtc.pipeline import train_run
@@ -56,7 +57,8 @@ def train(
         The model; its report is in the directory.
 
     Raises:
-        DataError: texts and labels do not fit each other, or nothing can be learnt from them.
+        DataError: texts and labels do not fit each other, nothing can be learnt from them, or the directory holds
+            other documents.
 
     Example:
         >>> model = xmtc.train(["a text", …], [["label"], …], budget="10m")
@@ -66,8 +68,7 @@ def train(
     table = _table(texts, labels, names, label_column)
     root = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="xmtc-"))
     root.mkdir(parents=True, exist_ok=True)
-    path = root / "documents.parquet"
-    pq.write_table(table, path)
+    path = _written(table, root / "documents.parquet")
     answers = Answers(text=names, labels=label_column, task=task)
     plan = make_plan(str(path), answers, seconds_of(budget), "model")
     for line in summary(plan):
@@ -75,6 +76,16 @@ def train(
     run = train_run(_inside(plan.config, root))
     print_line(f"everything is in {root}")
     return Model.from_pretrained(run / "model")
+
+
+def _written(table: pa.Table, path: Path) -> Path:
+    """The file with the documents; the same documents may be there from an earlier start, others are not replaced."""
+    if not path.exists():
+        with replacing(path) as partial:
+            pq.write_table(table, partial)
+    elif not pq.read_table(path).equals(table):
+        raise DataError(f"{path}: holds other documents; give another directory, or move the file away")
+    return path
 
 
 def _inside(config: RunConfig, root: Path) -> RunConfig:

@@ -75,6 +75,10 @@ def test_texts_in_memory_become_a_model(tmp_path):
         xmtc.train(["a", "b", "c"], [["x"], ["y"]], directory=tmp_path)
     with pytest.raises(DataError, match="texts is no table with columns"):
         xmtc.train(["a", "b"], directory=tmp_path)
+    before = (tmp_path / "documents.parquet").read_bytes()
+    with pytest.raises(DataError, match="holds other documents"):
+        xmtc.train(["a", "b"], ["x", "y"], directory=tmp_path)
+    assert (tmp_path / "documents.parquet").read_bytes() == before
 
 
 def test_tables_of_every_kind_are_the_same_table():
