@@ -15,14 +15,21 @@ DOCUMENTS = 200
 TOP_TOKENS = 100
 
 
-@torch.no_grad()
 def write_overlap(worker: Worker) -> None:
-    """Write `eval/dev/attention_overlap.json`: means over (document, positive label) pairs of dev. Collective.
+    """Write `eval/dev/attention_overlap.json`, see `attention_overlap`. Collective."""
+    found = attention_overlap(worker, TokenRanking.load(worker.paths.ranking))
+    result = found | {"top_tokens": TOP_TOKENS, "planted": worker.config.plants}
+    if worker.is_first:
+        write_text(worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP, json.dumps(result, indent=2))
 
-    `attention` is the share of attention on tokens among the label's `top_tokens` best by information gain,
-    `chance` the share of such tokens in the document, which is what uniform attention would give.
+
+@torch.no_grad()
+def attention_overlap(worker: Worker, ranking: TokenRanking) -> dict[str, float]:
+    """Means over (document, positive label) pairs of dev, and the number of these `pairs`. Collective.
+
+    `attention` is the share of attention on tokens among the label's `TOP_TOKENS` best of the ranking, `chance` the
+    share of such tokens in the document, which is what uniform attention would give.
     """
-    ranking = TokenRanking.load(worker.paths.ranking)
     values = np.zeros(ranking.k + 1, np.float32)
     values[:TOP_TOKENS] = 1
     table = ranking.table(len(worker.tokenizer), values)
@@ -44,12 +51,4 @@ def write_overlap(worker: Worker) -> None:
         chance_P = top_PT.sum(1) / batch.mask_BT[rows_P].sum(1)
         sums += [float((attention_P * weight_P).sum()), float((chance_P * weight_P).sum()), float(weight_P.sum())]
     attention, chance, pairs = all_reduce_sum_floats(sums.tolist())
-    result = {
-        "attention": attention / max(pairs, 1),
-        "chance": chance / max(pairs, 1),
-        "pairs": int(pairs),
-        "top_tokens": TOP_TOKENS,
-        "planted": worker.config.plants,
-    }
-    if worker.is_first:
-        write_text(worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP, json.dumps(result, indent=2))
+    return {"attention": attention / max(pairs, 1), "chance": chance / max(pairs, 1), "pairs": int(pairs)}

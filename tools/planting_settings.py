@@ -1,0 +1,163 @@
+"""The settings and arms of docs/benchmarks/planting_protocol.md as configurations."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import yaml
+
+from xmtc.config.load import load_config
+from xmtc.files import replacing
+from xmtc.mig.config import ChiSquaredConfig, ExchangedConfig, PointwiseConfig, SignalConfig, TfIdfConfig
+from xmtc.run.config import RunConfig
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+PUBLISHED = CONFIGS / "plant_published.yaml"
+DEV_DOCUMENTS = 3000
+"""Of EURLEX57K and of GND, in two halves."""
+
+ORDER = ("random_long", "planted_attention", "prototypes", "planted", "shuffled")
+"""The arms of the planned comparisons, which run first in every setting."""
+ALL_ARMS = (*ORDER, "random", "tfidf", "pmi", "chi2", "published")
+SCORERS = [{"kind": "linear", "penalties": [0.1], "prune": 0.2}, {"kind": "word_neighbours"}]
+GND_SCORERS = [
+    {"kind": "linear", "penalties": [0.5], "prune": 0.3, "most_terms": 10_000},
+    {"kind": "word_neighbours"},
+]
+TOP_TWO = [{"epochs": 5}, {"epochs": 5, "encoder_layers": 2, "learning_rate": 1e-3, "encoder_learning_rate": 2e-5}]
+ALL_LAYERS = [{"epochs": 5}, {"epochs": 5, "encoder_layers": -1, "learning_rate": 1e-3, "encoder_learning_rate": 2e-5}]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Data, encoder and number of training documents, and the arms that are compared there.
+
+    Attributes:
+        base: configuration file.
+        data: folder of the data set.
+        documents: training documents; None for all.
+        arms: in the order in which they run.
+        phases: of stage 2, where they differ from the base's.
+        pretrained: whether the encoder is.
+    """
+
+    base: str
+    data: str
+    documents: int | None
+    arms: Sequence[str]
+    phases: list[dict[str, float]] | None = None
+    pretrained: bool = True
+
+
+def _eurlex(documents: int, arms: Sequence[str], phases: list[dict[str, float]] | None = None) -> Setting:
+    return Setting("eurlex57k_minilm.yaml", "eurlex57k", documents, arms, phases)
+
+
+def _bigru(documents: int, arms: Sequence[str]) -> Setting:
+    return Setting("eurlex57k_bigru.yaml", "eurlex57k", documents, arms, pretrained=False)
+
+
+SETTINGS = {
+    "b": _eurlex(2000, ALL_ARMS),
+    "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, ALL_ARMS),
+    "a1": _bigru(2000, ALL_ARMS),
+    "e": Setting("eurlex57k_minilm.yaml", "gnd_tib", 4000, ORDER),
+    **{f"f{size}": _eurlex(size, ("random_long", "planted")) for size in (250, 500, 1000, 4000, 8000, 16000)},
+    "a2": _bigru(8000, ("random_long", "prototypes", "planted_attention", "shuffled")),
+    "c1": _eurlex(2000, ("random_long", "planted_attention", "planted", "shuffled"), TOP_TWO),
+    "c2": _eurlex(2000, ("random_long", "planted"), ALL_LAYERS),
+    "k": _eurlex(2000, ("k10", "k100", "k1000")),
+    "s": _eurlex(2000, ("stage1_1", "stage1_2", "stage1_5", "stage1_10", "stage1_20")),
+    "t": _eurlex(2000, ("common_only",)),
+}
+"""In the order in which they run; `k`, `s` and `t` are the paper's own questions: k, epochs of stage 1, transfer."""
+
+
+def setting_config(name: str, data: Path, work: Path) -> RunConfig:
+    """The configuration that the arms of a setting share.
+
+    Args:
+        name: of the setting.
+        data: folder with the data sets.
+        work: where halves of dev, corpora and runs go.
+    """
+    setting = SETTINGS[name]
+    scorers = GND_SCORERS if setting.data == "gnd_tib" else SCORERS
+    overrides = {
+        "name": name,
+        "data.corpus": str(work / "corpora" / f"{setting.data}-{setting.documents}-{Path(setting.base).stem}"),
+        "track.directory": str(work / "runs"),
+        "model.scorers": scorers,
+        "plant.patience": 0,
+        "finetune.patience": 0,
+        "distributed.threads": 1,
+    }
+    if setting.phases:
+        overrides["finetune.phases"] = setting.phases
+    folder = data / setting.data
+    if setting.data == "mimic4_layout":
+        overrides["data.source.directory"] = str(folder)
+    else:
+        first, second = halves(folder / "dev.parquet", work / "dev" / setting.data)
+        files = {"train": str(folder / "train.parquet"), "dev": str(first), "test": str(second)}
+        overrides |= {"data.source.files": files, "data.source.labels.path": str(folder / "labels.parquet")}
+        overrides |= {"data.limit.train": setting.documents, "data.limit.dev": None}
+    return load_config(RunConfig, CONFIGS / setting.base, [f"{key}={json.dumps(v)}" for key, v in overrides.items()])
+
+
+def halves(dev: Path, folder: Path) -> tuple[Path, Path]:
+    """Files with two halves of `DEV_DOCUMENTS` documents of dev: to choose on, and to measure on."""
+    paths = folder / "choose.parquet", folder / "measure.parquet"
+    table = pq.read_table(dev)
+    chosen = np.random.default_rng(7).permutation(table.num_rows)[:DEV_DOCUMENTS]
+    for path, rows in zip(paths, np.array_split(chosen, 2), strict=True):
+        if not path.exists():
+            with replacing(path) as partial:
+                pq.write_table(table.take(np.sort(rows)), partial)
+    return paths
+
+
+def arm_config(shared: RunConfig, setting: str, arm: str, seed: int) -> RunConfig:
+    """The configuration of one run."""
+    config = replace(shared, name=f"{setting}-{arm}-{seed}", seed=seed)
+    signals: dict[str, SignalConfig] = {"tfidf": TfIdfConfig(), "pmi": PointwiseConfig(), "chi2": ChiSquaredConfig()}
+    signals["shuffled"] = ExchangedConfig(seed=seed)
+    if arm == "published":
+        return _published(config, SETTINGS[setting])
+    if arm in ("random", "random_long"):
+        return _random(config, longer=arm == "random_long")
+    if arm in signals:
+        config = replace(config, mig=replace(config.mig, signal=signals[arm]))
+    elif arm.startswith("k"):
+        config = replace(config, mig=replace(config.mig, top_k=int(arm[1:])))
+    epochs = int(arm.removeprefix("stage1_")) if arm.startswith("stage1_") else config.plant.epochs
+    prototypes = arm in ("prototypes", "planted")
+    return replace(
+        config, plant=replace(config.plant, epochs=0 if arm == "prototypes" else epochs, prototypes=prototypes)
+    )
+
+
+def _random(config: RunConfig, *, longer: bool) -> RunConfig:
+    """No stage 1; its epochs go to the first phase of stage 2 where that is to be longer."""
+    first, *others = config.finetune.phases
+    first = replace(first, epochs=first.epochs + config.plant.epochs * longer)
+    finetune = replace(config.finetune, phases=(first, *others))
+    return replace(config, plant=replace(config.plant, enabled=False), finetune=finetune)
+
+
+def _published(config: RunConfig, setting: Setting) -> RunConfig:
+    """The sections that `plant_published.yaml` gives, over the setting's own; a random encoder is not unfrozen."""
+    tree = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
+    found = load_config(
+        RunConfig,
+        CONFIGS / setting.base,
+        [f"{section}={json.dumps(tree[section])}" for section in ("mig", "plant", "finetune")],
+    )
+    # All graded tokens in pairs: memory grows with documents x labels x tokens squared, so few documents at once.
+    plant = replace(found.plant, tokens_per_micro_batch=1024)
+    phases = found.finetune.phases if setting.pretrained else config.finetune.phases
+    finetune = replace(found.finetune, phases=phases, patience=0)
+    return replace(config, mig=found.mig, plant=plant, finetune=finetune)
