@@ -120,7 +120,8 @@ class Predicted:
     def outcome(self, gold: Gold) -> Outcome:
         """Predicted, right and gold labels as the project's metrics read them."""
         every = sparse.csr_array(gold.labels_NL, dtype=np.float32)
-        right = sparse.csr_array((self.right_G.astype(np.float32), every.indices, every.indptr), shape=every.shape)
+        right = every.copy()  # eliminating zeros changes indices in place
+        right.data = self.right_G.astype(np.float32)
         right.eliminate_zeros()
         return Outcome(sparse.csr_array(right + self.wrong_NL.astype(np.float32)), right, every)
 

@@ -40,6 +40,26 @@ def test_variants_follow_their_definitions(batch):
     torch.testing.assert_close(hidden["all_max_attention"], pooled)
 
 
+@pytest.mark.parametrize("variant", ["cls_attention", "all_max_attention"])
+def test_as_published_the_attention_replaces_the_first_state(variant, batch):
+    encoder = built(MaxPoolConfig(base=BERT, variant=variant, last_layers=2, heads=2, residual=False))
+    layers = hidden_states(encoder, batch)
+    states = layers[-1] if variant == "cls_attention" else torch.stack(layers[-2:]).amax(0)
+    plain = encoder.attention.state_dict()
+    queries, keys, values = (
+        torch.nn.functional.linear(states, weight, bias)
+        for weight, bias in zip(plain["in_proj_weight"].chunk(3), plain["in_proj_bias"].chunk(3), strict=True)
+    )
+    queries, keys, values = (part.unflatten(2, (2, -1)).transpose(1, 2) for part in (queries, keys, values))
+    scores = queries[:, :, :1] @ keys.transpose(2, 3) / keys.shape[-1] ** 0.5
+    shares = scores.masked_fill(~batch.attention_mask_WU[:, None, None], -torch.inf).softmax(-1)
+    read = (shares @ values).transpose(1, 2).flatten(2)
+    expected = torch.nn.functional.linear(read, plain["out_proj.weight"], plain["out_proj.bias"])
+    hidden = encoder(batch.input_ids_WU, batch.attention_mask_WU)
+    torch.testing.assert_close(hidden[:, :1], expected)
+    torch.testing.assert_close(hidden[:, 1:], states[:, 1:])
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_padding_changes_nothing_and_everything_learns(variant, batch):
     encoder = built(MaxPoolConfig(base=BERT, variant=variant, last_layers=2))

@@ -170,6 +170,9 @@ class MaxPoolConfig(_Wrapper):
     """k: how many layers, from the top, are pooled; unused by cls_attention."""
     heads: Annotated[int, Field(ge=1)] = 4
     """Heads of the additional attention; must divide the encoder's width; unused by cls_max."""
+    residual: bool = True
+    """Add the additional attention to [CLS] and start it at 0, so that training starts from the plain encoder. False is
+    MaxPoolBERT as published: the attention replaces [CLS] and starts at random. Unused by cls_max."""
 
     def __post_init__(self) -> None:
         """Refuse what the wrapper cannot do."""

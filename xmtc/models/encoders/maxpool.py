@@ -19,7 +19,8 @@ from xmtc.models.encoders.self_attention import TransformerEncoder
 class MaxPoolEncoder(Encoder):
     """Hidden states of the encoder, with an enriched one in the first position (Behrendt et al., MaxPoolBERT, 2025).
 
-    The additional attention adds to what it starts from and begins at 0, so that training starts at the plain encoder.
+    By default the additional attention adds to what it starts from and begins at 0, so that training starts at the plain
+    encoder. Without `residual`, as in the paper, what it reads replaces the first state.
 
     Attributes:
         base: the encoder.
@@ -31,7 +32,8 @@ class MaxPoolEncoder(Encoder):
         self.attention: nn.MultiheadAttention | None = None
         if settings.variant != "cls_max":
             self.attention = nn.MultiheadAttention(self.width, settings.heads, batch_first=True)
-            nn.init.zeros_(self.attention.out_proj.weight)
+            if settings.residual:
+                nn.init.zeros_(self.attention.out_proj.weight)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Hidden states (W, U, D)."""
@@ -41,9 +43,10 @@ class MaxPoolEncoder(Encoder):
             first_W1D = layers_KWUD[:, :, :1].amax(0)
             return torch.cat([first_W1D, top_WUD[:, 1:]], 1)
         states_WUD = layers_KWUD.amax(0)
-        first_W1D = states_WUD[:, :1]
-        added_W1D, _ = _attend(self.attention, states_WUD, attention_mask_WU, need_weights=False)
-        return torch.cat([first_W1D + added_W1D, states_WUD[:, 1:]], 1)
+        first_W1D, _ = _attend(self.attention, states_WUD, attention_mask_WU, need_weights=False)
+        if self.settings.residual:
+            first_W1D = states_WUD[:, :1] + first_W1D
+        return torch.cat([first_W1D, states_WUD[:, 1:]], 1)
 
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
         """Share (W, U) of the additional attention of [CLS] that each token gets; nothing for cls_max."""
