@@ -2,8 +2,10 @@
 
     python tools/planting_tables.py docs/benchmarks/planting
 
-Prints Markdown, writes it to DIRECTORY/tables.md, and writes charts as DIRECTORY/*-light.svg and *-dark.svg. Differences
-of fewer than five seeds are marked. docs/benchmarks/planting_protocol.md says what is compared and why.
+Prints Markdown, writes it to DIRECTORY/tables.md, and writes charts as DIRECTORY/*-light.svg and *-dark.svg. It marks
+differences that have fewer than five seeds.
+
+docs/benchmarks/planting_protocol.md says what is compared and why.
 
 Suffixes: S seeds, R resamples.
 """

@@ -19,8 +19,8 @@ from xmtc.models.encoders.self_attention import TransformerEncoder
 class MaxPoolEncoder(Encoder):
     """Hidden states of the encoder, with an enriched one in the first position (Behrendt et al., MaxPoolBERT, 2025).
 
-    By default the additional attention adds to what it starts from and begins at 0, so that training starts at the plain
-    encoder. Without `residual`, as in the paper, what it reads replaces the first state.
+    By default the additional attention adds to what it starts from and begins at 0, so that training starts at the
+    plain encoder. Without `residual`, as in the paper, what it reads replaces the first state.
 
     Attributes:
         base: the encoder.
