@@ -36,7 +36,7 @@ def tools():
 
 def test_tables_follow_from_what_runs_write_and_done_runs_are_skipped(tools, tmp_path, monkeypatch, capsys):
     shared = load(write_config(tmp_path), f"model.scorers={json.dumps(SCORERS)}", "finetune.phases=[{epochs: 1}]")
-    setting = tools.settings.Setting("", "", None, ("random_long", "planted"))
+    setting = tools.settings.Setting("", "", None, ("random_long", "planted", "prototypes"))
     monkeypatch.setitem(tools.settings.SETTINGS, "b", setting)
     monkeypatch.setattr(tools.study, "setting_config", lambda *_: shared)
     out = tmp_path / "out"
@@ -46,10 +46,11 @@ def test_tables_follow_from_what_runs_write_and_done_runs_are_skipped(tools, tmp
     written = (out / "b.jsonl").read_text()
     lines = [json.loads(line) for line in written.splitlines()]
     assert [(line["arm"], line["seed"]) for line in lines] == [
-        ("scorers", 0), ("parabel", 0), ("random_long", 1), ("planted", 1),
+        ("scorers", 0), ("parabel", 0), ("random_long", 1), ("planted", 1), ("prototypes", 1),
     ]  # fmt: skip
     assert len(lines[2]["curves"]["finetune"]) == 3, "one epoch of stage 2 and two of stage 1"
     assert "mig_share_planted" in lines[3]
+    assert lines[4]["cpu_s"].keys() == {"plant", "finetune"}
     tools.study.study("b", arguments)
     assert (out / "b.jsonl").read_text() == written
     results = tools.tables.Results.read(out, "b", resamples=50)

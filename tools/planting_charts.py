@@ -28,7 +28,7 @@ def write_charts(settings: Mapping[str, Lines], folder: Path) -> None:
     """
     for setting, lines in settings.items():
         arms = [arm for arm in SHOWN if any(arm == found for found, _ in lines)]
-        if len(arms) > 1:
+        if len(arms) > 2:  # settings of two arms are points of the few-shot curve
             _write(folder / f"{setting}-bins", _bins(lines, arms), arms)
             _write(folder / f"{setting}-epochs", _epochs(lines, arms), arms)
     sizes = {int(name[1:]): lines for name, lines in settings.items() if name[1:].isdigit() and name[0] == "f"}
@@ -45,27 +45,28 @@ def _of(lines: Lines, arm: str) -> list[dict[str, Any]]:
 
 def _bins(lines: Lines, arms: Sequence[str]) -> str:
     bars = []
-    for run, arm in enumerate(arms):
+    for arm in arms:
         values_SB = np.array([[line["head"]["bins"][name] for name in BINS] for line in _of(lines, arm)])
         ranges = list(zip(values_SB.min(0), values_SB.max(0), strict=True))
-        bars.append(Bars(arm, values_SB.mean(0).tolist(), run, [[float(a), float(b)] for a, b in ranges]))
+        bars.append(Bars(arm, values_SB.mean(0).tolist(), SHOWN.index(arm), [[float(a), float(b)] for a, b in ranges]))
     what = "Macro-F1 of the head alone by training documents of a label, mean and range over seeds"
     return bar_chart(BINS, bars, "training documents of the label", Axis("macro-F1, %"), what)
 
 
 def _epochs(lines: Lines, arms: Sequence[str]) -> str:
     series = []
-    for run, arm in enumerate(arms):
+    for arm in arms:
         curves = [[100 * epoch["macro_f1"] for epoch in line["curves"]["finetune"]] for line in _of(lines, arm)]
         mean = np.mean(curves, axis=0)
-        series.append(Series(arm, list(range(1, len(mean) + 1)), mean.tolist(), run, marked=True))
+        series.append(Series(arm, list(range(1, len(mean) + 1)), mean.tolist(), SHOWN.index(arm), marked=True))
     what = "Macro-F1 on the choosing half of dev after each epoch of stage 2, mean over seeds"
     return line_chart(series, Axis("epoch of stage 2"), Axis("macro-F1, %", low=0), what)
 
 
 def _few_shot(sizes: Mapping[int, Lines], arms: Sequence[str]) -> str:
     series = []
-    for run, arm in enumerate(arms):
+    for arm in arms:
+        run = SHOWN.index(arm)
         points = [(size, [line["head"]["bins"]["1-5"] for line in _of(lines, arm)]) for size, lines in sizes.items()]
         points = [(size, values) for size, values in points if values]
         x = [size for size, _ in points]
@@ -92,11 +93,12 @@ def _standalone(chart: str, arms: Sequence[str], palette: Sequence[str]) -> str:
     for run, (colour, dashes) in enumerate(zip(colours.split(), _DASHES, strict=True)):
         rules.append(f".run-{run} polyline{{stroke:{colour};stroke-dasharray:{dashes or 'none'}}}")
         rules.append(f".run-{run} circle,.run-{run} rect,.run-{run} path:not(.whisker){{fill:{colour}}}")
-    step, legend = (WIDTH - 20) / len(arms), []
-    for run, arm in enumerate(arms):
-        x = 10 + step * run
+    x, legend = 10.0, []
+    for arm in arms:
+        run = SHOWN.index(arm)
         legend.append(f'<g class="run run-{run}"><rect x="{x:.0f}" y="6" width="10" height="10"/></g>')
         legend.append(f'<text class="name" style="font-size:9.5px" x="{x + 13:.0f}" y="15">{arm}</text>')
+        x += 24 + 5.2 * len(arm)
     inner = chart[chart.index(">") + 1 : chart.rindex("</svg>")]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + _LEGEND}" role="img">'
