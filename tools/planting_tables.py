@@ -12,7 +12,8 @@ Suffixes: S seeds, R resamples.
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,8 @@ BINS = ("1-5", "6-10", "11-50", ">50")
 KEYS = ("1-5/macro_f1", "macro_f1", "ndcg@5", "micro_f1")
 TITLES = ("macro-F1, 1–5 documents", "macro-F1", "nDCG@5", "micro-F1")
 SEEDS = 5
+QUESTIONS = {"b": ("k", "s", "t")}
+"""Settings whose arms stand next to those of another, because data and stage 2 are the same."""
 Name = tuple[str, str]
 """An arm and what is measured: `head` or `fused`."""
 
@@ -42,21 +45,33 @@ class Contrast(NamedTuple):
         title: what it is, and the hypothesis that it speaks to.
         weights: by arm.
         system: `head` or `fused`.
+        holds: whether the hypothesis holds, given mean, low and high of the first metric; None: it says nothing of one.
     """
 
     title: str
     weights: dict[str, float]
     system: str = "head"
+    holds: Callable[[float, float, float], bool] | None = None
+
+
+def _above(_mean: float, low: float, _high: float) -> bool:
+    return low > 0
 
 
 CONTRASTS = (
-    Contrast("H1: planted_attention − random_long", {"planted_attention": 1, "random_long": -1}),
-    Contrast("H2: planted_attention − shuffled", {"planted_attention": 1, "shuffled": -1}),
+    Contrast("H1: planted_attention − random_long", {"planted_attention": 1, "random_long": -1}, holds=_above),
+    Contrast("H2: planted_attention − shuffled", {"planted_attention": 1, "shuffled": -1}, holds=_above),
     Contrast(
         "H3: prototypes − random, less half of planted − random",
         {"prototypes": 1, "planted": -0.5, "random": -0.5},
+        holds=lambda mean, _low, _high: mean < 0,
     ),
-    Contrast("H6: planted − random_long, fused", {"planted": 1, "random_long": -1}, "fused"),
+    Contrast(
+        "H6: planted − random_long, fused",
+        {"planted": 1, "random_long": -1},
+        "fused",
+        holds=lambda _mean, low, high: low <= 0 <= high,
+    ),
     Contrast(
         "exploratory: planted_attention − random_long, fused", {"planted_attention": 1, "random_long": -1}, "fused"
     ),
@@ -93,15 +108,22 @@ class Results:
     @classmethod
     def read(cls, folder: Path, setting: str, resamples: int) -> "Results":
         """From the files that `planting_study.py` wrote."""
-        lines = {(line["arm"], line["seed"]): line for line in rows(folder / f"{setting}.jsonl")}
-        gold, *others = rows(folder / f"{setting}.outcomes.jsonl")
-        predicted = {(line["arm"], line["seed"]): line for line in others}
-        return cls(setting, lines, Gold.from_json(gold), predicted, resamples)
+        lines, predicted, golds = {}, {}, []
+        for name in (setting, *QUESTIONS.get(setting, ())):
+            if (folder / f"{name}.jsonl").exists():
+                lines |= {(line["arm"], line["seed"]): line for line in rows(folder / f"{name}.jsonl")}
+                gold, *others = rows(folder / f"{name}.outcomes.jsonl")
+                golds.append(gold)
+                predicted |= {(line["arm"], line["seed"]): line for line in others}
+        if any(gold != golds[0] for gold in golds):
+            sys.exit(f"{folder}: {setting} and {QUESTIONS[setting]} were measured on different documents")
+        return cls(setting, lines, Gold.from_json(golds[0]), predicted, resamples)
 
     def arms(self) -> list[str]:
         """Reference systems, then the arms in the order of the protocol, that have lines."""
         found = {arm for arm, _ in self.lines}
-        return [arm for arm in ("parabel", "scorers", *SETTINGS[self.setting].arms) if arm in found]
+        arms = [arm for name in (self.setting, *QUESTIONS.get(self.setting, ())) for arm in SETTINGS[name].arms]
+        return [arm for arm in ("parabel", "scorers", *arms) if arm in found]
 
     def seeds(self, *arms: str) -> list[int]:
         """Seeds that all of these arms have."""
@@ -172,15 +194,16 @@ def comparisons(results: Results) -> Iterator[str]:
     found = [one for one in CONTRASTS if results.seeds(*one.weights)]
     if not found:
         return
-    yield "| difference, points | seeds | " + " | ".join(TITLES) + " |"
-    yield "|---" * (len(TITLES) + 2) + "|"
+    yield "| difference, points | seeds | " + " | ".join(TITLES) + " | hypothesis |"
+    yield "|---" * (len(TITLES) + 3) + "|"
     for contrast in found:
         seeds = len(results.seeds(*contrast.weights))
-        cells = [f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" for mean, low, high in (
-            results.contrast(contrast, key) for key in KEYS
-        )]  # fmt: skip
+        values = [results.contrast(contrast, key) for key in KEYS]
+        cells = [f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" for mean, low, high in values]
         count = str(seeds) if seeds == SEEDS else f"{seeds} of {SEEDS}: not finished"
-        yield f"| {contrast.title} | {count} | " + " | ".join(cells) + " |"
+        decided = contrast.holds if seeds == SEEDS else None
+        verdict = "" if decided is None else "holds" if decided(*values[0]) else "does not hold"
+        yield f"| {contrast.title} | {count} | " + " | ".join(cells) + f" | {verdict} |"
 
 
 def page(found: Sequence[Results]) -> str:
@@ -199,7 +222,8 @@ def main() -> None:
     parser.add_argument("directory", type=Path, help="where planting_study.py wrote its lines")
     parser.add_argument("--resamples", type=int, default=10_000)
     arguments = parser.parse_args()
-    names = [name for name in SETTINGS if (arguments.directory / f"{name}.jsonl").exists()]
+    inside = {name for others in QUESTIONS.values() for name in others}
+    names = [name for name in SETTINGS if name not in inside and (arguments.directory / f"{name}.jsonl").exists()]
     found = [Results.read(arguments.directory, name, arguments.resamples) for name in names]
     text = page(found)
     (arguments.directory / "tables.md").write_text(text, encoding="utf-8")
