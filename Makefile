@@ -11,7 +11,7 @@ TRITON_VENV := .venv-triton
 # DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help quickstart install dev test test-faults test-triton lint format docs clean distclean
+.PHONY: help quickstart install dev test test-faults test-triton lint format docs site site-serve clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -62,11 +62,17 @@ format: $(VENV)/.stamp-dev  ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.stamp  ## write docs/configuration.md from the schema
-	$(BIN)/python -m xmtc.run.reference docs/configuration.md
+docs: $(VENV)/.stamp  ## write docs/reference/configuration.md from the schema
+	$(BIN)/python -m xmtc.run.reference docs/reference/configuration.md
+
+site: $(VENV)/.stamp-dev docs  ## build the documentation into site/; broken links and anchors are errors
+	$(BIN)/mkdocs build --strict --quiet
+
+site-serve: $(VENV)/.stamp-dev  ## show the documentation at http://127.0.0.1:8000 while you write
+	$(BIN)/mkdocs serve --strict
 
 clean:  ## remove caches and build results; keeps runs, corpora and .venv
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find xmtc tests tools launch -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## the same, and the environments

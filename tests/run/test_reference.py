@@ -17,7 +17,7 @@ CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 
 def test_the_reference_page_is_current() -> None:
-    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
     assert page == reference(RunConfig), "run `make docs`"
 
 

@@ -12,7 +12,7 @@ MOST_FLAT_LABELS = 100_000  # beyond, an exact search of all label vectors is wh
 
 @config
 class IndexConfig:
-    """A FAISS index over label vectors (docs/mining.md)."""
+    """A FAISS index over label vectors (docs/explanation/mining.md)."""
 
     kind: IndexKind = "auto"
     """flat: exact, compares a document with every label. ivf: compares it with the labels of the nearest cells. hnsw:

@@ -102,7 +102,7 @@ class PlantConfig:
     prototypes: bool = True
     """After stage 1, start the classifier rows from the planted contexts (see `xmtc.training.prototypes`)."""
     callbacks: tuple[CallbackConfig, ...] = ()
-    """What follows the training of this stage (docs/callbacks.md), each kind once."""
+    """What follows the training of this stage (docs/reference/callbacks.md), each kind once."""
 
     def __post_init__(self) -> None:
         """Refuse a callback that is there twice, and a stage that does nothing."""
@@ -138,8 +138,8 @@ class FinetuneConfig:
     contrastive: SupervisedContrastiveConfig | None = None
     """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
     metric: str = "ndcg@5"
-    """Dev metric that picks the best epoch: one of docs/evaluation.md that is better the higher it is, areas under the
-    curve left out; `accuracy` with single-label tasks only."""
+    """Dev metric that picks the best epoch: one of docs/reference/metrics.md that is better the higher it is, areas
+    under the curve left out; `accuracy` with single-label tasks only."""
     patience: Annotated[int, Field(ge=0)] = 3
     """Stop after this many epochs without a better dev metric. 0: never."""
     dev_documents: Annotated[int, Field(ge=1)] | None = None
@@ -147,7 +147,7 @@ class FinetuneConfig:
     cache_hidden: bool = True
     """In phases that leave the encoder frozen, read hidden states from disk instead of encoding every epoch."""
     callbacks: tuple[CallbackConfig, ...] = ()
-    """What follows the training of this stage (docs/callbacks.md), each kind once."""
+    """What follows the training of this stage (docs/reference/callbacks.md), each kind once."""
 
     @property
     def trains_encoder(self) -> bool:
