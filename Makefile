@@ -62,8 +62,9 @@ format: $(VENV)/.stamp-dev  ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.stamp  ## write docs/reference/configuration.md from the schema
+docs: $(VENV)/.stamp  ## write the reference pages of configuration and command line
 	$(BIN)/python -m xmtc.run.reference docs/reference/configuration.md
+	$(BIN)/python tools/cli_reference.py docs/reference/cli.md
 
 site: $(VENV)/.stamp-dev docs  ## build the documentation into site/; broken links and anchors are errors
 	$(BIN)/mkdocs build --strict --quiet

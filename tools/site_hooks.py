@@ -1,6 +1,6 @@
 """MkDocs hooks: pages that live outside docs/, and links that leave it.
 
-CONTRIBUTING.md and CHANGELOG.md stay in the repository's root and also appear on the site. A link to any other file of
+CONTRIBUTING.md, SECURITY.md and CHANGELOG.md stay in the repository's root and also appear on the site. A link to any other file of
 the repository becomes a link to it on the host that `repo_url` names, or plain text without one.
 """
 
@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {"CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
