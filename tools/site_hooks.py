@@ -1,7 +1,7 @@
 """MkDocs hooks: pages that live outside docs/, and links that leave it.
 
-CONTRIBUTING.md, SECURITY.md and CHANGELOG.md stay in the repository's root and also appear on the site. A link to any other file of
-the repository becomes a link to it on the host that `repo_url` names, or plain text without one.
+CONTRIBUTING.md, SECURITY.md and CHANGELOG.md stay in the repository's root and also appear on the site. A link to any
+other file of the repository becomes a link to it on the host that `repo_url` names, or plain text without one.
 """
 
 import os
