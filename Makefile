@@ -58,7 +58,7 @@ lint: $(VENV)/.stamp-dev  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-format: $(VENV)/.stamp-dev  ## mend what ruff can mend
+format: $(VENV)/.stamp-dev  ## fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

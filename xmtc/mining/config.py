@@ -47,8 +47,8 @@ class MiningConfig:
     """Further labels of a micro-batch, drawn uniformly: they stand for all that are neither positive nor mined, so that
     the loss estimates the full one without bias."""
     refresh_steps: Annotated[int, Field(ge=2)] = 200
-    """The index is at most this many steps old: every half of it a new one is begun in the background from the label
-    vectors of that step, and takes over half of it later. Where building takes longer, training does not wait: it goes
-    on with the old index, and says so."""
+    """The index is at most this many steps old: every half of it, a background thread starts a new one from the label
+    vectors of that step, which takes over half of it later. If building takes longer, training
+    continues with the old index, and says so."""
     index: IndexConfig = IndexConfig()
     """The index."""

@@ -79,7 +79,7 @@ def _item(shape: Shape) -> Shape | None:
 
 
 def _default(shape: Shape) -> str:
-    """The default as YAML in one line; for a section its kind, because its keys have defaults of their own."""
+    """The default as YAML in one line; for a section its kind, because its keys have defaults."""
     if "default" not in shape.schema:
         return ""
     default = shape.schema["default"]
