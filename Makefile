@@ -45,7 +45,7 @@ test-faults: $(VENV)/.stamp-dev  ## kill workers in the middle and resume; slow
 test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interpreter, without a GPU
 	TRITON_INTERPRET=1 $(TRITON_VENV)/bin/python -m pytest tests/models -k triton $(PYTEST_ARGS)
 
-# Triton unpacks to 1 GB, so it has an environment of its own, which sees the packages of the main one.
+# Triton unpacks to 1 GB, so it has a separate environment, which sees the packages of the main one.
 $(TRITON_VENV)/.stamp: $(VENV)/.stamp-dev
 	test -d $(TRITON_VENV) || $(BIN)/python -m venv $(TRITON_VENV)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \

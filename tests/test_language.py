@@ -25,7 +25,9 @@ UNIT = (
     "|word|label|head|layer|worker|rank|node|host|GPU|core|thread|process|query|request|number|element"
 )
 TICS = {
-    rf"(?<!without training )(?<!how many )(?<!which )(?<!each )\b(?:{COUNTED}) an? (?:{UNIT})\b": "write 'per': 'documents per second'",
+    rf"(?<!without training )(?<!how many )(?<!which )(?<!each )\b(?:{COUNTED}) an? (?:{UNIT})\b": (
+        "write 'per': 'documents per second'"
+    ),
     r"\bin place of\b": "write 'instead of'",
     r"\bbesides?\b": "write 'next to', 'in addition to' or 'also'",
     r"\bas of\b": "write 'from' or 'since'",
@@ -88,4 +90,4 @@ def test_names_that_are_not_yet_covered_exist() -> None:
 
 def test_the_search_finds_tics() -> None:
     found = list(tics("One page a split, written\nanew. The run goes\non. Labels without training documents a row"))
-    assert [advice.split("write ")[1][:6] for advice in found] == ["'per':", "'again", "'conti"]
+    assert [advice.split("write ")[1][:6] for advice in found] == ["'per':", "'conti", "'again"]
