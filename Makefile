@@ -11,7 +11,7 @@ TRITON_VENV := .venv-triton
 # DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help quickstart install dev test test-faults test-triton lint format docs site site-serve clean distclean
+.PHONY: help quickstart install dev test test-faults test-triton lint format docs site site-serve gallery clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -68,6 +68,9 @@ docs: $(VENV)/.stamp  ## write the reference pages of configuration and command 
 
 site: $(VENV)/.stamp-dev docs  ## build the documentation into site/; broken links and anchors are errors
 	$(BIN)/mkdocs build --strict --quiet
+
+gallery: $(VENV)/.stamp-dev  ## make the pictures of the documentation again; needs Chromium, takes minutes
+	PYTHONPATH=tests $(BIN)/python tools/gallery.py docs/images
 
 site-serve: $(VENV)/.stamp-dev  ## show the documentation at http://127.0.0.1:8000 while you write
 	$(BIN)/mkdocs serve --strict
