@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cli_reference
+import matplotlib.pyplot
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -111,6 +112,18 @@ def test_examples_run(page: str, workspace: Path, monkeypatch: pytest.MonkeyPatc
     for block in blocks(page, "python"):
         if block.runs:
             exec(compile(block.code, page, "exec"), {})
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "docs/notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_run(notebook: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their cells run one after another, in this process: a kernel would take longer than the cells."""
+    monkeypatch.chdir(workspace)
+    matplotlib.use("agg")
+    names: dict[str, object] = {}
+    for number, cell in enumerate(json.loads(notebook.read_text(encoding="utf-8"))["cells"]):
+        if cell["cell_type"] == "code" and "not-run" not in cell["metadata"].get("tags", []):
+            exec(compile("".join(cell["source"]), f"{notebook.name}, cell {number}", "exec"), names)
+    matplotlib.pyplot.close("all")
 
 
 @pytest.mark.parametrize("page", pages_with("yaml", run=False))
