@@ -231,7 +231,7 @@ def score(
     include: Include = None,
     exclude: Exclude = None,
     shortlist: Annotated[
-        int | None, typer.Option(min=1, help="Number of labels to score, found by an index \\[all].")
+        int | None, typer.Option(min=1, help="Score this many labels, found by an index \\[all].")
     ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished output or another job's.")] = False,
@@ -419,7 +419,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        words = f"{error.filename or 'this machine'}: {error.strerror or error}; check its permissions, and the free space on its disk"
+        words = f"{error.filename or 'this machine'}: {error.strerror or error}; check its permissions and the disk"
         print(printable(f"StorageError: {words}"), file=sys.stderr)
         sys.exit(1)
     except XmtcError as error:
