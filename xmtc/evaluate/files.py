@@ -21,7 +21,7 @@ def evaluate_files(
     thresholds: Thresholds | None = None,
     known: Mapping[str, Any] | None = None,
 ) -> Evaluation:
-    """Measure a predictions file of any system against a prepared corpus, and write the evaluation.
+    """Evaluate a predictions file of any system against a prepared corpus, and write the results.
 
     Args:
         predictions: Parquet, see `read_predictions`.
@@ -29,7 +29,7 @@ def evaluate_files(
         split: split of the corpus whose documents the file holds.
         output: folder to write, see `write_evaluation`.
         config: the `evaluate` section.
-        thresholds: scores from which a label counts as predicted. None takes the one of greatest micro-F1 on these very
+        thresholds: scores from which a label counts as predicted. None takes the one of greatest micro-F1 on these
             documents, which flatters the system; metrics.json then says `"threshold_tuned_here": true`. A single-label
             corpus has no threshold: its decision is the best label.
         known: metrics that the file cannot give and that were measured otherwise; metrics.json gets them unchanged.

@@ -35,7 +35,7 @@ class IndexConfig:
 
 @config
 class MiningConfig:
-    """Hard negatives by nearest neighbours (METHOD: hard-negative mining)."""
+    """Hard negatives by nearest neighbours (docs/explanation/mining.md)."""
 
     candidates: Annotated[int, Field(ge=1)] = 32
     """Labels nearest to a document that are looked up; those that are not its own are its hard negatives. All
