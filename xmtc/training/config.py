@@ -70,7 +70,7 @@ class PhaseConfig:
 
 @config
 class PlantConfig:
-    """Stage 1 (METHOD: PLANT). The backbone is frozen; the head's queries and key projection train."""
+    """Stage 1 (docs/explanation/method.md). The backbone is frozen; the head's queries and key projection train."""
 
     enabled: bool = True
     """False starts stage 2 from the random initialisation, everything else identical."""
@@ -113,7 +113,7 @@ class PlantConfig:
 
 @config
 class FinetuneConfig:
-    """Stage 2 (METHOD: end-to-end fine-tuning with gradual unfreezing)."""
+    """Stage 2: fine-tuning with gradual unfreezing (docs/explanation/method.md)."""
 
     phases: tuple[PhaseConfig, ...] = (PhaseConfig(epochs=3), PhaseConfig(epochs=5, encoder_layers=-1))
     """What trains, in order: head first, then the encoder from the top down."""
