@@ -208,11 +208,11 @@ def comparisons(results: Results) -> Iterator[str]:
 
 def page(found: Sequence[Results]) -> str:
     """All tables."""
-    parts = []
+    parts = ["# Tables of the planting study\n"]
     for one in found:
         documents = next(iter(one.lines.values()))["train_documents"]
         measured = len(one.gold.labels_NL.indptr) - 1
-        parts.append(f"### Setting {one.setting}: {documents:,} training documents, {measured:,} measured\n")
+        parts.append(f"## Setting {one.setting}: {documents:,} training documents, {measured:,} measured\n")
         parts += [*figures(one), "", *comparisons(one), ""]
     return "\n".join(parts)
 
