@@ -5,14 +5,14 @@ Label vectors and documents are made up to resemble those of a trained model:
 - labels form a tree of 1,000 topics in 60 fields; a label's row is its field's, topic's and own direction. Its length
   grows with its frequency (Zipf's law), as rows of rare labels take fewer steps; its bias is half of the log odds of
   that frequency
-- a document has 1 to 6 labels of a few topics. Its vector is the sum of their rows' directions and noise, scaled so that
-  its own labels get logits around 3
+- a document has 1 to 6 labels of a few topics. Its vector is the sum of their rows' directions and noise, scaled so
+  that its own labels get logits around 3
 - for label attention, tokens speak for a label each or for nothing, and the label's query resembles its tokens
 
-`flat`: the product with the label's vector is the logit, and the index alone finds the best five. `attention`: the index
-finds a shortlist by the mean of the tokens, and the head gives these labels their logits.
-Prints JSON lines; the last says whether one setting keeps both bars: recall of the exact top 5 of at least 0.95, and less
-than 10 ms a document, index and head together, one document at a time on one thread.
+`flat`: the product with the label's vector is the logit, and the index alone finds the best five. `attention`: the
+index finds a shortlist by the mean of the tokens, and the head gives these labels their logits.
+Prints JSON lines; the last says whether one setting keeps both bars: recall of the exact top 5 of at least 0.95, and
+less than 10 ms for a document, index and head together, one document at a time on one thread.
 
     .venv/bin/python tools/bench_label_index.py [--labels 1000000] [--documents 100] [--kinds ivf,hnsw]
 """
