@@ -141,9 +141,9 @@ def _cores(config: RunConfig | None) -> Check:
 
 
 def _wanted_here(config: RunConfig | None, each: Literal["cpus_per_worker", "gpus_per_worker"]) -> float:
-    """What all workers together take of this machine, where the run starts a Ray of its own."""
+    """What the fewest workers together take of this machine, where the run starts a Ray of its own."""
     local = config is not None and config.distributed.starts_ray
-    return config.distributed.workers * getattr(config.distributed, each) if local and config else 0.0
+    return config.distributed.fewest_workers * getattr(config.distributed, each) if local and config else 0.0
 
 
 def _usable_threads() -> int:
@@ -237,7 +237,7 @@ def _worker_memory(config: RunConfig, found: Estimate | ConfigError) -> Iterator
 
 
 def _ray(config: RunConfig | None) -> Check:
-    if config is not None and config.distributed.workers == 0:
+    if config is not None and config.distributed.most_workers == 0:
         return Check("ray", "ok", "not needed: distributed.workers=0 trains in one process")
     if config is not None and config.distributed.address is not None:
         return Check("ray", "note", f"joins the cluster at {config.distributed.address}")

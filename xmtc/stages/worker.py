@@ -58,7 +58,8 @@ class Worker:
         self.tokenizer = self.corpus.tokenizer()
         self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
         torch.manual_seed(config.seed)
-        self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
+        with config.distributed.chosen_strategy().loading(config.distributed.precision):
+            self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
         self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
         self.classifier.to(self.strategy.device)
         if config.model.label_text:
