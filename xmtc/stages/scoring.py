@@ -16,7 +16,7 @@ from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.models.label_index import ModelIndex
-from xmtc.score.scorer import Scoring, score_split
+from xmtc.score.scorer import Scoring, most_documents, score_split
 from xmtc.score.shortlist import Shortlist
 from xmtc.stages.worker import Worker
 from xmtc.training.sharded_head import ShardedScores
@@ -36,7 +36,7 @@ def score(
     sharded = worker.sharded
     chosen = shortlist_of(worker) if sharded is None else ShardedScores(worker.classifier, sharded, top_k)
     collate = worker.collator(split, cached=cached)
-    batches = worker.batches(split, tokens, documents)
+    batches = worker.batches(split, tokens, documents, most_documents(len(worker.corpus.labels), chosen))
     parts = [batch.documents for batch in batches]
     with worker.progress.task(f"score {split.name}", total=sum(map(len, parts))) as task:
         ids_NK, scores_NK = score_split(
