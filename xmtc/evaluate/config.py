@@ -21,7 +21,7 @@ class EvaluateConfig:
     on a sample and written as `shortlist_recall@5`. For label sets of hundreds of thousands. There are then no areas
     under the curve, which need every score."""
     index: IndexConfig = IndexConfig()
-    """The index of the labels that is exported with the model and finds shortlists (docs/mining.md)."""
+    """The index of the labels that is exported with the model and finds shortlists (docs/explanation/mining.md)."""
     bins: tuple[BinName, ...] = ("0", "1-5", "6-10", "11-50", ">50")
     """Groups of labels by the number of their training documents: `n`, `a-b` or `>n`; they may overlap. EURLEX57K's
     zero, few and frequent are `["0", "1-50", ">50"]`."""
