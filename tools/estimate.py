@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from xmtc.config.load import load_config
-from xmtc.preflight.estimate import CPU_PEAK, GPU_PEAK, estimate, print_estimate, workload_of
+from xmtc.preflight.estimate import SHARE, estimate, print_estimate, rates, workload_of
 from xmtc.run.config import RunConfig
 
 
@@ -22,20 +22,20 @@ def main() -> None:
     parser.add_argument("--documents", type=int, help="training documents, where the corpus is not prepared")
     parser.add_argument("--tokens", type=float, help="mean tokens of a document")
     parser.add_argument("--labels", type=int, help="labels")
-    parser.add_argument("--peak-tflops", type=float, default=None, help="of a worker; 989: H100, 312: A100")
-    parser.add_argument("--share", type=float, default=GPU_PEAK[1], help="of that peak that training reaches")
+    parser.add_argument("--peak-tflops", type=float, default=None, help="of a worker [its card's]")
+    parser.add_argument("--share", type=float, default=SHARE, help="of that peak that training reaches")
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
     arguments = parser.parse_args()
     config = load_config(RunConfig, arguments.config, arguments.overrides)
     given = {name: getattr(arguments, name) for name in ("documents", "tokens", "labels")}
     workload = replace(workload_of(config), **{name: value for name, value in given.items() if value is not None})
     found = estimate(config, workload, arguments.gpus)
-    peak = arguments.peak_tflops or (GPU_PEAK if config.distributed.gpus_per_worker else CPU_PEAK)[0]
     if arguments.json:
-        hours = found.hours(peak, arguments.share)
+        peaks = rates(config, arguments.peak_tflops)
+        hours = {name: found.hours(peak, arguments.share) for name, peak in peaks.items()}
         print(json.dumps(asdict(found) | {"peak": found.peak, "hours": hours}))
     else:
-        print_estimate(config, found, peak, arguments.share)
+        print_estimate(config, found, arguments.peak_tflops, arguments.share)
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def faiss_gpu() -> Iterator[Finding]:
     import faiss
 
     if not hasattr(faiss, "StandardGpuResources"):
-        raise RuntimeError("this faiss is built for CPUs: pip install 'xmtc[gpu]'")
+        raise RuntimeError("this faiss is built for CPUs: pip uninstall -y faiss-cpu, then pip install faiss-gpu-cu12")
     vectors = torch.randn(100_000, 256, generator=torch.Generator().manual_seed(0)).numpy()
     index = faiss.IndexFlatIP(256)
     index.add(vectors)

@@ -42,7 +42,7 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
     check(config)
     check_machine(config)
     paths = RunPaths.of(config)
-    world = max(1, config.distributed.workers)
+    world = max(1, config.distributed.most_workers)
     with published_run(paths):
         if not overwrite:
             _check_unfinished(config, paths)
@@ -151,7 +151,7 @@ def _prepare(config: RunConfig, paths: RunPaths) -> Corpus:
     """Prepare on the cluster that training joins, or on this machine."""
     mapper = None
     # Copies of remote parts are on this machine only, so it does the work alone.
-    if config.distributed.workers > 0 and not has_remote_parts(config.data):
+    if config.distributed.most_workers > 0 and not has_remote_parts(config.data):
         from xmtc.cluster.tasks import cluster_mapper
 
         mapper = cluster_mapper(config)
@@ -168,7 +168,7 @@ def mig_stage(config: RunConfig) -> tuple[Corpus, TokenRanking]:
 
 def run_workers(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     """Run a stage in this process, or on Ray workers."""
-    if config.distributed.workers == 0:
+    if config.distributed.most_workers == 0:
         from xmtc.stages.run_stage import run_stage
 
         run_stage(stage, config, paths)
@@ -180,7 +180,7 @@ def run_workers(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
 
 def end_workers(config: RunConfig) -> None:
     """Shut down the Ray that this run started, if it started one."""
-    if config.distributed.workers > 0:
+    if config.distributed.most_workers > 0:
         from xmtc.cluster.connection import disconnect
 
         disconnect(config)

@@ -240,9 +240,11 @@ def _side_by_side(
     for run in {run.data.corpus: run for run in runs}.values():
         with suppress(XmtcError):  # its runs meet it again, and are named
             prepare_stage(run)
-    settings, workers = base.distributed, max(1, base.distributed.workers)
+    settings, workers = base.distributed, max(1, base.distributed.most_workers)
     needs = Needs(
-        cpus=settings.cpus_per_worker * workers, gpus=settings.gpus_per_worker * workers, held=settings.workers == 0
+        cpus=settings.cpus_per_worker * workers,
+        gpus=settings.gpus_per_worker * workers,
+        held=settings.most_workers == 0,
     )
     return map_tasks(attempt, runs, needs)
 

@@ -119,6 +119,16 @@ def test_a_lost_node_is_replaced_and_the_run_goes_on(folder, undisturbed, cluste
     assert_same(job.run, undisturbed)
 
 
+def test_a_lost_node_that_nobody_replaces_leaves_the_run_to_the_others(folder, undisturbed, cluster):
+    job = Job(folder, "fewer", *SHORT, f"distributed.address={cluster.address}", "distributed.workers=[1,2]")
+    job.wait_for_a_checkpoint("finetune")
+    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+    code, log = job.finish()
+    assert code == 0, log[-5000:]
+    assert_resumed(log)
+    assert_same(job.run, undisturbed)
+
+
 def test_a_lost_head_ends_the_job_which_is_started_again_on_a_new_cluster(folder, undisturbed, cluster):
     job = Job(folder, "head", *SHORT, f"distributed.address={cluster.address}")
     job.wait_for_a_checkpoint("finetune")

@@ -39,6 +39,13 @@ def test_strategy_follows_from_the_number_of_workers():
     assert isinstance(DistributedConfig(strategy=zero).build_strategy(torch.device("cpu")), SingleStrategy)
 
 
+def test_a_range_of_workers():
+    elastic = validate({"workers": [1, 4]})
+    assert (elastic.workers, elastic.fewest_workers, elastic.most_workers) == ((1, 4), 1, 4)
+    assert elastic.chosen_strategy() == DDPConfig()
+    assert DistributedConfig(workers=3).fewest_workers == DistributedConfig(workers=3).most_workers == 3
+
+
 def test_threads():
     assert DistributedConfig().torch_threads() is None
     assert DistributedConfig(workers=2, cpus_per_worker=3).torch_threads() == 3
@@ -57,6 +64,9 @@ def test_union_is_chosen_by_kind():
     ("settings", "message"),
     [
         ({"workers": 2, "strategy": {"kind": "single"}}, "single trains with 1 worker at most, not workers=2; use ddp"),
+        ({"workers": [1, 2], "strategy": {"kind": "single"}}, "at most, not workers=2"),
+        ({"workers": [3, 2]}, "give the smaller number first"),
+        ({"workers": [0, 2]}, "greater than or equal to 1"),
         ({"strategy": {"kind": "deepspeed", "stage": 4}}, "0, 1, 2 or 3"),
         ({"strategy": {"kind": "fsdp"}}, "fsdp"),
         ({"strategy": {"kind": "ddp", "stage": 2}}, "stage"),

@@ -16,12 +16,14 @@ import fsspec
 import psutil
 import pytest
 import torch
+from packaging.requirements import Requirement
 from rich.console import Console
 
 from s3_server import BUCKET, S3Server, names, s3
 from xmtc.config.load import load_config
 from xmtc.preflight import doctor as module
 from xmtc.preflight.doctor import Check, doctor, run_doctor
+from xmtc.preflight.faiss_package import check_faiss, faiss_packages
 from xmtc.preflight.places import check_places
 from xmtc.run.config import RunConfig
 from xmtc.storage.remote import Remote
@@ -283,3 +285,33 @@ def test_the_backbone_inside_another_encoder_is_checked_too() -> None:
 def test_ray_really_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert found("distributed.workers=1")["ray"].detail == "starts and runs a task"
+
+
+@pytest.mark.parametrize(
+    ("packages", "gpus", "status", "words"),
+    [
+        ([], 0, "missing", "pip install faiss-cpu"),
+        (["faiss-cpu"], 0, "ok", ""),
+        (["faiss-cpu"], 1, "note", "pip uninstall -y faiss-cpu, then pip install faiss-gpu-cu12"),
+        (["faiss-cpu", "faiss-gpu-cu12"], 1, "missing", "then pip install faiss-gpu-cu12"),
+        (["faiss-cpu", "faiss-gpu-cu12"], 0, "missing", "then pip install faiss-cpu"),
+    ],
+)
+def test_one_package_brings_faiss(packages: list[str], gpus: int, status: str, words: str) -> None:
+    check = check_faiss(packages, gpus)
+    assert check.status == status
+    assert words in check.fix
+
+
+def test_the_faiss_of_this_environment_is_the_one_for_cpus_alone() -> None:
+    assert faiss_packages() == ["faiss-cpu"]
+
+
+def test_faiss_for_gpus_meets_the_requirement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(module.importlib.metadata, "version", version)
+    monkeypatch.setattr(module, "faiss_packages", lambda: ["faiss-gpu-cu12"])
+    assert module._requirement_problem(Requirement("faiss-cpu>=1.12")) == ""
+    assert "torch is not installed" in module._requirement_problem(Requirement("torch>=2"))

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from served import TEXTS, Client, running
+from served import LABELS, TEXTS, Client, running
 
 import xmtc
 from xmtc.cli import main
@@ -253,12 +253,22 @@ def test_patience_puts_requests_together(model: xmtc.Model) -> None:
         assert "xmtc_batch_texts_sum 4.0" in client.get("/metrics").text
 
 
+def test_a_server_can_score_shortlists(model: xmtc.Model) -> None:
+    with running(model, shortlist=2) as client:
+        found = client.post("/predict", {"texts": TEXTS, "top_k": 6}).json()["predictions"]
+        included = client.post("/predict", {"texts": TEXTS, "top_k": 6, "include": LABELS[:4]}).json()["predictions"]
+    assert [len(one) for one in found] == [2] * len(TEXTS)
+    assert [len(one) for one in included] == [4] * len(TEXTS)
+    with pytest.raises(ConfigError, match="a shortlist of 99 of"), running(model, shortlist=99):
+        pass
+
+
 def test_limits_are_set_like_any_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*overrides: str) -> ServeConfig:
         return config.read_config(overrides, "127.0.0.1", 0, None, None, None, "rare")
 
-    found = read("limits.texts=7", "batching.patience_ms=0")
-    assert (found.limits, found.batching) == (Limits(texts=7), Batching(patience_ms=0.0))
+    found = read("limits.texts=7", "batching.patience_ms=0", "shortlist=500")
+    assert (found.limits, found.batching, found.shortlist) == (Limits(texts=7), Batching(patience_ms=0.0), 500)
     with pytest.raises(ConfigError, match=r"limits\.text"):
         read("limits.text=7")
     with pytest.raises(ConfigError, match=r"batching\.tokens"):

@@ -23,6 +23,9 @@ from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.track.console import print_line
 
+_GROWTH_S = 600.0
+"""Seconds between two looks for room for more workers: taking them in costs the steps since the newest checkpoint."""
+
 
 def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     """Run a stage on `distributed.workers` Ray workers; a dead worker's group restarts from a checkpoint.
@@ -54,6 +57,7 @@ def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
         ),
         scaling_config=ScalingConfig(
             num_workers=settings.workers,
+            elastic_resize_monitor_interval_s=_GROWTH_S,
             use_gpu=settings.gpus_per_worker > 0,
             resources_per_worker={"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
             | settings.resources_per_worker,
@@ -82,8 +86,8 @@ def _say_what_is_awaited(config: RunConfig) -> None:
     settings, have = config.distributed, ray.cluster_resources()
     each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker} | settings.resources_per_worker
     for name, amount in each.items():
-        if settings.workers * amount > have.get(name, 0):
-            wanted = f"{settings.workers * amount:g} {name} wanted, the cluster has {have.get(name, 0):g}"
+        if settings.fewest_workers * amount > have.get(name, 0):
+            wanted = f"{settings.fewest_workers * amount:g} {name} wanted, the cluster has {have.get(name, 0):g}"
             print_line(f"warning: {wanted}: training waits until it has more; Ctrl-C ends the wait")
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from xmtc.distributed.strategy import Strategy
 
+AtLeastOne = Annotated[int, Field(ge=1)]
+
 
 def inside_ray_job() -> bool:
     """Whether this process was started by `ray job submit`."""
@@ -25,9 +27,10 @@ def inside_ray_job() -> bool:
 class DistributedConfig:
     """Workers, their resources, and the strategy that they share."""
 
-    workers: Annotated[int, Field(ge=0)] = 0
+    workers: Annotated[int, Field(ge=0)] | tuple[AtLeastOne, AtLeastOne] = 0
     """Training processes. 0 trains in this process, without Ray or a process group, and `strategy` is then not used:
-    the losses are the same."""
+    the losses are the same. `[2, 8]` trains with as many of 2 to 8 as the cluster has room for: training continues from
+    its newest checkpoint with fewer when a node is lost, and with more when there is room again."""
     strategy: StrategyConfig | None = None
     """How workers share model, gradients and optimizer state. Absent: `ddp` for more than one worker."""
     shard_labels: bool = False
@@ -52,30 +55,42 @@ class DistributedConfig:
     """Ray cluster to join, such as `auto` or `ray://host:10001`; absent: a Ray of this run's own on this machine."""
 
     def __post_init__(self) -> None:
-        """Refuse more workers than the strategy can train with."""
+        """Refuse more workers than the strategy can train with, and bounds in the wrong order."""
+        if self.fewest_workers > self.most_workers:
+            raise ValueError(f"workers: [{self.fewest_workers}, {self.most_workers}]: give the smaller number first")
         most = self.strategy.most_workers if self.strategy else None
-        if self.strategy and most is not None and self.workers > most:
+        if self.strategy and most is not None and self.most_workers > most:
             raise ValueError(
                 f"strategy {self.strategy.kind} trains with {most} worker{'s' * (most > 1)} at most, not "
-                f"workers={self.workers}; use ddp or deepspeed"
+                f"workers={self.most_workers}; use ddp or deepspeed"
             )
+
+    @property
+    def most_workers(self) -> int:
+        """Training processes when the cluster has room for all of them."""
+        return self.workers if isinstance(self.workers, int) else self.workers[1]
+
+    @property
+    def fewest_workers(self) -> int:
+        """Training processes that are enough to train."""
+        return self.workers if isinstance(self.workers, int) else self.workers[0]
 
     @property
     def starts_ray(self) -> bool:
         """Whether the run starts a Ray of its own on this machine; a Ray job joins the cluster that it was sent to."""
-        return self.workers > 0 and self.address is None and not inside_ray_job()
+        return self.most_workers > 0 and self.address is None and not inside_ray_job()
 
     def chosen_strategy(self) -> StrategySettings:
         """The strategy that trains: always `single` with 0 workers."""
-        if self.workers == 0:
+        if self.most_workers == 0:
             return SingleConfig()
-        return self.strategy or (SingleConfig() if self.workers == 1 else DDPConfig())
+        return self.strategy or (SingleConfig() if self.most_workers == 1 else DDPConfig())
 
     def torch_threads(self) -> int | None:
         """Threads for `torch.set_num_threads`, or None to leave PyTorch's choice."""
         if self.threads is not None:
             return self.threads
-        return None if self.workers == 0 else max(1, int(self.cpus_per_worker))
+        return None if self.most_workers == 0 else max(1, int(self.cpus_per_worker))
 
     def build_strategy(self, device: "torch.device | None" = None) -> "Strategy":
         """The strategy of this process: call it in every worker, inside the process group.

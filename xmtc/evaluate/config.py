@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from xmtc.config.base import config
+from xmtc.mining.config import IndexConfig
 
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
 
@@ -19,6 +20,8 @@ class EvaluateConfig:
     """Score only this many labels of each document, which an index of the labels finds; what is lost is measured
     on a sample and written as `shortlist_recall@5`. For label sets of hundreds of thousands. There are then no areas
     under the curve, which need every score."""
+    index: IndexConfig = IndexConfig()
+    """The index of the labels that is exported with the model and finds shortlists (docs/explanation/mining.md)."""
     bins: tuple[BinName, ...] = ("0", "1-5", "6-10", "11-50", ">50")
     """Groups of labels by the number of their training documents: `n`, `a-b` or `>n`; they may overlap. EURLEX57K's
     zero, few and frequent are `["0", "1-50", ">50"]`."""

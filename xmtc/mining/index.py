@@ -8,7 +8,8 @@ Suffixes: L labels, B documents, d width of the vectors, K found labels.
 """
 
 import math
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 import faiss
 import numpy as np
@@ -16,16 +17,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.errors import XmtcError
+from xmtc.errors import CheckpointError, StorageError, XmtcError
 from xmtc.mining.config import IndexConfig
-from xmtc.models.heads.base import Head
 
 _TRAINING_VECTORS = 64  # of each cell of an ivf index; FAISS warns below 39
 _SEED = 1234
 
 
+class HasLabelVectors(Protocol):
+    """What an index needs of a head; see `xmtc.models.heads.base.Head`."""
+
+    @property
+    def bias(self) -> Tensor:
+        """(L,)."""
+        ...
+
+    def label_vectors(self) -> Tensor:
+        """(L, P)."""
+        ...
+
+    def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """(B, P)."""
+        ...
+
+
 @torch.no_grad()
-def label_vectors(head: Head) -> NDArray[np.float32]:
+def label_vectors(head: HasLabelVectors) -> NDArray[np.float32]:
     """A copy (L, d) of what is indexed, on the CPU."""
     vectors = head.label_vectors()
     table = torch.empty(len(vectors), vectors.shape[1] + 1)
@@ -35,7 +52,7 @@ def label_vectors(head: Head) -> NDArray[np.float32]:
 
 
 @torch.no_grad()
-def query_vectors(head: Head, hidden_BTD: Tensor, mask_BT: Tensor) -> NDArray[np.float32]:
+def query_vectors(head: HasLabelVectors, hidden_BTD: Tensor, mask_BT: Tensor) -> NDArray[np.float32]:
     """What documents ask with, (B, d)."""
     pooled_BP = head.document_vectors(hidden_BTD, mask_BT).float().cpu()
     return torch.cat([pooled_BP, torch.ones(len(pooled_BP), 1)], 1).numpy()
@@ -65,6 +82,37 @@ class LabelIndex:
             self._index = _build(vectors_Ld, config)
         finally:
             faiss.omp_set_num_threads(threads)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Map what `save` wrote into memory: pages are read from the disk when a search needs them.
+
+        A memory-mapped index searches on the CPU, with a FAISS for GPUs too.
+
+        Raises:
+            CheckpointError: the file is missing or damaged.
+        """
+        opened = cls.__new__(cls)
+        try:
+            opened._index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"{path}: not an index ({str(error).splitlines()[0]}): copy the whole model folder, or export it again"
+            ) from error
+        opened.labels, opened.width = opened._index.ntotal, opened._index.d
+        return opened
+
+    def save(self, path: Path) -> None:
+        """Write the index; FAISS for CPUs and for GPUs read the same file.
+
+        Raises:
+            StorageError: FAISS cannot write the file.
+        """
+        on_gpu = hasattr(faiss, "GpuIndex") and isinstance(self._index, faiss.GpuIndex)
+        try:
+            faiss.write_index(faiss.index_gpu_to_cpu(self._index) if on_gpu else self._index, str(path))
+        except RuntimeError as error:
+            raise StorageError(f"{path}: cannot be written ({error}): free space, or fix rights") from error
 
     def search(self, queries_Bd: NDArray[np.float32], count: int, *, fill: bool = False) -> NDArray[np.int64]:
         """The nearest labels (B, K) of each document, best first, K = min(count, L); -1 where fewer were found.

@@ -8,6 +8,7 @@ encoder/             the whole encoder, where it is not simply a pretrained mode
 tokenizer/           Hugging Face layout
 labels.arrow         label, name, train_count, parents; row number = label id
 calibration.safetensors  scale and offset of each label's logit, where they were fitted
+labels.faiss, index.json  the index of the labels and its recall; not of a single-label model, nor without a head
 thresholds.json      from which probability on a label counts as predicted
 README.md            model card
 """
@@ -26,11 +27,13 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
+from xmtc.mining.config import IndexConfig
 from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import FOLDER as ENCODER
 from xmtc.models.info import ModelInfo, read_info, write_info
 from xmtc.models.json_files import read_json
+from xmtc.models.label_index import ModelIndex, has_index, head_of
 from xmtc.models.model_card import model_card
 from xmtc.models.output import HEAD, replacing
 from xmtc.models.tensor_files import load_weights, part, whole
@@ -51,6 +54,7 @@ class ModelParts:
         threshold: from which probability on a label counts as predicted.
         thresholds_L: float32, the labels' own thresholds, or None.
         ensemble: the scorers and their fusion with the head; None where the head scores alone.
+        index: of a loaded model; export does not write this one, because the tables may have changed.
     """
 
     info: ModelInfo
@@ -60,6 +64,7 @@ class ModelParts:
     threshold: float = 0.5
     thresholds_L: NDArray[np.float32] | None = None
     ensemble: Ensemble | None = None
+    index: ModelIndex | None = None
 
     def limits(self) -> NDArray[np.float32] | None:
         """From which probability on each label counts as predicted, (L,); None where that is the best one alone."""
@@ -75,6 +80,7 @@ def export_model(
     parts: ModelParts,
     trained: Mapping[str, Tensor],
     metrics: Mapping[str, Mapping[str, float]] | None = None,
+    index: ModelIndex | None = None,
 ) -> Path:
     """Write the exported model under a temporary name, and publish it by rename; an earlier one is replaced.
 
@@ -84,13 +90,19 @@ def export_model(
         trained: full tensors (as a strategy gathers them) by the classifier's parameter names. Without LoRA, an
             `encoder.` tensor among them makes the whole encoder part of the export.
         metrics: split → metric → value, for the model card.
+        index: of exactly these labels; built when absent, where the model has one.
 
     Raises:
         CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or the disk refuses.
     """
     classifier = parts.classifier
     with replacing(Path(directory)) as temporary:
-        has_encoder = _write_weights(temporary, classifier, trained)
+        tensors = classifier.state_dict() | dict(trained)
+        save_file(whole(part(tensors, "head."), "head."), temporary / HEAD)
+        has_encoder = classifier.encoder.save(temporary, part(tensors, "encoder."), part(trained, "encoder."))
+        if has_index(parts.info):
+            head = head_of(parts.info, classifier.encoder.width, part(tensors, "head."))
+            (index or ModelIndex.build(head, classifier.calibration, IndexConfig())).save(temporary)
         if classifier.calibration is not None:
             classifier.calibration.save(temporary / CALIBRATION)
         if parts.ensemble is not None:
@@ -141,14 +153,8 @@ def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Clas
         ensemble = Ensemble.load(
             directory / SCORERS, info.model.scorers, info.model.fusion, has_head=info.model.head.scores
         )
-    return ModelParts(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L, ensemble)
-
-
-def _write_weights(folder: Path, classifier: Classifier, trained: Mapping[str, Tensor]) -> bool:
-    """Write head and encoder; returns whether the whole encoder was written."""
-    tensors = classifier.state_dict() | dict(trained)
-    save_file(whole(part(tensors, "head."), "head."), folder / HEAD)
-    return classifier.encoder.save(folder, part(tensors, "encoder."), part(trained, "encoder."))
+    index = ModelIndex.open(directory, len(labels))
+    return ModelParts(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L, ensemble, index)
 
 
 def write_thresholds(path: Path, threshold: float, thresholds_L: NDArray[np.float32] | None) -> None:

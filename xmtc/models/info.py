@@ -19,7 +19,7 @@ from xmtc.models.output import EDITABLE, FORMAT
 
 FORMAT_VERSION = 1
 _PACKAGES, _CHECKSUMS = "packages", "sha256"
-_READ = frozenset({".safetensors", ".arrow", ".json", ".onnx", ".txt", ".model"})
+_READ = frozenset({".safetensors", ".arrow", ".json", ".onnx", ".faiss", ".txt", ".model"})
 """Endings of files that loading a model may read."""
 _COPY = "copy the whole model folder again, or export the model again"
 

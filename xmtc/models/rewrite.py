@@ -15,6 +15,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.calibration import Calibration
 from xmtc.models.export import CALIBRATION, SCORERS, ModelParts, load_model, write_thresholds
 from xmtc.models.info import write_info
+from xmtc.models.label_index import ModelIndex, head_of
 from xmtc.models.onnx_export import is_onnx
 from xmtc.models.output import HEAD, check_output, replacing
 from xmtc.scorers.ensemble import Ensemble
@@ -71,7 +72,11 @@ def write_model(model: Path, output: Path, parts: ModelParts, changed: LabelPart
         shutil.copytree(model, folder, dirs_exist_ok=True)
         (folder / "config.json").unlink()  # written again, with other checksums
         if changed.tables:
-            save_file({**load_file(folder / HEAD), **changed.tables}, folder / HEAD)
+            tensors = {**load_file(folder / HEAD), **changed.tables}
+            save_file(tensors, folder / HEAD)
+            if parts.index is not None:
+                head = head_of(parts.info, parts.classifier.encoder.width, tensors)
+                ModelIndex.build(head, changed.calibration, parts.index.notes.built).save(folder)
         if changed.calibration is not None:
             changed.calibration.save(folder / CALIBRATION)
         if changed.ensemble is not None:

@@ -25,6 +25,8 @@ from xmtc.errors import ConfigError
 from xmtc.models.config import ModelConfig
 from xmtc.preflight.disks import GIB, check_disks, check_hidden_states, check_offload
 from xmtc.preflight.estimate import Estimate, estimate, label_lines
+from xmtc.preflight.faiss_package import CPU as FAISS
+from xmtc.preflight.faiss_package import check_faiss, faiss_packages
 from xmtc.preflight.finding import Check, Status
 from xmtc.preflight.places import check_places
 from xmtc.preflight.ray_cluster import check_cluster
@@ -108,7 +110,8 @@ def _requirement_problem(requirement: Requirement) -> str:
     try:
         found = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
-        return f"{requirement.name} is not installed"
+        replaced = requirement.name == FAISS and faiss_packages()
+        return "" if replaced else f"{requirement.name} is not installed"
     if requirement.specifier.contains(found, prereleases=True):
         return ""
     return f"{requirement.name} {found} is not {requirement.specifier}"
@@ -138,9 +141,9 @@ def _cores(config: RunConfig | None) -> Check:
 
 
 def _wanted_here(config: RunConfig | None, each: Literal["cpus_per_worker", "gpus_per_worker"]) -> float:
-    """What all workers together take of this machine, where the run starts a Ray of its own."""
+    """What the fewest workers together take of this machine, where the run starts a Ray of its own."""
     local = config is not None and config.distributed.starts_ray
-    return config.distributed.workers * getattr(config.distributed, each) if local and config else 0.0
+    return config.distributed.fewest_workers * getattr(config.distributed, each) if local and config else 0.0
 
 
 def _usable_threads() -> int:
@@ -198,7 +201,7 @@ def _optional_packages(config: RunConfig | None) -> Iterator[Check]:
     hugging_face = config.model.encoder.backbone if config else None
     flash = hugging_face is not None and hugging_face.attention == "flash_attention_2"
     quantized = hugging_face is not None and hugging_face.quantize is not None
-    yield _faiss()
+    yield check_faiss(faiss_packages(), torch.cuda.device_count())
     yield _package("triton", "compiled kernels for label attention on GPUs", "gpu", needed=False)
     yield _package("bitsandbytes", "4- and 8-bit backbones", "quantize", needed=quantized)
     yield _package("flash_attn", "FlashAttention-2 in backbones", None, needed=flash)
@@ -212,17 +215,6 @@ def _package(module: str, purpose: str, extra: str | None, *, needed: bool) -> C
         return Check(module, "ok", f"installed; {purpose}")
     install = f"pip install 'xmtc[{extra}]'" if extra else f"pip install {module.replace('_', '-')}"
     return Check(module, "missing" if needed else "note", f"not installed; {purpose}", install if needed else "")
-
-
-def _faiss() -> Check:
-    if find_spec("faiss") is None:
-        return Check(
-            "faiss", "missing", "not installed; index for hard negatives and retrieval", "pip install faiss-cpu"
-        )
-    import faiss
-
-    gpus = faiss.get_num_gpus() if hasattr(faiss, "get_num_gpus") else 0
-    return Check("faiss", "ok", f"{faiss.__version__}, {f'{gpus} GPUs' if gpus else 'CPU'}")
 
 
 def _estimate(config: RunConfig | None) -> Estimate | ConfigError | None:
@@ -245,7 +237,7 @@ def _worker_memory(config: RunConfig, found: Estimate | ConfigError) -> Iterator
 
 
 def _ray(config: RunConfig | None) -> Check:
-    if config is not None and config.distributed.workers == 0:
+    if config is not None and config.distributed.most_workers == 0:
         return Check("ray", "ok", "not needed: distributed.workers=0 trains in one process")
     if config is not None and config.distributed.address is not None:
         return Check("ray", "note", f"joins the cluster at {config.distributed.address}")

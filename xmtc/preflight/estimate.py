@@ -21,8 +21,9 @@ from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.windows import cut
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
+from xmtc.preflight.cards import CARDS, card_of
 from xmtc.preflight.check import check
-from xmtc.preflight.label_memory import describe, label_memory, scored_labels
+from xmtc.preflight.label_memory import describe, label_memory, memory_of_worker, scored_labels
 from xmtc.preflight.measured import Measured, measure
 from xmtc.preflight.simulate import Shapes, meta_classifier, simulate_finetune
 from xmtc.preflight.timing import in_words, reads_states
@@ -50,8 +51,8 @@ _SHAPES: dict[str, dict[str, Any]] = {
 }
 _QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # a weight; NF4 with doubly quantised scales of blocks of 64
 _GIB = 2**30
-# TFLOP/s of a worker and the share of them that training reaches: an H100 in bfloat16, a core with AVX-512.
-GPU_PEAK, CPU_PEAK = (989.0, 0.4), (0.1, 0.4)
+CPU_TFLOPS, SHARE = 0.1, 0.4  # of a core with AVX-512; of the peak that training reaches
+_EXAMPLES = ("L4", "A100", "H100")  # where nobody has said which card it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +119,13 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
     Args:
         config: of the run.
         workload: what the corpus is like; absent: see `workload_of`.
-        workers: instead of `distributed.workers`.
+        workers: instead of the fewest of `distributed.workers`, where a worker holds most.
 
     Raises:
         ConfigError: the shape of the backbone is known neither here nor from files on this machine.
     """
     workload = workload or workload_of(config)
-    world = max(1, config.distributed.workers if workers is None else workers)
+    world = max(1, config.distributed.fewest_workers if workers is None else workers)
     classifier = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, workload.labels)
     phase = config.finetune.phases[-1]
     trained = [
@@ -265,7 +266,7 @@ def dry_run(config: RunConfig) -> None:
     load = workload_of(config) if measured is None or _is_prepared(config) else workload_of_source(config, measured)
     found = estimate(config, load)
     stages = None if measured is None or gpu else measured.stages
-    print_estimate(config, found, *(GPU_PEAK if gpu else CPU_PEAK), stages=stages)
+    print_estimate(config, found, stages=stages)
     print(*label_lines(config, found.workload), sep="\n")
 
 
@@ -274,14 +275,19 @@ def _is_prepared(config: RunConfig) -> bool:
 
 
 def print_estimate(
-    config: RunConfig, found: Estimate, peak_tflops: float, share: float, *, stages: Mapping[str, float] | None = None
+    config: RunConfig,
+    found: Estimate,
+    peak_tflops: float | None = None,
+    share: float = SHARE,
+    *,
+    stages: Mapping[str, float] | None = None,
 ) -> None:
     """Print it as a table.
 
     Args:
         config: of the run.
         found: the estimate.
-        peak_tflops: of a worker.
+        peak_tflops: of a worker; of its card or core when absent.
         share: of that peak that training reaches.
         stages: stage -> seconds, where these were measured.
     """
@@ -296,6 +302,9 @@ def print_estimate(
     for name, size in (*found.memory.items(), ("together", found.peak)):
         table.add_row(name, f"{size / _GIB:,.2f}")
     Console().print(table)
+    room = memory_of_worker(config)
+    if room is not None and found.peak > room:
+        print(f"that does not fit the {room / _GIB:,.1f} GiB of a worker")
     for name, size in found.disk.items():
         print(f"disk, {name}: {size / _GIB:,.2f} GiB")
     if found.offloaded:
@@ -306,11 +315,28 @@ def print_estimate(
         parts = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in stages.items())
         print(f"time, measured on this machine as if it were idle: {in_words(sum(stages.values()))} ({parts})")
         return
-    time = f"{hours:,.1f} h" if (hours := found.hours(peak_tflops, share)) >= 1 else f"{60 * hours:.0f} min"
-    print(
-        f"time in the encoder: about {time} at {share:.0%} of {peak_tflops:g} TFLOP/s a worker "
-        f"({found.flops:.3g} FLOP); its attention and the head come on top"
-    )
+    times = "; ".join(_time(found, name, peak, share) for name, peak in rates(config, peak_tflops).items())
+    print(f"time in the encoder: about {times} ({found.flops:.3g} FLOP); its attention and the head come on top")
+    if config.distributed.gpus_per_worker and peak_tflops is None and card_of(config.distributed) is None:
+        print("nobody has said which card it is: distributed.resources_per_worker={accelerator_type:A100: 0.001} does")
+
+
+def rates(config: RunConfig, peak_tflops: float | None = None) -> dict[str, float]:
+    """What a worker has -> its peak in TFLOP/s; several cards where nobody has said which it is."""
+    distributed = config.distributed
+    if peak_tflops is not None:
+        return {"a worker": peak_tflops}
+    if distributed.gpus_per_worker == 0:
+        return {"a core": CPU_TFLOPS}
+    card = card_of(distributed)
+    cards = [card] if card is not None else [one for one in CARDS if one.name in _EXAMPLES]
+    return {one.name: one.tflops(distributed.precision) for one in cards}
+
+
+def _time(found: Estimate, name: str, peak_tflops: float, share: float) -> str:
+    hours = found.hours(peak_tflops, share)
+    time = f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
+    return f"{time} at {share:.0%} of {peak_tflops:g} TFLOP/s ({name})"
 
 
 def _all_weights(classifier: Classifier) -> float:

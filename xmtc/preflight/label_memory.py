@@ -15,6 +15,7 @@ from torch import Tensor
 from xmtc.distributed.rowwise_config import RowwiseAdagradConfig, RowwiseOptimizerConfig
 from xmtc.distributed.strategies.settings import Demand
 from xmtc.models.heads.config import FlatConfig, HeadSettings
+from xmtc.preflight.cards import card_of
 from xmtc.run.config import RunConfig
 
 _LOGIT_BYTES = 12  # float32: the logit, its gradient, and what the loss keeps for the backward pass
@@ -61,7 +62,7 @@ def label_memory(config: RunConfig, width: int, labels: int, documents: int) -> 
     numbers = sum(table.numel() for table in one if table.requires_grad)
     scored = scored_labels(config, labels, documents)
     partitions, optimizer = config.distributed.chosen_strategy().partitions, config.finetune.label_optimizer
-    world = max(1, config.distributed.workers)
+    world = max(1, config.distributed.fewest_workers)
     if config.distributed.shard_labels:  # a share of the labels, for the documents of all workers
         own = -(-labels // world)
         return LabelMemory(4 * numbers * own, 12 * numbers * own, _LOGIT_BYTES * own * documents * world)
@@ -133,12 +134,13 @@ def _without_plant(config: RunConfig) -> str:
 
 
 def memory_of_worker(config: RunConfig) -> float | None:
-    """Bytes that a worker can have on this machine; None where it will run on another, or on a GPU that is not here."""
+    """Bytes that a worker can have; None where nobody knows: on another machine, or on a card that is not named."""
+    if config.distributed.gpus_per_worker > 0:
+        card = card_of(config.distributed)
+        return None if card is None else card.gib * _GIB
     if config.distributed.address is not None:
         return None
-    if config.distributed.gpus_per_worker > 0:
-        return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None
-    return psutil.virtual_memory().available / max(1, config.distributed.workers)
+    return psutil.virtual_memory().available / max(1, config.distributed.most_workers)
 
 
 def describe(config: RunConfig, width: int, labels: int, documents: int) -> Iterator[str]:

@@ -15,6 +15,7 @@ _PACKAGES = (
     "ray",
     "deepspeed",
     "faiss-cpu",
+    "faiss-gpu-cu12",
     "numpy",
     "scipy",
     "scikit-learn",

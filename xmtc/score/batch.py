@@ -25,6 +25,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.export import ModelParts
 from xmtc.models.info import ModelInfo
+from xmtc.models.label_index import ModelIndex
 from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.block_evidence import ExplainedScores, KeepsHidden, Reasons, Words
 from xmtc.score.evidence import Evidence, merge_words
@@ -128,13 +129,18 @@ class BlockScorer:
         if isinstance(self.classifier, OnnxClassifier):
             _check_graph_can(settings)
         self.ensemble, self.only = parts.ensemble, LabelFilter.of(parts.labels, settings.include, settings.exclude)
+        index = parts.index
         if self.only is not None and self._can_restrict():
             _restrict(self.classifier, self.only.allowed)
+            if index is not None and settings.shortlist:  # the model's own knows the other labels too
+                index = ModelIndex.build(self.classifier.head, self.classifier.calibration, index.notes.built)
             self.labels, self.thresholds_L = self.labels[self.only.allowed], self.thresholds_L[self.only.allowed]
             self.only = None
         if settings.shortlist and settings.evidence:
             raise ConfigError("--shortlist and --evidence exclude each other: evidence is taken from all logits")
-        self.shortlist = Shortlist(self.classifier, settings.shortlist) if settings.shortlist else None
+        self.shortlist = None
+        if settings.shortlist:
+            self.shortlist = Shortlist(self.classifier, settings.shortlist, None if index is None else index.index)
         self.workers = workers if device.type == "cpu" else 1
         self.scoring = Scoring(
             len(self.labels),

@@ -90,7 +90,7 @@ class Model:
         self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
         self.device, self._tokens_per_batch = device, tokens_per_batch
         self._bfloat16 = device.type == "cuda" if bfloat16 is None else bfloat16
-        self._found: Shortlist | None = None
+        self._index = None if parts.index is None else parts.index.index
 
     @classmethod
     def from_pretrained(
@@ -139,8 +139,7 @@ class Model:
             threshold: leave out labels less probable than this; `tuned` leaves out those that are not predicted, by the
                 thresholds tuned on dev; None keeps the `top_k` whatever their probability.
             least: keep so many labels a text whatever the threshold.
-            shortlist: score this many labels a text, which an index of the labels finds; None scores all. The first
-                such call makes the index.
+            shortlist: score this many labels a text, which the model's index of its labels finds; None scores all.
             include: the only labels to predict; `branch:LABEL` is a label with everything beneath it; None: all.
             exclude: labels and branches not to predict.
 
@@ -155,7 +154,7 @@ class Model:
                 "include names the labels to score, so that no index has to find them: leave out shortlist"
             )
         documents = self._documents(texts)
-        found = None if shortlist is None else self._shortlist(as_count(shortlist, "shortlist"))
+        found = self._shortlist(shortlist)
         top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
         ids_NK, scores_NK = self._best(documents, texts, top_k, only, found)
         predictions = []
@@ -174,14 +173,21 @@ class Model:
         return 1 if self.limits_L is None else _TOP_K
 
     def best(
-        self, texts: Sequence[str], top_k: int, only: LabelFilter | None = None
+        self, texts: Sequence[str], top_k: int, only: LabelFilter | None = None, shortlist: int | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Ids of the best labels of each text, (N, K), best first, -1 behind the last; and their probabilities, (N, K).
 
+        Args:
+            texts: documents.
+            top_k: K.
+            only: labels that may be predicted; all when absent.
+            shortlist: see `predict`.
+
         Raises:
             DataError: a text is empty or no string.
+            ConfigError: the model has no index for a shortlist.
         """
-        return self._best(self._documents(texts), texts, top_k, only, None)
+        return self._best(self._documents(texts), texts, top_k, only, self._shortlist(shortlist))
 
     def predictions(
         self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
@@ -218,6 +224,9 @@ class Model:
         )
         return score_split(self.classifier, documents, self._collator(documents), scoring, shortlist=found)
 
+    def _shortlist(self, size: int | None) -> Shortlist | None:
+        return None if size is None else Shortlist(self.classifier, as_count(size, "shortlist"), self._index)
+
     def explain(self, text: str, labels: Iterable[str] | str) -> list[Explanation]:
         """Take the logits of these labels, or of one, apart into what each word of the text adds.
 
@@ -226,11 +235,6 @@ class Model:
             ConfigError: the head cannot say.
         """
         return self._explain(as_text(text), 0, self._documents([text]), self.labels.indices(as_labels(labels)))
-
-    def _shortlist(self, size: int) -> Shortlist:
-        if self._found is None or self._found.size != size:
-            self._found = Shortlist(self.classifier, size, index=self._found.index if self._found else None)
-        return self._found
 
     def _fused(
         self, ensemble: Ensemble, texts: Sequence[str], shortlist: Shortlist | None, only: LabelFilter | None

@@ -172,11 +172,16 @@ def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:
         return model(batch).float()
 
 
+def most_documents(labels: int, shortlist: BestLabels | None) -> int:
+    """Documents of a batch whose logits, or shortlisted label rows, stay within memory."""
+    return max(1, _LOGIT_BYTES // (4 * labels)) if shortlist is None else shortlist.most_documents
+
+
 def _limited(
     batches: Sequence[NDArray[np.int64]], labels: int, shortlist: BestLabels | None
 ) -> Iterator[NDArray[np.int64]]:
     """The same rows in batches whose logits, or shortlisted label rows, stay within memory."""
-    most = max(1, _LOGIT_BYTES // (4 * labels)) if shortlist is None else shortlist.most_documents
+    most = most_documents(labels, shortlist)
     for rows in batches:
         for start in range(0, len(rows), most):
             yield rows[start : start + most]

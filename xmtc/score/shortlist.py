@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError, XmtcError
-from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import LabelIndex, label_vectors, query_vectors
+from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
 from xmtc.models.onnx_graph import OnnxClassifier
 
@@ -19,28 +18,30 @@ _ROW_BYTES = 1 << 28  # float32, of the label rows that are gathered for a batch
 
 
 class Shortlist:
-    """The labels nearest to a document, and their logits. The index holds the labels as they are now.
+    """The labels nearest to a document, and their logits.
 
     Args:
         classifier: whose labels.
         size: N; the more, the nearer to exact scoring.
-        config: the index.
-        index: of the same labels, made before; in place of a new one.
+        index: of the same labels; None of a model that has none.
 
     Raises:
-        ConfigError: `size` is not less than the number of labels, or this is an ONNX model: score all labels.
+        ConfigError: `size` is not less than the number of labels, or the model has no index: score all labels.
     """
 
-    def __init__(
-        self, classifier: nn.Module, size: int, config: IndexConfig | None = None, index: LabelIndex | None = None
-    ) -> None:
+    def __init__(self, classifier: nn.Module, size: int, index: LabelIndex | None) -> None:
         if not isinstance(classifier, Classifier) or isinstance(classifier, OnnxClassifier):
             raise ConfigError("a shortlist needs the tables of labels, which an ONNX model has not: score all labels")
+        if index is None:
+            raise ConfigError(
+                "a shortlist needs an index, and the model has none: labels that exclude each other need every logit, "
+                "because a softmax is over all of them, and a model exported before indexes were part of it must be "
+                "exported again; or leave out the shortlist"
+            )
         labels = len(classifier.head.bias)
         if not 0 < size < labels:
             raise ConfigError(f"a shortlist of {size} of {labels} labels: give fewer, or none to score all")
-        self._classifier, self.size = classifier, size
-        self.index = index or LabelIndex(label_vectors(classifier.head), config or IndexConfig())
+        self._classifier, self.size, self.index = classifier, size, index
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label ids int64 (B, N), each once a document, and their logits (B, N).

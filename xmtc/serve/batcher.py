@@ -73,9 +73,13 @@ class Batcher:
         batching: how requests are put together.
         limits: how long the queue may be, and how long a request may wait.
         metrics: told of batches and of the queue.
+        shortlist: see `ServeConfig.shortlist`.
     """
 
-    def __init__(self, model: Model, batching: Batching, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self, model: Model, batching: Batching, limits: Limits, metrics: Metrics, shortlist: int | None = None
+    ) -> None:
+        self.shortlist = shortlist
         self.model, self.batching, self.limits, self.metrics = model, batching, limits, metrics
         self._queue: deque[Waiting] = deque()
         self._texts = 0
@@ -207,7 +211,9 @@ class Batcher:
         first = group[0].wanted
         only = LabelFilter.of(self.model.labels, first.include, first.exclude)
         texts = [text for one in group for text in one.texts]
-        ids_NK, scores_NK = self.model.best(texts, max(one.wanted.top_k for one in group), only)
+        top_k = max(one.wanted.top_k for one in group)
+        shortlist = self.shortlist if first.include is None else None
+        ids_NK, scores_NK = self.model.best(texts, top_k, only, shortlist)
         answers, row = [], 0
         for one in group:
             answer, kept = [], slice(one.wanted.top_k)

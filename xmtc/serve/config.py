@@ -80,6 +80,9 @@ class ServeConfig:
     """Bounds on requests."""
     batching: Batching = Batching()
     """How texts are batched."""
+    shortlist: Annotated[int | None, Field(ge=1)] = None
+    """Labels that are scored of a text, found by the model's index; null scores all. Requests with `include` score
+    what they include."""
 
     def __post_init__(self) -> None:
         if self.token is None and not is_loopback(self.host):
@@ -107,6 +110,9 @@ class Tuning:
     """Bounds on requests."""
     batching: Batching = Batching()
     """How texts are batched."""
+    shortlist: Annotated[int | None, Field(ge=1)] = None
+    """Labels that are scored of a text, found by the model's index; null scores all. Requests with `include` score
+    what they include."""
 
 
 def read_config(
@@ -134,11 +140,12 @@ def read_config(
         order=_order(order),
         limits=tuning.limits,
         batching=tuning.batching,
+        shortlist=tuning.shortlist,
     )
 
 
 def read_tuning(overrides: Sequence[str]) -> Tuning:
-    """Limits and batching from `KEY=VALUE`.
+    """Limits, batching and shortlist from `KEY=VALUE`.
 
     Raises:
         ConfigError: a key or value is wrong.

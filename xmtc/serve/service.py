@@ -16,6 +16,7 @@ from xmtc.serve.problems import RETRY_SECONDS, RequestError
 from xmtc.serve.worklist import TOP_K, Worklist, ranking, read_documents
 
 _RANKED_AT_ONCE = 16
+_TRIAL = "A text."
 
 
 class Service:
@@ -26,6 +27,7 @@ class Service:
         config: of the server.
 
     Raises:
+        ConfigError: the model takes no such shortlist.
         DataError: annotations or queue hold something else.
         StorageError: the annotations cannot be written.
     """
@@ -34,7 +36,9 @@ class Service:
         self.model, self.config, self.limits = model, config, config.limits
         self.name = re.sub(r"[^\w.-]+", "-", model.info.name)
         self.metrics = Metrics()
-        self.batcher = Batcher(model, config.batching, config.limits, self.metrics)
+        if config.shortlist is not None:
+            model.best([_TRIAL], 1, shortlist=config.shortlist)  # refused now rather than in every request
+        self.batcher = Batcher(model, config.batching, config.limits, self.metrics, config.shortlist)
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
         self.annotations: Annotations | None = None
@@ -111,7 +115,7 @@ class Service:
 def _gives_evidence(model: Model) -> bool:
     """Whether the model can say which words speak for a label; an attempt, which also warms it up."""
     try:
-        model.predict(["A text."], top_k=1, evidence=True)
+        model.predict([_TRIAL], top_k=1, evidence=True)
     except XmtcError:
         return False
     return True

@@ -3,16 +3,19 @@
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, barrier
 from xmtc.evaluate.store import write_evaluation
+from xmtc.models.label_index import IndexRecall, ModelIndex
 from xmtc.models.label_text import may_name, name_unseen_labels
+from xmtc.score.shortlist import Shortlist
 from xmtc.stages.exporting import export
 from xmtc.stages.measuring import measure_split
 from xmtc.stages.overlap import write_overlap
 from xmtc.stages.predicting import FusedSplits, HeadSplits
-from xmtc.stages.scoring import numbers_of, shortlist_of
+from xmtc.stages.scoring import build_index, numbers_of
 from xmtc.stages.weights import load_best
 from xmtc.stages.worker import Worker
 
 RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # few at a time: these get every logit
+RECALL_SHORTLIST, BEST = 500, 5
 
 
 def evaluate(worker: Worker) -> None:
@@ -23,13 +26,15 @@ def evaluate(worker: Worker) -> None:
         name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
         trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}
     scored = FusedSplits(worker) if worker.config.model.scorers else HeadSplits(worker)
-    thresholds, metrics = None, {}
+    thresholds, metrics, index = None, {}, None
     for name in (s for s in ("dev", "test") if s in worker.corpus.splits):
         split = worker.corpus.split(name)
         predictions, histogram = scored.predict(split)
         evaluation, thresholds = measure_split(worker, split, predictions, thresholds, histogram)
         scored.note(split, evaluation, predictions)
-        evaluation.metrics.update(_shortlist_recall(worker, split))
+        index = index or _index(worker, split)  # of calibrated labels: dev comes first, and fits the calibration
+        if index is not None and worker.config.evaluate.shortlist is not None:
+            evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
         metrics[name] = numbers_of(evaluation.metrics)
         if worker.is_first:
             folder = worker.paths.evaluation(name)
@@ -43,19 +48,27 @@ def evaluate(worker: Worker) -> None:
     if worker.config.model.head.attends_by_label:
         write_overlap(worker)
     if worker.is_first:
-        export(worker, trained, scored.ensemble, thresholds, metrics)
+        export(worker, trained, scored.ensemble, thresholds, metrics, index)
     barrier()
 
 
-def _shortlist_recall(worker: Worker, split: Split) -> dict[str, float]:
-    """What the shortlist keeps of the best five labels, on a sample of the split; empty where all labels are scored."""
-    shortlist = shortlist_of(worker)
-    if shortlist is None:
-        return {}
+def _index(worker: Worker, split: Split) -> ModelIndex | None:
+    """The index that is exported, with its recall on a sample of the split; None where the model has none."""
+    config, labels = worker.config, worker.classifier.labels
+    if not config.model.head.scores or config.data.task != "multi_label":
+        return None
+    index = build_index(worker)
+    return index.measured(_recall(worker, split, index)) if labels > 1 else index
+
+
+def _recall(worker: Worker, split: Split, index: ModelIndex) -> IndexRecall:
+    """What a shortlist keeps of the best five labels, on a sample of the split. Collective."""
+    size = worker.config.evaluate.shortlist or min(RECALL_SHORTLIST, worker.classifier.labels // 2)
+    shortlist = Shortlist(worker.classifier, size, index.index)
     collate, device = worker.collator(split), worker.strategy.device
     sample = worker.batches(split, RECALL_TOKENS, RECALL_DOCUMENTS)
     documents = sum(float(batch.weights.sum()) for batch in sample)
     worker.classifier.eval()
-    recall = shortlist.recall((collate(batch).to(device) for batch in sample), 5)
+    recall = shortlist.recall((collate(batch).to(device) for batch in sample), BEST)
     total, count = all_reduce_sum_floats([recall * documents, documents])
-    return {"shortlist_recall@5": total / count}
+    return IndexRecall(share=min(1.0, total / count), best=min(BEST, size), shortlist=size, documents=int(count))

@@ -11,6 +11,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.export import ModelParts, export_model
 from xmtc.models.heads.config import NoHeadConfig
 from xmtc.models.info import ModelInfo
+from xmtc.models.label_index import ModelIndex
 from xmtc.scorers.ensemble import Ensemble
 from xmtc.stages.worker import Worker
 
@@ -21,6 +22,7 @@ def export(
     ensemble: Ensemble | None,
     thresholds: Thresholds | None,
     metrics: dict[str, dict[str, float]],
+    index: ModelIndex | None = None,
 ) -> None:
     """Export the model, an earlier one of the run is replaced; without a head where the ensemble has none.
 
@@ -30,6 +32,7 @@ def export(
         ensemble: scorers and their fusion; None where the head scores alone.
         thresholds: tuned on dev; None for single-label tasks.
         metrics: by split, for the model card.
+        index: of the labels, with its recall.
     """
     config, classifier = worker.config, worker.classifier
     model = config.model
@@ -50,4 +53,4 @@ def export(
     parts = ModelParts(info, classifier, worker.tokenizer, worker.corpus.labels, ensemble=ensemble)
     if thresholds is not None:
         parts = replace(parts, threshold=thresholds.global_, thresholds_L=thresholds.per_label)
-    export_model(worker.paths.model, parts, trained, metrics)
+    export_model(worker.paths.model, parts, trained, metrics, index)

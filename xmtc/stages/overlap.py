@@ -41,9 +41,10 @@ def attention_overlap(worker: Worker, ranking: TokenRanking) -> dict[str, float]
         known_P = torch.from_numpy(ranking.counts > 0).to(batch.labels_P.device)[batch.labels_P]
         rows_P, labels_P = batch.rows_P[known_P], batch.labels_P[known_P]
         labels_S, columns_P = labels_P.unique(return_inverse=True)
+        hidden_BTD = classifier.encode(batch)  # as often on every rank: weights may be partitioned
         if len(labels_S) == 0:
             continue
-        attention_BSHT = classifier.head.attention(classifier.encode(batch), batch.mask_BT, labels_S)
+        attention_BSHT = classifier.head.attention(hidden_BTD, batch.mask_BT, labels_S)
         top_SV = torch.from_numpy(table(labels_S.cpu().numpy()).copy()).to(attention_BSHT.device)
         top_PT = top_SV[columns_P[:, None], batch.token_ids_BT[rows_P]] * batch.mask_BT[rows_P]
         weight_P = batch.weight_B[rows_P]

@@ -15,7 +15,8 @@ from xmtc.distributed.collectives import all_gather_object
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
-from xmtc.score.scorer import Scoring, score_split
+from xmtc.models.label_index import ModelIndex
+from xmtc.score.scorer import Scoring, most_documents, score_split
 from xmtc.score.shortlist import Shortlist
 from xmtc.stages.worker import Worker
 from xmtc.training.sharded_head import ShardedScores
@@ -35,7 +36,7 @@ def score(
     sharded = worker.sharded
     chosen = shortlist_of(worker) if sharded is None else ShardedScores(worker.classifier, sharded, top_k)
     collate = worker.collator(split, cached=cached)
-    batches = worker.batches(split, tokens, documents)
+    batches = worker.batches(split, tokens, documents, most_documents(len(worker.corpus.labels), chosen))
     parts = [batch.documents for batch in batches]
     with worker.progress.task(f"score {split.name}", total=sum(map(len, parts))) as task:
         ids_NK, scores_NK = score_split(
@@ -89,9 +90,15 @@ def thresholds_of(worker: Worker, predictions: SparsePredictions, gold: sparse.c
 
 
 def shortlist_of(worker: Worker) -> Shortlist | None:
-    """An index of the labels as they are now, where not all of them are to be scored."""
+    """Finds the labels to score by an index of them as they are now; None where all are to be scored."""
     size = worker.config.evaluate.shortlist
-    return None if size is None else Shortlist(worker.classifier, size)
+    return None if size is None else Shortlist(worker.classifier, size, build_index(worker).index)
+
+
+def build_index(worker: Worker) -> ModelIndex:
+    """An index of the labels as they are now."""
+    classifier = worker.classifier
+    return ModelIndex.build(classifier.head, classifier.calibration, worker.config.evaluate.index)
 
 
 def numbers_of(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -58,7 +58,8 @@ class Worker:
         self.tokenizer = self.corpus.tokenizer()
         self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
         torch.manual_seed(config.seed)
-        self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
+        with config.distributed.chosen_strategy().loading(config.distributed.precision):
+            self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
         self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
         self.classifier.to(self.strategy.device)
         if config.model.label_text:
@@ -133,7 +134,9 @@ class Worker:
         vectors = [] if encoder.vector_file is None else [file_sha256(Path(encoder.vector_file))]
         return [self.config.seed, *vectors]
 
-    def batches(self, split: Split, tokens: int, documents: int | None = None) -> Sequence[MicroBatch]:
+    def batches(
+        self, split: Split, tokens: int, documents: int | None = None, most: int | None = None
+    ) -> Sequence[MicroBatch]:
         """This rank's share of a pass over a split, equally many on every rank.
 
         Where they do not divide evenly, some ranks get a batch again with weight 0.
@@ -142,12 +145,15 @@ class Worker:
             split: which.
             tokens: most padded tokens of a batch.
             documents: pass over this many documents only, chosen by the seed; all when absent.
+            most: documents of a batch; any number when absent.
         """
         lengths_N = split.lengths
         chosen = np.arange(len(lengths_N))
         if documents is not None and documents < len(chosen):
             chosen = np.sort(np.random.default_rng(self.config.seed).permutation(len(chosen))[:documents])
-        parts = [chosen[part] for part in evaluation_batches(lengths_N[chosen], tokens)]
+        whole = [chosen[part] for part in evaluation_batches(lengths_N[chosen], tokens)]
+        most = most or len(chosen)
+        parts = [part[start : start + most] for part in whole for start in range(0, len(part), most)]
         rank, world = self.strategy.rank, self.strategy.world_size
         batches = [MicroBatch(part, np.ones(len(part), np.float32)) for part in parts[rank::world]]
         if len(batches) < -(-len(parts) // world):

@@ -14,7 +14,6 @@ _STEP_METRICS = (
     ("train/grad_norm", "grad norm {:.2f}"),
     ("perf/docs_per_s", "{:,.1f} docs/s"),
     ("perf/tokens_per_s", "{:,.0f} tokens/s"),
-    ("perf/mfu", "{:.1%} of peak"),
     ("mem/peak_gib", "{:.1f} GiB"),
     ("mem/cuda_peak_gib", "{:.1f} GiB GPU"),
     ("time/data_wait_frac", "{:.0%} data wait"),

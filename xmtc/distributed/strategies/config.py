@@ -1,6 +1,7 @@
 """The settings of the built-in strategies, and the family that they belong to."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -220,6 +221,14 @@ class DeepSpeedConfig:
                 "distributed.strategy: nvme needs libaio and its headers (Debian's package libaio-dev) on every node"
             )
         return (ZeroStage0Strategy if self.stage == 0 else ZeroStrategy)(self, precision, device)
+
+    def loading(self, precision: Precision) -> AbstractContextManager[object]:
+        """See `StrategySettings.loading`: under stage 3 each worker keeps its share, where nothing goes to a disk."""
+        if self.stage < 3 or self.on_disk:
+            return nullcontext()
+        from xmtc.distributed.partitioned import Loading
+
+        return Loading(self.engine_config(precision)).active()
 
     def engine_config(self, precision: Precision, folder: str | None = None, largest: int = 0) -> dict[str, Any]:
         """DeepSpeed's configuration.

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from xmtc.distributed.partitioned import gatherings
 from xmtc.distributed.state import MOMENTS, ParameterState
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
 from xmtc.distributed.strategies.config import DeepSpeedConfig
@@ -60,7 +61,7 @@ class _EngineStrategy(StrategyBase):
         """See `Strategy.close`."""
         self._stop()
         if self._model is not None:
-            for parameter in self._model.parameters() if self._config.stage == 3 else ():
+            for parameter in self._made_whole() if self._config.stage == 3 else ():
                 full = self._full_parameter(parameter)
                 parameter.data = full
             self._attributes.restore(self._model)
@@ -68,6 +69,17 @@ class _EngineStrategy(StrategyBase):
             self._swap.cleanup()
             self._swap = None
         super().close()
+
+    def _made_whole(self) -> list[nn.Parameter]:
+        """The parameters that were whole before training, and are again after it."""
+        assert self._model is not None
+        arrived = gatherings(self._model)
+        return [p for p in self._model.parameters() if not any(one.holds(p) for one in arrived)]
+
+    def _gather_blocks(self, *, enabled: bool) -> None:
+        """Let the blocks of weights that arrived partitioned gather themselves, or leave it to the engine."""
+        for one in gatherings(self._model) if self._model is not None else ():
+            one.enabled = enabled
 
     def _start(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module:
         import deepspeed
@@ -81,6 +93,7 @@ class _EngineStrategy(StrategyBase):
         engine_config = self._config.engine_config(self._precision, self._swap.name if self._swap else None, largest)
         self._engine, *_ = deepspeed.initialize(model=inside, optimizer=optimizer, config=engine_config)
         share_timeout(self.device)
+        self._gather_blocks(enabled=False)
         return FieldsIn(self._engine, inside)
 
     def _stop(self) -> None:
@@ -95,6 +108,7 @@ class _EngineStrategy(StrategyBase):
             self._engine.module_forward_pre_hook.remove()
             self._engine.module_forward_post_hook.remove()
             self._engine = None
+        self._gather_blocks(enabled=True)
 
 
 class ZeroStage0Strategy(_EngineStrategy, ReplicatedStrategy):
@@ -149,15 +163,17 @@ class ZeroStrategy(_EngineStrategy):
         import deepspeed
 
         offload = self._engine.optimizer.parameter_offload
-        with deepspeed.zero.GatheredParameters(list(self._engine.module.parameters())):
+        with deepspeed.zero.GatheredParameters(self._made_whole()):
             for parameter in self._engine.module.parameters():
                 parameter.ds_active_sub_modules.clear()
             for hook in (*offload.forward_hooks, *offload.backward_hooks):  # they would partition again
                 hook.remove()
             offload.forward_hooks, offload.backward_hooks = [], []
+            self._gather_blocks(enabled=True)
             try:
                 yield
             finally:
+                self._gather_blocks(enabled=False)
                 offload._register_deepspeed_module(offload.module)
 
     def _shape(self, parameter: nn.Parameter) -> torch.Size:

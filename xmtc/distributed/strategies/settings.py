@@ -1,6 +1,7 @@
 """What the settings of a strategy say about it, so that nothing outside this family asks which strategy it is."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -108,6 +109,10 @@ class StrategySettings(Protocol):
         """
         ...
 
+    def loading(self, precision: Precision) -> AbstractContextManager[object]:
+        """Around the building of a model, after `build`: how pretrained weights arrive."""
+        ...
+
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
         """The strategy of this process, which must be in a process group where there are several workers.
 
@@ -146,6 +151,10 @@ class Replicated:
     def disk_bytes(self, trained: int, weights: float) -> float:
         """See `StrategySettings.disk_bytes`."""
         return 0.0
+
+    def loading(self, precision: Precision) -> AbstractContextManager[object]:
+        """See `StrategySettings.loading`: whole, on every worker."""
+        return nullcontext()
 
 
 def replicated_bytes(trained: int, workers: int) -> TrainingBytes:

@@ -11,13 +11,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from xmtc.errors import ConfigError
 from xmtc.models.adapters import add_lora, has_adapters
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.backbone_files import load_adapter, save_backbone
 from xmtc.models.encoders.base import Encoder
-
-_BLOCK_LISTS = ("layers", "encoder.layer", "encoder.layers", "h", "transformer.layer", "transformer.layers")
+from xmtc.models.encoders.blocks import blocks_of
 
 
 class HuggingFaceBackbone(Encoder):
@@ -83,7 +81,7 @@ class HuggingFaceBackbone(Encoder):
 
     def layers(self) -> Sequence[nn.Module]:
         """See `Encoder.layers`: embeddings and blocks; with LoRA the adapter-bearing blocks only."""
-        blocks = _blocks(self.transformer)
+        blocks = blocks_of(self.transformer)
         if not isinstance(self.model, PreTrainedModel):
             return [block for block in blocks if has_adapters(block)]
         inside = {id(p) for block in blocks for p in block.parameters()}
@@ -100,17 +98,6 @@ class HuggingFaceBackbone(Encoder):
     def load(self, model: Path) -> None:
         """See `Encoder.load`: adapters; the backbone was loaded when it was built."""
         load_adapter(self, model)
-
-
-def _blocks(transformer: nn.Module) -> nn.ModuleList:
-    for path in _BLOCK_LISTS:
-        try:
-            found = transformer.get_submodule(path)
-        except AttributeError:
-            continue
-        if isinstance(found, nn.ModuleList):
-            return found
-    raise ConfigError(f"model.encoder: {type(transformer).__name__} keeps its layers under no name that is known here")
 
 
 def _leaves(transformer: nn.Module) -> list[tuple[str, nn.Module]]:

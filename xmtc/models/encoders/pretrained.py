@@ -11,8 +11,11 @@ from transformers import AutoConfig, AutoModel, BitsAndBytesConfig, PreTrainedCo
 from transformers.utils import logging as hf_logging
 
 from xmtc.data.pretrained import resolve_pretrained
+from xmtc.distributed.partitioned import BlockGathering, Loading
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
+from xmtc.models.encoders.blocks import blocks_of
+from xmtc.models.encoders.partitioned import fetch, load_partitioned, without_weights
 
 # A window of a decoder with 128k positions would make attention over the window the whole cost: longer documents
 # are cut in windows, and the label attention joins them again.
@@ -34,8 +37,13 @@ def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreT
     """The Transformers model and the most tokens of one window; see `HuggingFaceConfig.build`."""
     transformer_config = _transformer_config(settings, vocab_size)
     window = _window(settings, transformer_config)
-    load = _random if settings.from_config is not None else _pretrained
-    model = load(settings, transformer_config)
+    loading = Loading.current()
+    if settings.from_config is not None:
+        model = _random(settings, transformer_config)
+    elif loading is not None and settings.lora is not None:
+        model = _partitioned(settings, transformer_config, loading)
+    else:
+        model = _pretrained(settings, transformer_config)
     if settings.bidirectional:
         _make_bidirectional(model)
     if settings.gradient_checkpointing and settings.window_group is None:
@@ -93,6 +101,18 @@ def _pretrained(settings: HuggingFaceConfig, transformer_config: PreTrainedConfi
         missing = sorted(info["missing_keys"])
         raise ConfigError(f"model.encoder.name: {settings.name} lacks {len(missing)} weights, such as {missing[0]}")
     return model
+
+
+def _partitioned(
+    settings: HuggingFaceConfig, transformer_config: PreTrainedConfig, loading: Loading
+) -> PreTrainedModel:
+    """Frozen pretrained weights, of which each worker holds its share."""
+    folder = _load(settings.name, lambda name, **_: fetch(name), resolve_pretrained(settings.name))
+    with without_weights():
+        model = _random(settings, transformer_config)
+    load_partitioned(model, folder, _dtype(settings), loading)
+    BlockGathering(model, blocks_of(model))
+    return model.eval()
 
 
 def _quantization(settings: HuggingFaceConfig) -> BitsAndBytesConfig:

@@ -1,0 +1,152 @@
+"""The index of labels in an exported model: written by export, memory-mapped by everything that scores.
+
+labels.faiss    the index of the head's calibrated label vectors
+index.json      how it was built, and the share of the best labels that it finds
+
+Where the head is calibrated, so is the index: label l has scale[l] times its row, and its calibrated bias. For a flat
+head the product is then the logit that the model gives.
+
+Suffixes: L labels, d width of the vectors.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
+from torch import Tensor
+
+from xmtc.config.base import config
+from xmtc.config.plain import to_plain
+from xmtc.errors import CheckpointError
+from xmtc.files import read_file
+from xmtc.mining.config import IndexConfig
+from xmtc.mining.index import LabelIndex, label_vectors
+from xmtc.models.calibration import Calibration
+from xmtc.models.heads.base import Head
+from xmtc.models.info import ModelInfo
+
+INDEX, NOTES = "labels.faiss", "index.json"
+
+
+@config
+class IndexRecall:
+    """What a shortlist from the index holds, measured on a sample of documents."""
+
+    share: Annotated[float, Field(ge=0, le=1)]
+    """Of the labels that exact scoring puts first, how many are in the shortlist."""
+    best: Annotated[int, Field(ge=1)]
+    """How many labels of a document exact scoring puts first."""
+    shortlist: Annotated[int, Field(ge=1)]
+    """Labels of the shortlist."""
+    documents: Annotated[int, Field(ge=1)]
+    """Of the sample."""
+
+
+@config
+class IndexNotes:
+    """The content of `index.json`."""
+
+    built: IndexConfig
+    """How the index was built, and how it is searched."""
+    recall: IndexRecall | None = None
+    """Absent where nobody has measured it, as after a change of labels."""
+
+
+@dataclass(frozen=True)
+class ModelIndex:
+    """An index of a model's labels.
+
+    Attributes:
+        index: of the L labels.
+        notes: how it was built, and what it finds.
+    """
+
+    index: LabelIndex
+    notes: IndexNotes
+
+    @classmethod
+    def build(cls, head: Head, calibration: Calibration | None, settings: IndexConfig) -> "ModelIndex":
+        """Index the labels of a head.
+
+        Raises:
+            XmtcError: the label vectors are not finite.
+        """
+        return cls(LabelIndex(calibrated_vectors(head, calibration), settings), IndexNotes(built=settings))
+
+    def measured(self, recall: IndexRecall) -> "ModelIndex":
+        """The same with its recall."""
+        return replace(self, notes=replace(self.notes, recall=recall))
+
+    def save(self, folder: Path) -> None:
+        """Write the two files.
+
+        Raises:
+            StorageError: the index cannot be written.
+        """
+        self.index.save(folder / INDEX)
+        (folder / NOTES).write_text(json.dumps(to_plain(self.notes), indent=2) + "\n")
+
+    @classmethod
+    def open(cls, folder: Path, labels: int) -> "ModelIndex | None":
+        """Memory-map what `save` wrote; None where the model has no index.
+
+        Raises:
+            CheckpointError: a file is damaged, or belongs to a model with another number of labels.
+        """
+        if not (folder / INDEX).is_file():
+            return None
+        found = cls(LabelIndex.open(folder / INDEX), read_notes(folder))
+        if found.index.labels != labels:
+            raise CheckpointError(
+                f"{folder / INDEX}: holds {found.index.labels} labels, the model has {labels}; copy the whole model "
+                "folder, or export it again"
+            )
+        return found
+
+
+def read_notes(folder: Path) -> IndexNotes:
+    """What `index.json` says.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    path = folder / NOTES
+    try:
+        return TypeAdapter(IndexNotes).validate_json(read_file(path))
+    except (OSError, ValidationError) as error:
+        raise CheckpointError(f"{path}: missing or damaged: copy the whole model folder, or export it again") from error
+
+
+def has_index(info: ModelInfo) -> bool:
+    """Whether a model gets an index: its head scores, and each label has a probability of its own."""
+    return info.model.head.scores and info.task == "multi_label"
+
+
+def head_of(info: ModelInfo, width: int, tensors: Mapping[str, Tensor]) -> Head:
+    """A head with these tensors, which are not copied.
+
+    Args:
+        info: of the model.
+        width: of the encoder.
+        tensors: by the head's names; whole.
+    """
+    with torch.device("meta"):
+        head = info.model.head.build(width, len(tensors["bias"]))
+    head.load_state_dict(dict(tensors), assign=True)
+    return head
+
+
+@torch.no_grad()
+def calibrated_vectors(head: Head, calibration: Calibration | None) -> NDArray[np.float32]:
+    """Vectors (L, d) whose product with a document's is the calibrated logit where `Head.index_is_exact`."""
+    vectors_Ld = label_vectors(head)
+    if calibration is not None:
+        vectors_Ld *= calibration.scale_L.cpu().numpy()[:, None]
+        vectors_Ld[:, -1] += calibration.offset_L.cpu().numpy()
+    return vectors_Ld
