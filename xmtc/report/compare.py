@@ -38,6 +38,17 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
     return Table("differences", columns, rows, owners, words=2, caption=caption, in_summary=True), unpaired
 
 
+def worse(before: RunResults, after: RunResults) -> list[str]:
+    """What became worse by more than chance explains: metrics whose interval of the difference lies below 0, in words."""
+    if _unpaired(before, after) is not None:
+        return []
+    return [
+        f"{words} {change.rstrip(' ▼')} {interval}"
+        for words, _, change, interval, _ in _pair(before, after)
+        if "▼" in change
+    ]
+
+
 def _unpaired(base: RunResults, run: RunResults) -> str | None:
     """Why two runs cannot be paired."""
     if base.replicates is None or run.replicates is None:
