@@ -39,14 +39,9 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
 
 
 def worse(before: RunResults, after: RunResults) -> list[str]:
-    """What became worse by more than chance explains: metrics whose interval of the difference lies below 0, in words."""
-    if _unpaired(before, after) is not None:
-        return []
-    return [
-        f"{words} {change.rstrip(' ▼')} {interval}"
-        for words, _, change, interval, _ in _pair(before, after)
-        if "▼" in change
-    ]
+    """Metrics that became worse by more than chance explains: the interval of the difference lies below 0. In words."""
+    rows = _pair(before, after) if _unpaired(before, after) is None else ()
+    return [f"{words} {change.rstrip(' ▼')} {interval}" for words, _, change, interval, _ in rows if "▼" in change]
 
 
 def _unpaired(base: RunResults, run: RunResults) -> str | None:

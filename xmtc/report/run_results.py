@@ -35,7 +35,8 @@ class RunResults:
         record: run.json; empty where absent.
         attention: attention_overlap.json, None where absent.
         scorers: scorers.json of dev, None where absent.
-        start: where training continued from a model, that model's results and this run's on the same documents and labels.
+        start: where training continued from a model, that model's results and this run's, on the same documents and
+            labels.
     """
 
     name: str

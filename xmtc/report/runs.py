@@ -57,7 +57,7 @@ def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, ex
 
 
 def warn_if_worse(run: Path, split: str) -> None:
-    """Print what the model that a run continued from did better, by more than chance explains; see `model.init_from`."""
+    """Print what the model that a run continued from did better, by more than chance explains."""
     start = RunResults.load(run, split).start
     if start is not None and (found := compare.worse(*start)):
         print_line(f"warning: {split}: worse than the model that training started from: {', '.join(found)}")

@@ -20,14 +20,11 @@ def start_folder(paths: RunPaths) -> Path:
     """
     assert paths.init_from is not None
     place = located(str(fetched(paths.init_from, paths.storage)))
+    given = f"model.init_from: {paths.init_from}"
     folder = found if (found := RunDirectory(place).model).is_dir() else place
     if not (folder / "config.json").is_file():
-        raise ConfigError(
-            f"model.init_from: {paths.init_from}: no exported model there; give the `model` folder of a run"
-        )
+        raise ConfigError(f"{given}: no exported model there; give the `model` folder of a run")
     if is_onnx(folder):
-        raise ConfigError(
-            f"model.init_from: {paths.init_from}: an ONNX model cannot train; give the model it was made of"
-        )
+        raise ConfigError(f"{given}: an ONNX model cannot train; give the model it was made of")
     read_info(folder)
     return folder

@@ -8,7 +8,6 @@ from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.labels import LabelTable
@@ -79,9 +78,9 @@ def _measure(
     known_L: NDArray[np.bool_],
 ) -> Evaluation:
     """Metrics of predictions for some documents of a split, over known labels."""
-    gold = sparse.csr_array(split.label_matrix()[rows_N].astype(np.int8) @ sparse.diags_array(known_L.astype(np.int8)))
+    gold = split.label_matrix()[rows_N]
+    gold.data &= known_L[gold.indices]
     gold.eliminate_zeros()
-    gold = gold.astype(bool)
     ids = split.doc_ids()
     documents = EvaluatedDocuments([ids[row] for row in rows_N], split.lengths[rows_N])
     thresholds = None if corpus.manifest.task == "single_label" else tune_threshold(predictions, gold)

@@ -61,13 +61,9 @@ class Start:
         """
         self._load(classifier.encoder, self.classifier.encoder.state_dict(), "model.encoder")
         if classifier.head.settings.scores:
-            rows = classifier.head.label_tables()
-            theirs = self.classifier.head.state_dict()
-            shared = {
-                name: theirs.get(name, own) for name, own in classifier.head.state_dict().items() if name not in rows
-            }
             self._require_head(classifier.head)
-            self._load(classifier.head, shared | dict(classifier.head.label_tables()), "model.head")
+            rows = dict(classifier.head.label_tables())
+            self._load(classifier.head, self.classifier.head.state_dict() | rows, "model.head")
 
     def load_rows(self, head: Head) -> None:
         """Put the rows of known labels into `head`; the others stay."""
@@ -102,9 +98,10 @@ class Start:
         try:
             module.load_state_dict(dict(tensors))
         except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
             raise ConfigError(
-                f"{section}: does not fit model.init_from: {self.name} ({str(error).splitlines()[-1].strip()}); take over "
-                f"{section} from its configuration"
+                f"{section}: does not fit model.init_from: {self.name} ({reason}); take over {section} from its "
+                "configuration"
             ) from error
 
 

@@ -26,9 +26,9 @@ class StartSection:
         before, after = runs = page.first.start
         labels, documents = before.metrics["labels_present"], before.metrics["docs"]
         text = (
-            f"Both models on {documents:,} documents of {after.split}, over the {labels:,} labels in them that both know, with "
-            "thresholds tuned there for each. Documents that the model before is known to have learnt from are left out. "
-            "▲ and ▼ mark intervals without 0."
+            f"Both models on {documents:,} documents of {after.split}, over the {labels:,} labels in them that both "
+            "know, with thresholds tuned there for each. Documents that the model before is known to have learnt from "
+            "are left out. ▲ and ▼ mark intervals without 0."
         )
         parts: list[Part] = [Text(text)]
         if worse := compare.worse(before, after):
