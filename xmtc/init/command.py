@@ -236,6 +236,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         documents=found.documents.get("train", 0),
         readable=wordy or found.named > 0,
         single=roles.task == "single_label",
+        gpu=torch.cuda.is_available(),
     )
 
 
