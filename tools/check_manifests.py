@@ -2,7 +2,7 @@
 
 .venv/bin/python tools/check_manifests.py kuberay/ray-operator/config/crd/bases
 
-The folder is that of a checkout of KubeRay at the release that the cluster runs. No package on PyPI or npm has the schema.
+The folder is that of a checkout of KubeRay, at the release that the cluster runs.
 """
 
 import sys

@@ -3,8 +3,8 @@
 .venv/bin/python tools/gpu_checks.py --list
 .venv/bin/python tools/gpu_checks.py --only kernels,bf16
 
-On a GPU machine without network that has torch, transformers, peft, pyarrow, safetensors, pandas and scikit-learn, these
-wheels are enough; together they are under 4 MiB (x86-64, in MiB):
+On a GPU machine without network that has torch, transformers, peft, pyarrow, safetensors, pandas and scikit-learn,
+these wheels are enough; together they are under 4 MiB (x86-64, in MiB):
 
     entmax 0.1, xxhash 0.5; where they are not there either: pydantic 0.5, pydantic-core 2.2, annotated-types 0.1,
     typing-inspection 0.1, rich 0.3
