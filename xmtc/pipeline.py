@@ -91,13 +91,15 @@ def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
                 with _stage(state, paths, stage, fingerprint):
                     run_workers(stage, config, paths)
                     fetch_run(paths)  # rank 0 may have been on another node
+                    if stage is Stage.EVALUATE:
+                        compare_with_start(config, paths, corpus)
     finally:
         end_workers(config)
     with _stage(state, paths, Stage.REPORT, ""):
-        compare_with_start(config, paths, corpus)
         for split in paths.evaluated():
             report_runs([paths.root], paths.report(split), split)
-            warn_if_worse(paths.root, split)
+            if config.model.init_from is not None:
+                warn_if_worse(paths.root, split)
 
 
 @contextmanager

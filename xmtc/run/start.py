@@ -4,7 +4,6 @@ from pathlib import Path
 
 from xmtc.errors import ConfigError
 from xmtc.models.hub import located
-from xmtc.models.info import read_info
 from xmtc.models.onnx_export import is_onnx
 from xmtc.run.copies import fetched
 from xmtc.run.directory import RunDirectory, RunPaths
@@ -15,8 +14,7 @@ def start_folder(paths: RunPaths) -> Path:
 
     Raises:
         ConfigError: there is no model.
-        CheckpointError: the model's configuration is damaged.
-        StorageError: it cannot be fetched.
+        CheckpointError, StorageError: it cannot be fetched.
     """
     assert paths.init_from is not None
     place = located(str(fetched(paths.init_from, paths.storage)))
@@ -26,5 +24,4 @@ def start_folder(paths: RunPaths) -> Path:
         raise ConfigError(f"{given}: no exported model there; give the `model` folder of a run")
     if is_onnx(folder):
         raise ConfigError(f"{given}: an ONNX model cannot train; give the model it was made of")
-    read_info(folder)
     return folder
