@@ -50,15 +50,11 @@ def compare_with_start(config: RunConfig, paths: RunPaths, corpus: Corpus) -> No
             print_line(f"init_from: no document of {name} is left to compare the models on")
             continue
         ids = split.doc_ids()
-        found = {
-            "before": _predicted(model, config, paths, corpus.labels, [ids[row] for row in rows_N]),
-            "after": read_predictions(paths.predictions(name), corpus.labels.labels, ids, config.evaluate.top_k).take(
-                rows_N
-            ),
-        }
-        for which, predictions in found.items():
+        before = _predicted(model, config, paths, corpus.labels, [ids[row] for row in rows_N])
+        after = read_predictions(paths.predictions(name), corpus.labels.labels, ids, top_k).take(rows_N)
+        for files, predictions in ((paths.against_start("before"), before), (paths.against_start("after"), after)):
             evaluation = _measure(config, corpus, split, rows_N, predictions.only(known_L), known_L)
-            write_evaluation(paths.against_start(which).evaluation(name), evaluation)
+            write_evaluation(files.evaluation(name), evaluation)
 
 
 def _rows(split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single: bool) -> NDArray[np.int64]:

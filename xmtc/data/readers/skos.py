@@ -73,13 +73,13 @@ def _concepts(graph: "Graph") -> dict[str, dict[str, Any]]:
     for parent, _, child in graph.triples((None, SKOS.narrower, None)):
         broader[str(child)].add(str(parent))
     found = [concept for concept in graph.subjects(RDF.type, SKOS.Concept, unique=True) if isinstance(concept, URIRef)]
-    notations = {str(concept): str(graph.value(concept, SKOS.notation, default="")) for concept in found}
+    notations = {str(concept): str(graph.value(concept, SKOS.notation) or "") for concept in found}
     return {
         str(concept): {
             "label": str(concept),
             "id": _last(str(concept)),
             "notation": notations[str(concept)],
-            **_names((name.language, str(name)) for name in graph.objects(concept, SKOS.prefLabel)),
+            **_names((getattr(name, "language", None), str(name)) for name in graph.objects(concept, SKOS.prefLabel)),
             "parents": (above := sorted(broader[str(concept)])),
             "parent_ids": [_last(parent) for parent in above],
             "parent_notations": [notations[parent] for parent in above if notations.get(parent)],
