@@ -49,7 +49,7 @@ def compare_with_start(config: RunConfig, paths: RunPaths, corpus: Corpus) -> No
         if not len(rows_N):
             print_line(f"init_from: no document of {name} is left to compare the models on")
             continue
-        ids = split.doc_ids()
+        ids, top_k = split.doc_ids(), config.evaluate.top_k
         before = _predicted(model, config, paths, corpus.labels, [ids[row] for row in rows_N])
         after = read_predictions(paths.predictions(name), corpus.labels.labels, ids, top_k).take(rows_N)
         for files, predictions in ((paths.against_start("before"), before), (paths.against_start("after"), after)):
