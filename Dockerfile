@@ -2,14 +2,9 @@
 #   docker build -t xmtc:0.1.0 --build-arg PIP_EXTRA_INDEX_URL=INDEX .
 #   docker run --rm -p 8000:8000 -e XMTC_TOKEN=… -v "$PWD:/workspace" xmtc:0.1.0 serve model --host 0.0.0.0
 # INDEX is PyTorch's index of wheels for CPUs; without it the image carries gigabytes of CUDA libraries.
-# DeepSpeed on CPUs compiles at its first start and needs g++, which Dockerfile.gpu has.
+# Without Ray and DeepSpeed, which Dockerfile.gpu has.
 FROM python:3.11-slim-bookworm AS build
 ARG PIP_EXTRA_INDEX_URL=""
-# DeepSpeed comes as source.
-# hadolint ignore=DL3008
-RUN apt-get update \
-    && apt-get install -y --no-install-recommends g++ \
-    && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /src

@@ -7,11 +7,13 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 TRITON_VENV := .venv-triton
+WHEEL_VENV := .venv-wheel
+BUILD_VENV := .venv-build
 
 # DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help quickstart install dev test test-faults test-triton lint format docs site site-serve gallery clean distclean
+.PHONY: help quickstart install dev test test-faults test-triton test-wheel lint format docs site site-serve gallery clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -20,7 +22,7 @@ help:  ## this list
 quickstart: $(VENV)/.stamp  ## install, then train, evaluate and report on docstrings with a packaged MiniLM
 	$(BIN)/xmtc train configs/quickstart.yaml
 
-install: $(VENV)/.stamp  ## .venv with the package and its dependencies, at the versions of constraints.txt
+install: $(VENV)/.stamp  ## .venv with the package, Ray and DeepSpeed, at the versions of constraints.txt
 
 dev: $(VENV)/.stamp-dev  ## the same with the tools for tests and style
 
@@ -29,7 +31,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train]'
 	@touch $@
 
 $(VENV)/.stamp-dev: $(VENV)/.stamp
@@ -44,6 +46,16 @@ test-faults: $(VENV)/.stamp-dev  ## kill workers in the middle and resume; slow
 
 test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interpreter, without a GPU
 	TRITON_INTERPRET=1 $(TRITON_VENV)/bin/python -m pytest tests/models -k triton $(PYTEST_ARGS)
+
+test-wheel: $(VENV)/.stamp-dev  ## build and check the packages; install the wheel alone, predict and train with it
+	rm -rf build dist $(BUILD_VENV) $(WHEEL_VENV)
+	$(BIN)/python -m venv $(BUILD_VENV)
+	$(BUILD_VENV)/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	$(BUILD_VENV)/bin/python -m build
+	$(BUILD_VENV)/bin/python -m twine check --strict dist/*
+	$(BIN)/python -m venv $(WHEEL_VENV)
+	$(WHEEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	XMTC_SMALL_PYTHON=$(abspath $(WHEEL_VENV))/bin/python $(BIN)/python -m pytest tests/test_small_install.py $(PYTEST_ARGS)
 
 # Triton unpacks to 1 GB, so it has a separate environment, which sees the packages of the main one.
 $(TRITON_VENV)/.stamp: $(VENV)/.stamp-dev
@@ -80,4 +92,4 @@ clean:  ## remove caches and build results; keeps runs, corpora and .venv
 	find xmtc tests tools launch -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## the same, and the environments
-	rm -rf $(VENV) $(TRITON_VENV)
+	rm -rf $(VENV) $(TRITON_VENV) $(WHEEL_VENV) $(BUILD_VENV)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xmtc.data.config import Task
+from xmtc.data.readers.arrow_table import named
 from xmtc.errors import DataError
 from xmtc.files import replacing
 from xmtc.init.command import make_plan, seconds_of, summary
@@ -128,7 +129,15 @@ def _column(table: Any, name: str) -> Any:
         raise DataError("labels: none given, and texts is not a table with columns; give both, or a table")
     if name not in _names(table):
         raise DataError(f"no column {name!r} in the table; there are: {', '.join(_names(table))}")
-    return table[name]
+    names = _class_names(table, name)
+    return table[name] if names is None else [named(cell, names) for cell in _values(table[name])]
+
+
+def _class_names(table: Any, name: str) -> list[str] | None:
+    """Names of the numbers of a `ClassLabel` column, or of a list of them, of a Hugging Face `Dataset`."""
+    feature = getattr(table, "features", {}).get(name) if hasattr(table, "column_names") else None
+    feature = getattr(feature, "feature", feature)
+    return getattr(feature, "names", None)
 
 
 def _names(table: Any) -> list[str]:
@@ -150,6 +159,6 @@ def _values(column: Any) -> list[Any]:
 def _label_list(value: Any) -> list[str]:
     """Labels of a document: one, several or none."""
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [str(one) for one in value]
+        return [str(one) for one in value if one is not None]
     missing = value is None or value != value or value == ""
     return [] if missing else [str(value)]

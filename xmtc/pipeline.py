@@ -15,14 +15,16 @@ from xmtc.mig.ranking import TokenRanking, ranking_fingerprint
 from xmtc.preflight.check import check, check_tokenizer
 from xmtc.preflight.doctor import check_machine
 from xmtc.preflight.estimate import label_lines, workload_of_corpus
-from xmtc.report.runs import report_runs
+from xmtc.report.runs import report_runs, warn_if_worse
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_run, has_remote_parts, publish_run, published_run
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.run.state import RunState, check_resume
+from xmtc.stages.comparing import compare_with_start
 from xmtc.stages.mig import rank_tokens
 from xmtc.stages.prepare import fingerprint_of, prepare_corpus
+from xmtc.stages.start import start_digest
 from xmtc.track.console import print_line
 
 
@@ -89,11 +91,15 @@ def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
                 with _stage(state, paths, stage, fingerprint):
                     run_workers(stage, config, paths)
                     fetch_run(paths)  # rank 0 may have been on another node
+                    if stage is Stage.EVALUATE:
+                        compare_with_start(config, paths, corpus)
     finally:
         end_workers(config)
     with _stage(state, paths, Stage.REPORT, ""):
         for split in paths.evaluated():
             report_runs([paths.root], paths.report(split), split)
+            if config.model.init_from is not None:
+                warn_if_worse(paths.root, split)
 
 
 @contextmanager
@@ -127,7 +133,7 @@ def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
     """The stages that need the model, each with a fingerprint of everything its result depends on."""
     # Training the head reads nothing of the scorers.
     alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
-    plant = config_hash(ranking, config.seed, alone, config.plant)
+    plant = config_hash(ranking, config.seed, alone, config.plant, *start_digest(config))
     finetune = config_hash(plant, config.finetune)
     found = [(Stage.PLANT, plant)] if config.plants else []
     found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []

@@ -20,8 +20,6 @@ import pandas as pd
 from pydantic import Field
 from scipy import stats
 
-from xmtc.cluster.connection import connect, joins_cluster
-from xmtc.cluster.tasks import Needs, map_tasks
 from xmtc.config.base import config
 from xmtc.config.load import load_config, read_tree
 from xmtc.config.plain import config_hash
@@ -210,7 +208,7 @@ def train_all(runs: Sequence[RunConfig], base: RunConfig, train: Train) -> dict[
         Name of each run that failed → why.
     """
     attempt = functools.partial(_attempt, train)
-    outcomes = _side_by_side(attempt, runs, base) if joins_cluster(base) else map(attempt, runs)
+    outcomes = _side_by_side(attempt, runs, base) if base.distributed.joins_cluster else map(attempt, runs)
     failures = {}
     for name, why in outcomes:
         print_line(f"sweep: {name} {f'failed: {why}' if why else 'done'}")
@@ -236,6 +234,9 @@ def _side_by_side(
     attempt: Callable[[RunConfig], tuple[str, str | None]], runs: Sequence[RunConfig], base: RunConfig
 ) -> Iterator[tuple[str, str | None]]:
     """Each run as a Ray task; Ray repeats the task of a lost machine, and the run continues from its checkpoint."""
+    from xmtc.cluster.connection import connect
+    from xmtc.cluster.tasks import Needs, map_tasks
+
     connect(base)
     for run in {run.data.corpus: run for run in runs}.values():
         with suppress(XmtcError):  # its runs meet it again, and are named

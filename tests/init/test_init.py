@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -199,6 +200,15 @@ def test_every_recipe_is_a_valid_configuration(single, labels):
     task = Task(source=source, name="news", labels=labels, documents=5_000, readable=True, single=single)
     for candidate in candidates(task, [256, 128]):
         assert candidate.config().name == "news"
+
+
+def test_the_encoder_trains_where_there_is_a_gpu():
+    source = {"source": SOURCE, "corpus": "c"}
+    task = Task(source=source, name="news", labels=90, documents=5_000, readable=True, single=False)
+    assert not any(one.config().trains_encoder for one in candidates(task, [256]))
+    first, *others = candidates(replace(task, gpu=True), [256])
+    assert first.config().trains_encoder
+    assert [one.tree for one in others] == [one.tree for one in candidates(task, [256])]
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("1h30m", 5400), ("90s", 90), (" 0.5 h ", 1800)])

@@ -60,6 +60,15 @@ def test_the_quickstart_runs_on_this_machine() -> None:
     checks = found()
     assert {name for name, check in checks.items() if check.status == "missing"} == set()
     assert checks["ray"].detail.startswith("not needed")
+
+
+def test_what_several_workers_need_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = module.find_spec
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name in ("ray", "deepspeed") else real(name))
+    assert {name: found()[name].status for name in ("ray", "deepspeed")} == {"ray": "ok", "deepspeed": "note"}
+    checks = found("distributed.workers=2", "distributed.strategy={kind: deepspeed, stage: 1}")
+    assert {checks[name].status for name in ("ray", "deepspeed")} == {"missing"}
+    assert {checks[name].fix for name in ("ray", "deepspeed")} == {"pip install 'xmtc[train]'"}
     assert "packaged:all-MiniLM-L6-v2" in checks["backbone"].detail
 
 

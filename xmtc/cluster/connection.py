@@ -42,14 +42,9 @@ def join(address: str | None) -> bool:
     return True
 
 
-def joins_cluster(config: RunConfig) -> bool:
-    """Whether `connect` joins a cluster that was there before."""
-    return config.distributed.address is not None or inside_ray_job()
-
-
 def disconnect(config: RunConfig) -> None:
     """End the Ray that `connect` started; leave a cluster that was there before alone."""
-    if not joins_cluster(config):
+    if not config.distributed.joins_cluster:
         ray.shutdown()
 
 

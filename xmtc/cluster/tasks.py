@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayTaskError
 
-from xmtc.cluster.connection import connect, joins_cluster
+from xmtc.cluster.connection import connect
 from xmtc.data.parallel import MapUnordered
 from xmtc.run.config import RunConfig
 
@@ -44,7 +44,7 @@ def cluster_mapper(config: RunConfig) -> MapUnordered | None:
 
     Connects when the first item comes, which it does not for a corpus that is up to date.
     """
-    return functools.partial(_map_on_cluster, config) if joins_cluster(config) else None
+    return functools.partial(_map_on_cluster, config) if config.distributed.joins_cluster else None
 
 
 def _map_on_cluster(config: RunConfig, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

@@ -78,7 +78,12 @@ class DistributedConfig:
     @property
     def starts_ray(self) -> bool:
         """Whether the run starts a Ray of its own on this machine; a Ray job joins the cluster that it was sent to."""
-        return self.most_workers > 0 and self.address is None and not inside_ray_job()
+        return self.most_workers > 0 and not self.joins_cluster
+
+    @property
+    def joins_cluster(self) -> bool:
+        """Whether the run uses a Ray cluster that was there before."""
+        return self.address is not None or inside_ray_job()
 
     def chosen_strategy(self) -> StrategySettings:
         """The strategy that trains: always `single` with 0 workers."""

@@ -49,6 +49,18 @@ class SparsePredictions:
         """The first k of each row, as views."""
         return SparsePredictions(self.label_ids_NK[:, :k], self.scores_NK[:, :k])
 
+    def take(self, rows_M: NDArray[np.int64]) -> "SparsePredictions":
+        """The predictions for some documents."""
+        return SparsePredictions(self.label_ids_NK[rows_M], self.scores_NK[rows_M])
+
+    def only(self, wanted_L: NDArray[np.bool_]) -> "SparsePredictions":
+        """Without the labels that are not wanted."""
+        ids_NK = np.where((self.label_ids_NK >= 0) & wanted_L[self.label_ids_NK], self.label_ids_NK, -1)
+        order_NK = np.argsort(ids_NK < 0, axis=1, kind="stable")
+        return SparsePredictions(
+            np.take_along_axis(ids_NK, order_NK, 1), np.take_along_axis(self.scores_NK, order_NK, 1)
+        )
+
     def check(self, labels: int, doc_ids: Sequence[str] | None = None, source: str = "predictions") -> None:
         """Refuse label ids beyond `labels`, scores that are no probabilities or not descending, repeated labels.
 

@@ -23,6 +23,7 @@ from xmtc.init.facts import read_facts
 from xmtc.init.reasons import header, reasons
 from xmtc.init.recipes import ENCODER, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
+from xmtc.init.vocabularies import label_columns
 from xmtc.preflight.measured import corpus_of, head_speed
 from xmtc.preflight.probe import Speeds, probe
 from xmtc.preflight.survey import Survey, survey
@@ -183,7 +184,7 @@ def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
     source: Settings = {"kind": files.settings.kind, "files": named, **files.options}
     source["columns"] = {key: value for key, value in columns.items() if value is not None}
     if files.labels is not None:
-        source["labels"] = {"path": files.labels, "closed": False}
+        source["labels"] = {"path": files.labels, "closed": False, **label_columns(files, roles)}
     section: Settings = {"source": source, "corpus": f"corpora/{name}"}
     return section | ({"task": "single_label"} if roles.task == "single_label" else {})
 
@@ -235,6 +236,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         documents=found.documents.get("train", 0),
         readable=wordy or found.named > 0,
         single=roles.task == "single_label",
+        gpu=torch.cuda.is_available(),
     )
 
 

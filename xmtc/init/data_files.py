@@ -9,9 +9,11 @@ from pathlib import Path
 
 from xmtc.config.shape import adapter
 from xmtc.data.readers.files import check_file, open_text
+from xmtc.data.readers.skos import SKOS_FORMATS
 from xmtc.data.readers.table import TableFormat
 from xmtc.data.readers.table_config import (
     TABLES,
+    ArrowConfig,
     CsvConfig,
     TableConfig,
     table_of,
@@ -25,6 +27,7 @@ _SPLITS = {
     "dev": ("dev", "validation", "valid", "val"),
     "test": ("test", "tst"),
 }
+_SKOS = ("skos", "vocabulary", "thesaurus", "subjects")
 _LABELS = ("labels", "label", "label_names", "classes")
 _DELIMITERS = (",", ";", "\t", "|")
 _LOOKED_AT = 1 << 16  # characters of a CSV file from which its delimiter is told
@@ -85,17 +88,43 @@ def find_files(data: str) -> DataFiles:
 
 def _in_folder(data: str, folder: Path) -> DataFiles:
     """Files of a folder, or of its folder `data`, by what their names begin with."""
+    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+        return _saved_dataset(data, folder)
     places = [place for place in (folder, folder / "data") if place.is_dir()]
     for place in places:
-        files = sorted(path for path in place.iterdir() if path.is_file() and table_of(path) is not None)
-        if files:
-            return _by_split(data, folder, files)
+        files = sorted(path for path in place.iterdir() if path.is_file())
+        tables = [path for path in files if table_of(path) is not None]
+        if tables:
+            return _by_split(data, folder, tables, [path for path in files if _is_vocabulary(path)])
     there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     raise DataError(f"{data}: no {', '.join(TABLES)} in this folder; it holds {there}; give the file itself")
 
 
-def _by_split(data: str, folder: Path, files: list[Path]) -> DataFiles:
-    labels = [path for path in files if _stem(path) in _LABELS]
+def _saved_dataset(data: str, folder: Path) -> DataFiles:
+    """What `save_to_disk` of Hugging Face `datasets` wrote: one data set, or a folder for each split."""
+    by_split = {split: sorted(folder.glob("data-*.arrow")) for split in ("train",)}
+    for part in sorted(path for path in folder.iterdir() if path.is_dir()):
+        if (split := _split_of(part)) is not None:
+            by_split[split] = sorted(part.glob("data-*.arrow"))
+    if not by_split["train"]:
+        there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir())) or "none"
+        raise DataError(f"{data}: no split of this data set is named train; it has {there}; save it under that name")
+    name = {path: _named(data, folder, path) for paths in by_split.values() for path in paths}
+    return DataFiles(
+        data,
+        {split: tuple(name[path] for path in paths) for split, paths in by_split.items() if paths},
+        {name[path]: path for path in name},
+        ArrowConfig,
+    )
+
+
+def _is_vocabulary(path: Path) -> bool:
+    """Whether a file is a SKOS vocabulary by its name."""
+    return not SKOS_FORMATS.keys().isdisjoint(path.suffixes) and _stem(path) in (*_LABELS, *_SKOS)
+
+
+def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Path]) -> DataFiles:
+    labels = [*(path for path in files if _stem(path) in _LABELS), *vocabularies]
     by_split = {split: [path for path in files if _split_of(path) == split] for split in _SPLITS}
     rest = [path for path in files if path not in labels and _split_of(path) is None]
     if not by_split["train"] and len(rest) == 1:

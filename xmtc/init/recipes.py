@@ -31,6 +31,7 @@ class Task:
         labels, documents: numbers of train.
         readable: whether the labels, or their names, are words.
         single: one label a document.
+        gpu: whether the machine has one.
     """
 
     source: Settings
@@ -39,6 +40,7 @@ class Task:
     documents: int
     readable: bool
     single: bool
+    gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,14 @@ class Recipe:
         encodes: whether documents go through the encoder.
         what: what it does, for the comment in the configuration.
         sections: its sections of the configuration.
+        on_gpu: whether it is for machines with a GPU alone.
     """
 
     name: str
     encodes: bool
     what: str
     sections: Callable[[Task], Settings]
+    on_gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,21 @@ def _head(task: Task) -> Settings:
     return {**sections, "plant": planted, "finetune": finetune}
 
 
+def _unfrozen(task: Task) -> Settings:
+    sections = _head(task)
+    whole: Settings = {"epochs": 3, "encoder_layers": -1, "learning_rate": 5.0e-4, "encoder_learning_rate": 2.0e-5}
+    sections["finetune"]["phases"] = [{"epochs": 4}, whole]
+    return sections
+
+
 def _encoder() -> Settings:
     return {"kind": "hugging_face", "name": ENCODER}
 
 
 RECIPES = (
+    Recipe(
+        "unfrozen", True, "scorers, and a planted label-attention head whose encoder trains too", _unfrozen, on_gpu=True
+    ),
     Recipe("head", True, "scorers over words and frozen hidden states, and a planted label-attention head", _head),
     Recipe("states", True, "scorers over words and frozen hidden states; nothing trains by gradient", _states),
     Recipe("words", False, "scorers over words alone; nothing is encoded", _words_only),
@@ -129,7 +143,7 @@ def lengths_to_try(percentile: int) -> list[int]:
 
 def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Recipes with lengths, the best first; a recipe that encodes nothing has one."""
-    for recipe in RECIPES:
+    for recipe in (one for one in RECIPES if task.gpu or not one.on_gpu):
         for max_length in lengths if recipe.encodes else lengths[:1]:
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
     yield from _smaller(task, lengths[0])

@@ -30,6 +30,10 @@ class ModelConfig:
     fusion: FusionConfig = FusionConfig()
     """How the scores of head and scorers become one probability."""
 
+    init_from: Annotated[str, Field(min_length=1)] | None = None
+    """Continue from this exported model, or run directory: folder, URI, or `owner/name` on the Hugging Face Hub.
+    Encoder and head start from its weights, labels that it knows keep their rows, and the report compares with it
+    (docs/how-to/continue.md)."""
     label_text: bool = False
     """Start the label queries and classifier rows from the labels' names, embedded by the encoder, and after training
     give labels without training documents rows made of their names (docs/reference/models.md)."""

@@ -3,6 +3,8 @@
 from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.errors import ConfigError
 from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.run.start import start_folder
 
 
 def check(config: RunConfig) -> None:
@@ -19,6 +21,8 @@ def check(config: RunConfig) -> None:
         )
     _check_row_dtype(config)
     check_tokenizer(config)
+    if config.model.init_from is not None:
+        start_folder(RunPaths.of(config))
 
 
 def _check_row_dtype(config: RunConfig) -> None:

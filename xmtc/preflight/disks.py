@@ -80,7 +80,7 @@ def _swap_library() -> Check:
         detail, fix = "not found, or no compiler", "install libaio and its headers (Debian: apt-get install libaio-dev)"
         return Check("libaio", "missing", f"{detail}; DeepSpeed writes to disks with it", f"{fix} on every node")
     lines = result.stderr.strip().splitlines() or ["no message"]
-    return Check("libaio", "missing", f"DeepSpeed cannot be imported: {lines[-1]}", "pip install deepspeed")
+    return Check("libaio", "missing", f"DeepSpeed cannot be imported: {lines[-1]}", "pip install 'xmtc[train]'")
 
 
 def check_hidden_states(config: RunConfig) -> Iterator[Check]:

@@ -83,8 +83,9 @@ def check_machine(config: RunConfig) -> None:
     Raises:
         ConfigError: something that the configuration needs is not here; names all of it.
     """
-    machine = [_cores(config), *_enough_gpus(config), *_build_tools(config), *check_cluster(config)]
-    checks = [*machine, *_optional_packages(config), *check_disks(config)]
+    machine = [_cores(config), *_enough_gpus(config), *_build_tools(config)]
+    cluster = [_ray_package(config), *check_cluster(config)]
+    checks = [*cluster, *machine, *_optional_packages(config), *check_disks(config)]
     missing = [check for check in checks if check.status == "missing"]
     if missing:
         lines = [": ".join(filter(None, (check.name, check.detail, check.fix))) for check in missing]
@@ -102,7 +103,7 @@ def _python_and_packages() -> Iterator[Check]:
     if wrong:
         yield Check("packages", "missing", "; ".join(wrong), "pip install -c constraints.txt -e .")
     else:
-        versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers", "ray"))
+        versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers", "peft"))
         yield Check("packages", "ok", f"all {len(core)} within their ranges: {versions}, …")
 
 
@@ -195,6 +196,7 @@ def _build_tools(config: RunConfig | None) -> Iterator[Check]:
     ninja = shutil.which("ninja", path=search)
     fix = "" if ninja else "pip install ninja"
     yield Check("ninja", "ok" if ninja else absent[Tool.NINJA], ninja or "not found", fix)
+    yield _package("deepspeed", "ZeRO strategies", "train", needed=Tool.NINJA in needed)
 
 
 def _optional_packages(config: RunConfig | None) -> Iterator[Check]:
@@ -241,6 +243,8 @@ def _ray(config: RunConfig | None) -> Check:
         return Check("ray", "ok", "not needed: distributed.workers=0 trains in one process")
     if config is not None and config.distributed.address is not None:
         return Check("ray", "note", f"joins the cluster at {config.distributed.address}")
+    if find_spec("ray") is None:
+        return _ray_package(config)
     try:
         result = subprocess.run(
             [sys.executable, "-c", _RAY_SCRIPT], capture_output=True, text=True, timeout=_RAY_TIMEOUT_S, check=False
@@ -254,6 +258,11 @@ def _ray(config: RunConfig | None) -> Check:
     lines = result.stderr.strip().splitlines() or ["no message"]
     status: Status = "missing" if config else "note"
     return Check("ray", status, f"does not start: {lines[-1]}", "distributed.workers=0 trains without Ray")
+
+
+def _ray_package(config: RunConfig | None) -> Check:
+    needed = config is not None and config.distributed.workers > 0
+    return _package("ray", "several workers and clusters", "train", needed=needed)
 
 
 def _backbone(config: RunConfig | None) -> Check:

@@ -38,6 +38,12 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
     return Table("differences", columns, rows, owners, words=2, caption=caption, in_summary=True), unpaired
 
 
+def worse(before: RunResults, after: RunResults) -> list[str]:
+    """Metrics that became worse by more than chance explains: the interval of the difference lies below 0. In words."""
+    rows = _pair(before, after) if _unpaired(before, after) is None else ()
+    return [f"{words} {change.rstrip(' ▼')} {interval}" for words, _, change, interval, _ in rows if "▼" in change]
+
+
 def _unpaired(base: RunResults, run: RunResults) -> str | None:
     """Why two runs cannot be paired."""
     if base.replicates is None or run.replicates is None:

@@ -35,6 +35,8 @@ class RunResults:
         record: run.json; empty where absent.
         attention: attention_overlap.json, None where absent.
         scorers: scorers.json of dev, None where absent.
+        start: where training continued from a model, that model's results and this run's, on the same documents and
+            labels.
     """
 
     name: str
@@ -48,6 +50,7 @@ class RunResults:
     record: Mapping[str, Any]
     attention: Mapping[str, Any] | None
     scorers: Mapping[str, Any] | None = None
+    start: "tuple[RunResults, RunResults] | None" = None
 
     @classmethod
     def load(cls, run: Path, split: str | None = None, name: str | None = None) -> "RunResults":
@@ -83,6 +86,7 @@ class RunResults:
             redacted(_json(files.record)),
             attention or None,
             _json(files.evaluation("dev") / layout.SCORERS) or None,
+            _start(files, split or folder.name),
         )
 
     @classmethod
@@ -100,6 +104,13 @@ class RunResults:
             {},
             None,
         )
+
+
+def _start(files: RunDirectory, split: str) -> tuple[RunResults, RunResults] | None:
+    before, after = files.against_start("before"), files.against_start("after")
+    if split not in before.evaluated() or split not in after.evaluated():
+        return None
+    return RunResults.load(before.root, split, "the model before"), RunResults.load(after.root, split, files.root.name)
 
 
 def _evaluation_folder(run: Path, split: str | None) -> Path:

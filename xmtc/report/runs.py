@@ -15,6 +15,7 @@ from xmtc.evaluate.summary import summary_table
 from xmtc.evaluate.thresholds import Thresholds
 from xmtc.files import real
 from xmtc.models.export import read_thresholds
+from xmtc.report import compare
 from xmtc.report.examples import choose_examples
 from xmtc.report.run_results import RunResults
 from xmtc.report.write import write_report
@@ -53,6 +54,13 @@ def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, ex
     results = [RunResults.load(run, split, name) for run, name in named.items()]
     chosen = choose_examples(runs[0], results[0].split, examples) if examples else []
     write_report(results, output, chosen)
+
+
+def warn_if_worse(run: Path, split: str) -> None:
+    """Print what the model that a run continued from did better, by more than chance explains."""
+    start = RunResults.load(run, split).start
+    if start is not None and (found := compare.worse(*start)):
+        print_line(f"warning: {split}: worse than the model that training started from: {', '.join(found)}")
 
 
 def _names(runs: Sequence[Path]) -> dict[Path, str]:

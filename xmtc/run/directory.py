@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from xmtc.evaluate import layout
 from xmtc.run.stage import Stage
@@ -66,6 +66,10 @@ class RunDirectory:
         """The exported model."""
         return self.root / "model"
 
+    def against_start(self, which: Literal["before", "after"]) -> "RunDirectory":
+        """Evaluations of the model that training started from, and of this run's, on the same documents and labels."""
+        return RunDirectory(self.root / "start" / which)
+
     def evaluation(self, split: str) -> Path:
         """Metrics, predictions and report of a split."""
         return self.root / "eval" / split
@@ -96,12 +100,14 @@ class RunPaths(RunDirectory):
         corpus: the corpus directory.
         root_uri, corpus_uri: the URIs that these are copies of, or None.
         storage: where copies are kept.
+        init_from: the model that training continues from, as every node finds it, or None.
     """
 
     corpus: Path
     root_uri: str | None = None
     corpus_uri: str | None = None
     storage: StorageConfig = field(default_factory=StorageConfig)
+    init_from: str | None = None
 
     @classmethod
     def of(cls, config: "RunConfig") -> "RunPaths":
@@ -109,12 +115,14 @@ class RunPaths(RunDirectory):
         storage, runs, corpus = config.storage, config.track.directory, config.data.corpus
         root_uri = f"{runs.rstrip('/')}/{config.name}" if is_remote(runs) else None
         corpus_uri = corpus if is_remote(corpus) else None
+        start = config.model.init_from
         return cls(
             storage.path("runs", root_uri) if root_uri else (Path(runs) / config.name).absolute(),
             storage.path("corpora", corpus_uri) if corpus_uri else Path(corpus).absolute(),
             root_uri,
             corpus_uri,
             storage,
+            str(Path(start).absolute()) if start is not None and Path(start).exists() else start,
         )
 
     @property

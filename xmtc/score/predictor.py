@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from xmtc.score.scorer import BestLabels, Scoring, score_split
 from xmtc.score.shortlist import Shortlist
 from xmtc.score.texts import as_count, as_labels, as_text, as_texts, as_threshold
 from xmtc.scorers.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EVIDENCE_WORDS = 5
 _TOP_K = 10
@@ -166,6 +169,34 @@ class Model:
                 best = [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in pairs]
             predictions.append(best)
         return predictions
+
+    def predict_frame(self, texts: Iterable[str], top_k: int | None = None, **options: Any) -> "pd.DataFrame":
+        """As `predict`, with a row for each label of each text, best first.
+
+        Args:
+            texts: see `predict`. The frame's index is that of a Series; otherwise texts are numbered from 0.
+            top_k: see `predict`.
+            options: the other arguments of `predict`; words of the evidence are separated by blanks.
+
+        Returns:
+            Columns `label`, `name`, `score` and `predicted`; with evidence, also `evidence`.
+
+        Raises:
+            XmtcError: see `predict`.
+        """
+        import pandas as pd
+
+        index = texts.index if isinstance(texts, pd.Series) else None
+        found = self.predict(texts, top_k, **options)
+        places = range(len(found)) if index is None else index
+        rows = [
+            (place, one.label, one.name, one.score, one.predicted, " ".join(part.text for part in one.evidence))
+            for place, best in zip(places, found, strict=True)
+            for one in best
+        ]
+        columns = ["text", "label", "name", "score", "predicted", "evidence"]
+        frame = pd.DataFrame(rows, columns=columns).set_index("text")
+        return frame if options.get("evidence") else frame.drop(columns="evidence")
 
     @property
     def default_top_k(self) -> int:

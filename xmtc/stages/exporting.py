@@ -35,7 +35,9 @@ def export(
         index: of the labels, with its recall.
     """
     config, classifier = worker.config, worker.classifier
-    model = config.model
+    model = replace(config.model, init_from=None)
+    if worker.start is not None:
+        trained = worker.start.encoder_tensors(classifier) | dict(trained)
     if ensemble is not None and not ensemble.has_head and model.head.scores:
         none = NoHeadConfig()
         model = replace(model, head=none)

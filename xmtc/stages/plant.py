@@ -23,13 +23,16 @@ def plant(worker: Worker) -> None:
     """Stage 1: the label attention learns to rank tokens; then the classifier rows start from what it sees."""
     settings, classifier = worker.config.plant, worker.classifier
     collate = worker.collator(worker.train, cached=settings.cache_hidden)
-    if settings.epochs:
+    wanted = worker.start is None or worker.start.new_labels > 0
+    if settings.epochs and wanted:
         _rank(worker, collate)
-    if settings.prototypes:
+    if settings.prototypes and wanted:
         batches = worker.batches(worker.train, settings.tokens_per_micro_batch)
         with worker.progress.task("plant: classifier rows", total=len(batches), unit="batches") as task:
             for_device = (collate(batch).to(worker.strategy.device) for batch in batches)
             plant_classifier(classifier, for_device, worker.log_odds(), progress=task.advance)
+    if worker.start is not None:
+        worker.start.load_rows(classifier.head)  # planting is for the labels that it does not know
     write_weights(worker.paths.planted, classifier.head.state_dict(), here=worker.is_first)
 
 
@@ -47,6 +50,10 @@ def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
 
     objective = PlantObjective(classifier, ranking, settings, len(worker.tokenizer), evaluate)
     attention = list(classifier.head.attention_parameters())
+    if worker.start is not None:
+        # What all labels share stays as the known ones have learnt it.
+        rows = {id(table) for table in classifier.head.label_tables().values()}
+        attention = [parameter for parameter in attention if id(parameter) in rows]
     optimizer = settings.optimizer
 
     def groups() -> list[ParameterGroup]:

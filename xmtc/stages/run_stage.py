@@ -27,6 +27,8 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     worker = Worker(config, paths)
     if worker.is_first and worker.found_vectors and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
         print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
+    if worker.is_first and worker.start is not None and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
+        print_line(worker.start.words())
     with denormals_as_zero():
         _WORK[stage](worker)
     together(lambda: publish_run(paths), here=worker.is_first)

@@ -19,6 +19,7 @@ from xmtc.models.label_text import TextVectors, embed_texts, label_texts, refres
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
+from xmtc.stages.start import open_start
 from xmtc.track.progress import Progress
 from xmtc.track.tracker import Tracker
 from xmtc.training.callbacks.base import StageContext
@@ -41,6 +42,7 @@ class Worker:
         paths: the run's files.
 
     Attributes:
+        start: the model that training continues from, or None.
         found_vectors: tokens that start at a vector of `model.encoder.embedding.vectors`.
     """
 
@@ -61,10 +63,15 @@ class Worker:
         with config.distributed.chosen_strategy().loading(config.distributed.precision):
             self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
         self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
+        self.start = open_start(paths, self.tokenizer, self.corpus.labels)
+        if self.start is not None:
+            self.start.load_shared(self.classifier)
         self.classifier.to(self.strategy.device)
         if config.model.label_text:
             start_from_names(self.classifier, self.corpus.labels, self.embed)
         self.classifier.head.set_classifier(bias_L=self.log_odds())
+        if self.start is not None:
+            self.start.load_rows(self.classifier.head)
         self.sharded: ShardedHead | None = None
         self.texts = self._label_texts()
 
@@ -129,6 +136,8 @@ class Worker:
     def _start(self) -> list[int | str]:
         """What the encoder's first weights come from apart from its settings: nothing for pretrained ones."""
         encoder = self.config.model.encoder
+        if self.start is not None:
+            return [self.start.digest]
         if encoder.backbone is not None and encoder.backbone.from_config is None:
             return []
         vectors = [] if encoder.vector_file is None else [file_sha256(Path(encoder.vector_file))]

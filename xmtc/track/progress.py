@@ -1,7 +1,10 @@
-"""Progress of long work: a bar with ETA on a terminal, in a log a plain line every few seconds and one at the end."""
+"""Progress of long work: a bar with ETA on a terminal and in Jupyter; in a log, and in a notebook without ipywidgets, a
+plain line every few seconds and one at the end.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TypeVar
 
@@ -112,7 +115,7 @@ class Progress:
             done: units finished before, as after a resume.
             lines: False where other lines tell of the progress in a log, as the step lines of training do.
         """
-        if self._open == 0 and self.enabled and self.console.is_terminal:
+        if self._open == 0 and self.enabled and _draws(self.console):
             self.bars = _bars(self.console)
             self.bars.start()
         self._open += 1
@@ -161,6 +164,11 @@ def progress_line(task: Task, elapsed_s: float, *, final: bool) -> str:
         return f"{task.description}: {count} in {duration(elapsed_s)}{speed}"
     eta = f", ETA {duration((task.total - task.done) / rate)}" if task.total is not None and rate > 0 else ""
     return f"{task.description}: {count}{speed}{eta}"
+
+
+def _draws(console: Console) -> bool:
+    """Whether bars can be drawn: on a terminal, and in a notebook where there are widgets."""
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 def _bars(console: Console) -> RichProgress:

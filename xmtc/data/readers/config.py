@@ -8,7 +8,7 @@ from xmtc.config.base import config
 from xmtc.config.members import Members
 from xmtc.data.readers.base import Reader, ReaderSettings
 from xmtc.data.readers.columns import Name
-from xmtc.data.readers.table_config import CsvConfig, JsonlConfig, ParquetConfig
+from xmtc.data.readers.table_config import ArrowConfig, CsvConfig, JsonlConfig, ParquetConfig
 
 IcdVersion = Literal[9, 10]
 XcForm = Literal["json", "sparse", "texts"]
@@ -169,6 +169,7 @@ ReaderConfig = Annotated[
         JsonlConfig,
         CsvConfig,
         ParquetConfig,
+        ArrowConfig,
         XcRepositoryConfig,
         MimicConfig,
         PydocsConfig,

@@ -9,11 +9,17 @@ from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.files import missing_column
 from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.parquet import ParquetTable
+from xmtc.data.readers.skos import SKOS_FORMATS, SkosTable
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.data.readers.table_config import COMPRESSIONS, LabelFileConfig
 from xmtc.errors import DataError
 
-_FORMATS: dict[str, TableFormat] = {".csv": CsvTable(), ".tsv": CsvTable(), ".parquet": ParquetTable()}
+_FORMATS: dict[str, TableFormat] = {
+    ".csv": CsvTable(),
+    ".tsv": CsvTable(),
+    ".parquet": ParquetTable(),
+    **{ending: SkosTable(syntax) for ending, syntax in SKOS_FORMATS.items()},
+}
 
 
 def read_label_file(settings: LabelFileConfig) -> LabelInfo:

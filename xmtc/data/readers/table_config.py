@@ -39,7 +39,10 @@ class SplitFilesConfig:
 
 @config
 class LabelFileConfig:
-    """A table of labels: JSON lines, CSV, TSV or Parquet by its ending."""
+    """A table of labels: JSON lines, CSV, TSV or Parquet by its ending; or a SKOS vocabulary (.ttl, .rdf, .xml, .nt),
+    whose columns are `label` (the concept's IRI), `id` (the last part of it), `notation`, `name`, `name_de` …,
+    `parents`, `parent_ids` and `parent_notations`.
+    """
 
     path: Name
     """The file."""
@@ -136,12 +139,27 @@ class ParquetConfig(TableConfig):
         return ParquetTable()
 
 
-_TABLES: tuple[type[JsonlConfig | CsvConfig | ParquetConfig], ...] = (JsonlConfig, CsvConfig, ParquetConfig)
+@config
+class ArrowConfig(TableConfig):
+    """Arrow files, one document in each row, such as Hugging Face `datasets` writes with `save_to_disk`."""
+
+    kind: Literal["arrow"] = "arrow"
+    endings: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
+
+    def format(self) -> "TableFormat":
+        """See `TableConfig`."""
+        from xmtc.data.readers.arrow_table import ArrowTable
+
+        return ArrowTable()
+
+
+_Table = type[JsonlConfig | CsvConfig | ParquetConfig | ArrowConfig]
+_TABLES: tuple[_Table, ...] = (JsonlConfig, CsvConfig, ParquetConfig, ArrowConfig)
 TABLES = {ending: table for table in _TABLES for ending in table.endings}
 """The source that reads a file, by the file's ending."""
 
 
-def table_of(path: Path) -> type[JsonlConfig | CsvConfig | ParquetConfig] | None:
+def table_of(path: Path) -> _Table | None:
     """The source that reads such a file; None where its ending, apart from a compression's, is unknown."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSIONS]
     return TABLES.get(suffixes[-1]) if suffixes else None

@@ -11,6 +11,7 @@ from xmtc.report.sections.headline import HeadlineSection
 from xmtc.report.sections.labels import LabelsSection
 from xmtc.report.sections.scorers import ScorersSection
 from xmtc.report.sections.setup import SetupSection
+from xmtc.report.sections.start import StartSection
 from xmtc.report.sections.training import TrainingSection
 
 _RESULTS: tuple[Section, ...] = (
@@ -18,6 +19,7 @@ _RESULTS: tuple[Section, ...] = (
     FrequencySection(),
     ScorersSection(),
     ComparisonSection(),
+    StartSection(),
     CurvesSection(),
     TrainingSection(),
     AttentionSection(),

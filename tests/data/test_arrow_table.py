@@ -1,0 +1,84 @@
+"""Arrow files as Hugging Face `datasets` saves them: streams, files, names of classes, and folders in `init`."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from xmtc.data.readers.arrow_table import ArrowTable
+from xmtc.data.readers.table_config import ArrowConfig
+from xmtc.errors import DataError
+from xmtc.init.data_files import find_files
+from xmtc.own_data import _table
+
+NAMES = {"_type": "ClassLabel", "names": ["law", "fish"]}
+FEATURES = {"text": {"_type": "Value"}, "one": NAMES, "many": {"_type": "List", "feature": NAMES}}
+TABLE = pa.table({"text": ["a", "b", "c"], "one": [1, 0, -1], "many": [[0, 1], [], None]})
+READ = [
+    {"text": "a", "one": "fish", "many": ["law", "fish"]},
+    {"text": "b", "one": "law", "many": []},
+    {"text": "c", "one": None, "many": None},
+]
+
+
+def _save(path: Path, *, stream: bool = True) -> Path:
+    """As `datasets` 5 writes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = TABLE.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
+    writer = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with pa.OSFile(str(path), "wb") as sink, writer(sink, table.schema) as out:
+        out.write_table(table, max_chunksize=2)
+    return path
+
+
+def _rows(path: Path) -> list[Any]:
+    return [row.cells for row in ArrowTable().rows(path, None)]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_numbers_of_classes_are_read_as_their_names(tmp_path: Path, stream: bool) -> None:
+    path = _save(tmp_path / "data.arrow", stream=stream)
+    assert _rows(path) == READ
+    assert ArrowTable().count(path).rows == 3
+
+
+def test_what_is_no_arrow_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.arrow"
+    path.write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(DataError, match="cannot be read as Arrow"):
+        _rows(path)
+
+
+def test_init_finds_the_splits_of_a_saved_data_set(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    for split in ("train", "validation", "test"):
+        _save(saved / split / "data-00000-of-00001.arrow")
+    (saved / "dataset_dict.json").write_text('{"splits": ["train", "validation", "test"]}')
+    found = find_files(str(saved))
+    assert found.settings is ArrowConfig
+    assert found.by_split["dev"] == (f"{saved}/validation/data-00000-of-00001.arrow",)
+    one = tmp_path / "one"
+    _save(one / "data-00000-of-00001.arrow")
+    (one / "state.json").write_text("{}")
+    assert list(find_files(str(one)).by_split) == ["train"]
+    (saved / "train").rename(saved / "all")
+    with pytest.raises(DataError, match=r"no split of this data set is named train; it has all, test, validation"):
+        find_files(str(saved))
+
+
+class Dataset(SimpleNamespace):
+    """Columns, names of columns and features, as a `datasets.Dataset` has them."""
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return TABLE[name].to_pylist()
+
+
+def test_class_labels_of_a_dataset_in_memory_are_named() -> None:
+    label = SimpleNamespace(names=["law", "fish"])
+    features = {"text": SimpleNamespace(dtype="string"), "one": label, "many": SimpleNamespace(feature=label)}
+    data = Dataset(column_names=TABLE.column_names, features=features)
+    assert _table(data, None, ["text"], "one")["one"].to_pylist() == [["fish"], ["law"], []]
+    assert _table(data, None, ["text"], "many")["many"].to_pylist() == [["law", "fish"], [], []]

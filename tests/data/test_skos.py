@@ -1,0 +1,63 @@
+"""SKOS vocabularies as label files: names, hierarchy, and what is wrong with a file."""
+
+from pathlib import Path
+
+import pytest
+
+from xmtc.data.readers.table_config import LabelFileConfig
+from xmtc.errors import DataError
+
+TURTLE = """
+@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+@prefix e: <http://example.org/subject/> .
+e:1 a skos:Concept ; skos:prefLabel "law"@en, "Recht"@de ; skos:notation "L" ; skos:narrower e:3 .
+e:2 a skos:Concept ; skos:prefLabel "Fisch"@de ; skos:notation "F" ; skos:broader e:1 .
+e:3 a skos:Concept ; skos:prefLabel "tax law"@en ; skos:broader e:1, e:9 .
+"""
+XML = """<?xml version="1.0" encoding="utf-8"?>
+<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:skos="http://www.w3.org/2004/02/skos/core#">
+  <skos:Concept rdf:about="http://example.org/subject/1">
+    <skos:prefLabel xml:lang="en">law</skos:prefLabel>
+  </skos:Concept>
+  <skos:Concept rdf:about="http://example.org/subject/2">
+    <skos:prefLabel xml:lang="de">Fisch</skos:prefLabel>
+    <skos:broader rdf:resource="http://example.org/subject/1"/>
+  </skos:Concept>
+</rdf:RDF>
+"""
+PLACE = "http://example.org/subject/"
+
+
+def _file(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+def test_concepts_are_labels_by_any_of_their_terms(tmp_path: Path) -> None:
+    path = _file(tmp_path, "vocabulary.ttl", TURTLE)
+    found = LabelFileConfig(path=path, parents="parents").read()
+    assert found.names == {f"{PLACE}1": "law", f"{PLACE}2": "Fisch", f"{PLACE}3": "tax law"}
+    assert found.parents == {f"{PLACE}2": (f"{PLACE}1",), f"{PLACE}3": (f"{PLACE}1", f"{PLACE}9")}
+    by_id = LabelFileConfig(path=path, label="id", parents="parent_ids").read()
+    assert by_id.names == {"1": "law", "2": "Fisch", "3": "tax law"}
+    assert by_id.parents == {"2": ("1",), "3": ("1", "9")}
+
+
+def test_rdf_xml_says_the_same(tmp_path: Path) -> None:
+    found = LabelFileConfig(path=_file(tmp_path, "vocabulary.rdf", XML), label="id", parents="parent_ids").read()
+    assert (found.names, found.parents) == ({"1": "law", "2": "Fisch"}, {"2": ("1",)})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("v.ttl", TURTLE.replace("e:2 a skos:Concept", "e:2 a skos:Concept ]"), r"v\.ttl:5: not turtle"),
+        ("v.rdf", XML.replace("</rdf:RDF>", ""), r"v\.rdf:\d+: not xml"),
+        ("v.ttl", "<http://a> <http://b> <http://c> .", r"no skos:Concept"),
+        ("v.ttl", TURTLE, r"no label in column 'notation' of row 3"),
+    ],
+    ids=["turtle", "xml", "no concept", "no notation"],
+)
+def test_wrong_vocabularies_are_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        LabelFileConfig(path=_file(tmp_path, name, text), label="notation").read()

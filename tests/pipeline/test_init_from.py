@@ -1,0 +1,102 @@
+"""Training that continues from an exported model: rows carry over by label, and the report compares the two."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from tiny_runs import documents, load, write_config, write_jsonl
+from xmtc.errors import ConfigError
+from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.models.export import load_model
+from xmtc.pipeline import train_run
+from xmtc.training.weights import read_weights
+
+OLD = ("fish", "heart", "law", "steel")
+
+
+def _only(rows: list[dict[str, Any]], labels: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [row for row in rows if set(row["labels"]) <= set(labels)]
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that knows four of the six labels, and has trained its encoder."""
+    folder = tmp_path_factory.mktemp("old")
+    path = write_config(folder)
+    for split, first, n in (("train", 0, 60), ("dev", 60, 16), ("test", 76, 16)):
+        write_jsonl(folder / f"{split}.jsonl", _only(documents(n, first=first), OLD))
+    return train_run(load(path, "model.scorers=[{kind: linear}]"))
+
+
+def _config(folder: Path, old: Path) -> Path:
+    path = write_config(folder)
+    tree = yaml.safe_load(path.read_text())
+    tree["name"], tree["model"]["init_from"] = "new", str(old / "model")
+    tree["model"]["scorers"] = [{"kind": "linear"}]
+    tree["data"]["tokenizer"] = {"kind": "pretrained", "name": str(old / "model" / "tokenizer")}
+    tree["finetune"]["phases"] = [{"epochs": 1}]
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+@pytest.fixture(scope="module")
+def new(old: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_run(load(_config(tmp_path_factory.mktemp("new"), old)))
+
+
+def test_known_rows_carry_over_and_planting_is_for_new_labels(old: Path, new: Path) -> None:
+    before, planted = load_model(old / "model"), read_weights(new / "plant" / "head.safetensors")
+    after = load_model(new / "model")
+    known = [after.labels.index(label) for label in before.labels.labels]
+    fresh = [i for i in range(len(after.labels)) if i not in known]
+    assert [after.labels.labels[i] for i in fresh] == ["school", "trade"]
+    tables = before.classifier.head.label_tables()
+    for name, tensor in before.classifier.head.state_dict().items():
+        torch.testing.assert_close(planted[name][known] if name in tables else planted[name], tensor, rtol=0, atol=0)
+        if name in tables:
+            assert planted[name][fresh].isfinite().all()
+            assert not (planted[name][fresh] == 0).all()
+
+
+def test_the_encoder_carries_over_and_is_exported(old: Path, new: Path) -> None:
+    before, after = (load_model(run / "model").classifier.encoder.state_dict() for run in (old, new))
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name], tensor, rtol=0, atol=0)
+    assert json.loads((new / "model" / "config.json").read_text())["model"]["init_from"] is None
+
+
+def test_the_report_compares_both_on_the_same_documents_and_labels(new: Path) -> None:
+    for split in ("dev", "test"):
+        found = [
+            json.loads((new / "start" / which / "eval" / split / "metrics.json").read_text())
+            for which in ("before", "after")
+        ]
+        assert {one["docs"] for one in found} == {16}
+        assert {one["labels_present"] for one in found} == {4}
+    page = (new / "eval" / "test" / "report.html").read_text()
+    assert "Against the model that training started from" in page
+
+
+def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None:
+    path = _config(tmp_path, old)
+    with pytest.raises(ConfigError, match=r"model\.init_from: nowhere: no exported model there"):
+        train_run(load(path, "model.init_from=nowhere"))
+    with pytest.raises(ConfigError, match=r"tokenizer numbers tokens in another way.*kind: pretrained"):
+        train_run(load(path, "data.tokenizer={kind: trained, vocab_size: 150}", "name=other", "plant.enabled=false"))
+    config = load(path, "model.head={kind: label_attention, width: 8, heads: 2}", "name=third")
+    with pytest.raises(ConfigError, match=r"model\.head: does not fit model\.init_from"):
+        train_run(config)
+
+
+def test_predictions_without_unwanted_labels() -> None:
+    found = SparsePredictions(
+        np.array([[2, 0, 1], [1, -1, -1]], np.int32), np.array([[0.9, 0.5, 0.2], [0.3, 0, 0]], "f4")
+    )
+    kept = found.only(np.array([True, False, True]))
+    assert kept.label_ids_NK.tolist() == [[2, 0, -1], [-1, -1, -1]]
+    assert kept.scores_NK[0, :2].tolist() == found.scores_NK[0, :2].tolist()

@@ -1,0 +1,84 @@
+"""Arrow IPC files (streams or files), such as Hugging Face `datasets` writes with `save_to_disk`."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.columns import ColumnsConfig
+from xmtc.data.readers.files import check_file, missing_column
+from xmtc.data.readers.table import Row, RowCount
+from xmtc.errors import DataError
+
+
+class ArrowTable:
+    """A `TableFormat`. Numbers of a `ClassLabel` column are read as the names that the file has for them."""
+
+    identity = "arrow"
+
+    def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
+        """See `TableFormat`."""
+        with _batches(path) as (schema, batches):
+            wanted = schema.names if columns is None else columns.names()
+            if missing := [name for name in wanted if name not in schema.names]:
+                raise missing_column(path, missing[0], schema.names, columns.advice() if columns else "")
+            names, number = class_names(schema), 0
+            for batch in batches:
+                for cells in batch.select(wanted).to_pylist():
+                    number += 1
+                    read = {key: named(cell, names.get(key)) for key, cell in cells.items()}
+                    yield Row(read, f"{path}: row {number}", number)
+
+    def count(self, path: Path) -> RowCount:
+        """See `TableFormat`."""
+        with _batches(path) as (_, batches):
+            return RowCount(sum(batch.num_rows for batch in batches), exact=True)
+
+
+@contextmanager
+def _batches(path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    try:
+        with pa.memory_map(str(check_file(path))) as source:
+            magic = source.read(6)
+            source.seek(0)
+            if magic == b"ARROW1":
+                file = pa.ipc.open_file(source)
+                yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+            else:
+                stream = pa.ipc.open_stream(source)
+                yield stream.schema, iter(stream)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read as Arrow: {error}") from error
+
+
+def class_names(schema: pa.Schema) -> dict[str, Sequence[str]]:
+    """Column -> names of its numbers, where `datasets` has left them in a schema."""
+    features: Any = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    for key in ("info", "features"):
+        features = features.get(key, {}) if isinstance(features, Mapping) else {}
+    found = {name: _class_label(feature) for name, feature in features.items()}
+    return {name: names for name, names in found.items() if names}
+
+
+def named(cell: Any, names: Sequence[str] | None) -> Any:
+    """A cell with the names of its numbers; datasets has -1 where a label is not known."""
+    if names is None or cell is None:
+        return cell
+    if isinstance(cell, list):
+        return [named(one, names) for one in cell]
+    return names[cell] if 0 <= cell < len(names) else None
+
+
+def _class_label(feature: Any) -> Sequence[str] | None:
+    """Names of a ClassLabel, or of a list of them."""
+    if isinstance(feature, list):
+        feature = feature[0] if feature else {}
+    if not isinstance(feature, Mapping):
+        return None
+    if feature.get("_type") == "ClassLabel":
+        return feature.get("names")
+    return _class_label(feature.get("feature"))

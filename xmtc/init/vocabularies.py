@@ -1,0 +1,50 @@
+"""Which column of a SKOS vocabulary the labels of documents are."""
+
+from itertools import islice
+
+from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.skos import SKOS_FORMATS, TERMS, SkosTable
+from xmtc.errors import DataError
+from xmtc.init.data_files import DataFiles
+from xmtc.init.roles import Roles
+
+_ROWS = 1000  # of documents whose labels are looked up
+
+
+def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
+    """Settings of a label file that is a SKOS vocabulary; none for other tables.
+
+    Raises:
+        DataError: no label of the first documents is in the vocabulary.
+    """
+    path = files.local[files.labels or ""]
+    syntax = next((SKOS_FORMATS[ending] for ending in reversed(path.suffixes) if ending in SKOS_FORMATS), None)
+    if syntax is None:
+        return {}
+    labels, concepts = _labels(files, roles), list(SkosTable(syntax).rows(path, None))
+    cells = [row.cells for row in concepts if not isinstance(row, Rejected)]
+    found = {term: len(labels & {row[term] for row in cells}) for term in TERMS}
+    best = max(found, key=lambda term: found[term])
+    if not found[best]:
+        raise DataError(
+            f"{files.labels}: no label of {roles.labels!r} is a concept's IRI, the last part of it, or a notation; "
+            "name another column by --labels, or move the vocabulary away"
+        )
+    return {"label": best, "parents": TERMS[best]}
+
+
+def _labels(files: DataFiles, roles: Roles) -> set[str]:
+    """Labels of the first documents."""
+    first = files.local[files.by_split["train"][0]]
+    cells = [
+        row.cells.get(roles.labels)
+        for row in islice(files.format().rows(first, None), _ROWS)
+        if not isinstance(row, Rejected)
+    ]
+    listed = [cell if isinstance(cell, list | tuple) else _split(cell, roles.separator) for cell in cells]
+    return {str(label).strip() for one in listed for label in one}
+
+
+def _split(cell: object, separator: str | None) -> list[str]:
+    text = "" if cell is None else str(cell)
+    return text.split(separator) if separator else [text]

@@ -1,0 +1,39 @@
+"""A run against the model that it continued from."""
+
+from collections.abc import Sequence
+
+from xmtc.report import compare
+from xmtc.report.parts import Part, Text
+from xmtc.report.section import Page
+
+
+class StartSection:
+    """Paired differences, and labels that became better or worse."""
+
+    name, link = "start", "Before and after"
+
+    def title(self, page: Page) -> str:
+        """See `Section`."""
+        return "Against the model that training started from"
+
+    def applies(self, page: Page) -> bool:
+        """Where the page is about one run, and that run has `model.init_from`."""
+        return not page.several and page.first.start is not None
+
+    def render(self, page: Page) -> Sequence[Part]:
+        """See `Section`."""
+        assert page.first.start is not None
+        before, after = runs = page.first.start
+        labels, documents = before.metrics["labels_present"], before.metrics["docs"]
+        text = (
+            f"Both models on {documents:,} documents of {after.split}, over the {labels:,} labels in them that both "
+            "know, with thresholds tuned there for each. Documents that the model before is known to have learnt from "
+            "are left out. ▲ and ▼ mark intervals without 0."
+        )
+        parts: list[Part] = [Text(text)]
+        if worse := compare.worse(before, after):
+            parts.append(Text(f"Worse than before: {', '.join(worse)}.", "warning"))
+        differences, unpaired = compare.differences(runs)
+        parts += [Text(f"Not compared in pairs: {sentence}.", "warning") for sentence in unpaired]
+        optional = (differences if differences.rows else None, compare.wins(runs), compare.changes(runs))
+        return [*parts, *(table for table in optional if table is not None)]

@@ -1,0 +1,133 @@
+"""The model that training started from, measured on documents of this run: nothing may get worse without a word.
+
+Suffixes: N documents, K predicted labels, L labels.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.data.corpus import Corpus, Split
+from xmtc.data.labels import LabelTable
+from xmtc.data.parallel import map_processes
+from xmtc.data.readers.base import Document
+from xmtc.errors import DataError
+from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
+from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.evaluate.store import read_predictions, write_evaluation
+from xmtc.evaluate.thresholds import tune_threshold
+from xmtc.run.config import RunConfig
+from xmtc.run.copies import local_source
+from xmtc.run.directory import RunPaths
+from xmtc.run.start import start_folder
+from xmtc.score.predictor import Model
+from xmtc.track.console import print_line
+from xmtc.track.progress import Progress
+
+_BATCH = 256  # texts that the model before labels at once
+
+
+def compare_with_start(config: RunConfig, paths: RunPaths, corpus: Corpus) -> None:
+    """Write both models' evaluations on the same documents and labels, for the report; nothing without `init_from`.
+
+    The documents are those of each evaluated split which the model before is not known to have learnt from: its scorers
+    name their documents, and so leave them out; a model without scorers names none. Labels are those that it knows.
+
+    Raises:
+        DataError: a document of the split is no longer in the source.
+    """
+    if paths.init_from is None:
+        return
+    model = Model.from_pretrained(start_folder(paths))
+    known_L = np.array([label in model.labels for label in corpus.labels.labels])
+    learnt = set(model.ensemble.doc_ids) if model.ensemble is not None else set()
+    for name in (name for name in paths.evaluated() if name in corpus.splits):
+        split = corpus.split(name)
+        rows_N = _rows(split, learnt, known_L, single=corpus.manifest.task == "single_label")
+        if not len(rows_N):
+            print_line(f"init_from: no document of {name} is left to compare the models on")
+            continue
+        ids, top_k = split.doc_ids(), config.evaluate.top_k
+        before = _predicted(model, config, paths, corpus.labels, [ids[row] for row in rows_N])
+        after = read_predictions(paths.predictions(name), corpus.labels.labels, ids, top_k).take(rows_N)
+        for files, predictions in ((paths.against_start("before"), before), (paths.against_start("after"), after)):
+            evaluation = _measure(config, corpus, split, rows_N, predictions.only(known_L), known_L)
+            write_evaluation(files.evaluation(name), evaluation)
+
+
+def _rows(split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single: bool) -> NDArray[np.int64]:
+    """The documents to compare on; where each has exactly one label, those whose label both models know."""
+    fits_N = np.array([doc_id not in learnt for doc_id in split.doc_ids()])
+    if single:
+        fits_N &= (split.label_matrix() @ known_L) > 0
+    return np.flatnonzero(fits_N) if known_L.any() else np.empty(0, np.int64)
+
+
+def _measure(
+    config: RunConfig,
+    corpus: Corpus,
+    split: Split,
+    rows_N: NDArray[np.int64],
+    predictions: SparsePredictions,
+    known_L: NDArray[np.bool_],
+) -> Evaluation:
+    """Metrics of predictions for some documents of a split, over known labels."""
+    gold = split.label_matrix()[rows_N]
+    gold.data &= known_L[gold.indices]
+    gold.eliminate_zeros()
+    ids = split.doc_ids()
+    documents = EvaluatedDocuments([ids[row] for row in rows_N], split.lengths[rows_N])
+    thresholds = None if corpus.manifest.task == "single_label" else tune_threshold(predictions, gold)
+    return evaluate(
+        predictions,
+        gold,
+        corpus.labels,
+        corpus.train_documents,
+        config=config.evaluate,
+        thresholds=thresholds,
+        documents=documents,
+    )
+
+
+def _predicted(
+    model: Model, config: RunConfig, paths: RunPaths, labels: LabelTable, doc_ids: Sequence[str]
+) -> SparsePredictions:
+    """The labels that a model gives documents of the source, by the ids that they have in this run."""
+    rows, top_k = {doc_id: row for row, doc_id in enumerate(doc_ids)}, min(config.evaluate.top_k, len(model.labels))
+    ids_NK = np.full((len(rows), top_k), -1, np.int32)
+    scores_NK = np.zeros((len(rows), top_k), np.float32)
+    with Progress().task("score with the model before", len(rows)) as task:
+        for batch in _batches(config, paths, rows):
+            found = model.predict([one.text for one in batch], top_k)
+            for one, best in zip(batch, found, strict=True):
+                kept = [prediction for prediction in best if prediction.label in labels]
+                place = (rows[one.doc_id], slice(len(kept)))
+                ids_NK[place] = labels.indices(prediction.label for prediction in kept)
+                scores_NK[place] = [prediction.score for prediction in kept]
+            task.advance(len(batch))
+    return SparsePredictions(ids_NK, scores_NK)
+
+
+def _batches(config: RunConfig, paths: RunPaths, wanted: Collection[str]) -> Iterator[tuple[Document, ...]]:
+    """The wanted documents, read from the source again: the corpus has their tokens, and not their words.
+
+    Raises:
+        DataError: one is no longer there.
+    """
+    reader = local_source(config.data, paths.storage).source.build()
+    found = (
+        row
+        for row in reader.read(map_processes, Progress(enabled=False))
+        if isinstance(row, Document) and row.doc_id in wanted
+    )
+    count = 0
+    while batch := tuple(islice(found, _BATCH)):
+        count += len(batch)
+        yield batch
+    if count != len(wanted):
+        raise DataError(
+            f"data.source: {len(wanted) - count:,} documents that were just evaluated are no longer there; start again "
+            "with --overwrite"
+        )

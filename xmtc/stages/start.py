@@ -1,0 +1,139 @@
+"""Training that continues from an exported model: what carries over, and how new labels start.
+
+Suffixes: L labels of the run, K labels that the model knows too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.data.labels import LabelTable
+from xmtc.data.tokenizer import same_ids
+from xmtc.errors import ConfigError
+from xmtc.models.classifier import Classifier
+from xmtc.models.encoders.base import FOLDER as ENCODER
+from xmtc.models.export import ModelParts, load_model
+from xmtc.models.heads.base import Head
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.run.start import start_folder
+from xmtc.score.job import model_digest
+
+
+def start_digest(config: RunConfig) -> list[str]:
+    """What the first weights come from apart from the settings: nothing without `model.init_from`."""
+    return [] if config.model.init_from is None else [model_digest(start_folder(RunPaths.of(config)))]
+
+
+@dataclass(frozen=True)
+class Start:
+    """The model that training continues from.
+
+    Attributes:
+        name: as the user gave it.
+        folder: of the model.
+        digest: changes with its weights.
+        classifier: with its weights.
+        known_K: int64 (K,) ids of the labels that it knows, in the run.
+        theirs_K: int64 (K,) their ids in the model.
+        new_labels: labels of the run that it does not know.
+        gone_labels: labels that it knows and the run has not.
+    """
+
+    name: str
+    folder: Path
+    digest: str
+    classifier: Classifier
+    known_K: Tensor
+    theirs_K: Tensor
+    new_labels: int
+    gone_labels: int
+
+    def load_shared(self, classifier: Classifier) -> None:
+        """Put the encoder, and what all labels share in the head, into `classifier`.
+
+        Raises:
+            ConfigError: the settings of encoder or head do not fit the model.
+        """
+        self._load(classifier.encoder, self.classifier.encoder.state_dict(), "model.encoder")
+        if classifier.head.settings.scores:
+            self._require_head(classifier.head)
+            rows = dict(classifier.head.label_tables())
+            self._load(classifier.head, self.classifier.head.state_dict() | rows, "model.head")
+
+    def load_rows(self, head: Head) -> None:
+        """Put the rows of known labels into `head`; the others stay."""
+        if not head.settings.scores:
+            return
+        theirs = self.classifier.head.label_tables()
+        with torch.no_grad():
+            for name, table in head.label_tables().items():
+                rows = theirs[name].detach()[self.theirs_K].to(table.device, table.dtype)
+                table[self.known_K.to(table.device)] = rows
+
+    def encoder_tensors(self, classifier: Classifier) -> dict[str, Tensor]:
+        """The whole encoder by the classifier's names, where the model holds one of its own; otherwise nothing."""
+        if not (self.folder / ENCODER).is_dir():
+            return {}
+        return {f"encoder.{name}": tensor for name, tensor in classifier.encoder.state_dict().items()}
+
+    def words(self) -> str:
+        """What carried over."""
+        gone = f"; {self.gone_labels:,} of its labels are not in the corpus" if self.gone_labels else ""
+        return f"init_from: {self.name}: {len(self.known_K):,} labels are known, {self.new_labels:,} are new{gone}"
+
+    def _require_head(self, head: Head) -> None:
+        theirs = self.classifier.head
+        if theirs.settings.kind != head.settings.kind or theirs.label_tables().keys() != head.label_tables().keys():
+            raise ConfigError(
+                f"model.head: {head.settings.kind} cannot start from the head of {self.name}, which is "
+                f"{theirs.settings.kind}; take over model.head from its configuration, or leave out model.init_from"
+            )
+
+    def _load(self, module: torch.nn.Module, tensors: Mapping[str, Tensor], section: str) -> None:
+        try:
+            module.load_state_dict(dict(tensors))
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise ConfigError(
+                f"{section}: does not fit model.init_from: {self.name} ({reason}); take over {section} from its "
+                "configuration"
+            ) from error
+
+
+def open_start(paths: RunPaths, tokenizer: PreTrainedTokenizerFast, labels: LabelTable) -> Start | None:
+    """The model that a run continues from; None where it does not.
+
+    Raises:
+        ConfigError: there is no model, or its tokenizer is another one than the corpus's.
+        CheckpointError: it is damaged.
+    """
+    if paths.init_from is None:
+        return None
+    folder = start_folder(paths)
+    parts = load_model(folder)
+    if not same_ids(parts.tokenizer, tokenizer):
+        raise ConfigError(
+            f"model.init_from: {paths.init_from}: its tokenizer numbers tokens in another way than the corpus's; set "
+            f"data.tokenizer to {{kind: pretrained, name: {folder / 'tokenizer'}}}"
+        )
+    return _start(paths.init_from, folder, parts, labels)
+
+
+def _start(name: str, folder: Path, parts: ModelParts, labels: LabelTable) -> Start:
+    known = [i for i, label in enumerate(labels.labels) if label in parts.labels]
+    theirs = [parts.labels.index(labels.labels[i]) for i in known]
+    return Start(
+        name,
+        folder,
+        model_digest(folder),
+        parts.classifier,
+        torch.tensor(known, dtype=torch.int64),
+        torch.tensor(theirs, dtype=torch.int64),
+        len(labels) - len(known),
+        len(parts.labels) - len(known),
+    )
