@@ -6,17 +6,31 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from xmtc.errors import StorageError
+from xmtc.errors import DataError, StorageError, XmtcError
 
 GENERATOR = '<meta name="generator" content="xmtc">'
 """Stands in the head of every page, so that no page replaces anything else."""
 _HEAD = 4096  # bytes
+MALFORMED = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
+"""What reading a damaged or foreign file raises."""
+_REFUSALS = (("pyarrow", "ArrowException"), ("safetensors", "SafetensorError"))  # they are no OSError
 TEMPORARY = ".tmp"
 """The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
 
@@ -200,6 +214,62 @@ def _head(path: Path) -> bytes:
         return file.read(_HEAD)
 
 
-def cannot_write(path: Path, error: OSError) -> StorageError:
+def cannot_write(path: object, error: BaseException, kind: type[XmtcError] = StorageError) -> XmtcError:
     """The error that says why a file cannot be written."""
-    return StorageError(f"{path}: cannot be written: {error.strerror or error}; free space or choose another place")
+    return kind(f"{path}: cannot be written: {reason_of(error)}; free space or choose another place")
+
+
+@contextmanager
+def writing(place: object, kind: type[XmtcError] = StorageError) -> Iterator[None]:
+    """Around everything that writes a result: what the system or a library refuses becomes one line.
+
+    Args:
+        place: file, folder or URI, as the user knows it.
+        kind: of the error.
+
+    Raises:
+        XmtcError: of this kind, whatever is refused.
+    """
+    try:
+        yield
+    except (OSError, *_loaded(_REFUSALS)) as error:
+        raise cannot_write(place, error, kind) from error
+
+
+@contextmanager
+def reading(place: object, kind: type[XmtcError] = DataError, fix: str = "copy or write it again") -> Iterator[None]:
+    """Around everything that reads a file which a user gave or may have changed: what is wrong becomes one line.
+
+    No line quotes the file: it may hold document text.
+
+    Args:
+        place: file, folder or URI, as the user knows it.
+        kind: of the error.
+        fix: what to do.
+
+    Raises:
+        XmtcError: of this kind, where the file is missing, cannot be read, or holds another structure.
+    """
+    try:
+        yield
+    except (*MALFORMED, *_loaded(_REFUSALS)) as error:
+        raise kind(f"{place}: cannot be read: {reason_of(error)}; {fix}") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Why something failed, in one line without content of files."""
+    if isinstance(error, UnicodeError):
+        return f"not UTF-8 ({error.reason})" if isinstance(error, UnicodeDecodeError) else "a name that is not UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"malformed JSON: {error.msg} at line {error.lineno}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, KeyError):
+        return f"lacks {str(error)[:60]}"
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0].split(":")[0][:200]  # after a colon, Arrow quotes the row
+
+
+def _loaded(classes: Iterable[tuple[str, str]]) -> tuple[type[BaseException], ...]:
+    """Those of the classes whose module has been imported; nobody else can raise them."""
+    return tuple(getattr(sys.modules[module], name) for module, name in classes if module in sys.modules)
