@@ -187,11 +187,8 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StorageError: the file cannot be written, for example because the disk is full; the old file is unharmed.
     """
-    try:
-        with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    with writing(path), replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def check_page(path: Path) -> None:
@@ -202,11 +199,9 @@ def check_page(path: Path) -> None:
     """
     if path.suffix.lower() not in (".html", ".htm"):
         raise StorageError(f"{path}: the output is an HTML page: give a file for it, such as report.html")
-    try:
+    with writing(path):
         if path.exists() and not (path.is_file() and GENERATOR.encode() in _head(path)):
             raise StorageError(f"{path}: is there already, and no page of xmtc; choose another place, or move it away")
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def _head(path: Path) -> bytes:
@@ -237,7 +232,9 @@ def writing(place: object, kind: type[XmtcError] = StorageError) -> Iterator[Non
 
 
 @contextmanager
-def reading(place: object, kind: type[XmtcError] = DataError, fix: str = "copy or write it again") -> Iterator[None]:
+def reading(
+    place: object, kind: type[XmtcError] = DataError, fix: str = "copy or write it again", what: str = "cannot be read"
+) -> Iterator[None]:
     """Around everything that reads a file which a user gave or may have changed: what is wrong becomes one line.
 
     No line quotes the file: it may hold document text.
@@ -246,6 +243,7 @@ def reading(place: object, kind: type[XmtcError] = DataError, fix: str = "copy o
         place: file, folder or URI, as the user knows it.
         kind: of the error.
         fix: what to do.
+        what: is wrong.
 
     Raises:
         XmtcError: of this kind, where the file is missing, cannot be read, or holds another structure.
@@ -253,7 +251,7 @@ def reading(place: object, kind: type[XmtcError] = DataError, fix: str = "copy o
     try:
         yield
     except (*MALFORMED, *_loaded(_REFUSALS)) as error:
-        raise kind(f"{place}: cannot be read: {reason_of(error)}; {fix}") from error
+        raise kind(f"{place}: {what}: {reason_of(error)}; {fix}") from error
 
 
 def reason_of(error: BaseException) -> str:

@@ -19,8 +19,8 @@ from safetensors.numpy import save_file
 from scipy import sparse
 
 from xmtc.data.progress import Progress, Silent
-from xmtc.errors import DataError, StorageError
-from xmtc.files import replacing
+from xmtc.errors import DataError
+from xmtc.files import replacing, writing
 from xmtc.mig.config import MigConfig
 from xmtc.mig.counts import PairCounts, Presence, TokenSplit, count_pairs, count_presence, label_blocks, row_count
 from xmtc.mig.measures import Signal
@@ -125,11 +125,8 @@ class TokenRanking:
         path = Path(path)
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         metadata = {"format": FORMAT, "documents": str(self.documents), "fingerprint": self.fingerprint}
-        try:
-            with replacing(path) as partial:
-                save_file(tensors, partial, metadata)
-        except (OSError, SafetensorError) as error:
-            raise StorageError(f"{path}: cannot be written: {error}; free space or choose another place") from error
+        with writing(path), replacing(path) as partial:
+            save_file(tensors, partial, metadata)
 
     @classmethod
     def load(cls, path: Path | str) -> "TokenRanking":

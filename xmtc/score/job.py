@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
-from xmtc.files import TEMPORARY, parse_json, read_file, writing
+from xmtc.files import TEMPORARY, parse_json, read_file, reading, writing
 from xmtc.score.filters import Threshold
 from xmtc.score.inputs import InputFile, TextColumns
 from xmtc.score.place import Place
@@ -129,10 +129,10 @@ def model_digest(directory: Path) -> str:
     """
     digest = hashlib.sha256()
     for name in ("config.json", "thresholds.json"):
-        try:
+        if not (directory / name).exists():
+            raise CheckpointError(f"{directory / name}: missing; give the `model` folder of a run")
+        with reading(directory / name, CheckpointError, "copy the whole model folder again"):
             digest.update(read_file(directory / name))
-        except OSError as error:
-            raise CheckpointError(f"{directory / name}: missing; give the `model` folder of a run") from error
     return digest.hexdigest()
 
 
@@ -152,13 +152,9 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
     Raises:
         DataError: the directory holds another job's output or other files.
     """
-    try:
+    what = "what an earlier attempt left cannot be read"
+    with reading(job.output, fix="remove it, or give another --output", what=what):
         return _open(job, overwrite=overwrite)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
-        raise DataError(
-            f"{job.output}: what an earlier attempt left is damaged or cannot be written ({type(error).__name__}: "
-            f"{str(error).splitlines()[0] if str(error) else 'no reason'}); remove it, or give another --output"
-        ) from error
 
 
 def _open(job: Job, *, overwrite: bool) -> list[Record]:
