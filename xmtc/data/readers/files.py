@@ -26,12 +26,19 @@ def check_file(path: Path) -> Path:
     """
     if any("\ud800" <= character <= "\udfff" for character in str(path)):
         raise DataError(f"{path}: the name is not UTF-8; rename the file or folder")
-    if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "no such file"
-        raise DataError(f"{path}: {what}; paths are relative to the folder in which xmtc is started ({Path.cwd()})")
-    if path.stat().st_size == 0:
-        raise DataError(f"{path}: the file is empty")
+    with reading(path):
+        if not path.is_file():
+            here = f"paths are relative to the folder in which xmtc is started ({Path.cwd()})"
+            raise DataError(f"{path}: {_what_is_there(path)}; {here}")
+        if path.stat().st_size == 0:
+            raise DataError(f"{path}: the file is empty")
     return path
+
+
+def _what_is_there(path: Path) -> str:
+    if path.is_dir():
+        return "is a folder, not a file"
+    return "is a device or pipe, not a file" if path.exists() else "no such file"
 
 
 def content_hash(paths: Sequence[Path]) -> str:
