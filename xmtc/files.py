@@ -58,9 +58,16 @@ def read_file(path: Path) -> bytes:
         FileNotFoundError: there is none.
         OSError: it cannot be read, or is a pipe or device, which might never end.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    _check_regular(path)
     return path.read_bytes()
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse pipes and devices: libraries that read files would wait for them, and no signal could end that."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "a pipe or device, not a regular file", str(path))
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -85,6 +92,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's content, in hexadecimal."""
+    _check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -237,7 +245,7 @@ def reading(
 ) -> Iterator[None]:
     """Around everything that reads a file which a user gave or may have changed: what is wrong becomes one line.
 
-    No line quotes the file: it may hold document text.
+    No line quotes the file: it may hold document text. A path that is a pipe or device is refused beforehand.
 
     Args:
         place: file, folder or URI, as the user knows it.
@@ -249,6 +257,8 @@ def reading(
         XmtcError: of this kind, where the file is missing, cannot be read, or holds another structure.
     """
     try:
+        if isinstance(place, Path):
+            _check_regular(place)
         yield
     except (*MALFORMED, *_loaded(_REFUSALS)) as error:
         raise kind(f"{place}: {what}: {reason_of(error)}; {fix}") from error

@@ -172,16 +172,16 @@ def _read_columns(path: Path) -> pa.Table:
         return pa.concat_tables([_read_columns(part) for part in _parts(path)])
     if not path.exists():
         raise DataError(f"{path}: no such predictions file")
-    try:
+    fix = "predictions are Parquet with doc_id, labels, scores"
+    with reading(path, fix=fix, what="not a Parquet file"):
         schema = pq.read_schema(path)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: not a Parquet file; predictions are Parquet with doc_id, labels, scores") from error
     for name, wanted in _COLUMNS.items():
         if name not in schema.names:
             raise DataError(f"{path}: no column {name!r}; predictions need {_NEEDED}")
         if not wanted(schema.field(name).type):
             raise DataError(f"{path}: column {name!r} is {schema.field(name).type}; predictions need {_NEEDED}")
-    return pq.read_table(path, columns=list(_COLUMNS))
+    with reading(path, fix=fix, what="not a Parquet file"):
+        return pq.read_table(path, columns=list(_COLUMNS))
 
 
 def _is_text(kind: pa.DataType) -> bool:
