@@ -159,7 +159,7 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
 
 def _open(job: Job, *, overwrite: bool) -> list[Record]:
     names, before = job.output.names(), _known(job.output)
-    if before is None and names:
+    if before is None and not all(name.endswith(TEMPORARY) for name in names):
         raise DataError(f"{job.output}: has files in it, but no scoring job: give a new or an empty directory")
     if before is not None:
         problem = _difference(before, job.identity())

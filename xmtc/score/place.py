@@ -18,7 +18,7 @@ class Place(Protocol):
         ...
 
     def names(self) -> set[str]:
-        """Every file, also those that others have put there.
+        """What is there, also what others have put there; of a folder that is not the job's, at least its name.
 
         Raises:
             DataError: something else than a folder is there.
@@ -69,8 +69,9 @@ class Folder:
             return set()
         if not self.path.is_dir():
             raise DataError(f"{self.path}: is a file, not a directory: give another --output")
-        files = (path for path in self.path.rglob("*") if not path.is_dir())
-        return {path.relative_to(self.path).as_posix() for path in files}
+        hidden = [path for path in self.path.iterdir() if path.is_dir() and path.name.startswith(".")]
+        found = {path.name for path in self.path.iterdir()} - {path.name for path in hidden}
+        return found | {f"{folder.name}/{path.name}" for folder in hidden for path in folder.iterdir()}
 
     def read(self, name: str) -> bytes | None:
         """See `Place`."""
