@@ -274,8 +274,8 @@ def reason_of(error: BaseException) -> str:
         return error.strerror
     if isinstance(error, KeyError):
         return f"lacks {str(error)[:60]}"
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0].split(":")[0][:200]  # after a colon, Arrow quotes the row
+    first = "".join(str(error).strip().splitlines()[:1]).split(":")[0].strip()  # after a colon, Arrow quotes the row
+    return first[:200] or type(error).__name__
 
 
 def _loaded(classes: Iterable[tuple[str, str]]) -> tuple[type[BaseException], ...]:

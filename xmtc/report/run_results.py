@@ -1,5 +1,6 @@
 """What a run directory holds for the report; optional parts may be absent."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +128,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 def _json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty where there is no file."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     with reading(path, fix="evaluate the run again"):
         found = read_json(path)

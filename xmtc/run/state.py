@@ -3,6 +3,7 @@
 import dataclasses
 import fcntl
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,7 +92,7 @@ def read_run(directory: Path) -> RunRecord | None:
         ConfigError: run.json is damaged or of another format.
     """
     path = RunDirectory(directory).record
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     with reading(path, ConfigError, f"move {directory} away to start again"):
         content = read_file(path)

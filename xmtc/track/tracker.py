@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -67,7 +68,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     Raises:
         DataError: a line other than the last is not a record; names the line.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     with reading(path, fix="copy it again, or move it away"):
         lines = read_file(path).decode().split("\n")
