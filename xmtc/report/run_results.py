@@ -117,7 +117,7 @@ def _evaluation_folder(run: Path, split: str | None) -> Path:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; empty where there is no file."""
+    """The mapping in a YAML file; empty without a file."""
     if not path.exists():
         return {}
     try:
@@ -127,7 +127,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is no file."""
+    """The object in a JSON file; empty without a file."""
     if not os.path.lexists(path):
         return {}
     with reading(path, fix="evaluate the run again"):
