@@ -91,8 +91,10 @@ def _lines(path: Path) -> Iterator[dict[str, str]]:
     with reading(path, DataError, "choose another --annotations"):
         lines = read_file(path).decode().split("\n")
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
-            row = json.loads(line) if line.strip() else {"id": ""}
+            row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not isinstance(row.get("id"), str):
