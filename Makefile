@@ -13,7 +13,8 @@ BUILD_VENV := .venv-build
 # DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help quickstart install dev test test-faults test-triton test-wheel lint format docs site site-serve gallery clean distclean
+.PHONY: help quickstart install dev test test-faults test-faults-short test-triton test-wheel fuzz lint format docs site \
+	site-serve gallery clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -43,6 +44,13 @@ test: $(VENV)/.stamp-dev  ## the whole suite but the fault tests, at most 10 min
 
 test-faults: $(VENV)/.stamp-dev  ## kill workers in the middle and resume; slow
 	$(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
+
+test-faults-short: $(VENV)/.stamp-dev  ## of these, what the suite has no short form of: a lost node, a lost server
+	$(BIN)/python -m pytest -m faults tests/cluster/test_faults.py::test_a_lost_node_is_replaced_and_the_run_goes_on \
+		tests/storage/test_gcs.py $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.stamp-dev  ## the property tests, with 3,000 examples each in place of 100
+	$(BIN)/python -m pytest -m "hypothesis and not faults" --hypothesis-profile=fuzz $(PYTEST_ARGS)
 
 test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interpreter, without a GPU
 	TRITON_INTERPRET=1 $(TRITON_VENV)/bin/python -m pytest tests/models -k triton $(PYTEST_ARGS)

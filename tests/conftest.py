@@ -5,6 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
+from hypothesis import settings
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -13,3 +15,5 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts 
 sys.path.insert(0, str(Path(__file__).parent))
 
 pytest_plugins = ["whole_run", "commands"]
+
+settings.register_profile("fuzz", max_examples=3_000, deadline=None, print_blob=True)  # make fuzz

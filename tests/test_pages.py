@@ -13,7 +13,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import cli_reference
 import matplotlib.pyplot
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +21,7 @@ import torch
 import typer.main
 import yaml
 
+import cli_reference
 import tiny_runs
 from xmtc import pipeline
 from xmtc.cli import app

@@ -32,8 +32,8 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from bench_scoring import untrained
 
+from bench_scoring import untrained
 from xmtc.score.command import use_bfloat16
 
 CLIENTS = (1, 8, 32)

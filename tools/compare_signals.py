@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from bench_mig import TokenisedSplit, find_parquet, load_tokenizer, parse_arguments, special_ids, tokenise, write
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import rankdata
 
+from bench_mig import TokenisedSplit, find_parquet, load_tokenizer, parse_arguments, special_ids, tokenise, write
 from xmtc.mig.config import (
     ChiSquaredConfig,
     MigConfig,

@@ -28,7 +28,6 @@ from typing import Any
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import TaskType, get_peft_model
-from same_runs import losses
 from torch import Tensor
 from transformers import (
     AutoConfig,
@@ -38,6 +37,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from same_runs import losses
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier

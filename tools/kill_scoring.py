@@ -3,7 +3,8 @@
     python tools/kill_scoring.py MODEL INPUT... --output DIR --id doc_id [--text title --text text] --kills local=5
     python tools/kill_scoring.py ... --kills local=4 ray=2 driver=4 actor=6 node=4 --block-rows 16
 
-INPUT are Parquet files. What is killed: the process of the local engine (local); a driver with a Ray of its own (ray);
+INPUT are Parquet files. MODEL, INPUT and the output may be at URIs; --disks then gives every node a home of its own, so
+that nodes share no file. What is killed: the process of the local engine (local); a driver with a Ray of its own (ray);
 and, on a cluster of two nodes that is started here, the driver (driver), a scoring actor (actor), and all of a node,
 which a new one replaces (node). All go on with the same job, one after the other, and where a kill ends it, the same
 command starts again. The last attempt may finish. Then: as many documents as the input has, the same ids, each once,
@@ -14,17 +15,20 @@ of these checks that hold; exit status 1 where one does not.
 
 import argparse
 import hashlib
+import io
 import json
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
+from fsspec.core import url_to_fs
 
 MODES = {"local": "local", "ray": "own ray", "driver": "cluster", "actor": "cluster", "node": "cluster"}
 PATIENCE_S = 300
@@ -35,28 +39,50 @@ def say(line: Json) -> None:
     print(json.dumps(line), flush=True)
 
 
-def parts(output: Path) -> int:
-    return len(list(output.glob("part-*.parquet")))
+def files(output: str) -> dict[str, str]:
+    """The files at a path or URI by name, hidden ones left out."""
+    fs, root = url_to_fs(output)
+    fs.invalidate_cache()
+    found = fs.find(root) if fs.exists(root) else []
+    names = {path.removeprefix(root).lstrip("/"): path for path in found}
+    return {name: path for name, path in names.items() if not name.startswith(".")}
+
+
+def read(output: str, name: str) -> bytes:
+    fs, root = url_to_fs(output)
+    return fs.cat_file(f"{root}/{name}")
+
+
+def parts(output: str) -> int:
+    return len([name for name in files(output) if name.startswith("part-")])
 
 
 class Nodes:
     """A Ray cluster on this machine: a head for the driver, and a node for the actors."""
 
-    def __init__(self) -> None:
+    def __init__(self, disks: Path | None) -> None:
         from ray.cluster_utils import Cluster
+
+        self._disks, self._number = disks, 0
 
         small = {"object_store_memory": 200_000_000}
         self._node = {"num_cpus": 2, **small}
         self._cluster = Cluster(
             initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **small}
         )
-        self._cluster.add_node(**self._node)
+        self._add()
         self.address = self._cluster.address
+
+    def _add(self) -> None:
+        """A node; where nothing is shared, its home is empty, and with it its copies of what is at URIs."""
+        self._number += 1
+        home = {"HOME": str(self._disks / f"node{self._number}")} if self._disks else {}
+        self._cluster.add_node(**self._node, env_vars=home)
 
     def lose_one(self) -> None:
         """Kill the node with everything on it; a new one joins."""
         self._cluster.remove_node(next(iter(self._cluster.worker_nodes)), allow_graceful=False)
-        self._cluster.add_node(**self._node)
+        self._add()
 
     def close(self) -> None:
         """End the cluster."""
@@ -66,9 +92,9 @@ class Nodes:
 class Job:
     """The scoring command, which is started again after every kill that ends it."""
 
-    def __init__(self, arguments: argparse.Namespace, output: Path) -> None:
+    def __init__(self, arguments: argparse.Namespace, output: str) -> None:
         self.arguments, self.output = arguments, output
-        self.log = output.with_name(output.name + ".log")
+        self.log = Path(tempfile.mkdtemp()) / "log"
         self.process: subprocess.Popen[bytes] | None = None
         self.nodes: Nodes | None = None
         self.left: list[psutil.Process] = []
@@ -77,7 +103,6 @@ class Job:
         """Start the command, if it does not run; whether that was so."""
         if self.process is not None:
             return False
-        self.output.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([*self._command(), *self._engine(mode)], stdout=log, stderr=log)
         return True
@@ -85,13 +110,13 @@ class Job:
     def _command(self) -> list[str]:
         given = self.arguments
         words = [sys.executable, "-c", "from xmtc.cli import main; main()", "score", str(given.model)]
-        words += [*map(str, given.input), "--output", str(self.output), "--id", given.id]
+        words += [*map(str, given.input), "--output", self.output, "--id", given.id]
         words += [word for name in given.text for word in ("--text-column", name)]
         return [*words, "--block-rows", str(given.block_rows)]
 
     def _engine(self, mode: str) -> list[str]:
         if mode == "cluster":
-            self.nodes = self.nodes or Nodes()
+            self.nodes = self.nodes or Nodes(self.arguments.disks)
             return ["--engine", "ray", "--workers", "2", "--address", self.nodes.address]
         return ["--engine", "local" if mode == "local" else "ray"]
 
@@ -174,7 +199,7 @@ def disturb(job: Job, kinds: list[str], random_: random.Random, most: int) -> No
             job.wait(random_.randint(1, most), random_.random())
         while not job.kill(kind):
             job.wait(0, 0.1)
-        if (job.output / "_manifest.json").exists():
+        if "_manifest.json" in files(job.output):
             raise SystemExit("the job was done before the last kill: give a larger corpus, or fewer kills")
         seconds = round(time.monotonic() - began, 1)
         say({"kill": number, "of": kind, "parts_before": before, "parts_after": parts(job.output), "seconds": seconds})
@@ -184,36 +209,36 @@ def disturb(job: Job, kinds: list[str], random_: random.Random, most: int) -> No
     say({"finished": True, "parts_before": before, "parts_after": parts(job.output), "seconds": seconds})
 
 
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def table(output: str, name: str, column: str) -> list[object]:
+    return pq.read_table(io.BytesIO(read(output, name)), columns=[column])[0].to_pylist()
 
 
 def check(arguments: argparse.Namespace) -> dict[str, bool]:
-    manifest = json.loads((arguments.output / "_manifest.json").read_text())
-    paths = [arguments.output / part["path"] for part in manifest["parts"]]
-    wanted = [name for path in arguments.input for name in pq.read_table(path, columns=[arguments.id])[0].to_pylist()]
-    found = [name for path in paths for name in pq.read_table(path, columns=["doc_id"])[0].to_pylist()]
+    output = arguments.output
+    manifest = json.loads(read(output, "_manifest.json"))
+    named = [part["path"] for part in manifest["parts"]]
+    wanted = [doc_id for path in arguments.input for doc_id in table(*path.rsplit("/", 1), arguments.id)]
+    found = [doc_id for name in named for doc_id in table(output, name, "doc_id")]
     say(
         {"documents": len(found), "distinct_ids": len(set(found)), "input_rows": len(wanted)}
-        | {"parts": len(paths), "rejected": manifest["rejected"]}
+        | {"parts": len(named), "rejected": manifest["rejected"]}
     )
+    sums = [hashlib.sha256(read(output, name)).hexdigest() for name in named]
     return {
         "as_many": len(found) + manifest["rejected"] == len(wanted) and manifest["documents"] == len(found),
         "same_ids": Counter(map(str, wanted)) == Counter(found) if not manifest["rejected"] else False,
         "each_once": len(set(found)) == len(found),
-        "checksums": [sha256(path) for path in paths] == [part["sha256"] for part in manifest["parts"]],
-        "nothing_else": {path.name for path in arguments.output.iterdir()}
-        == {path.name for path in paths} | {"_manifest.json", "_job.json", "_rejected.parquet"},
+        "checksums": sums == [part["sha256"] for part in manifest["parts"]],
+        "nothing_else": set(files(output)) == {*named, "_manifest.json", "_job.json", "_rejected.parquet"},
     }
 
 
 def same_as_undisturbed(arguments: argparse.Namespace) -> bool:
-    other = Job(arguments, arguments.output.with_name(arguments.output.name + "_undisturbed"))
+    other = Job(arguments, f"{arguments.output}_undisturbed")
     began = time.monotonic()
     other.finish("local")
     say({"undisturbed": True, "seconds": round(time.monotonic() - began, 1)})
-    both = [json.loads((folder / "_manifest.json").read_text())["parts"] for folder in (arguments.output, other.output)]
+    both = [json.loads(read(folder, "_manifest.json"))["parts"] for folder in (arguments.output, other.output)]
     return both[0] == both[1]
 
 
@@ -227,9 +252,10 @@ def kills(word: str) -> tuple[str, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("input", type=Path, nargs="+")
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("model")
+    parser.add_argument("input", nargs="+")
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--disks", type=Path, help="folder for the homes of nodes that share nothing")
     parser.add_argument("--id", required=True)
     parser.add_argument("--text", action="append", default=[])
     parser.add_argument("--kills", type=kills, nargs="+", default=[("local", 5)], metavar="KIND=NUMBER")
@@ -241,7 +267,7 @@ def main() -> int:
     kinds = [kind for kind, number in arguments.kills for _ in range(number)]
     random_.shuffle(kinds)
     kinds.sort(key=lambda kind: list(MODES.values()).index(MODES[kind]))  # engine by engine
-    rows = sum(pq.read_metadata(path).num_rows for path in arguments.input)
+    rows = sum(pq.read_metadata(io.BytesIO(read(*path.rsplit("/", 1)))).num_rows for path in arguments.input)
     job = Job(arguments, arguments.output)
     try:
         disturb(job, kinds, random_, max(1, rows // arguments.block_rows // (len(kinds) + 1)))

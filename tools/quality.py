@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from quality_data import Case, load_case
 from scipy import sparse
 
+from quality_data import Case, load_case
 from xmtc.data.config import WordsConfig
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import evaluate

@@ -22,8 +22,8 @@ from typing import Any
 
 import omikuji
 from pydantic import TypeAdapter
-from tree_baseline import figures, measured, of_texts, of_tokens, predict, train_tree
 
+from tree_baseline import figures, measured, of_texts, of_tokens, predict, train_tree
 from xmtc.data.collate import Batch
 from xmtc.pipeline import prepare_stage, train_run
 from xmtc.run.config import RunConfig

@@ -20,6 +20,7 @@ from xmtc.cli_options import (
     IdColumn,
     Include,
     ModelDir,
+    ModelName,
     Overrides,
     PrintConfig,
     TextColumn,
@@ -27,6 +28,7 @@ from xmtc.cli_options import (
     check_arguments,
     config_for,
     fetched,
+    fetched_model,
     fetched_status,
     next_to,
     show_log,
@@ -217,7 +219,7 @@ def predict(
 
 @app.command()
 def score(
-    model: ModelDir,
+    model: ModelName,
     inputs: Annotated[
         list[str], typer.Argument(metavar="INPUT...", help="Files, globs, folders, URIs, or a config's source (.yaml).")
     ],
@@ -246,7 +248,6 @@ def score(
 ) -> None:
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
     from xmtc.models.info import describe
-    from xmtc.run.copies import published_output
     from xmtc.run.sources import split_inputs
     from xmtc.score.command import make_job, make_settings, read_labels, require_onnx, run_locally, use_bfloat16
     from xmtc.score.inputs import text_columns
@@ -261,7 +262,7 @@ def score(
             threshold=threshold,
             min_score=min_score,
             evidence=evidence,
-            columns=text_columns(text_column, id_column, describe(model).columns),
+            columns=text_columns(text_column, id_column, describe(here := fetched_model(model)).columns),
             block_rows=block_rows,
             bfloat16=use_bfloat16(precision, device),
         ),
@@ -270,17 +271,16 @@ def score(
         exclude=read_labels(exclude) or (),
     )
     if engine == "onnx":
-        require_onnx(model, settings)
+        require_onnx(here, settings)
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     files, sources = split_inputs(inputs)
-    with published_output(output) as folder:
-        job = make_job(model, [str(fetched(path)) for path in files], folder, settings, sources)
-        if engine == "ray":
-            from xmtc.cluster.scoring import score_on_cluster
+    job = make_job(here, files, output, settings, sources, model)
+    if engine == "ray":
+        from xmtc.cluster.scoring import score_on_cluster
 
-            score_on_cluster(job, device=device, address=address, **limits)
-        else:
-            run_locally(job, device=device, **limits)
+        score_on_cluster(job, device=device, address=address, **limits)
+    else:
+        run_locally(job, device=device, **limits)
 
 
 @app.command()

@@ -61,11 +61,11 @@ def next_to(predictions: Path) -> Path:
 
 def fetched_model(path: str) -> Path:
     """Return a local model unchanged, or the local copy of a model at a URI or on the Hugging Face Hub."""
-    if "://" in path or Path(path).exists():
-        return fetched(path)
-    from xmtc.models.hub import located
+    if "://" not in path and Path(path).exists():
+        return Path(path)
+    from xmtc.run import copies
 
-    return located(path)
+    return copies.fetched_model(path)
 
 
 def fetched_status(path: str) -> Path:
@@ -97,12 +97,9 @@ def check_arguments() -> None:
             raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None
 
 
-ModelDir = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MODEL", parser=fetched_model, help="Directory, URI or owner/name on the Hub: runs/quickstart/model."
-    ),
-]
+_MODEL = "Directory, URI or owner/name on the Hub: runs/quickstart/model."
+ModelDir = Annotated[Path, typer.Argument(metavar="MODEL", parser=fetched_model, help=_MODEL)]
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
 Overrides = Annotated[
     list[str] | None,

@@ -6,17 +6,31 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from xmtc.errors import StorageError
+from xmtc.errors import DataError, StorageError, XmtcError
 
 GENERATOR = '<meta name="generator" content="xmtc">'
 """Stands in the head of every page, so that no page replaces anything else."""
 _HEAD = 4096  # bytes
+MALFORMED = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
+"""What reading a damaged or foreign file raises."""
+_REFUSALS = (("pyarrow", "ArrowException"), ("safetensors", "SafetensorError"))  # they are no OSError
 TEMPORARY = ".tmp"
 """The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
 
@@ -44,9 +58,16 @@ def read_file(path: Path) -> bytes:
         FileNotFoundError: there is none.
         OSError: it cannot be read, or is a pipe or device, which might never end.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    _check_regular(path)
     return path.read_bytes()
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse pipes and devices: libraries that read files would wait for them, and no signal could end that."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "a pipe or device, not a regular file", str(path))
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -71,6 +92,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's content, in hexadecimal."""
+    _check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -173,11 +195,8 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StorageError: the file cannot be written, for example because the disk is full; the old file is unharmed.
     """
-    try:
-        with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    with writing(path), replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def check_page(path: Path) -> None:
@@ -188,11 +207,9 @@ def check_page(path: Path) -> None:
     """
     if path.suffix.lower() not in (".html", ".htm"):
         raise StorageError(f"{path}: the output is an HTML page: give a file for it, such as report.html")
-    try:
+    with writing(path):
         if path.exists() and not (path.is_file() and GENERATOR.encode() in _head(path)):
             raise StorageError(f"{path}: exists, and is not a page of xmtc; choose another place, or move it away")
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def _head(path: Path) -> bytes:
@@ -200,6 +217,67 @@ def _head(path: Path) -> bytes:
         return file.read(_HEAD)
 
 
-def cannot_write(path: Path, error: OSError) -> StorageError:
+def cannot_write(path: object, error: BaseException, kind: type[XmtcError] = StorageError) -> XmtcError:
     """The error that says why a file cannot be written."""
-    return StorageError(f"{path}: cannot be written: {error.strerror or error}; free space or choose another place")
+    return kind(f"{path}: cannot be written: {reason_of(error)}; free space or choose another place")
+
+
+@contextmanager
+def writing(place: object, kind: type[XmtcError] = StorageError) -> Iterator[None]:
+    """Around everything that writes a result: what the system or a library refuses becomes one line.
+
+    Args:
+        place: file, folder or URI, as the user knows it.
+        kind: of the error.
+
+    Raises:
+        XmtcError: of this kind, whatever is refused.
+    """
+    try:
+        yield
+    except (OSError, *_loaded(_REFUSALS)) as error:
+        raise cannot_write(place, error, kind) from error
+
+
+@contextmanager
+def reading(
+    place: object, kind: type[XmtcError] = DataError, fix: str = "copy or write it again", what: str = "cannot be read"
+) -> Iterator[None]:
+    """Around everything that reads a file which a user gave or may have changed: what is wrong becomes one line.
+
+    No line quotes the file: it may hold document text. A path that is a pipe or device is refused beforehand.
+
+    Args:
+        place: file, folder or URI, as the user knows it.
+        kind: of the error.
+        fix: what to do.
+        what: is wrong.
+
+    Raises:
+        XmtcError: of this kind, where the file is missing, cannot be read, or holds another structure.
+    """
+    try:
+        if isinstance(place, Path):
+            _check_regular(place)
+        yield
+    except (*MALFORMED, *_loaded(_REFUSALS)) as error:
+        raise kind(f"{place}: {what}: {reason_of(error)}; {fix}") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Why something failed, in one line without content of files."""
+    if isinstance(error, UnicodeError):
+        return f"not UTF-8 ({error.reason})" if isinstance(error, UnicodeDecodeError) else "a name that is not UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"malformed JSON: {error.msg} at line {error.lineno}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, KeyError):
+        return f"lacks {str(error)[:60]}"
+    first = "".join(str(error).strip().splitlines()[:1]).split(":")[0].strip()  # after a colon, Arrow quotes the row
+    return first[:200] or type(error).__name__
+
+
+def _loaded(classes: Iterable[tuple[str, str]]) -> tuple[type[BaseException], ...]:
+    """Those of the classes whose module has been imported; nobody else can raise them."""
+    return tuple(getattr(sys.modules[module], name) for module, name in classes if module in sys.modules)

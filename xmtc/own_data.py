@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from xmtc.data.config import Task
 from xmtc.data.readers.arrow_table import named
 from xmtc.errors import DataError
-from xmtc.files import replacing
+from xmtc.files import reading, replacing, writing
 from xmtc.init.command import make_plan, seconds_of, summary
 from xmtc.init.roles import Answers
 from xmtc.pipeline import train_run
@@ -82,9 +82,12 @@ def train(
 def _written(table: pa.Table, path: Path) -> Path:
     """The file with the documents; the same documents may be there from an earlier start, others are not replaced."""
     if not path.exists():
-        with replacing(path) as partial:
+        with writing(path), replacing(path) as partial:
             pq.write_table(table, partial)
-    elif not pq.read_table(path).equals(table):
+        return path
+    with reading(path, fix="give another directory, or move the file away"):
+        same = pq.read_table(path).equals(table)
+    if not same:
         raise DataError(f"{path}: holds other documents; give another directory, or move the file away")
     return path
 

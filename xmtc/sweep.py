@@ -28,7 +28,7 @@ from xmtc.config.yaml_tree import Node
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.evaluate import layout
 from xmtc.evaluate.goals import AFTER_TRAINING, goals
-from xmtc.files import write_text
+from xmtc.files import read_json, reading, write_text
 from xmtc.models.export import load_model
 from xmtc.pipeline import prepare_stage
 from xmtc.report.runs import report_runs
@@ -345,7 +345,8 @@ def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
 
 def _metrics(paths: RunPaths) -> dict[str, Any]:
     """Of dev: who picks a cell by what is measured on test has nothing left to measure it with."""
-    return json.loads((paths.metrics("dev")).read_text(encoding="utf-8"))
+    with reading(paths.metrics("dev"), fix="evaluate the run again"):
+        return read_json(paths.metrics("dev"))
 
 
 def train_seconds(paths: RunPaths) -> float | None:

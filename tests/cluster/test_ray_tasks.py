@@ -2,12 +2,16 @@
 
 import json
 import time
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
+import psutil
 import pytest
 import ray
 
 import tiny_runs
+from xmtc.cluster.connection import join
 from xmtc.cluster.tasks import Needs, cluster_mapper, map_tasks
 from xmtc.data.prepare import prepare
 from xmtc.errors import DataError
@@ -22,7 +26,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def own_ray():
-    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="warning")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray, "init", partial(ray.init, num_cpus=2))
+        assert join(None)
     yield
     ray.shutdown()
 
@@ -49,6 +55,15 @@ def test_every_item_once_and_an_error_as_it_was_raised():
     assert sorted(map_tasks(lambda number: 2 * number, range(50))) == [2 * i for i in range(50)]
     with pytest.raises(DataError, match=r"^row 3 is wrong$"):
         list(map_tasks(refuse_three, range(5)))
+
+
+def test_a_local_ray_listens_on_loopback_alone():
+    assert list(map_tasks(lambda number: number, range(2)))  # a worker listens too
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    found = [(c.laddr.ip, process.name()) for process in family for c in process.net_connections("inet") if not c.raddr]
+    addresses = [(ip_address(ip.removeprefix("::ffff:")), name) for ip, name in found]
+    assert len(addresses) > 5
+    assert [(str(address), name) for address, name in addresses if not address.is_loopback] == []
 
 
 def test_only_a_cluster_that_is_joined_prepares(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Two hosts, as network namespaces with a cable between them: the cable is pulled, and each has a disk of its own."""
 
+import json
 import os
 import re
 import secrets
@@ -88,6 +89,7 @@ def disk(tmp_path) -> Path:
 def cluster(hosts, disk, monkeypatch) -> Iterator[str]:
     """Ray on both, with a processor each; the address of its head."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", INTERFACE)
+    monkeypatch.setenv("HOME", str(disk))  # where copies of what is at URIs go
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     for name, value in s3_environment(hosts[0]).items():
@@ -166,6 +168,31 @@ def test_hosts_with_disks_of_their_own_share_what_is_at_a_uri(tmp_path, hosts, d
     assert code == 0, log[-5000:]
     assert {hosts[0].address, hosts[1].address} <= set(re.findall(r"ip=([\d.]+), pid=\d+\) world_rank", log))
     assert_same(next(disk.glob("runs/*/apart")), undisturbed)
+
+
+def test_hosts_with_disks_of_their_own_score_what_is_at_a_uri(tmp_path, hosts, cluster, bucket, undisturbed):
+    """Each host has one processor: the actor takes one of them, and the other host reads and tokenises."""
+    rows = [{"id": f"d{i}", "text": f"def f{i}(): return {i}"} for i in range(200)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for here, there in (
+        (f"{undisturbed / 'model'}/", f"{bucket}/model/"),
+        (tmp_path / "in.jsonl", f"{bucket}/in.jsonl"),
+    ):
+        put = "import fsspec, sys; fsspec.filesystem('s3').put(sys.argv[1], sys.argv[2], recursive=True)"
+        subprocess.run([*hosts[0].prefix, sys.executable, "-c", put, here, there], check=True)
+
+    def score(source: str, output: str, *engine: str) -> None:
+        words = ("score", f"{bucket}/model", source, "-o", output, "--id", "id", "--block-rows", "16", *engine)
+        xmtc = [sys.executable, "-c", "from xmtc.cli import main; main()"]
+        subprocess.run([*hosts[0].prefix, *xmtc, *words], check=True, timeout=300)
+
+    score(f"{bucket}/in.jsonl", str(tmp_path / "local"))
+    score(f"{bucket}/in.jsonl", f"{bucket}/scores", "--engine", "ray", "--address", cluster, "--workers", "1")
+    get = "import fsspec, sys; fsspec.filesystem('s3').get(sys.argv[1], sys.argv[2], recursive=True)"
+    subprocess.run([*hosts[0].prefix, sys.executable, "-c", get, f"{bucket}/scores/", f"{tmp_path}/ray/"], check=True)
+    parts = {path.name: path.read_bytes() for path in (tmp_path / "local").glob("part-*")}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "ray").glob("part-*")} == parts
+    assert len(parts) == 13
 
 
 def test_an_error_that_all_workers_meet_is_said_once(tmp_path, hosts, disk, cluster, bucket):

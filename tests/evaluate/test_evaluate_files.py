@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.prepare import prepare
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.thresholds import Thresholds
@@ -88,7 +88,7 @@ def test_an_output_that_is_a_file_is_refused(corpus, tmp_path):
     split = corpus.split("test")
     write(tmp_path / "p.parquet", split.doc_ids(), [["law"]] * len(split), [[0.9]] * len(split))
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(DataError, match="taken: cannot be made: File exists"):
+    with pytest.raises(StorageError, match="taken: cannot be written: File exists"):
         evaluate_files(tmp_path / "p.parquet", corpus.path, "test", tmp_path / "taken", EvaluateConfig(resamples=0))
     assert (tmp_path / "taken").read_text() == "mine"
 

@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
-from xmtc.errors import CheckpointError
+from xmtc.errors import CheckpointError, StorageError
 from xmtc.files import file_sha256
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConfig, LoraConfig, MaxPoolConfig
@@ -260,5 +260,5 @@ def test_a_backbone_that_cannot_be_had_is_named(tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(CheckpointError, match="cannot write the model"):
+    with pytest.raises(StorageError, match="cannot be written"):
         export(tmp_path / "model", CASES["pretrained, frozen"][0], HEAD_ONLY)

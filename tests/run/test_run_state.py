@@ -117,7 +117,7 @@ def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
 
 def test_a_place_where_no_run_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ConfigError, match=r"no run can be kept there: .*; choose another track\.directory"):
+    with pytest.raises(StorageError, match=r"cannot be written: .* or choose another place"):
         RunState.open(tmp_path / "file" / "run", CONFIG)
 
 

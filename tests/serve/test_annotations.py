@@ -66,7 +66,7 @@ def test_a_broken_last_line_or_another_file_is_not_appended_to(model: xmtc.Model
         with pytest.raises(DataError, match="line 1: not an annotation; choose another"):
             Annotations(path, model.labels)
         assert path.read_text() == content
-    with pytest.raises(StorageError):
+    with pytest.raises(DataError):
         Annotations(tmp_path, model.labels)
 
 

@@ -1,10 +1,15 @@
 """The connection to Ray: a cluster that is there, or one that ends with this process."""
 
 import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 
 from xmtc.distributed.config import inside_ray_job
 from xmtc.errors import ConfigError
@@ -19,7 +24,8 @@ def connect(config: RunConfig) -> None:
 def join(address: str | None) -> bool:
     """Join the cluster at `address`, or else the one whose job this is; otherwise start one here.
 
-    A bare `ray.init()` would attach to any cluster that happens to run on this machine.
+    A bare `ray.init()` would attach to any cluster that happens to run on this machine. A Ray that is started here
+    listens on loopback.
 
     Returns:
         Whether that was necessary.
@@ -30,16 +36,41 @@ def join(address: str | None) -> bool:
     if ray.is_initialized():
         return False
     address = address or ("auto" if inside_ray_job() else "local")
-    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-    runtime = {"worker_process_setup_hook": "xmtc.cluster.connection.quiet_ray"}
+    local = address == "local"
+    options: dict[str, Any] = {"include_dashboard": False} if local else {}
+    runtime: dict[str, Any] = {"worker_process_setup_hook": "xmtc.cluster.connection.quiet_ray"}
+    if local:
+        runtime["env_vars"] = _gloo_on_loopback()
     token, known = Path.home() / ".ray" / "auth_token", (Path.home() / ".ray" / "auth_token").exists()
     try:
-        ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
+        with _on_loopback() if local else nullcontext():
+            ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"Ray at {address!r} cannot be joined or started: {error}".splitlines()[0]) from error
     if not known and token.exists():
         token.chmod(0o600)  # Ray has just made it, for all to read
     return True
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """A Ray that starts within listens on loopback alone.
+
+    That is what Ray's switch for Windows and macOS does. Ray reads its environment variable when it is imported, and
+    ignores `_node_ip_address="127.0.0.1"`.
+    """
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def _gloo_on_loopback() -> dict[str, str]:
+    """The variable that has workers of one machine exchange gradients over its loopback interface."""
+    names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
+    return {"GLOO_SOCKET_IFNAME": min(names)} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
 
 
 def disconnect(config: RunConfig) -> None:

@@ -19,14 +19,15 @@ from transformers import PreTrainedTokenizerFast
 
 from xmtc.cluster.connection import join
 from xmtc.data.readers import Rejected
-from xmtc.errors import ConfigError, XmtcError
+from xmtc.errors import CheckpointError, ConfigError, XmtcError
 from xmtc.models.export import load_model, load_tokenizer
 from xmtc.models.info import ModelInfo
 from xmtc.preflight.ray_cluster import require_answer
+from xmtc.run.copies import fetched_model
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.command import print_summary
 from xmtc.score.inputs import RawBlock, read_blocks
-from xmtc.score.job import Job, Record, finish, open_job, publish
+from xmtc.score.job import Job, Record, finish, model_digest, open_job, publish
 from xmtc.score.local import check_documents, check_rejected, pending_files, rows_left
 from xmtc.score.predictor import choose_device
 from xmtc.track.progress import Progress
@@ -46,7 +47,8 @@ def score_on_cluster(
     """Run the job on a Ray cluster, or on a Ray started here; see `xmtc.score.local.score_local`.
 
     Args:
-        job: what to score; every node must reach its paths.
+        job: what to score. Workers read input and model, and write parts, where they are: at URIs, or at paths that
+            every node has.
         device: `cuda`: one GPU an actor; `auto`: one where the cluster has any.
         workers: scoring actors; None: one a GPU, or one a core.
         max_rejected: stop when there are more bad rows than this.
@@ -112,7 +114,8 @@ def _stream(job: Job, records: list[Record], device: str, workers: int | None) -
             num_gpus=1 if gpu else 0,
         )
         for row in scored.iter_rows():
-            yield Record(row["block"], row["rows"], row["sha256"], tuple(zip(row["where"], row["reason"], strict=True)))
+            rejected = tuple(zip(row["where"], row["reason"], strict=True))
+            yield Record(row["block"], row["rows"], row["size"], row["sha256"], rejected)
 
 
 def _read(job: Job, done: frozenset[str], row: Row) -> Iterator[Row]:
@@ -129,7 +132,7 @@ def _read(job: Job, done: frozenset[str], row: Row) -> Iterator[Row]:
 
 
 def _tokenise(job: Job, row: Row) -> Row:
-    tokenizer, info = _tokenizer(job.model)
+    tokenizer, info = _tokenizer(job.source, job.model_digest)
     rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
     raw = RawBlock(int(row["file"]), int(row["block"]), tuple(row["doc_ids"]), tuple(row["texts"]), rejected)
     block = tokenise(raw, tokenizer, info, evidence=job.settings.evidence)
@@ -146,9 +149,21 @@ def _tokenise(job: Job, row: Row) -> Row:
 
 
 @cache
-def _tokenizer(model: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
+def _tokenizer(model: str, digest: str) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
     """Of this process, which tokenises many blocks."""
-    return load_tokenizer(model)
+    return load_tokenizer(_here(model, digest))
+
+
+def _here(model: str, digest: str) -> Path:
+    """The model on this machine.
+
+    Raises:
+        CheckpointError: it is another one than the driver's, or none.
+    """
+    folder = fetched_model(model)
+    if model_digest(folder) != digest:
+        raise CheckpointError(f"{model}: another model than when the job began; give the command again")
+    return folder
 
 
 def _token_block(row: Row) -> TokenBlock:
@@ -168,7 +183,9 @@ class _Scorer:
     def __init__(self, job: Job, device: str) -> None:
         torch.set_num_threads(1)
         self.job = job
-        self.scorer = BlockScorer(load_model(job.model), job.settings, choose_device(device), workers=1)
+        self.scorer = BlockScorer(
+            load_model(_here(job.source, job.model_digest)), job.settings, choose_device(device), workers=1
+        )
 
     def __call__(self, row: Row) -> Row:
         block = _token_block(row)
@@ -176,6 +193,7 @@ class _Scorer:
         return {
             "block": record.block,
             "rows": record.rows,
+            "size": record.size,
             "sha256": record.sha256,
             "where": [where for where, _ in record.rejected],
             "reason": [reason for _, reason in record.rejected],

@@ -98,7 +98,7 @@ def read(path: Path, problems: list[str]) -> Node:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; give a YAML file") from error
     node = parse(text, str(path), problems)
     if node.value is None:
         return Node({}, node.place)

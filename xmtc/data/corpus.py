@@ -19,6 +19,7 @@ from xmtc.data.manifest import FileInfo, Manifest, SplitInfo, file_info
 from xmtc.data.shards import read_batch
 from xmtc.data.words import Vocabulary
 from xmtc.errors import CheckpointError, DataError
+from xmtc.files import reading
 
 LABELS, TOKENIZER = "labels.arrow", "tokenizer"
 
@@ -168,10 +169,8 @@ class Corpus:
     @cached_property
     def _tokenizer(self) -> PreTrainedTokenizerFast:
         place = self.path / TOKENIZER
-        try:
+        with reading(place, fix=f"delete {self.path} and prepare it again"):
             return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{place}: missing or damaged; delete {self.path} and prepare it again") from error
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """Return the tokenizer that made the token ids; the corpus contains it.
@@ -204,7 +203,5 @@ def _sized(root: Path, expected: FileInfo) -> Path:
 
 def _open_shard(root: Path, expected: FileInfo) -> pa.RecordBatch:
     path = _sized(root, expected)
-    try:
+    with reading(path, fix=f"delete {root} and prepare it again"):
         return read_batch(path)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: damaged: {error}; delete {root} and prepare it again") from error

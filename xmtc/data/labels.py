@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from xmtc.data.readers.base import quoted_label
 from xmtc.errors import DataError
+from xmtc.files import reading
 
 
 @dataclass(frozen=True)
@@ -113,14 +114,12 @@ class LabelTable:
         Raises:
             DataError: missing or damaged.
         """
-        try:
+        with reading(path, what="cannot be read as a label table"):
             with pa.memory_map(str(path)) as source:
                 table = pa.ipc.open_file(source).read_all()
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{path}: cannot be read as a label table: {error}") from error
-        parents = _tuples(table["parents"].to_pylist()) if "parents" in table.column_names else None
-        counts = np.array(table["train_count"].to_numpy(), dtype=np.int64)
-        return LabelTable(table["label"].to_pylist(), table["name"].to_pylist(), counts, parents)
+            parents = _tuples(table["parents"].to_pylist()) if "parents" in table.column_names else None
+            counts = np.array(table["train_count"].to_numpy(), dtype=np.int64)
+            return LabelTable(table["label"].to_pylist(), table["name"].to_pylist(), counts, parents)
 
 
 def _tuples(lists: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

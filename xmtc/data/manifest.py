@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from xmtc.errors import DataError
-from xmtc.files import file_sha256, parse_json, write_text
+from xmtc.files import file_sha256, parse_json, reading, write_text
 
 FORMAT = 2
 NAME = "manifest.json"
@@ -114,7 +114,8 @@ class Manifest:
         path = directory / NAME
         if not path.is_file():
             raise DataError(f"{directory}: no corpus here (no {NAME}); make one with 'xmtc prepare'")
-        return Manifest.parse(path.read_bytes(), str(path))
+        with reading(path):
+            return Manifest.parse(path.read_bytes(), str(path))
 
     @staticmethod
     def parse(text: bytes, place: str) -> "Manifest":

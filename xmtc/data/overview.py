@@ -42,7 +42,7 @@ def label_warnings(corpus: Corpus) -> list[str]:
     labels, counts = corpus.labels.labels, corpus.labels.train_counts
     found = list(chain(_list_warning(labels), _absent_warning(labels, counts.tolist())))
     if corpus.manifest.task == "multi_label" and (_labels_per_document(corpus) <= 1).mean() >= _ONE_LABEL:
-        found += combination_warning(labels)
+        found += combination_warning([label for label in labels if not _LIST.match(label)])
     return found
 
 

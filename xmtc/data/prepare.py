@@ -1,6 +1,5 @@
 """From a source of documents to a corpus directory: read, select, tokenise and count in parallel, publish by rename."""
 
-import errno
 import functools
 import hashlib
 import json
@@ -29,7 +28,7 @@ from xmtc.data.spool import Spool
 from xmtc.data.tokenizer import PretrainedTokenizer, TokenizerSource, definition, identity
 from xmtc.data.words import WORDS_FILES, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import file_sha256, publish_directory
+from xmtc.files import file_sha256, publish_directory, writing
 from xmtc.storage.lock import locked
 
 logger = logging.getLogger(__name__)
@@ -71,14 +70,9 @@ def prepare(
         work = path.parent / f".{path.name}.unfinished"
         shutil.rmtree(work, ignore_errors=True)
         try:
-            _build(config, work, source, fingerprint, map_unordered or map_processes, progress or Silent())
-            publish_directory(work, path)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise DataError(
-                f"{path.parent}: the disk is full; free some space, or choose another data.corpus"
-            ) from error
+            with writing(path):
+                _build(config, work, source, fingerprint, map_unordered or map_processes, progress or Silent())
+                publish_directory(work, path)
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return Corpus.open(path)

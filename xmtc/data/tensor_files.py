@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
 from xmtc import files
 from xmtc.errors import CheckpointError
-from xmtc.files import cannot_write, replacing, write_text
+from xmtc.files import reading, replacing, write_text, writing
 
 Tensors = Mapping[str, NDArray[Any]]
+_AGAIN = "export the model again"
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -33,10 +33,8 @@ def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     Raises:
         CheckpointError: the file is missing or damaged, or lacks a key.
     """
-    try:
+    with reading(path, CheckpointError, _AGAIN):
         content = files.read_json(path)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
     missing = [key for key in keys if not isinstance(content, dict) or key not in content]
     if missing:
         raise CheckpointError(f"{path}: lacks {', '.join(missing)}; export the model again")
@@ -49,11 +47,8 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
     Raises:
         StorageError: the file cannot be written.
     """
-    try:
-        with replacing(path) as partial:
-            save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, partial)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    with writing(path), replacing(path) as partial:
+        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, partial)
 
 
 def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -62,10 +57,8 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     Raises:
         CheckpointError: the file is missing or damaged, or lacks a tensor.
     """
-    try:
+    with reading(path, CheckpointError, _AGAIN):
         tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise _unreadable(path, error) from error
     missing = [name for name in names if name not in tensors]
     if missing:
         raise CheckpointError(f"{path}: lacks {', '.join(missing)}; export the model again")
@@ -91,7 +84,3 @@ def to_sparse(name: str, tensors: Tensors) -> sparse.csr_array:
     """The sparse matrix that `sparse_tensors` took apart."""
     values, columns, starts, shape = (tensors[part] for part in sparse_names(name))
     return sparse.csr_array((values, columns, starts), shape=(int(shape[0]), int(shape[1])))
-
-
-def _unreadable(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{path}: cannot be read: {error}; export the model again")

@@ -39,6 +39,7 @@ def evaluate_files(
         ConfigError: thresholds for a single-label corpus.
     """
     corpus = Corpus.open(gold)
+    corpus.verify()  # Arrow reads a shard with a flipped byte beyond its memory, which ends the process
     single = corpus.manifest.task == "single_label"
     if single and thresholds is not None:
         raise ConfigError(f"{gold}: single-label: the best label counts as predicted; leave out --threshold")

@@ -21,7 +21,7 @@ from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
-from xmtc.files import read_json, replacing, write_text
+from xmtc.files import read_json, reading, replacing, write_text, writing
 
 _BLOCK = 1 << 15
 
@@ -45,15 +45,23 @@ def write_evaluation(
         labels: L labels.
 
     Raises:
-        DataError: the folder cannot be made.
+        StorageError: something cannot be written.
     """
-    try:
+    if predictions is not None and (doc_ids is None or labels is None):
+        raise ValueError("predictions are written with their doc_ids and labels")
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be made: {error.strerror}; choose another folder for the output") from error
+        _write(folder, evaluation, predictions, doc_ids or (), labels or ())
+
+
+def _write(
+    folder: Path,
+    evaluation: Evaluation,
+    predictions: SparsePredictions | None,
+    doc_ids: Sequence[str],
+    labels: Sequence[str],
+) -> None:
     if predictions is not None:
-        if doc_ids is None or labels is None:
-            raise ValueError("predictions are written with their doc_ids and labels")
         write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids, labels)
     _write_table(folder / layout.PER_LABEL, evaluation.per_label)
     frame = evaluation.per_label.to_pandas()
@@ -94,12 +102,8 @@ def read_table(path: Path) -> pa.Table:
     Raises:
         DataError: it is missing or damaged.
     """
-    try:
+    with reading(path, fix="evaluate the run again", what="cannot be read as Parquet"):
         return pq.read_table(path)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: missing; evaluate the run again") from error
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: damaged, not a Parquet table; evaluate the run again") from error
 
 
 def write_predictions(
@@ -168,16 +172,16 @@ def _read_columns(path: Path) -> pa.Table:
         return pa.concat_tables([_read_columns(part) for part in _parts(path)])
     if not path.exists():
         raise DataError(f"{path}: no such predictions file")
-    try:
+    fix = "predictions are Parquet with doc_id, labels, scores"
+    with reading(path, fix=fix, what="not a Parquet file"):
         schema = pq.read_schema(path)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: not a Parquet file; predictions are Parquet with doc_id, labels, scores") from error
     for name, wanted in _COLUMNS.items():
         if name not in schema.names:
             raise DataError(f"{path}: no column {name!r}; predictions need {_NEEDED}")
         if not wanted(schema.field(name).type):
             raise DataError(f"{path}: column {name!r} is {schema.field(name).type}; predictions need {_NEEDED}")
-    return pq.read_table(path, columns=list(_COLUMNS))
+    with reading(path, fix=fix, what="not a Parquet file"):
+        return pq.read_table(path, columns=list(_COLUMNS))
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -207,10 +211,8 @@ def _parts(directory: Path) -> list[Path]:
     manifest = directory / layout.SCORES
     if not manifest.is_file():
         raise DataError(f"{manifest}: missing; a folder of predictions is the output of `xmtc score`, when it is done")
-    try:
+    with reading(manifest, fix="score again, into another folder"):
         return [directory / part["path"] for part in read_json(manifest)["parts"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{manifest}: damaged: {error}; score again, into another folder") from error
 
 
 def _join(path: Path, found: list[str], wanted: Sequence[str]) -> np.ndarray:

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save_file
 from scipy import sparse
 
 from xmtc.data.progress import Progress, Silent
-from xmtc.errors import DataError, StorageError
-from xmtc.files import replacing
+from xmtc.errors import DataError
+from xmtc.files import reading, replacing, writing
 from xmtc.mig.config import MigConfig
 from xmtc.mig.counts import PairCounts, Presence, TokenSplit, count_pairs, count_presence, label_blocks, row_count
 from xmtc.mig.measures import Signal
@@ -125,11 +125,8 @@ class TokenRanking:
         path = Path(path)
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         metadata = {"format": FORMAT, "documents": str(self.documents), "fingerprint": self.fingerprint}
-        try:
-            with replacing(path) as partial:
-                save_file(tensors, partial, metadata)
-        except (OSError, SafetensorError) as error:
-            raise StorageError(f"{path}: cannot be written: {error}; free space or choose another place") from error
+        with writing(path), replacing(path) as partial:
+            save_file(tensors, partial, metadata)
 
     @classmethod
     def load(cls, path: Path | str) -> "TokenRanking":
@@ -137,9 +134,9 @@ class TokenRanking:
         metadata = _read_metadata(path)
         if metadata.get("format") != FORMAT:
             raise DataError(f"{path}: written by another version ({metadata.get('format')}); delete it and rank again")
-        with safe_open(path, framework="numpy") as file:
+        with reading(path, fix="delete it and rank again"), safe_open(path, framework="numpy") as file:
             arrays = {name: file.get_tensor(name) for name in _ARRAYS}
-        return cls(**arrays, documents=int(metadata["documents"]), fingerprint=metadata["fingerprint"])
+            return cls(**arrays, documents=int(metadata["documents"]), fingerprint=metadata["fingerprint"])
 
 
 _ARRAYS = ("token_ids_LK", "scores_LK", "together_LK", "token_documents_V", "label_documents_L")
@@ -149,12 +146,9 @@ def _read_metadata(path: Path | str) -> dict[str, str]:
     """The metadata of a safetensors file, empty when it has none."""
     if not Path(path).is_file():
         raise DataError(f"{path}: no such token ranking; run `xmtc mig` first")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-    except SafetensorError as error:
-        raise DataError(f"{path}: not a token ranking, or a damaged one ({error}); delete it and rank again") from error
-    return metadata
+    what = "not a token ranking, or a damaged one"
+    with reading(path, fix="delete it and rank again", what=what), safe_open(path, framework="numpy") as file:
+        return file.metadata() or {}
 
 
 def saved_fingerprint(path: Path | str) -> str | None:

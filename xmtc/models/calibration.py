@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from xmtc.errors import CheckpointError
+from xmtc.files import reading
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,9 @@ class Calibration:
         Raises:
             CheckpointError: the file is damaged, or is not one of a model with L labels.
         """
-        try:
+        with reading(path, CheckpointError, "copy it, or export it, again"):
             tensors = load_file(path)
             found = cls(tensors["scale"], tensors["offset"])
-        except (SafetensorError, KeyError, ValueError) as error:
-            raise CheckpointError(f"{path}: damaged ({error}): copy it, or export it, again") from error
         if len(found.scale_L) != labels:
             raise CheckpointError(f"{path}: calibrates {len(found.scale_L)} labels, the model has {labels}")
         return found

@@ -17,7 +17,7 @@ from xmtc.config.base import config
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import read_file
+from xmtc.files import read_file, reading
 from xmtc.models.calibration import Calibration
 from xmtc.models.export import ModelParts
 from xmtc.models.label_text import embed_texts, rows_of_names
@@ -94,10 +94,8 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
     Raises:
         DataError: names file, line and what to do.
     """
-    try:
+    with reading(path, fix="give JSON lines with labels and names"):
         lines = read_file(path).decode().split("\n")  # JSON strings may hold other line separators
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as a file of labels ({error})") from error
     first: dict[str, int] = {}
     labels = []
     for number, line in enumerate(lines, start=1):

@@ -12,7 +12,7 @@ from xmtc.config.members import FAMILIES, packages_of
 from xmtc.config.shape import adapter
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import CheckpointError
-from xmtc.files import file_sha256
+from xmtc.files import file_sha256, reading
 from xmtc.models.config import ModelConfig
 from xmtc.models.json_files import read_json
 from xmtc.models.output import EDITABLE, FORMAT
@@ -112,7 +112,9 @@ def _check_files(directory: Path, checksums: Any) -> None:
     for name, expected in checksums.items():
         if not (directory / name).is_file():
             raise CheckpointError(f"{directory / name}: missing: {_COPY}")
-        if file_sha256(directory / name) != expected:
+        with reading(directory / name, CheckpointError, _COPY):
+            found = file_sha256(directory / name)
+        if found != expected:
             raise CheckpointError(f"{directory / name}: damaged (checksum differs): {_COPY}")
 
 

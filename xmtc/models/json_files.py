@@ -5,6 +5,7 @@ from typing import Any
 
 from xmtc import files
 from xmtc.errors import CheckpointError
+from xmtc.files import reading
 
 
 def read_json(path: Path) -> Any:
@@ -13,11 +14,7 @@ def read_json(path: Path) -> Any:
     Raises:
         CheckpointError: the file is missing or damaged, or has a key twice.
     """
-    try:
+    if not path.exists():
+        raise CheckpointError(f"{path}: missing; give the `model` folder of a run")
+    with reading(path, CheckpointError, "copy the whole model folder again, or export the model again"):
         return files.read_json(path)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: missing; give the `model` folder of a run") from error
-    except (ValueError, OSError) as error:
-        raise CheckpointError(
-            f"{path}: cannot be read ({error}): copy the whole model folder again, or export the model again"
-        ) from error

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from xmtc.errors import CheckpointError, ConfigError
-from xmtc.files import parse_json, real, replacing_directory
+from xmtc.errors import ConfigError
+from xmtc.files import parse_json, real, replacing_directory, writing
 
 FORMAT = "xmtc-model"
 HEAD, GRAPH = "head.safetensors", "model.onnx"
@@ -81,12 +81,7 @@ def replacing(directory: Path) -> Iterator[Path]:
     The caller decides whether what is there may be replaced: `check_output`.
 
     Raises:
-        CheckpointError: the disk refuses.
+        StorageError: the disk refuses.
     """
-    try:
-        with replacing_directory(real(directory)) as temporary:
-            yield temporary
-    except OSError as error:
-        raise CheckpointError(
-            f"{directory}: cannot write the model: {error.strerror}: free space or fix rights"
-        ) from error
+    with writing(directory), replacing_directory(real(directory)) as temporary:
+        yield temporary

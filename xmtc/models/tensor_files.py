@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from xmtc.errors import CheckpointError
+from xmtc.files import reading
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -39,10 +39,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     if not path.is_file():
         raise CheckpointError(f"{path}: missing: copy the whole model folder, or export it again")
-    try:
+    with reading(path, CheckpointError, "copy it, or export it, again"):
         return load_file(path)
-    except SafetensorError as error:
-        raise CheckpointError(f"{path}: damaged ({error}): copy it, or export it, again") from error
 
 
 def load_weights(module: nn.Module, path: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.distributed.strategies.settings import Tool
+from xmtc.errors import ConfigError
+from xmtc.files import reading
 from xmtc.preflight.estimate import Estimate
 from xmtc.preflight.finding import Check
 from xmtc.run.config import RunConfig
@@ -114,6 +116,7 @@ def _encoder_width(config: RunConfig) -> int | None:
     settings = encoder.from_config
     if settings is None:
         path = Path(resolve_pretrained(encoder.name)) / "config.json"
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        with reading(path, ConfigError, "download the model again"):
+            settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     width = settings.get("hidden_size")
     return width if isinstance(width, int) else None

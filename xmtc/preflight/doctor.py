@@ -35,6 +35,8 @@ from xmtc.run.config import RunConfig
 _RAY_TIMEOUT_S = 120
 # In a process of its own: a Ray that hangs or dies must not take the doctor with it.
 _RAY_SCRIPT = """
+import os
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray listens on loopback alone
 import ray
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
 assert ray.get(ray.remote(lambda: 41 + 1).remote()) == 42

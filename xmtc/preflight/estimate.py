@@ -20,6 +20,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.windows import cut
 from xmtc.errors import ConfigError
+from xmtc.files import reading
 from xmtc.models.classifier import Classifier
 from xmtc.preflight.cards import CARDS, card_of
 from xmtc.preflight.check import check
@@ -230,7 +231,8 @@ def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
             f"of the model, or one of {', '.join(_SHAPES)}"
         )
     # Architectures carry keys that only the loaded configuration understands; those that it does not are harmless.
-    return json.loads(path.read_text(encoding="utf-8"))
+    with reading(path, ConfigError, "download the model again"):
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def micro_batch(config: RunConfig, workload: Workload, window: int) -> Shapes:

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 
 from xmtc.config.load import load_config
 from xmtc.errors import DataError
+from xmtc.files import reading
 from xmtc.report.section import Example
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus
@@ -52,5 +53,6 @@ def choose_examples(run: Path, split: str, count: int) -> list[Example]:
 
 def _predictions(path: Path, doc_ids: list[str]) -> dict[str, list[tuple[str, float]]]:
     """The best labels of these documents."""
-    rows = pq.read_table(path, filters=[("doc_id", "in", doc_ids)]).to_pylist()
-    return {row["doc_id"]: list(zip(row["labels"], row["scores"], strict=True))[:SHOWN_LABELS] for row in rows}
+    with reading(path, fix="evaluate the run again"):
+        rows = pq.read_table(path, filters=[("doc_id", "in", doc_ids)]).to_pylist()
+        return {row["doc_id"]: list(zip(row["labels"], row["scores"], strict=True))[:SHOWN_LABELS] for row in rows}

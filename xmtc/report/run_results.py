@@ -1,5 +1,6 @@
 """What a run directory holds for the report; optional parts may be absent."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.store import read_replicates, read_table
-from xmtc.files import read_json, real
+from xmtc.files import read_json, reading, real
 from xmtc.run.directory import RunDirectory
 from xmtc.track.tracker import read_metrics
 
@@ -138,12 +139,10 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 def _json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty without a file."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
-    try:
+    with reading(path, fix="evaluate the run again"):
         found = read_json(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: damaged ({error}); evaluate the run again") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}: not a JSON object; evaluate the run again")
     return found

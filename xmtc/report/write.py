@@ -13,7 +13,7 @@ from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.evaluate import layout
 from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
-from xmtc.files import cannot_write, check_page, replacing_directory, write_text
+from xmtc.files import check_page, replacing_directory, write_text, writing
 from xmtc.report.compare import other_documents
 from xmtc.report.parts import Part, Table
 from xmtc.report.run_results import RunResults
@@ -122,9 +122,11 @@ def _markdown(table: Table) -> str:
 
 def _check_folder(folder: Path) -> None:
     """Refuse a folder with files that are not those of an earlier report."""
-    listed = folder / _LIST
-    own = {_LIST, *(listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else ())}
-    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - own):
+    with writing(folder):
+        listed = folder / _LIST
+        own = {_LIST, *(listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else ())}
+        foreign = folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - own)
+    if foreign:
         raise StorageError(
             f"{folder}: the report's tables go there, and it holds something that xmtc did not write; choose another "
             "--output, or move it away"
@@ -132,13 +134,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write_tables(folder: Path, tables: Sequence[Table], summary: str) -> None:
-    try:
-        with replacing_directory(folder) as partial:
-            (partial / layout.SUMMARY).write_text(summary, encoding="utf-8")
-            for table in tables:
-                frame = pd.DataFrame([list(row) for row in table.rows], columns=pd.Index(table.columns))
-                (partial / f"{table.name}.csv").write_text(to_csv(frame), encoding="utf-8")
-                frame.to_parquet(partial / f"{table.name}.parquet", index=False)
-            (partial / _LIST).write_text("".join(f"{path.name}\n" for path in partial.iterdir()), encoding="utf-8")
-    except OSError as error:
-        raise cannot_write(folder, error) from error
+    with writing(folder), replacing_directory(folder) as partial:
+        (partial / layout.SUMMARY).write_text(summary, encoding="utf-8")
+        for table in tables:
+            frame = pd.DataFrame([list(row) for row in table.rows], columns=pd.Index(table.columns))
+            (partial / f"{table.name}.csv").write_text(to_csv(frame), encoding="utf-8")
+            frame.to_parquet(partial / f"{table.name}.parquet", index=False)
+        (partial / _LIST).write_text("".join(f"{path.name}\n" for path in partial.iterdir()), encoding="utf-8")

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from xmtc.data import manifest as manifests
 from xmtc.data.manifest import Manifest
 from xmtc.errors import ConfigError, StorageError
-from xmtc.evaluate import layout
+from xmtc.models.hub import located
 from xmtc.models.output import check_replaceable
 from xmtc.run.directory import RunPaths
 from xmtc.storage.config import StorageConfig
@@ -69,6 +69,18 @@ def _on_this_machine(path: str) -> Path | None:
     if path.startswith("file://"):
         return Path(unquote(urlsplit(path).path))
     return None if is_remote(path) else Path(path)
+
+
+def fetched_model(path: str) -> Path:
+    """A local model as it is, or the local copy of a model at a URI or on the Hugging Face Hub.
+
+    Raises:
+        StorageError: there is nothing, or it cannot be copied.
+        CheckpointError: the Hub has no such model.
+    """
+    if is_remote(path) or Path(path).exists():
+        return fetched(path)
+    return located(path)
 
 
 def fetched_status(path: str) -> Path:
@@ -187,26 +199,6 @@ def _replace(mirror: "Mirror") -> None:
     """Publish a directory over an older one: a reader finds it missing for a while, never mixed."""
     mirror.remove("")
     mirror.push(choose=lambda name: not name.startswith("hidden/"))
-
-
-@contextmanager
-def published_output(path: str) -> Iterator[Path]:
-    """A local directory for the output of a job, whose `_manifest.json` says that it is whole; published at the end.
-
-    Until then all is local: after a failure the same command continues where it stopped, on the same machine.
-
-    Raises:
-        StorageError: it cannot be read or written.
-    """
-    if not is_remote(path):
-        yield Path(path)
-        return
-    mirror = StorageConfig().mirror("scores", path)
-    mirror.pull()
-    yield mirror.local
-    if mirror.remote is not None and mirror.remote.read(layout.SCORES) != _bytes(mirror.local / layout.SCORES):
-        _replace(mirror)
-        logger.info("%s: published", path)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import dataclasses
 import fcntl
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from xmtc.config import yaml_tree
 from xmtc.config.plain import config_hash, differences, redacted, to_plain
 from xmtc.errors import ConfigError, XmtcError
-from xmtc.files import read_file, write_text
+from xmtc.files import read_file, reading, write_text, writing
 from xmtc.run.directory import RunDirectory
 from xmtc.run.provenance import GitState, git_state, versions
 from xmtc.run.stage import Stage
@@ -91,12 +92,12 @@ def read_run(directory: Path) -> RunRecord | None:
         ConfigError: run.json is damaged or of another format.
     """
     path = RunDirectory(directory).record
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
+    with reading(path, ConfigError, f"move {directory} away to start again"):
+        content = read_file(path)
     try:
-        record = TypeAdapter(RunRecord).validate_json(read_file(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; move {directory} away to start again") from error
+        record = TypeAdapter(RunRecord).validate_json(content)
     except ValidationError as error:
         raise ConfigError(f"{path}: not a run record of this version; move {directory} away to start again") from error
     if record.format != _FORMAT:
@@ -283,11 +284,9 @@ def _has_results(directory: Path, record: RunRecord) -> bool:
 
 def _lock(directory: Path) -> IO[str]:
     """A lock that ends with the process, so that a killed run blocks nobody."""
-    try:
+    with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / _LOCK_FILE).open("w")
-    except OSError as error:
-        raise ConfigError(f"{directory}: no run can be kept there: {error}; choose another track.directory") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -23,6 +23,7 @@ from xmtc.score.filters import Threshold
 from xmtc.score.inputs import TextColumns, find_files, read_rows, with_known_id
 from xmtc.score.job import Job, Settings, model_digest
 from xmtc.score.local import score_local
+from xmtc.score.place import place_of
 from xmtc.score.predictor import Model, Prediction, choose_device
 from xmtc.track.console import duration, print_line, printable
 from xmtc.track.progress import Progress
@@ -177,20 +178,30 @@ def require_onnx(model: Path, settings: Settings) -> None:
 def make_job(
     model: Path,
     inputs: Sequence[str],
-    output: Path,
+    output: str | Path,
     settings: Settings,
     sources: Mapping[str, ReaderConfig] | None = None,
+    source: str | None = None,
 ) -> Job:
     """Find the input (see `find_files`) and its identifiers, and take the fingerprints of it and the model.
+
+    Args:
+        model: the model on this machine.
+        inputs: paths and URIs.
+        output: path or URI.
+        settings: how to score.
+        sources: see `find_files`.
+        source: the model as the user named it: URI, owner/name or path.
 
     Raises:
         DataError: no input there, or of an unknown kind.
         CheckpointError: no model there.
     """
-    model, output = model.absolute(), output.absolute()
+    model, place = model.absolute(), place_of(output)
     digest, files = model_digest(model), tuple(find_files(inputs, sources))
     columns = with_known_id(settings.columns, describe(model).columns, files)
-    return Job(model, digest, output, files, replace(settings, columns=columns))
+    known = source if source is not None and not Path(source).exists() else str(model)
+    return Job(model, digest, known, place, files, replace(settings, columns=columns))
 
 
 def make_settings(

@@ -5,11 +5,13 @@ of files and its own place in the file.
 """
 
 import glob
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from xmtc.config.base import config
@@ -22,6 +24,11 @@ from xmtc.data.readers.table import RowCount, TableReader
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
 from xmtc.files import real
+from xmtc.storage.config import StorageConfig
+from xmtc.storage.uri import is_remote
+
+if TYPE_CHECKING:
+    from xmtc.storage.remote import Stamp
 
 
 @config
@@ -66,7 +73,7 @@ def with_known_id(
     """
     if columns.id is not None or trained_on is None or trained_on.id is None:
         return columns
-    tables = [Path(file.path) for file in files if file.source is None]
+    tables = [file.local() for file in _first_of_each_place(files)]
     there = all(trained_on.id in _reader(path, columns).first_columns() for path in tables)
     return replace(columns, id=trained_on.id) if tables and there else columns
 
@@ -76,9 +83,9 @@ class InputFile:
     """A file to score, or the source of a configuration.
 
     Attributes:
-        path: where it is, absolute: workers may run in other folders.
+        path: where it is: absolute, because workers may run in other folders; or a URI.
         name: as documents and manifest call it: short, and different from every other file's.
-        digest: hash of its content.
+        digest: hash of its content; of a file at a URI, the version that the store tells.
         rows: how many rows it has, where that is cheap to know.
         source: settings of its reader where a configuration names the source; None of a file, whose ending says how
             it is read.
@@ -89,6 +96,22 @@ class InputFile:
     digest: str
     rows: RowCount
     source: ReaderSettings | None = None
+
+    def local(self) -> Path:
+        """Where this machine has it: there, or in a copy of what is at the URI.
+
+        Raises:
+            StorageError: it cannot be copied.
+            DataError: it is another version than at the job's start.
+        """
+        if not is_remote(self.path):
+            return Path(self.path)
+        folder, name = self.path.rsplit("/", 1)
+        mirror = StorageConfig().mirror("fetched", folder)
+        mirror.pull(name)
+        if _version(StorageConfig().remote(folder).stamp(name)) != self.digest:
+            raise DataError(f"{self.path}: changed while it was scored; give the command again")
+        return mirror.local / name
 
 
 @dataclass(frozen=True)
@@ -120,7 +143,7 @@ def block_name(file: int, block: int) -> str:
 
 
 def find_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | None = None) -> list[InputFile]:
-    """The files that these paths, globs, folders and `file://` addresses mean, sorted, each once.
+    """The files that these paths, globs, folders and URIs mean, sorted, each once; those at URIs are not copied yet.
 
     Args:
         inputs: see above.
@@ -129,15 +152,60 @@ def find_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | No
     Raises:
         DataError: nothing is there, or a file's kind cannot be told from its ending.
     """
-    found = [path for given in inputs for path in _expand(given)]
+    given = list(map(_without_file_scheme, inputs))
+    found = [path for one in given if not is_remote(one) for path in _expand(one)]
     # A file counts once, however often and under which paths it is given; its first path stays.
     paths = sorted({real(path): path for path in reversed(found)}.values())
-    names = _names(paths)
     counts = {path: _rows(path) for path in paths}  # first: refuses unknown endings before anything is hashed
-    files = [InputFile(str(path.absolute()), names[path], content_hash([path]), counts[path]) for path in paths]
-    unknown = RowCount(None, exact=False)
+    remote = dict(sorted(entry for one in given if is_remote(one) for entry in _expand_remote(one).items()))
+    names, unknown = _names([*map(Path.as_posix, paths), *remote]), RowCount(None, exact=False)
+    files = [
+        InputFile(str(path.absolute()), names[path.as_posix()], content_hash([path]), counts[path]) for path in paths
+    ]
+    files += [InputFile(uri, names[uri], _version(stamp), unknown) for uri, stamp in remote.items()]
     others = (sources or {}).items()
     return files + [InputFile(path, path, source.build().fingerprint(), unknown, source) for path, source in others]
+
+
+def _without_file_scheme(given: str) -> str:
+    return unquote(urlsplit(given).path) if given.startswith("file://") else given
+
+
+def _version(stamp: "Stamp | None") -> str:
+    return " ".join(map(str, stamp or ()))
+
+
+def _first_of_each_place(files: Iterable["InputFile"]) -> Iterator["InputFile"]:
+    """The files of this machine, and the first of each folder at a URI: to look into the others takes a copy."""
+    folders: set[str] = set()
+    for file in files:
+        folder = file.path.rpartition("/")[0]
+        if file.source is None and folder not in folders:
+            yield file
+        if is_remote(file.path):
+            folders.add(folder)
+
+
+def _expand_remote(uri: str) -> "dict[str, Stamp]":
+    """The URIs of the tables that a URI means, with their versions: a file, a folder, or a pattern.
+
+    Raises:
+        DataError: no such file is there.
+        StorageError: nobody answers there.
+    """
+    uri = uri.rstrip("/")
+    fixed = re.split(r"/(?=[^/]*[*?\[])", uri, maxsplit=1)[0]
+    remote = StorageConfig().remote(fixed)
+    if fixed == uri and remote.is_file():
+        stamp = remote.stamp()
+        found = {uri: stamp} if stamp is not None else {}
+    else:
+        listed = {f"{fixed}/{name}": stamp for name, stamp in remote.list().items() if not _hidden(PurePosixPath(name))}
+        found = {name: stamp for name, stamp in listed.items() if fixed == uri or fnmatchcase(name, uri)}
+    tables = {name: stamp for name, stamp in found.items() if table_of(Path(name)) is not None}
+    if not tables:
+        raise DataError(f"{uri}: nothing there whose name ends in {', '.join(TABLES)}")
+    return tables
 
 
 def _reader(path: Path, columns: TextColumns) -> TableReader:
@@ -153,11 +221,6 @@ def _reader(path: Path, columns: TextColumns) -> TableReader:
 
 
 def _expand(given: str) -> list[Path]:
-    address = urlsplit(given)
-    if address.scheme == "file":
-        given = unquote(address.path)
-    elif "://" in given:
-        raise DataError(f"{given}: {address.scheme}:// is not read directly: mount or copy it, then give the path")
     path = Path(given)
     if path.is_dir():
         found = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
@@ -173,14 +236,14 @@ def _expand(given: str) -> list[Path]:
     return found
 
 
-def _hidden(relative: Path) -> bool:
+def _hidden(relative: PurePath) -> bool:
     return any(part.startswith((".", "_")) for part in relative.parts)
 
 
-def _names(paths: list[Path]) -> dict[Path, str]:
+def _names(paths: list[str]) -> dict[str, str]:
     """File names where they tell the files apart, otherwise the paths as given."""
-    unique = len({path.name for path in paths}) == len(paths)
-    return {path: path.name if unique else path.as_posix() for path in paths}
+    short = {path: path.rpartition("/")[2] for path in paths}
+    return short if len(set(short.values())) == len(paths) else {path: path for path in paths}
 
 
 def _rows(path: Path) -> RowCount:
@@ -196,7 +259,7 @@ def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Reje
     if file.source is not None:
         yield from file.source.build().read(map_processes, Silent())
         return
-    for row in _reader(Path(file.path), columns).read(map_processes, Silent()):
+    for row in _reader(file.local(), columns).read(map_processes, Silent()):
         if isinstance(row, Document) and columns.id is None:
             # The reader numbers documents by the file's bare name, which another folder may have too.
             row = Document(f"{file.name}:{row.doc_id.rsplit(':', 1)[1]}", row.text, ())

@@ -5,15 +5,15 @@
     .done/00000-00000.json          its row count, checksum and bad rows: the block is done when this is there
     _rejected.parquet _manifest.json  written last, when `.done` goes
 
-Parts and records appear by rename, the part first. A process that dies in between leaves a part without a record, which
-the next attempt writes again.
+Parts and records appear whole, the part first. A process that dies in between leaves a part without a record, which the
+next attempt writes again. Where the output is at a URI, workers write there themselves.
 """
 
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,17 @@ import pyarrow.parquet as pq
 
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
-from xmtc.files import file_sha256, read_file, read_json, replacing, write_text
+from xmtc.files import TEMPORARY, parse_json, read_file, reading, writing
 from xmtc.score.filters import Threshold
 from xmtc.score.inputs import InputFile, TextColumns
+from xmtc.score.place import Place
 
 logger = logging.getLogger(__name__)
 
-FORMAT = "xmtc-scores-1"
-REJECTED = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
+FORMAT = "xmtc-scores-2"
+_AT_ONCE = 8  # requests
+MANIFEST, JOB, REJECTED, DONE = "_manifest.json", "_job.json", "_rejected.parquet", ".done"
+SCHEMA = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +73,9 @@ class Job:
     """Everything that a worker must know.
 
     Attributes:
-        model: directory of the exported model.
+        model: directory of the exported model on this machine.
         model_digest: of its files.
+        source: where other machines find the model: path, URI, or owner/name on the Hub.
         output: where parts go.
         files: what to score.
         settings: how.
@@ -79,7 +83,8 @@ class Job:
 
     model: Path
     model_digest: str
-    output: Path
+    source: str
+    output: Place
     files: tuple[InputFile, ...]
     settings: Settings
 
@@ -99,12 +104,14 @@ class Record:
     Attributes:
         block: its name.
         rows: documents in its part.
+        size: of its part, in bytes.
         sha256: of its part.
         rejected: (where, reason) of its bad rows.
     """
 
     block: str
     rows: int
+    size: int
     sha256: str
     rejected: tuple[tuple[str, str], ...]
 
@@ -122,10 +129,10 @@ def model_digest(directory: Path) -> str:
     """
     digest = hashlib.sha256()
     for name in ("config.json", "thresholds.json"):
-        try:
+        if not (directory / name).exists():
+            raise CheckpointError(f"{directory / name}: missing; give the `model` folder of a run")
+        with reading(directory / name, CheckpointError, "copy the whole model folder again"):
             digest.update(read_file(directory / name))
-        except OSError as error:
-            raise CheckpointError(f"{directory / name}: missing; give the `model` folder of a run") from error
     return digest.hexdigest()
 
 
@@ -145,76 +152,80 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
     Raises:
         DataError: the directory holds another job's output or other files.
     """
-    try:
+    what = "what an earlier attempt left cannot be read"
+    with reading(job.output, fix="remove it, or give another --output", what=what):
         return _open(job, overwrite=overwrite)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
-        raise DataError(
-            f"{job.output}: what an earlier attempt left is damaged or cannot be written ({type(error).__name__}: "
-            f"{str(error).splitlines()[0] if str(error) else 'no reason'}); remove it, or give another --output"
-        ) from error
 
 
 def _open(job: Job, *, overwrite: bool) -> list[Record]:
-    path = job.output / "_job.json"
-    if job.output.exists() and not job.output.is_dir():
-        raise DataError(f"{job.output}: is a file, not a directory: give another --output")
-    if path.is_file():
-        problem = _difference(read_json(path), job.identity())
-        if problem and not overwrite and any(job.output.glob("part-*.parquet")):
-            raise DataError(
-                f"{job.output}: holds the output of another job ({problem} changed): give another --output, or "
-                "--overwrite to replace it"
-            )
-        if problem or (overwrite and _is_finished(job.output)):
-            _clear(job.output)
-    elif job.output.is_dir() and any(job.output.iterdir()):
+    names, before = job.output.names(), _known(job.output)
+    if before is None and not all(name.endswith(TEMPORARY) for name in names):
         raise DataError(f"{job.output}: has files in it, but no scoring job: give a new or an empty directory")
-    if not path.is_file():
+    if before is not None:
+        problem = _difference(before, job.identity())
+        if problem and not overwrite and any(map(_is_part, names)):
+            raise _other_job(job, problem)
+        if problem or (overwrite and _is_finished(names)):
+            _clear(job.output, names)
+            names, before = set(), None
+    if before is None:
         _begin(job)
-    _forget_what_is_replaced(job, overwrite)
-    if (job.output / "_manifest.json").is_file():
+    if MANIFEST in names:
         logger.info("%s: finished before; only what is damaged is scored again, with --overwrite all", job.output)
-    return _finished(job.output)
+    return _finished(job.output, names)
 
 
-def _is_finished(output: Path) -> bool:
-    """With `.done` beside it, the manifest is an older one: of what is just being replaced."""
-    return (output / "_manifest.json").is_file() and not (output / ".done").is_dir()
+def _other_job(job: Job, problem: str) -> DataError:
+    return DataError(
+        f"{job.output}: holds the output of another job ({problem} changed): give another --output, or --overwrite to "
+        "replace it"
+    )
 
 
-def _forget_what_is_replaced(job: Job, overwrite: bool) -> None:
-    """Remove the manifest of an earlier output: where that is at a URI, it is copied here again after a kill."""
-    path = job.output / "_manifest.json"
-    if path.is_file() and (overwrite or _difference(read_json(path), job.identity())):
-        path.unlink()
+def _known(output: Place) -> dict[str, Any] | None:
+    """The job that the output is of."""
+    content = output.read(JOB)
+    return None if content is None else parse_json(content)
+
+
+def _is_part(name: str) -> bool:
+    return name.startswith("part-") and name.endswith(".parquet")
+
+
+def _is_finished(names: set[str]) -> bool:
+    """With records beside it, the manifest is older than they."""
+    return MANIFEST in names and not any(name.startswith(f"{DONE}/") for name in names)
 
 
 def _begin(job: Job) -> None:
-    try:
-        (job.output / ".done").mkdir(parents=True, exist_ok=True)
-        write_text(job.output / "_job.json", json.dumps(job.identity(), indent=2) + "\n")
-    except OSError as error:
-        raise DataError(f"{job.output}: cannot be written: {error.strerror}; give another --output") from error
+    """Claim the output, which another machine may be doing at the same moment."""
+    content = json.dumps(job.identity(), indent=2) + "\n"
+    with writing(job.output):
+        if job.output.create(JOB, content.encode()):
+            return
+    if problem := _difference(_known(job.output) or {}, job.identity()):
+        raise _other_job(job, problem)
 
 
-def publish(output: Path, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:
+def publish(output: Place, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:
     """Write a block's part and its record, both whole or not at all.
 
     Raises:
-        DataError: they cannot be written, as on a full disk.
+        StorageError: they cannot be written, as on a full disk.
     """
-    target = output / f"part-{block}.parquet"
-    try:
-        # After a lost connection two workers may write the same block; each has a temporary file of its own.
-        with replacing(target) as partial:
-            pq.write_table(table, partial, compression="zstd")
-            sha256 = file_sha256(partial)
-    except OSError as error:
-        raise DataError(f"{target}: cannot be written: {error.strerror}; free space, then run it again") from error
-    record = Record(block, table.num_rows, sha256, tuple((row.where, row.reason) for row in rejected))
-    (output / ".done").mkdir(exist_ok=True)
-    write_text(output / ".done" / f"{block}.json", json.dumps(asdict(record)))
+    content = _parquet(table, compression="zstd")
+    sha256, reasons = hashlib.sha256(content).hexdigest(), tuple((row.where, row.reason) for row in rejected)
+    record = Record(block, table.num_rows, len(content), sha256, reasons)
+    with writing(f"{output}/{record.part}"):
+        output.put(record.part, content)
+        output.put(f"{DONE}/{block}.json", json.dumps(asdict(record)).encode())
     return record
+
+
+def _parquet(table: pa.Table, compression: str = "snappy") -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression=compression)
+    return sink.getvalue().to_pybytes()
 
 
 def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
@@ -222,44 +233,57 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
 
     Returns:
         The manifest.
+
+    Raises:
+        StorageError: they cannot be written.
     """
     records = sorted(records, key=lambda record: record.block)
     rejected = [(record.block, *row) for record in records for row in record.rejected]
-    columns = {name: [row[i] for row in rejected] for i, name in enumerate(REJECTED.names)}
-    with replacing(job.output / "_rejected.parquet") as partial:
-        pq.write_table(pa.table(columns, schema=REJECTED), partial)
-    parts = [{"path": r.part, "rows": r.rows, "sha256": r.sha256, "rejected": len(r.rejected)} for r in records]
+    columns = {name: [row[i] for row in rejected] for i, name in enumerate(SCHEMA.names)}
+    parts = [
+        {"path": r.part, "rows": r.rows, "size": r.size, "sha256": r.sha256, "rejected": len(r.rejected)}
+        for r in records
+    ]
     totals = {"documents": sum(record.rows for record in records), "rejected": len(rejected)}
     manifest = job.identity() | totals | {"parts": parts}
-    write_text(job.output / "_manifest.json", json.dumps(manifest, indent=2) + "\n")
-    shutil.rmtree(job.output / ".done", ignore_errors=True)
-    for leftover in job.output.glob(".part-*.tmp"):
-        leftover.unlink(missing_ok=True)
+    with writing(job.output):
+        job.output.put(REJECTED, _parquet(pa.table(columns, schema=SCHEMA)))
+        job.output.put(MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+        for name in job.output.names():
+            if name.startswith(f"{DONE}/") or name.endswith(TEMPORARY):
+                job.output.remove(name)
     return manifest
 
 
-def _finished(output: Path) -> list[Record]:
+def _finished(output: Place, names: set[str]) -> list[Record]:
     """Blocks whose part is as its record says; others are to be done again."""
     records = {record.block: record for record in _listed(output)}
-    for path in (output / ".done").glob("*.json"):
-        content = read_json(path)
-        record = Record(**{**content, "rejected": tuple((where, reason) for where, reason in content["rejected"])})
-        records[record.block] = record
-    parts = ((record, output / record.part) for _, record in sorted(records.items()))
-    return [record for record, part in parts if part.is_file() and file_sha256(part) == record.sha256]
+    done = sorted(name for name in names if name.startswith(f"{DONE}/") and name.endswith(".json"))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for content in filter(None, pool.map(output.read, done)):
+            record = _record(parse_json(content))
+            records[record.block] = record
+        ordered = [record for _, record in sorted(records.items())]
+        whole = pool.map(lambda record: output.holds(record.part, record.size, record.sha256), ordered)
+        return [record for record, there in zip(ordered, whole, strict=True) if there]
 
 
-def _listed(output: Path) -> list[Record]:
+def _record(content: dict[str, Any]) -> Record:
+    return Record(**{**content, "rejected": tuple((where, reason) for where, reason in content["rejected"])})
+
+
+def _listed(output: Place) -> list[Record]:
     """The records of a finished job, from its manifest; none where there is none."""
-    if not (output / "_manifest.json").is_file():
+    manifest, table = output.read(MANIFEST), output.read(REJECTED)
+    if manifest is None:
         return []
     rejected: dict[str, list[tuple[str, str]]] = {}
-    for row in pq.read_table(output / "_rejected.parquet").to_pylist():
+    for row in pq.read_table(pa.BufferReader(table or b"")).to_pylist():
         rejected.setdefault(row["block"], []).append((row["where"], row["reason"]))
     records = []
-    for part in read_json(output / "_manifest.json")["parts"]:
+    for part in parse_json(manifest)["parts"]:
         block = part["path"].removeprefix("part-").removesuffix(".parquet")
-        records.append(Record(block, part["rows"], part["sha256"], tuple(rejected.get(block, ()))))
+        records.append(Record(block, part["rows"], part["size"], part["sha256"], tuple(rejected.get(block, ()))))
     return records
 
 
@@ -273,10 +297,8 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     return ", ".join(changed) or None
 
 
-def _clear(output: Path) -> None:
+def _clear(output: Place, names: set[str]) -> None:
     """Remove a job's files, `_job.json` last: a kill in between leaves a directory that --overwrite still clears."""
-    for pattern in ("_manifest.json", "_rejected.parquet", "part-*.parquet", ".*.tmp"):
-        for path in output.glob(pattern):
-            path.unlink()
-    shutil.rmtree(output / ".done", ignore_errors=True)
-    (output / "_job.json").unlink()
+    own = {name for name in names if _is_part(name) or name.startswith(f"{DONE}/") or name.endswith(TEMPORARY)}
+    for name in (MANIFEST, REJECTED, *sorted(own), JOB):
+        output.remove(name)

@@ -91,7 +91,7 @@ class Model:
         self.limits_L, self.thresholds_L = parts.limits(), parts.thresholds_L
         self.threshold = None if self.limits_L is None else parts.threshold
         self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
-        self.device, self._tokens_per_batch = device, tokens_per_batch
+        self.device, self._tokens_per_batch = device, as_count(tokens_per_batch, "tokens_per_batch")
         self._bfloat16 = device.type == "cuda" if bfloat16 is None else bfloat16
         self._index = None if parts.index is None else parts.index.index
 

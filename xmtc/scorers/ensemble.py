@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 
 from xmtc.data.words import Vocabulary
 from xmtc.errors import CheckpointError
-from xmtc.files import replacing
+from xmtc.files import reading, replacing
 from xmtc.scorers.base import Candidates, Features, Scored, Scorer
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import FusionConfig, ScorerSettings
@@ -163,11 +163,9 @@ class Ensemble:
             for number, (name, one) in enumerate(zip(names_of(settings), settings, strict=True))
         }
         fusion = Fusion.load(folder) if (folder / "fusion.json").exists() else None
-        try:
-            with pa.memory_map(str(folder / _DOCUMENTS)) as source:
-                doc_ids = pa.ipc.open_file(source).read_all().column("doc_id").to_pylist()
-        except (OSError, pa.ArrowException) as error:
-            raise CheckpointError(f"{folder / _DOCUMENTS}: missing or damaged ({error}); copy it again") from error
+        path = folder / _DOCUMENTS
+        with reading(path, CheckpointError, "copy it again"), pa.memory_map(str(path)) as source:
+            doc_ids = pa.ipc.open_file(source).read_all().column("doc_id").to_pylist()
         return cls(Vocabulary.load(folder), scorers, doc_ids, config, has_head, fusion)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xmtc.data.arrays import Floats
 from xmtc.data.tensor_files import read_tensors, write_tensors
 from xmtc.errors import CheckpointError, DataError, StorageError
-from xmtc.files import replacing
+from xmtc.files import reading, replacing
 from xmtc.scorers.base import Features
 from xmtc.scorers.linear import unit_rows
 
@@ -103,7 +103,8 @@ class StateIndex:
         path = folder / "states.faiss"
         tensors = read_tensors(folder / "states.safetensors", ("mean_D", "probes"))
         try:
-            index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+            with reading(path, CheckpointError, "export the model again"):
+                index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
             raise CheckpointError(f"{path}: cannot be read: {error}; export the model again") from error
         return cls(index, tensors["mean_D"], int(tensors["probes"][0]))

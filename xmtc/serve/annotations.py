@@ -8,8 +8,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from xmtc.data.labels import LabelTable
-from xmtc.errors import DataError, StorageError
-from xmtc.files import cannot_write
+from xmtc.errors import DataError
+from xmtc.files import read_file, reading, writing
 
 
 class Annotations:
@@ -29,13 +29,11 @@ class Annotations:
         self.path, self.labels, self.one_label = path, labels, one_label
         self._lock = threading.Lock()
         self.ids = {line["id"] for line in _lines(path)}
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
                 if file.tell() and not _ends_a_line(path):
                     file.write(b"\n")
-        except OSError as error:
-            raise cannot_write(path, error) from error
 
     def save(self, documents: Sequence[tuple[str | None, str, Sequence[str]]]) -> list[str]:
         """Append documents, all of them or none.
@@ -69,18 +67,15 @@ class Annotations:
 
     def _append(self, data: bytes) -> None:
         """Write everything, or leave the file as it was."""
-        try:
-            with self.path.open("ab", buffering=0) as file:
-                before = file.tell()
-                try:
-                    if file.write(data) != len(data):
-                        raise OSError(f"only a part of {len(data)} bytes was written")
-                    os.fsync(file.fileno())
-                except OSError:
-                    file.truncate(before)
-                    raise
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
+        with writing(self.path), self.path.open("ab", buffering=0) as file:
+            before = file.tell()
+            try:
+                if file.write(data) != len(data):
+                    raise OSError(f"only a part of {len(data)} bytes was written")
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(before)
+                raise
 
 
 def _ends_a_line(path: Path) -> bool:
@@ -93,16 +88,15 @@ def _lines(path: Path) -> Iterator[dict[str, str]]:
     """The annotations that are there."""
     if not path.exists():
         return
-    read = 0
-    try:
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                row = json.loads(line) if line.strip() else {"id": ""}
-                if not isinstance(row, dict) or not isinstance(row.get("id"), str):
-                    raise ValueError("no annotation")
-                read += 1
-                yield row
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {error.strerror}; choose another --annotations") from error
-    except ValueError as error:
-        raise DataError(f"{path}: line {read + 1}: not an annotation; choose another --annotations file") from error
+    with reading(path, DataError, "choose another --annotations"):
+        lines = read_file(path).decode().split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+            raise DataError(f"{path}: line {number}: not an annotation; choose another --annotations file")
+        yield row

@@ -12,6 +12,7 @@ from pydantic import Field
 from xmtc.config.base import config
 from xmtc.config.load import load_overrides
 from xmtc.errors import ConfigError
+from xmtc.files import read_file, reading
 
 TOKEN_VARIABLE = "XMTC_TOKEN"
 Order = Literal["uncertain", "rare", "file"]
@@ -169,12 +170,9 @@ def read_token(file: Path | None) -> str | None:
     if file is None:
         token, place = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
     else:
-        try:
-            token, place = file.read_text(encoding="utf-8").strip(), f"--token-file {file}"
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"--token-file {file}: cannot be read ({error}); give a text file with the token"
-            ) from None
+        place = f"--token-file {file}"
+        with reading(place, ConfigError, "give a text file with the token"):
+            token = read_file(file).decode().strip()
     if token is None:
         return None
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from xmtc.errors import StorageError
+from xmtc.files import writing
 
 logger = logging.getLogger(__name__)
 
@@ -18,11 +18,9 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         StorageError: nothing can be written next to it.
     """
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = (path.parent / f".{path.name}.lock").open("w")
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be made: {error}; choose another place") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from xmtc.errors import StorageError
-from xmtc.files import file_sha256, replacing, write_text
+from xmtc.files import file_sha256, reading, replacing, write_text
 from xmtc.storage.lock import locked
 from xmtc.storage.remote import Remote, Stamp
 
@@ -185,8 +185,9 @@ class Mirror:
         path = self._memory
         if not path.exists():
             return {}
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return found["files"] if found["uri"] == self.remote.uri else {}
+        with reading(path, StorageError, "delete it: what is at the URI is copied again"):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return found["files"] if found["uri"] == self.remote.uri else {}
 
     def _save(self, record: Record) -> None:
         assert self.remote is not None

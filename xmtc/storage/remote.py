@@ -109,6 +109,40 @@ class Remote:
         """The content of a small file; None if there is no file."""
         return self._patiently("reading", name, lambda: self._fs.cat_file(self._path(name)), absent=lambda: None)
 
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a small file unless there is one; whether it was written.
+
+        On S3 and Google Cloud Storage the request itself is conditional. Elsewhere two machines that try this within
+        the same moment may both succeed.
+        """
+
+        def make() -> bool:
+            target = self._path(name)
+            self._fs.invalidate_cache()
+            if self._fs.exists(target):
+                return False
+            try:
+                self._fs.pipe_file(target, content, mode="create")
+            except FileExistsError:
+                return False
+            self._fs.invalidate_cache()
+            return True
+
+        return self._patiently("writing", name, make)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file; it appears there when it is complete."""
+
+        def put() -> None:
+            target = self._path(name)
+            partial = target if self._whole_files else f"{target}.part"
+            self._fs.pipe_file(partial, content)
+            if partial != target:
+                self._fs.mv(partial, target)
+            self._fs.invalidate_cache()
+
+        self._patiently("writing", name, put)
+
     def upload(self, path: Path, name: str) -> Stamp:
         """Copy a local file to `name`; it appears there when it is complete."""
 

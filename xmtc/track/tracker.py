@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from xmtc.config.plain import redacted
 from xmtc.errors import DataError
-from xmtc.files import read_file, write_text
+from xmtc.files import read_file, reading, write_text
 from xmtc.track.config import TrackConfig
 from xmtc.track.console import print_line, step_line
 from xmtc.track.layout import METRICS_LOG
@@ -67,12 +68,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     Raises:
         DataError: a line other than the last is not a record; names the line.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
-    try:
+    with reading(path, fix="copy it again, or move it away"):
         lines = read_file(path).decode().split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); copy it again, or move it away") from error
     records = []
     for number, line in enumerate(lines[:-1], 1):
         try:

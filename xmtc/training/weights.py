@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from xmtc.distributed.row_shards import own_rows
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
-from xmtc.files import replacing
+from xmtc.files import reading, replacing
 from xmtc.storage.mirror import Mirror
 from xmtc.training.checkpoint import together
 
@@ -88,9 +88,5 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    try:
+    with reading(path, CheckpointError, "copy it again, or train under another name", "missing or damaged"):
         return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path}: missing or damaged ({error}): copy it again, or train under another name"
-        ) from error

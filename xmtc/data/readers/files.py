@@ -13,6 +13,7 @@ import xxhash
 from xmtc.data.readers.base import shown_columns
 from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
+from xmtc.files import reading
 
 _BLOCK = 1 << 20
 
@@ -21,14 +22,23 @@ def check_file(path: Path) -> Path:
     """The same path.
 
     Raises:
-        DataError: there is no such file, or it is empty.
+        DataError: there is no such file, it is empty, or its name is not UTF-8, which data libraries do not know.
     """
-    if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "no such file"
-        raise DataError(f"{path}: {what}; paths are relative to the folder in which xmtc is started ({Path.cwd()})")
-    if path.stat().st_size == 0:
-        raise DataError(f"{path}: the file is empty")
+    if any("\ud800" <= character <= "\udfff" for character in str(path)):
+        raise DataError(f"{path}: the name is not UTF-8; rename the file or folder")
+    with reading(path):
+        if not path.is_file():
+            here = f"paths are relative to the folder in which xmtc is started ({Path.cwd()})"
+            raise DataError(f"{path}: {_what_is_there(path)}; {here}")
+        if path.stat().st_size == 0:
+            raise DataError(f"{path}: the file is empty")
     return path
+
+
+def _what_is_there(path: Path) -> str:
+    if path.is_dir():
+        return "is a folder, not a file"
+    return "is a device or pipe, not a file" if path.exists() else "no such file"
 
 
 def content_hash(paths: Sequence[Path]) -> str:
@@ -39,10 +49,11 @@ def content_hash(paths: Sequence[Path]) -> str:
     """
     digest = xxhash.xxh3_128()
     for path in paths:
-        digest.update(f"{''.join(path.suffixes)}:{check_file(path).stat().st_size};".encode())
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
+        with reading(path):
+            digest.update(f"{''.join(path.suffixes)}:{check_file(path).stat().st_size};".encode())
+            with path.open("rb") as file:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
     return digest.hexdigest()
 
 
@@ -58,14 +69,13 @@ def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIO
         DataError: missing, empty, truncated or damaged file, or bytes that are not UTF-8.
     """
     check_file(path)
-    try:
-        with _open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline=newline) as text:
-            yield text
-    except UnicodeDecodeError as error:
-        line = _first_undecodable(path)
-        raise DataError(f"{path}:{line}: not UTF-8 text ({error.reason}); convert the file") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error}; the file is damaged or cut short") from error
+    with reading(path, fix="the file is damaged or cut short"):
+        try:
+            with _open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline=newline) as text:
+                yield text
+        except UnicodeDecodeError as error:
+            line = _first_undecodable(path)
+            raise DataError(f"{path}:{line}: not UTF-8 text ({error.reason}); convert the file") from None
 
 
 def json_object(line: str) -> dict[str, Any]:
@@ -90,7 +100,7 @@ def line_count(path: Path) -> int | None:
     if path.suffix in COMPRESSIONS:
         return None
     lines, last = 0, b"\n"
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         while block := file.read(_BLOCK):
             lines, last = lines + block.count(b"\n"), block[-1:]
     return lines + (last != b"\n")  # the last line may have no end

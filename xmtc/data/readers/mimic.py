@@ -30,6 +30,7 @@ from xmtc.data.readers.icd import CodeKind
 from xmtc.data.readers.mimic_tables import Codes, Layout, Notes, names_of_codes
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
+from xmtc.files import reading
 
 logger = logging.getLogger(__name__)
 
@@ -180,12 +181,10 @@ def read_split_file(path: Path) -> dict[int, int]:
 
 def _table(path: Path) -> pa.Table:
     check_file(path)
-    try:
+    with reading(path, what="cannot be read as a table"):
         if path.suffix == ".parquet":
             return pq.read_table(path)
         return pa_feather.read_table(path) if path.suffix == ".feather" else pa_csv.read_csv(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as a table: {error}") from error
 
 
 def _stratified(notes: Notes, codes: Codes, settings: StratifyConfig) -> NDArray[np.int8]:

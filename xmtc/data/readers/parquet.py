@@ -12,6 +12,7 @@ from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import check_file, missing_column
 from xmtc.data.readers.table import Row, RowCount
 from xmtc.errors import DataError
+from xmtc.files import reading
 
 _ROWS = 1024
 
@@ -42,11 +43,8 @@ class ParquetTable:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[pq.ParquetFile]:
-    try:
-        with pq.ParquetFile(check_file(path)) as file:
-            yield file
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
+    with reading(path, what="cannot be read as Parquet"), pq.ParquetFile(check_file(path)) as file:
+        yield file
 
 
 def _cells(path: Path, batch: pa.RecordBatch, before: int) -> list[dict[str, object]]:

@@ -1,0 +1,80 @@
+"""Values of every type at the methods of a model."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from bad_input_cases.case import Case, Site
+from xmtc.score.predictor import Model
+
+TEXTS: dict[str, Callable[[], Any]] = {
+    "a text": lambda: "law",
+    "bytes": lambda: b"law",
+    "None": lambda: None,
+    "a number": lambda: 3,
+    "a mapping": lambda: {"text": ["law"]},
+    "a frame": lambda: pd.DataFrame({"text": ["law"]}),
+    "a table": lambda: pa.table({"text": ["law"]}),
+    "a set": lambda: {"law", "fish"},
+    "an array of numbers": lambda: np.arange(3),
+    "a matrix": lambda: np.array([["law"]]),
+    "a scalar": lambda: np.array("law"),
+    "a list with None": lambda: ["law", None],
+    "a list with bytes": lambda: ["law", b"law"],
+    "a list of lists": lambda: [["law"]],
+    "a list with NaN": lambda: ["law", float("nan")],
+    "a Series with NaN": lambda: pd.Series(["law", None]),
+    "an Arrow array with null": lambda: pa.array(["law", None]),
+    "half a character": lambda: ["law\ud83d"],
+    "a blank text": lambda: ["law", " \n"],
+    "a type": lambda: str,
+    "a generator of numbers": lambda: (i for i in range(3)),
+}
+SETTINGS: list[dict[str, Any]] = [
+    {name: value}
+    for name, values in {
+        "top_k": (-1, 0, 1.5, "5", True, [1], float("nan")),
+        "threshold": ("foo", -1, 2, float("nan"), [0.5], True),
+        "shortlist": (0, -1, "all", 1.5),
+        "least": (-1, "1", None),
+    }.items()
+    for value in values
+]
+
+
+def python_cases(site: Site) -> Iterator[Case]:
+    """Values of every type at the methods of a model."""
+    model = Model.from_pretrained(site.model, device="cpu")
+    calls: dict[str, Callable[[Any], Any]] = {
+        "predict": model.predict,
+        "predict with evidence": partial(model.predict, evidence=True),
+        "explain": lambda value: model.explain(value, ["law"]),
+        "labels of explain": lambda value: model.explain("lawery", value),
+    }
+    fine = {("explain", "a text"), ("labels of explain", "a text")}
+    for (entry, call), (name, make) in itertools.product(calls.items(), TEXTS.items()):
+        yield Case("Python", entry, name, partial(_call, call, make), (entry, name) not in fine)
+    for settings in SETTINGS:
+        call = partial(model.predict, **settings)
+        yield Case("Python", "predict", f"{settings}", partial(_call, call, lambda: ["law"]))
+    for tokens in (0, -5, "many", None, True):
+        load = partial(Model.from_pretrained, site.model, device="cpu")
+        call = partial(
+            _call, lambda value, load=load: load(tokens_per_batch=value), partial(lambda value: value, tokens)
+        )
+        yield Case("Python", "from_pretrained", f"tokens_per_batch={tokens}", call)
+    for where in ("", ".", "nowhere", "/dev/null", os.fsdecode(b"m\xff")):
+        yield Case("Python", "from_pretrained", where, partial(_call, Model.from_pretrained, partial(str, where)))
+
+
+def _call(call: Callable[[Any], Any], make: Callable[[], Any], folder: Path) -> tuple[int, str]:
+    del folder
+    call(make())
+    return 0, ""

@@ -1,0 +1,110 @@
+"""One bad input at one entry point, and how it ends."""
+
+import contextlib
+import io
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from xmtc.cli import main as command_line
+from xmtc.errors import XmtcError
+
+LIMIT_S = 30
+OUTCOMES = ("answered", "accepted", "silent", "traceback", "hung")
+
+
+@dataclass(frozen=True)
+class Site:
+    """What cases are made from: a finished run, its configuration and corpus, and a folder for bad things."""
+
+    run: Path
+    config: Path
+    corpus: Path
+    folder: Path
+
+    @property
+    def model(self) -> Path:
+        """The exported model."""
+        return self.run / "model"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One bad input at one entry point.
+
+    Attributes:
+        kind: class of the input.
+        entry: the command or method.
+        name: what is special about it.
+        do: prepares it in a folder and runs it; returns the exit status and what was said.
+        refuse: False where the input may be read after all.
+    """
+
+    kind: str
+    entry: str
+    name: str
+    do: Callable[[Path], tuple[int, str]]
+    refuse: bool = True
+
+
+class _Hung(BaseException):
+    pass
+
+
+@dataclass
+class _Watched(contextlib.AbstractContextManager["_Watched"]):
+    """Notes what ends the work within, under an alarm, and lets the tool continue."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> "_Watched":
+        self._before = signal.signal(signal.SIGALRM, self._ring)
+        signal.alarm(LIMIT_S)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, self._before)
+        self.error = error
+        return not isinstance(error, KeyboardInterrupt)
+
+    def _ring(self, *_: Any) -> None:
+        raise _Hung
+
+
+def run_case(case: Case, folder: Path) -> tuple[str, str]:
+    """How a case ends, and what was said."""
+    folder.mkdir(parents=True)
+    code, said = 0, ""
+    with _Watched() as watched:
+        code, said = case.do(folder)
+    error = watched.error
+    if isinstance(error, XmtcError):
+        return "answered", str(error)
+    if error is not None:
+        lines = traceback.format_exception(error)
+        return ("hung" if isinstance(error, _Hung) else "traceback"), "".join(lines)
+    if code:
+        return ("answered" if said.strip() and "Traceback" not in said else "silent"), said
+    return ("accepted" if not case.refuse or "warning" in said else "silent"), said
+
+
+def command(*arguments: object) -> tuple[int, str]:
+    """Run a command in this process: exit status and what it said on stderr."""
+    out, err, before = io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = ["xmtc", *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            command_line()
+    except SystemExit as end:
+        return (end.code if isinstance(end.code, int) else int(end.code is not None)), err.getvalue()
+    finally:
+        sys.argv = before
+    return 0, err.getvalue()

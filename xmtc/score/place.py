@@ -1,0 +1,152 @@
+"""Where a scoring job writes: a directory, or a URI that several machines write to without sharing a file system."""
+
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from xmtc.errors import DataError
+from xmtc.files import file_sha256, read_file, replacing
+from xmtc.storage.config import StorageConfig
+from xmtc.storage.uri import is_remote
+
+
+class Place(Protocol):
+    """Named files, each of which appears whole or not at all. A name may have one folder, such as `.done/x.json`."""
+
+    def __str__(self) -> str:
+        """As a user knows it."""
+        ...
+
+    def names(self) -> set[str]:
+        """What is there, also what others have put there; of a folder that is not the job's, at least its name.
+
+        Raises:
+            DataError: something else than a folder is there.
+        """
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None where there is none."""
+        ...
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file unless it is there; whether it was written."""
+        ...
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file; an earlier one is replaced."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Delete a file; one that is not there is no error."""
+        ...
+
+    def holds(self, name: str, size: int, sha256: str) -> bool:
+        """Whether a file is as it was written."""
+        ...
+
+
+def place_of(output: str | Path) -> Place:
+    """The place that a path, a URI or a `file://` address means."""
+    output = str(output)
+    if output.startswith("file://"):
+        output = unquote(urlsplit(output).path)
+    return Bucket(output) if is_remote(output) else Folder(Path(output).absolute())
+
+
+class Folder:
+    """A directory of this machine, or of a file system that all machines share."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def names(self) -> set[str]:
+        """See `Place`."""
+        if not self.path.exists():
+            return set()
+        if not self.path.is_dir():
+            raise DataError(f"{self.path}: is a file, not a directory: give another --output")
+        hidden = [path for path in self.path.iterdir() if path.is_dir() and path.name.startswith(".")]
+        found = {path.name for path in self.path.iterdir()} - {path.name for path in hidden}
+        return found | {f"{folder.name}/{path.name}" for folder in hidden for path in folder.iterdir()}
+
+    def read(self, name: str) -> bytes | None:
+        """See `Place`."""
+        path = self.path / name
+        return read_file(path) if path.exists() else None
+
+    def create(self, name: str, content: bytes) -> bool:
+        """See `Place`."""
+        if (self.path / name).exists():
+            return False
+        self.put(name, content)
+        return True
+
+    def put(self, name: str, content: bytes) -> None:
+        """See `Place`. After a lost connection two workers may write the same block: each has a temporary file."""
+        with replacing(self.path / name) as partial:
+            partial.write_bytes(content)
+
+    def remove(self, name: str) -> None:
+        """See `Place`."""
+        (self.path / name).unlink(missing_ok=True)
+        if "/" in name and not any((self.path / name).parent.iterdir()):
+            (self.path / name).parent.rmdir()
+
+    def holds(self, name: str, size: int, sha256: str) -> bool:
+        """See `Place`: compares the checksum, which a power failure may have changed."""
+        path = self.path / name
+        return path.is_file() and path.stat().st_size == size and file_sha256(path) == sha256
+
+
+class Bucket:
+    """A folder at a URI: object stores publish a file by the one request that ends its upload, without a rename."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri.rstrip("/")
+        self._sizes: dict[str, int] | None = None
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def __reduce__(self) -> tuple[type["Bucket"], tuple[str]]:
+        """Workers open connections of their own."""
+        return Bucket, (self.uri,)
+
+    @property
+    def _remote(self):
+        return StorageConfig().remote(self.uri)
+
+    def names(self) -> set[str]:
+        """See `Place`."""
+        if self._remote.is_file():
+            raise DataError(f"{self.uri}: is a file, not a folder: give another --output")
+        self._sizes = {name: int(size) for name, (size, _) in self._remote.list().items()}
+        return set(self._sizes)
+
+    def read(self, name: str) -> bytes | None:
+        """See `Place`."""
+        return self._remote.read(name)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """See `Place`. Of several machines that try this at once, one succeeds, where the store can tell."""
+        return self._remote.create(name, content)
+
+    def put(self, name: str, content: bytes) -> None:
+        """See `Place`."""
+        self._remote.write(name, content)
+
+    def remove(self, name: str) -> None:
+        """See `Place`."""
+        self._remote.remove(name)
+
+    def holds(self, name: str, size: int, sha256: str) -> bool:
+        """See `Place`: compares the size; the store itself has compared what it received with the sender's checksum."""
+        del sha256
+        if self._sizes is None:
+            self.names()
+        assert self._sizes is not None
+        return self._sizes.get(name) == size
