@@ -47,7 +47,7 @@ TICS = {
     r"\bseldom\b": "write 'rarely'",
     r"\bspeaks? (?:for|against)\b": "write 'supports', 'opposes' or 'marks'",
     r"\bof (?:its|their) own\b": "write 'separate', or leave it out",
-    r"\bMETHOD:|\bsee DESIGN\b": "name the source or a page of docs/",
+    r"\b(?-i:METHOD):|\bsee DESIGN\b": "name the source or a page of docs/",
     r"\bis told (?:from|by)\b|\btold apart\b": "write 'distinguish' or 'infer'",
 }
 """Phrases, and what to write instead."""
