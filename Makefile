@@ -90,7 +90,7 @@ site: $(VENV)/.stamp-dev docs  ## build the documentation into site/; broken lin
 	$(BIN)/mkdocs build --strict --quiet
 
 gallery: $(VENV)/.stamp-dev  ## make the pictures of the documentation again; needs Chromium, takes minutes
-	PYTHONPATH=tests $(BIN)/python tools/gallery.py docs/images
+	PYTHONPATH=tests $(BIN)/python tools/gallery.py docs/images/gallery
 
 site-serve: $(VENV)/.stamp-dev  ## show the documentation at http://127.0.0.1:8000 while you write
 	$(BIN)/mkdocs serve --strict

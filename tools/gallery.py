@@ -1,6 +1,6 @@
 """The pictures of the documentation, made again from a small run: `make gallery`.
 
-    PYTHONPATH=tests python tools/gallery.py docs/images
+    PYTHONPATH=tests python tools/gallery.py docs/images/gallery
 
 trains on a few hundred docstrings (minutes on two cores), then takes the report, the evidence page and the annotation
 page in a headless Chromium, and the dry run, the training log and the sweep's table from the terminal.
@@ -28,6 +28,7 @@ from browser import Browser, find_browser
 ROOT = Path(__file__).parents[1]
 XMTC = (sys.executable, "-c", "from xmtc.cli import main; main()")
 CONFIG = str(ROOT / "configs/quickstart.yaml")
+SOURCE = "data.source={kind: pydocs, packages: [numpy, rich, sklearn]}"
 SIZE = "data.limit={train: 600, dev: 120, test: 120}"
 TEXT = "Return the eigenvalues and eigenvectors of a symmetric sparse matrix, computed by the Lanczos method."
 PENALTIES = [[{"kind": "linear", "penalties": [penalty]}] for penalty in (0.03, 0.1, 0.3)]
@@ -44,7 +45,7 @@ def main() -> None:
     output = arguments.output.resolve()
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
-    small = [SIZE, f"data.corpus={work / 'corpus'}", f"track.directory={work / 'runs'}", "name=docstrings"]
+    small = [SOURCE, SIZE, f"data.corpus={work / 'corpus'}", f"track.directory={work / 'runs'}", "name=docstrings"]
     terminal(output / "dry_run.svg", typed("train", CONFIG, *small, "--dry-run"), "xmtc train CONFIG --dry-run")
     terminal(output / "training.svg", typed("train", CONFIG, *small), "xmtc train CONFIG")
     sweep(output / "sweep.svg", work, small)

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from planting_outcomes import Gold, Predicted, dumps
-from planting_settings import SETTINGS, arm_config, setting_config
 from scipy.special import expit
 
+from planting_outcomes import Gold, Predicted, dumps
+from planting_settings import SETTINGS, arm_config, setting_config
 from xmtc.data.corpus import Split
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration

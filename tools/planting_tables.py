@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from planting_charts import write_charts
 from planting_outcomes import Gold, Predicted
 from planting_settings import SETTINGS
-
 from xmtc.data.bins import bin_mask
 from xmtc.evaluate.bootstrap import bootstrap
 from xmtc.evaluate.classification import label_scores

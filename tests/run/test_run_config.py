@@ -57,8 +57,8 @@ def test_a_metric_that_picks_no_epoch_is_refused(file, metric, words) -> None:
 @pytest.mark.parametrize(
     ("file", "kind", "words"),
     [
-        ("sentiment.yaml", "asymmetric_focal", "fits the probability of each label by itself"),
-        ("sentiment.yaml", "binary_cross_entropy", "fits the probability of each label by itself"),
+        ("sentiment.yaml", "asymmetric_focal", "fits the probability of each label separately"),
+        ("sentiment.yaml", "binary_cross_entropy", "fits the probability of each label separately"),
         ("mimic4_layout_minilm.yaml", "cross_entropy", "needs exactly one label on each document"),
     ],
 )
