@@ -78,11 +78,6 @@ class AsymmetricFocalConfig(SumOverLabels):
     sampled_negatives: Annotated[int, Field(ge=1)] = 256
     """M: columns drawn uniformly for each document to stand for the rest; only with `hard_negatives`."""
 
-    @property
-    def refuses_label_shards(self) -> str | None:
-        """See `LossSettings`."""
-        return "hard_negatives: no worker knows which of all labels are the hardest" if self.hard_negatives else None
-
     def build(self) -> "Loss":
         """See `LossSettings`."""
         from xmtc.losses.asymmetric_focal import AsymmetricFocal

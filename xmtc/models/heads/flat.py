@@ -15,6 +15,8 @@ from xmtc.models.heads.config import FlatConfig, TwoTowerConfig
 from xmtc.models.kernels.shortlist import PADDED_LOGIT, gather_rows
 from xmtc.models.poolings.pooling import Pooling
 
+CHUNK = 8192  # label rows that are cast to another dtype at a time
+
 
 class FlatHead(Head):
     """logit[b,l] = ⟨weights[l], pool(hidden[b])⟩ + bias[l].
@@ -37,9 +39,17 @@ class FlatHead(Head):
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
         """See `Head.forward`."""
-        pooled_BP = self.dropout(self.pooling(hidden_BTD, mask_BT))
+        return self.score(self.read(hidden_BTD, mask_BT), mask_BT, shortlist)
+
+    def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
+        """See `Head.read`: the pooled vector, after dropout."""
+        return (self.dropout(self.pooling(hidden_BTD, mask_BT)),)
+
+    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        """See `Head.score`."""
+        (pooled_BP,) = read
         if shortlist is None:
-            return F.linear(pooled_BP, self.weights.to(pooled_BP.dtype)).float() + self.bias
+            return product_logits(pooled_BP, self.weights, self.bias)
         sparse = self.sparse_gradients
         rows = gather_rows(self.weights, shortlist, sparse=sparse).to(pooled_BP.dtype)
         bias = gather_rows(self.bias, shortlist, sparse=sparse)
@@ -47,6 +57,15 @@ class FlatHead(Head):
             return F.linear(pooled_BP, rows).float() + bias
         logits_BS = (rows @ pooled_BP[..., None])[..., 0].float() + bias
         return logits_BS.masked_fill(shortlist < 0, PADDED_LOGIT)
+
+    def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
+        """See `Head.vectors`."""
+        del mask_BT
+        return read[0].float()
+
+    def product_rows(self) -> nn.Parameter | None:
+        """See `Head.product_rows`."""
+        return self.weights
 
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
         """See `Head.attention`: what each token counts in the pooled vector, (B, S, 1, T), the same for every label."""
@@ -76,3 +95,14 @@ class FlatHead(Head):
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Head.document_vectors`: the pooled vectors."""
         return self.pooling(hidden_BTD, mask_BT).float()
+
+
+def product_logits(pooled_BP: Tensor, weights_LP: Tensor, bias_L: Tensor) -> Tensor:
+    """⟨weights, pooled⟩ + bias (B, L) in float32; rows of another dtype are cast a chunk at a time."""
+    if weights_LP.dtype == pooled_BP.dtype or (torch.is_grad_enabled() and weights_LP.requires_grad):
+        return F.linear(pooled_BP, weights_LP.to(pooled_BP.dtype)).float() + bias_L
+    logits_BL = torch.empty(len(pooled_BP), len(bias_L), dtype=torch.float32, device=pooled_BP.device)
+    for start in range(0, len(bias_L), CHUNK):
+        part = slice(start, start + CHUNK)
+        logits_BL[:, part] = F.linear(pooled_BP, weights_LP[part].to(pooled_BP.dtype)).float() + bias_L[part]
+    return logits_BL
