@@ -1,7 +1,7 @@
 """Tiny training by hand on any number of ranks: every head, choice of labels, row optimizer, strategy and stage."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -70,7 +70,7 @@ class Cell:
     optimizer: str = "default"
     strategy: str = "ddp"
     stage: str = "finetune"
-    loss: LossConfig = BinaryCrossEntropyConfig()
+    loss: LossConfig = field(default_factory=BinaryCrossEntropyConfig)
     rows: str = "float32"
 
     def __str__(self) -> str:
@@ -149,7 +149,9 @@ def ranking() -> TokenRanking:
     tokens = np.stack([generator.permutation(VOCABULARY)[:10] for _ in range(LABELS)]).astype(np.int32)
     tokens[3] = -1  # a label without ranked tokens
     ones = np.ones_like(tokens)
-    return TokenRanking(tokens, ones.astype(np.float32), ones, np.ones(VOCABULARY, np.int32), np.ones(LABELS, np.int32), 9, "")
+    return TokenRanking(
+        tokens, ones.astype(np.float32), ones, np.ones(VOCABULARY, np.int32), np.ones(LABELS, np.int32), 9, ""
+    )
 
 
 def build(cell: Cell) -> tuple[Classifier, LabelShard]:

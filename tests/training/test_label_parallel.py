@@ -1,13 +1,12 @@
 """Label rows in shards: two and three ranks train as one process does, whatever the combination."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from label_cells import Cell, cells, train_all
 
 from gloo import run_gloo
-from label_cells import Cell, cells, train_all
 
 CELLS = cells()
 

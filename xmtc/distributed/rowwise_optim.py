@@ -1,9 +1,8 @@
 """Optimizers for label tables: they read and write the rows that a step touches, or all rows a chunk at a time.
 
-They take sparse gradients, dense ones, and gradients that exist for one chunk of rows at a time
-(`xmtc.distributed.chunked`). Tables may be bfloat16: updates smaller than half a unit in the last place still arrive, by
-stochastic rounding or by compensated sums. All state has one row per label, so that it can be cut and joined like the
-tables.
+They take sparse gradients, dense ones, and gradients that exist for one chunk of rows at a time (`LaterGradient`).
+Tables may be bfloat16: updates smaller than half a unit in the last place still arrive, by stochastic rounding or by
+compensated sums. All state has one row per label, so that it can be cut and joined like the tables.
 
 Suffixes: L rows of a table, R touched rows, D width.
 """

@@ -77,6 +77,22 @@ class Loss(Protocol):
         ...
 
 
+class SeparableLoss(Protocol):
+    """A sum over labels whose terms depend on one logit each."""
+
+    def negative(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of each logit as a negative, and its derivative."""
+        ...
+
+    def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of each logit as a positive, and its derivative."""
+        ...
+
+    def slope(self, logits: Tensor) -> Tensor:
+        """The derivative that `negative` gives; a new tensor."""
+        ...
+
+
 def compute_dtype(logits: Tensor) -> torch.dtype:
     """The dtype in which losses compute: fp32, or fp64 for fp64 logits."""
     return torch.promote_types(logits.dtype, torch.float32)

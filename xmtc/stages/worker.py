@@ -15,6 +15,7 @@ from xmtc.distributed.collectives import all_gather_object, leads
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.files import file_sha256
+from xmtc.models.classifier import Classifier
 from xmtc.models.label_text import TextVectors, embed_texts, label_texts, refresh, start_from_names
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -28,6 +29,7 @@ from xmtc.training.hidden import Encoding, open_hidden
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.loop import Equipment, Loop
 from xmtc.training.stage import Objective, Phase, StageSettings
+from xmtc.training.start_rows import build_with_own_rows
 from xmtc.training.weights import BestWeights
 
 ENCODE_TOKENS = 8192  # of a batch when hidden states are computed for the cache, where no gradients take memory
@@ -60,12 +62,13 @@ class Worker:
         self.tokenizer = self.corpus.tokenizer()
         self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
         torch.manual_seed(config.seed)
-        self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
+        split = split and self._splits_labels()
+        self.classifier = self._build(split)
         self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
         self.classifier.to(self.strategy.device)
+        self.shard = LabelShard(self.classifier, split=split)
         if config.model.label_text:
-            start_from_names(self.classifier, self.corpus.labels, self.embed)
-        self.shard = LabelShard(self.classifier, split=split and self._splits_labels())
+            start_from_names(self.classifier, self.corpus.labels, self.shard.own, self.embed, self.shard.mean_of_all)
         self.classifier.head.set_classifier(bias_L=self.log_odds())
         self.texts = self._label_texts()
 
@@ -81,6 +84,13 @@ class Worker:
         """Let a head that reads label texts score by the vectors that the present weights give them."""
         if self.texts is not None:
             refresh(self.classifier.head, self.texts)
+
+    def _build(self, split: bool) -> Classifier:
+        model, sizes = self.config.model, (len(self.tokenizer), len(self.corpus.labels))
+        if not split:
+            return model.build(*sizes)
+        ranks = self.strategy.rank, self.strategy.world_size
+        return build_with_own_rows(model, *sizes, self.config.seed, ranks)
 
     def _splits_labels(self) -> bool:
         """Whether ranks share the labels: unless the loss needs them all, or there are fewer than ranks."""

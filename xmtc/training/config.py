@@ -132,8 +132,9 @@ class FinetuneConfig:
     """Instead of `sampled_labels`: a micro-batch's positives, the labels nearest to its documents, and uniformly drawn
     labels that stand for all others."""
     label_optimizer: RowwiseOptimizerConfig | None = None
-    """Optimizer of the label tables (queries, classifier rows, biases). Row-wise ones read and write only the rows that a
-    step scores, where `sampled_labels` or `mining` chooses them. Absent: AdamW, as for everything else."""
+    """Optimizer of the label tables (queries, classifier rows, biases). Row-wise ones read and write only the rows that
+    a step scores, where `sampled_labels` or `mining` chooses them. A flat head that scores all labels then trains them
+    chunk by chunk, outside the clipped norm. Absent: AdamW, as for everything else."""
     contrastive: SupervisedContrastiveConfig | None = None
     """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
     metric: str = "ndcg@5"

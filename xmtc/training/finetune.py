@@ -7,6 +7,7 @@ ones, H heads, d width of label vectors.
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -15,12 +16,14 @@ from torch import Tensor
 
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum_floats
-from xmtc.losses.base import LossOutput, Targets
+from xmtc.distributed.row_shards import RowShard
+from xmtc.losses.base import LossOutput, SeparableLoss, Targets
 from xmtc.mining.index import label_vectors
 from xmtc.mining.miner import Miner
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_text import TextVectors, refresh
 from xmtc.training.config import FinetuneConfig
+from xmtc.training.flat_step import FlatStep
 from xmtc.training.label_sampling import DrawnLabels, draw_labels
 from xmtc.training.label_shard import Documents, LabelShard
 from xmtc.training.stage import Objective
@@ -51,10 +54,21 @@ class FinetuneObjective(Objective):
         self.shard, self.texts = shard, texts
         classifier.head.sparse_gradients = settings.samples_labels is not None
         self.settings, self.loss = settings, settings.loss.build()
+        self.flat = self._flat_step()
         self.contrastive = settings.contrastive.build() if settings.contrastive else None
         self.contrasted: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)  # sum and documents since they were read
         self.warned = False
         self.miner = Miner(settings.mining, self._label_vectors) if settings.mining else None
+
+    def _flat_step(self) -> FlatStep | None:
+        """All labels a chunk at a time, for a head and a loss that allow it and rows with an optimizer of their own."""
+        rows, bias = self.classifier.head.product_rows(), self.classifier.head.bias
+        wanted = self.settings.label_optimizer is not None and self.settings.samples_labels is None
+        if not wanted or not self.settings.loss.separable:
+            return None
+        if not (isinstance(rows, RowShard) and isinstance(bias, RowShard)):
+            return None
+        return FlatStep(cast(SeparableLoss, self.loss), rows, bias)
 
     def before_step(self, step: int) -> None:
         """See `Objective.before_step`: keeps the index of labels young."""
@@ -89,6 +103,8 @@ class FinetuneObjective(Objective):
     def _of_own_labels(self, documents: Documents, generator: torch.Generator) -> LossOutput:
         head, targets = self.classifier.head, documents.targets
         drawn = self._draw(documents, generator)
+        if drawn is None and self.flat is not None:
+            return self.flat(*documents.read, targets)
         if drawn is None:
             return self.loss(head.score(documents.read, documents.mask_GT), targets, generator=generator)
         if self.texts is not None:
@@ -143,7 +159,8 @@ class FinetuneObjective(Objective):
         self.warned = True
 
     def _mine(self, documents: Documents) -> Tensor:
-        assert self.miner is not None and self.settings.mining is not None  # built where mining is set
+        assert self.miner is not None  # built where mining is set
+        assert self.settings.mining is not None
         head, alone = self.classifier.head, self.shard.world == 1
         targets, candidates = documents.targets, self.settings.mining.candidates
         queries_Gd = _queries(head.vectors(documents.read, documents.mask_GT))

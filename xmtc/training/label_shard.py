@@ -1,6 +1,6 @@
 """This worker's label rows: it scores all workers' documents with its own labels; one process has all labels.
 
-What documents are to the label rows (`Head.read`: keys and values, or a pooled vector) is gathered once per micro-batch,
+What label rows need of documents (`Head.read`: keys and values, or a pooled vector) is gathered once per micro-batch,
 and its gradient is summed on the way back. Logits never travel. Memory and arithmetic of the label set are divided by
 the workers. `ShardedRowsStrategy` updates the rows.
 
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_gather_rows, all_reduce_max_ints, rank_and_world_size
+from xmtc.distributed.collectives import all_gather_rows, all_reduce_max_ints, all_reduce_sum, rank_and_world_size
 from xmtc.distributed.row_shards import RowShard, shares
 from xmtc.losses.base import OtherLabels, Targets
 from xmtc.models.classifier import Classifier
@@ -118,6 +118,12 @@ class LabelShard:
         ids_GT = _all_gather(_padded(ids_BT[..., None], documents, tokens))[..., 0]
         mask_GT = _all_gather(_padded_mask(mask_BT, documents, tokens))
         return TokenDocuments(hidden_GTD, mask_GT, ids_GT, self._own_targets(targets, documents, pairs, most))
+
+    def mean_of_all(self, values_R: Tensor) -> Tensor:
+        """The mean over all labels of what each worker has of its own, (R, …) → (…). Collective."""
+        if self.world == 1:
+            return values_R.mean(0)
+        return all_reduce_sum(values_R.sum(0)) / self.labels
 
     def of_all(self, values_R: Tensor) -> Tensor:
         """One number for each of all labels, on the CPU, from each worker's. Collective."""

@@ -108,7 +108,9 @@ class PlantObjective(Objective):
 
     def grades(self, token_ids_BT: Tensor, labels_S: Tensor) -> Tensor:
         """(B, S, T) grade of every token of every document for every label."""
-        grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy() + self.shard.first)).to(token_ids_BT.device)
+        grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy() + self.shard.first)).to(
+            token_ids_BT.device
+        )
         return grades_SV[:, token_ids_BT].transpose(0, 1)
 
 

@@ -1,6 +1,6 @@
 """A document's best labels by label rows that workers share, for `score_split` in place of all logits.
 
-Suffixes: B documents of this worker, G of all workers, R labels of this worker, C of a chunk of them, K kept.
+Suffixes: B documents of this worker, G of all workers, K kept labels.
 """
 
 import sys
@@ -12,6 +12,7 @@ from xmtc.data.collate import Batch
 from xmtc.losses.base import Targets
 from xmtc.mining.index import LabelIndex
 from xmtc.models.classifier import Classifier
+from xmtc.models.heads.flat import best_products
 from xmtc.training.label_shard import Documents, LabelShard
 
 _LOGITS = 1 << 24  # of all documents that are there at once
@@ -34,9 +35,7 @@ class ShardScores:
     most_documents = sys.maxsize  # ranks must make equally many batches; a large one is cut inside
     knows_all = False  # refused for labels that exclude each other
 
-    def __init__(
-        self, classifier: Classifier, shard: LabelShard, size: int, index: LabelIndex | None = None
-    ) -> None:
+    def __init__(self, classifier: Classifier, shard: LabelShard, size: int, index: LabelIndex | None = None) -> None:
         self._classifier, self._shard, self._index = classifier, shard, index
         self.size = min(size, shard.labels)
 
@@ -56,8 +55,11 @@ class ShardScores:
 
     def own_best(self, documents: Documents) -> tuple[Tensor, Tensor]:
         """This worker's best labels of all documents, numbered from its first, and their logits (G, K)."""
-        if self._index is None and self._shard.head.product_rows() is not None:
-            return self._by_labels(documents)
+        head = self._shard.head
+        rows = head.product_rows()
+        if self._index is None and rows is not None:
+            (pooled_GP,) = documents.read
+            return best_products(pooled_GP, rows, head.bias, min(self.size, self._shard.rows))
         width = self._shard.rows if self._index is None else self.size
         at_once = max(1, _LOGITS // width)  # its number may differ between ranks: nothing is exchanged within
         parts = [
@@ -77,22 +79,3 @@ class ShardScores:
         found = torch.from_numpy(self._index.search(queries.numpy(), self.size, fill=True)).to(mask_BT.device)
         logits = head.score(read, mask_BT, found).float().masked_fill(found < 0, -torch.inf)
         return found.clamp(min=0), logits
-
-    def _by_labels(self, documents: Documents) -> tuple[Tensor, Tensor]:
-        """All documents with a chunk of the labels at a time."""
-        (pooled_GP,), head = documents.read, self._shard.head
-        rows = head.product_rows()
-        assert rows is not None  # the caller asked
-        step = max(self.size, _LOGITS // len(pooled_GP) // 8)
-        ids_GK = torch.zeros(len(pooled_GP), 0, dtype=torch.int64, device=pooled_GP.device)
-        logits_GK = torch.zeros(len(pooled_GP), 0, device=pooled_GP.device)
-        for start in range(0, self._shard.rows, step):
-            part = slice(start, start + step)
-            bias_C = head.bias[part]
-            logits_GC = nn.functional.linear(pooled_GP, rows[part].to(pooled_GP.dtype)).float() + bias_C
-            ids_C = torch.arange(start, start + len(bias_C), device=pooled_GP.device)
-            logits_GC = torch.cat([logits_GK, logits_GC], 1)
-            ids_GC = torch.cat([ids_GK, ids_C.expand(len(pooled_GP), -1)], 1)
-            best = logits_GC.topk(min(self.size, logits_GC.shape[1]))
-            ids_GK, logits_GK = ids_GC.gather(1, best.indices), best.values
-        return ids_GK, logits_GK

@@ -18,7 +18,6 @@ from xmtc.files import replacing
 from xmtc.storage.mirror import Mirror
 from xmtc.training.checkpoint import together
 
-
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
 
 

@@ -80,9 +80,9 @@ class Head(nn.Module, ABC):
         return self.document_vectors(*read, mask_BT)
 
     def product_rows(self) -> nn.Parameter | None:
-        """The table (L, P) whose products with the one tensor of `read`, plus the bias, are the logits; if there is one.
+        """The table (L, P) whose products with the one tensor of `read`, plus the bias, are the logits.
 
-        Labels of such a head can be scored and trained a chunk at a time.
+        Labels of a head that has one can be scored and trained a chunk at a time.
         """
         return None
 

@@ -3,7 +3,7 @@
 Suffixes: B documents, T tokens, L labels, S shortlisted labels, D backbone width.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -106,3 +106,33 @@ def product_logits(pooled_BP: Tensor, weights_LP: Tensor, bias_L: Tensor) -> Ten
         part = slice(start, start + CHUNK)
         logits_BL[:, part] = F.linear(pooled_BP, weights_LP[part].to(pooled_BP.dtype)).float() + bias_L[part]
     return logits_BL
+
+
+@torch.no_grad()
+def best_products(
+    pooled_BP: Tensor,
+    weights_LP: Tensor,
+    bias_L: Tensor,
+    count: int,
+    adjust: Callable[[Tensor, Tensor], Tensor] = lambda logits, labels: logits,
+) -> tuple[Tensor, Tensor]:
+    """Each document's best labels int64 (B, K) and their logits (B, K), best first; no table of all logits exists.
+
+    Args:
+        pooled_BP: document vectors.
+        weights_LP: rows.
+        bias_L: added to the products.
+        count: K.
+        adjust: what logits (B, C) become of labels (C,), such as their calibration.
+    """
+    ids_BK = torch.zeros(len(pooled_BP), 0, dtype=torch.int64, device=pooled_BP.device)
+    logits_BK = torch.zeros(len(pooled_BP), 0, device=pooled_BP.device)
+    for start in range(0, len(bias_L), CHUNK):
+        part = slice(start, start + CHUNK)
+        logits_BC = F.linear(pooled_BP, weights_LP[part].to(pooled_BP.dtype)).float() + bias_L[part]
+        labels_C = torch.arange(start, start + logits_BC.shape[1], device=pooled_BP.device)
+        found = adjust(logits_BC, labels_C).topk(min(count, len(labels_C)))
+        best = torch.cat([logits_BK, found.values], 1).topk(min(count, start + len(labels_C)))
+        ids_BK = torch.cat([ids_BK, found.indices + start], 1).gather(1, best.indices)
+        logits_BK = best.values
+    return ids_BK, logits_BK
