@@ -215,5 +215,42 @@ def train(cell: Cell, save: Any = None, resume: Any = None) -> dict[str, Any]:
     return found
 
 
+DRAWN: dict[str, dict[str, Any]] = {
+    "sampled": {"sampled_labels": 12},
+    "mined": {"mining": MiningConfig(candidates=2, uniform=5, refresh_steps=2)},
+    "hardest": {"loss": AsymmetricFocalConfig(gamma_negative=1.0, hard_negatives=3, sampled_negatives=6)},
+}
+SEEDS = 300
+
+
+def estimates(head: str, drawn: str) -> tuple[list[float], list[Tensor], float, Tensor]:
+    """The loss of one batch and its gradient at the biases, for many draws, and both with all labels."""
+    loss = DRAWN[drawn].get("loss", BinaryCrossEntropyConfig())
+    exact = AsymmetricFocalConfig(gamma_negative=1.0) if drawn == "hardest" else loss
+    classifier, shard = build(Cell(head))
+    settings = {"loss": loss, **{key: value for key, value in DRAWN[drawn].items() if key != "loss"}}
+    objective = FinetuneObjective(classifier, FinetuneConfig(**settings), dict, shard)
+    objective.before_step(0)
+    found = [_loss_and_gradient(objective, seed) for seed in range(SEEDS)]
+    whole = FinetuneObjective(classifier, FinetuneConfig(loss=exact), dict, shard)
+    total, gradient = _loss_and_gradient(whole, 0)
+    return [value for value, _ in found], [gradient for _, gradient in found], total, gradient
+
+
+def _loss_and_gradient(objective: FinetuneObjective, seed: int) -> tuple[float, Tensor]:
+    rank, bias = rank_and_world_size()[0], objective.classifier.head.bias
+    assert isinstance(bias, RowShard)
+    bias.grad = None
+    output = objective(batch_of(rows_of_rank(0)[0] + rows_of_rank(0)[1], 0), 1000 * rank + seed)
+    output.sum.backward()
+    assert bias.grad is not None
+    gradient = bias.whole(bias.grad.to_dense() if bias.grad.is_sparse else bias.grad)
+    return all_reduce_sum_floats([float(output.sum.detach())])[0], gradient
+
+
+def estimate_all() -> dict[str, tuple[list[float], list[Tensor], float, Tensor]]:
+    return {f"{head}-{drawn}": estimates(head, drawn) for head in ("label_attention", "flat") for drawn in DRAWN}
+
+
 def train_all() -> dict[str, dict[str, Any]]:
     return {str(cell): train(cell) for cell in cells()}

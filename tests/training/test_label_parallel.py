@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from label_cells import Cell, cells, train_all
+from label_cells import DRAWN, SEEDS, Cell, cells, estimate_all, train_all
 
 from gloo import run_gloo
 
@@ -31,3 +31,23 @@ def test_ranks_train_as_one_process(found, cell: Cell, world: int) -> None:
     for name, tensor in one["weights"].items():
         within = 2e-2 if rounded else 1e-4
         torch.testing.assert_close(many["weights"][name].float(), tensor.float(), rtol=within, atol=within)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory) -> dict[int, dict[str, Any]]:
+    torch.set_num_threads(1)
+    return {1: estimate_all(), 2: run_gloo(estimate_all, 2, tmp_path_factory.mktemp("drawn"))[0]}
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("choice", DRAWN)
+@pytest.mark.parametrize("head", ["label_attention", "flat"])
+def test_drawn_labels_estimate_all_of_them_without_bias(drawn, head: str, choice: str, world: int) -> None:
+    losses, gradients, loss, gradient_L = drawn[world][f"{head}-{choice}"]
+    error = (sum(losses) / SEEDS - loss) / (torch.tensor(losses).std().item() / SEEDS**0.5)
+    assert abs(error) < 3
+    all_SL = torch.stack(gradients)
+    spread_L = all_SL.std(0) / SEEDS**0.5
+    errors_L = (all_SL.mean(0) - gradient_L).abs() / spread_L.clamp(min=1e-6)
+    assert errors_L.max() < 4.5, "one of 23 labels"
+    assert errors_L.square().mean().sqrt() < 2
