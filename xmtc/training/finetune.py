@@ -104,7 +104,7 @@ class FinetuneObjective(Objective):
         head, targets = self.classifier.head, documents.targets
         drawn = self._draw(documents, generator)
         if drawn is None and self.flat is not None:
-            return self.flat(*documents.read, targets)
+            return self.flat(documents.read[0], targets)
         if drawn is None:
             return self.loss(head.score(documents.read, documents.mask_GT), targets, generator=generator)
         if self.texts is not None:

@@ -125,7 +125,7 @@ def _header(tensors: Mapping[str, Tensor], shards: Mapping[str, RowShard]) -> by
 
 def _raw(tensor: Tensor) -> memoryview:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy())  # a view, whatever the dtype
+    return flat.view(torch.uint8).numpy().data  # a view, whatever the dtype
 
 
 def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> None:

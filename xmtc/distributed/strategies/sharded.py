@@ -157,7 +157,8 @@ class ShardedRowsStrategy:
         of = {id(shard): optimizer for optimizer in self._optimizers for shard in optimizer.param_groups[0]["params"]}
         for shard in self._shards.values():
             if shard.grad is None and shard.later is None:  # no row of this rank was scored
-                shard.grad = torch.sparse_coo_tensor(size=shard.shape, dtype=shard.dtype, device=shard.device)
+                nothing = torch.empty(1, 0, dtype=torch.int64, device=shard.device)
+                shard.grad = torch.sparse_coo_tensor(nothing, shard.detach()[:0], shard.shape, check_invariants=False)
         for optimizer in self._optimizers:
             optimizer.step()
         for one in later:

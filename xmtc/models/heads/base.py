@@ -73,11 +73,11 @@ class Head(nn.Module, ABC):
 
     def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
         """Logits as `forward` gives them, from what `read` returned: the label rows' part of the work."""
-        return self(*read, mask_BT, shortlist)
+        return self(read[0], mask_BT, shortlist)
 
     def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
         """`document_vectors` (B, P) from what `read` returned."""
-        return self.document_vectors(*read, mask_BT)
+        return self.document_vectors(read[0], mask_BT)
 
     def product_rows(self) -> nn.Parameter | None:
         """The table (L, P) whose products with the one tensor of `read`, plus the bias, are the logits.
