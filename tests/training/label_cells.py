@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_reduce_sum_floats, rank_and_world_size
+from xmtc.distributed.collectives import all_reduce_sum_floats, barrier, rank_and_world_size
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.row_shards import RowShard
 from xmtc.distributed.rowwise_config import (
@@ -176,7 +177,7 @@ def objective_of(cell: Cell, classifier: Classifier, shard: LabelShard, **settin
     return FinetuneObjective(classifier, finetune, dict, shard, texts)  # pyright: ignore[reportArgumentType]
 
 
-def train(cell: Cell, save: Any = None, resume: Any = None) -> dict[str, Any]:
+def train(cell: Cell, save: Path | None = None, resume: Path | None = None) -> dict[str, Any]:
     """Losses and norms of a few steps, and what the weights are then, tables whole."""
     world = rank_and_world_size()[1]
     classifier, shard = build(cell)
@@ -218,7 +219,7 @@ def train(cell: Cell, save: Any = None, resume: Any = None) -> dict[str, Any]:
 
 
 DRAWN: dict[str, dict[str, Any]] = {
-    "sampled": {"sampled_labels": 12},
+    "sampled": {"sampled_labels": 17},
     "mined": {"mining": MiningConfig(candidates=2, uniform=5, refresh_steps=2)},
     "hardest": {"loss": AsymmetricFocalConfig(gamma_negative=1.0, hard_negatives=3, sampled_negatives=6)},
 }
@@ -240,10 +241,11 @@ def estimates(head: str, drawn: str) -> tuple[list[float], list[Tensor], float, 
 
 
 def _loss_and_gradient(objective: FinetuneObjective, seed: int) -> tuple[float, Tensor]:
-    rank, bias = rank_and_world_size()[0], objective.classifier.head.bias
+    (rank, world), bias = rank_and_world_size(), objective.classifier.head.bias
     assert isinstance(bias, RowShard)
     bias.grad = None
-    output = objective(batch_of(rows_of_rank(0)[0] + rows_of_rank(0)[1], 0), 1000 * rank + seed)
+    few = range(4 * rank // world, 4 * (rank + 1) // world)  # so that most labels are no positives
+    output = objective(batch_of(few, 0), 1000 * rank + seed)
     output.sum.backward()
     assert bias.grad is not None
     gradient = bias.whole(bias.grad.to_dense() if bias.grad.is_sparse else bias.grad)
@@ -254,5 +256,17 @@ def estimate_all() -> dict[str, tuple[list[float], list[Tensor], float, Tensor]]
     return {f"{head}-{drawn}": estimates(head, drawn) for head in ("label_attention", "flat") for drawn in DRAWN}
 
 
-def train_all() -> dict[str, dict[str, Any]]:
-    return {str(cell): train(cell) for cell in cells()}
+RESUMED = (Cell("label_attention", "mined", "lazy_adam"), Cell("flat", "all", "sgd"))
+
+
+def train_all(folder: Path) -> dict[str, dict[str, Any]]:
+    """All cells; two ranks leave checkpoints in `folder`, which other numbers of ranks take up."""
+    found = {str(cell): train(cell) for cell in cells()}
+    rank, world = rank_and_world_size()
+    for cell in RESUMED:
+        saved = folder / f"{cell.head}"
+        if world == 2 and rank == 0:
+            saved.mkdir()
+        barrier()
+        found[f"resumed-{cell}"] = train(cell, save=saved) if world == 2 else train(cell, resume=saved)
+    return found

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from label_cells import DRAWN, SEEDS, Cell, cells, estimate_all, train_all
+from label_cells import DRAWN, RESUMED, SEEDS, Cell, cells, estimate_all, train_all
 
 from gloo import run_gloo
 
@@ -14,10 +14,10 @@ CELLS = cells()
 @pytest.fixture(scope="module")
 def found(tmp_path_factory) -> dict[int, dict[str, dict[str, Any]]]:
     torch.set_num_threads(1)
-    runs = {1: train_all()}
-    for world in (2, 3):
-        runs[world] = run_gloo(train_all, world, tmp_path_factory.mktemp(f"ranks{world}"), timeout_s=240)[0]
-    return runs
+    saved = tmp_path_factory.mktemp("saved")
+    runs = {2: run_gloo(train_all, 2, tmp_path_factory.mktemp("ranks2"), saved, timeout_s=240)[0]}
+    runs[3] = run_gloo(train_all, 3, tmp_path_factory.mktemp("ranks3"), saved, timeout_s=240)[0]
+    return runs | {1: train_all(saved)}
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -31,6 +31,16 @@ def test_ranks_train_as_one_process(found, cell: Cell, world: int) -> None:
     for name, tensor in one["weights"].items():
         within = 2e-2 if rounded else 1e-4
         torch.testing.assert_close(many["weights"][name].float(), tensor.float(), rtol=within, atol=within)
+
+
+@pytest.mark.parametrize("cell", RESUMED, ids=str)
+def test_what_two_ranks_saved_goes_on_with_one_and_with_three(found, cell: Cell) -> None:
+    one, three = (found[world][f"resumed-{cell}"] for world in (1, 3))
+    assert three["losses"] == pytest.approx(one["losses"], rel=1e-5)
+    before = found[2][f"resumed-{cell}"]["losses"]
+    assert one["losses"][0] < before[0], "not from the start"
+    for name, tensor in one["weights"].items():
+        torch.testing.assert_close(three["weights"][name], tensor, rtol=1e-4, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
