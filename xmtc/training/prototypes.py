@@ -47,6 +47,11 @@ class PrototypeSums:
             counts_L.index_add_(0, labels_S, wanted_BS.sum(0))
         self.square_d += contexts_BSd.square().mul(weight_B1.unsqueeze(2)).sum((0, 1)).double()
 
+    def all_reduce(self) -> None:
+        """Add up what ranks that each hold all labels have seen. Collective."""
+        for name, value in vars(self).items():
+            setattr(self, name, all_reduce_sum(value))
+
     def rows(self, shrinkage: float, sum_of_all: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Classifier rows and their mean response to negatives. Collective.
 
@@ -98,6 +103,8 @@ def plant_classifier(
     for batch in batches:
         sums.add(classifier.head, shard.gather_tokens(classifier.encode(batch), batch))
         progress()
+    if shard.world == 1:
+        sums.all_reduce()
     rows_Ld, negative_L = sums.rows(shrinkage, all_reduce_sum if shard.world > 1 else lambda value: value)
     positive_L = (rows_Ld * sums.positive_Ld).sum(1) / sums.positives_L.clamp(min=1)
     gap_L = shard.of_all(positive_L - negative_L)
