@@ -11,7 +11,7 @@ TRITON_VENV := .venv-triton
 # DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help quickstart install dev test test-faults test-triton lint format docs clean distclean
+.PHONY: help quickstart install dev test test-faults test-triton lint format docs site site-serve gallery clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -45,7 +45,7 @@ test-faults: $(VENV)/.stamp-dev  ## kill workers in the middle and resume; slow
 test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interpreter, without a GPU
 	TRITON_INTERPRET=1 $(TRITON_VENV)/bin/python -m pytest tests/models -k triton $(PYTEST_ARGS)
 
-# Triton unpacks to 1 GB, so it has an environment of its own, which sees the packages of the main one.
+# Triton unpacks to 1 GB, so it has a separate environment, which sees the packages of the main one.
 $(TRITON_VENV)/.stamp: $(VENV)/.stamp-dev
 	test -d $(TRITON_VENV) || $(BIN)/python -m venv $(TRITON_VENV)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
@@ -58,15 +58,25 @@ lint: $(VENV)/.stamp-dev  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-format: $(VENV)/.stamp-dev  ## mend what ruff can mend
+format: $(VENV)/.stamp-dev  ## fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.stamp  ## write docs/configuration.md from the schema
-	$(BIN)/python -m xmtc.run.reference docs/configuration.md
+docs: $(VENV)/.stamp  ## write the reference pages of configuration and command line
+	$(BIN)/python -m xmtc.run.reference docs/reference/configuration.md
+	$(BIN)/python tools/cli_reference.py docs/reference/cli.md
+
+site: $(VENV)/.stamp-dev docs  ## build the documentation into site/; broken links and anchors are errors
+	$(BIN)/mkdocs build --strict --quiet
+
+gallery: $(VENV)/.stamp-dev  ## make the pictures of the documentation again; needs Chromium, takes minutes
+	PYTHONPATH=tests $(BIN)/python tools/gallery.py docs/images
+
+site-serve: $(VENV)/.stamp-dev  ## show the documentation at http://127.0.0.1:8000 while you write
+	$(BIN)/mkdocs serve --strict
 
 clean:  ## remove caches and build results; keeps runs, corpora and .venv
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find xmtc tests tools launch -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## the same, and the environments

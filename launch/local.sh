@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run on the GPUs (or cores) of this machine, in a Ray of its own that ends with it:
+# A run on the GPUs (or cores) of this machine, in a separate Ray that ends with it:
 #   launch/local.sh configs/smoke_llama.yaml [KEY=VALUE]...
 # With no `distributed.address`, Ray starts on this machine for this run alone and joins no other cluster.
 set -euo pipefail

@@ -127,7 +127,7 @@ def test_an_evaluation_goes_into_a_folder_of_its_own(whole, xmtc, tmp_path):
 def test_a_page_is_known_by_its_name_and_generator(tmp_path, name):
     check_page(tmp_path / name)
     (tmp_path / name).write_text("<html><title>mine</title></html>")
-    with pytest.raises(StorageError, match="no page of xmtc"):
+    with pytest.raises(StorageError, match="not a page of xmtc"):
         check_page(tmp_path / name)
 
 

@@ -26,7 +26,7 @@ TIME_BAR, MEMORY_BAR, GROWTH_BAR = 2.0, 1 / 3, 1.5
 
 
 def einsum(keys: Tensor, values: Tensor, mask: Tensor, queries: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
-    """The formula of docs/kernels.md, written with einsum as published label-attention heads do."""
+    """The formula of docs/explanation/kernels.md, written with einsum as published label-attention heads do."""
     keys, values, queries = (x.unflatten(-1, (HEADS, -1)) for x in (keys, values, queries.to(keys.dtype)))
     scores = torch.einsum("lhe,bthe->bhlt", queries, keys) / math.sqrt(WIDTH // HEADS)
     attention = scores.float().masked_fill(~mask[:, None, None], -torch.inf).softmax(-1).to(values.dtype)

@@ -86,14 +86,14 @@ def init(
     text: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several.")] = None,
     labels: Annotated[str | None, typer.Option(help="Column with the labels.")] = None,
     label_separator: Annotated[
-        str | None, typer.Option(help="What separates labels in a cell; '' where a cell is one label.")
+        str | None, typer.Option(help="Separator of the labels in a cell; '' if a cell holds one label.")
     ] = None,
     doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers.")] = None,
-    split_column: Annotated[str | None, typer.Option(help="Column that says train, dev or test.")] = None,
+    split_column: Annotated[str | None, typer.Option(help="Column with train, dev or test.")] = None,
     task: Annotated[str | None, typer.Option(help="multi_label or single_label.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run \\[that of the file].")] = None,
 ) -> None:
-    """Look at data and machine, and write a configuration that fits a budget of time."""
+    """Inspect data and machine, and write a configuration that fits a time budget."""
     from xmtc.init.dialogue import write_config
     from xmtc.init.roles import answers_of
 
@@ -104,12 +104,12 @@ def init(
 @app.command()
 def train(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG|DATA", help="YAML file; or data, for which xmtc init writes one first.")
+        str, typer.Argument(metavar="CONFIG|DATA", help="YAML file; or data, for which xmtc init first writes one.")
     ],
     overrides: Overrides = None,
     print_config: PrintConfig = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the memory, disk, steps and time it would take, and exit.")
+        bool, typer.Option("--dry-run", help="Print the memory, disk, steps and time that the run needs, and exit.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a finished run whose data have changed since.")
@@ -230,7 +230,9 @@ def score(
     min_score: Annotated[float, typer.Option(min=0, max=1, help="Only labels with this score or more.")] = 0.0,
     include: Include = None,
     exclude: Exclude = None,
-    shortlist: Annotated[int | None, typer.Option(min=1, help="Labels to score, found by an index \\[all].")] = None,
+    shortlist: Annotated[
+        int | None, typer.Option(min=1, help="Score this many labels, found by an index \\[all].")
+    ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished output or another job's.")] = False,
     max_rejected: Annotated[int | None, typer.Option(min=0, help="Stop after more than this many bad rows.")] = None,
@@ -292,7 +294,7 @@ def serve(
     token_file: Annotated[Path | None, typer.Option(help="File with the clients' token \\[XMTC_TOKEN].")] = None,
     annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to.")] = None,
     queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id).")] = None,
-    order: Annotated[str, typer.Option(help="Which come first: uncertain, rare or file.")] = "uncertain",
+    order: Annotated[str, typer.Option(help="Which documents come first: uncertain, rare or file.")] = "uncertain",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
 ) -> None:
@@ -325,7 +327,7 @@ def export(
 @app.command()
 def push(
     model: ModelDir,
-    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository; made if it is not there.")],
+    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository; created if it does not exist.")],
     public: Annotated[bool, typer.Option("--public", help="Let everyone read a new repository.")] = False,
 ) -> None:
     """Upload a model to the Hugging Face Hub. `owner/name` is then a MODEL everywhere."""
@@ -348,7 +350,7 @@ def explain(
     text_column: TextColumn = None,
     id_column: IdColumn = None,
 ) -> None:
-    """Show what each word adds to the logit of a label, exactly, and where the attention looks."""
+    """Show exactly what each word adds to the logit of a label, and where the attention looks."""
     from xmtc.models.info import describe
     from xmtc.run.sources import split_inputs
     from xmtc.score.explain import explain_text, find_document, print_sections, write_page
@@ -377,7 +379,7 @@ def status(
         typer.Argument(metavar="RUN", parser=fetched_status, help="Run directory or URI, such as runs/quickstart."),
     ],
 ) -> None:
-    """Print which stages of a run are done, and its last metrics."""
+    """Print which stages of a run are finished, and its latest metrics."""
     from xmtc.run.status import print_status
 
     print_status(run)
@@ -387,7 +389,7 @@ def status(
 def doctor(
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Check what this configuration needs.")] = None,
 ) -> None:
-    """Print what this machine can do, and what it lacks for a configuration."""
+    """Check this machine: print what works, and what a configuration needs that is missing."""
     from xmtc.config.load import load_config
     from xmtc.preflight.doctor import run_doctor
     from xmtc.run.config import RunConfig
@@ -413,13 +415,11 @@ def main() -> None:
     try:
         check_arguments()
         app()
-    except BrokenPipeError:  # whoever read the output has enough
+    except BrokenPipeError:  # the reader of the output has stopped reading
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        words = (
-            f"{error.filename or 'this machine'}: {error.strerror or error}; see its rights, and the room on its disk"
-        )
+        words = f"{error.filename or 'this machine'}: {error.strerror or error}; check its permissions and the disk"
         print(printable(f"StorageError: {words}"), file=sys.stderr)
         sys.exit(1)
     except XmtcError as error:

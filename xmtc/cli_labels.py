@@ -57,7 +57,7 @@ def labels_rename(
     ],
     output: Output,
 ) -> None:
-    """Call labels by other identifiers; their scores stay the same."""
+    """Change the identifiers of labels; their scores stay the same."""
     from xmtc.models.output import HEAD
     from xmtc.models.relabel import rename_labels
     from xmtc.run.copies import published_model
@@ -75,12 +75,12 @@ def labels_merge(
         list[str],
         typer.Argument(
             metavar="KEPT=OTHER[,OTHER...]...",
-            help="Groups, or @FILE with KEPT and others, tabs between, on each line.",
+            help="Groups, or @FILE with KEPT and the others, separated by tabs, on each line.",
         ),
     ],
     output: Output,
 ) -> None:
-    """Merge labels into others, and say what of the result is approximate."""
+    """Merge labels into others, and print which parts of the result are approximate."""
     from xmtc.models.output import HEAD
     from xmtc.models.relabel import merge_labels
     from xmtc.run.copies import published_model

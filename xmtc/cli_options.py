@@ -36,7 +36,7 @@ class Commands(TyperGroup):
 
 
 def fetched(path: str) -> Path:
-    """A local path as it is, or the local copy of a URI."""
+    """Return a local path unchanged, or the local copy of a URI."""
     if "://" not in path:
         return Path(path)
     from xmtc.run import copies
@@ -45,7 +45,7 @@ def fetched(path: str) -> Path:
 
 
 def config_for(config_or_data: str) -> Path:
-    """The configuration that is given, or one that is written for the data that are given."""
+    """Return the given configuration, or write one for the given data."""
     if config_or_data.endswith((".yaml", ".yml")):
         return Path(config_or_data)
     from xmtc.init.dialogue import config_for
@@ -54,13 +54,13 @@ def config_for(config_or_data: str) -> Path:
 
 
 def next_to(predictions: Path) -> Path:
-    """The folder for the evaluation of a predictions file."""
+    """Return the folder for the evaluation of a predictions file."""
     folder = predictions.with_name(f"{predictions.name}_evaluation")
     return folder if predictions.is_dir() else predictions.with_suffix("")
 
 
 def fetched_model(path: str) -> Path:
-    """A local model as it is, or the local copy of a model at a URI or on the Hugging Face Hub."""
+    """Return a local model unchanged, or the local copy of a model at a URI or on the Hugging Face Hub."""
     if "://" in path or Path(path).exists():
         return fetched(path)
     from xmtc.models.hub import located
@@ -69,7 +69,7 @@ def fetched_model(path: str) -> Path:
 
 
 def fetched_status(path: str) -> Path:
-    """A local run directory as it is, or local copies of the small files of a run at a URI."""
+    """Return a local run directory unchanged, or local copies of the small files of a run at a URI."""
     if "://" not in path:
         return Path(path)
     from xmtc.run import copies
@@ -85,7 +85,7 @@ def show_version(asked: bool) -> None:
 
 
 def check_arguments() -> None:
-    """Refuse names that are not UTF-8: libraries for data files know no others.
+    """Refuse names that are not UTF-8, because libraries for data files accept no others.
 
     Raises:
         StorageError: an argument is not UTF-8.
@@ -115,7 +115,7 @@ TextColumn = Annotated[
 IdColumn = Annotated[
     str | None, typer.Option("--id", help="Column with identifiers \\[as in training, or file and row].")
 ]
-_LABELS = "a label, branch:LABEL with all beneath it, or @FILE with one per line; repeatable"
+_LABELS = "a label, branch:LABEL with everything beneath it, or @FILE with one per line; repeatable"
 Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
 Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]
 Version = Annotated[

@@ -1,8 +1,8 @@
-"""Errors a user can act on. The command line prints their message alone, without a traceback, and exits with 1."""
+"""Errors that a user can fix. The command line prints only their message, without a traceback, and exits with 1."""
 
 
 class XmtcError(Exception):
-    """Base of every error that is the user's to mend: names the place, the value and the fix."""
+    """Base class for errors the user can fix. The message names the place, the value and the fix."""
 
 
 class ConfigError(XmtcError):
@@ -14,12 +14,12 @@ class DataError(XmtcError):
 
 
 class CheckpointError(XmtcError):
-    """A checkpoint or exported model is missing, damaged or of another run."""
+    """A checkpoint or exported model is missing, damaged or belongs to another run."""
 
 
 class StorageError(XmtcError):
-    """A file system cannot be reached, refuses, or holds something damaged."""
+    """A file system is unreachable, refuses access, or holds something damaged."""
 
 
 class TrainingError(XmtcError):
-    """Training cannot go on: a loss that is not finite, a rank that hangs, a full disk."""
+    """Training cannot continue: a loss that is not finite, a rank that hangs, a full disk."""

@@ -65,7 +65,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         twice = next(key for key in content if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"the key {twice[:40]!r} is there twice")
+        raise ValueError(f"the key {twice[:40]!r} occurs twice")
     return content
 
 
@@ -83,7 +83,7 @@ def replacing(path: Path) -> Iterator[Path]:
     may write the same file. Parent directories are created. The file's rights are those that the umask gives.
 
     Raises:
-        OSError: the file cannot be written, or something else than a file is there; the old file is unharmed.
+        OSError: the file cannot be written, or it is not a file; the old file is unharmed.
 
     Example:
         >>> with replacing(folder / "table.parquet") as partial:
@@ -130,7 +130,7 @@ def replacing_directory(directory: Path) -> Iterator[Path]:
 def publish_directory(written: Path, directory: Path) -> None:
     """Rename a finished directory to its place, over an older one; both are on the same file system.
 
-    Replacing takes two renames: for a moment nothing is there, but at no time a mixture. Files get the rights that the
+    Replacing takes two renames: for a moment nothing exists, but never a mixture. Files get the rights that the
     umask gave the directory.
 
     Raises:
@@ -184,13 +184,13 @@ def check_page(path: Path) -> None:
     """Make sure that a page may be written: to a new place, or over an earlier page of xmtc.
 
     Raises:
-        StorageError: the name is no page's, or something else is there.
+        StorageError: the name is not a page's, or something else exists there.
     """
     if path.suffix.lower() not in (".html", ".htm"):
         raise StorageError(f"{path}: the output is an HTML page: give a file for it, such as report.html")
     try:
         if path.exists() and not (path.is_file() and GENERATOR.encode() in _head(path)):
-            raise StorageError(f"{path}: is there already, and no page of xmtc; choose another place, or move it away")
+            raise StorageError(f"{path}: exists, and is not a page of xmtc; choose another place, or move it away")
     except OSError as error:
         raise cannot_write(path, error) from error
 

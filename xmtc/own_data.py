@@ -1,4 +1,4 @@
-"""`xmtc.train`: texts and labels in memory to a model, as `xmtc init` and `xmtc train` do with files."""
+"""`xmtc.train`: trains on texts and labels in memory, as `xmtc init` and `xmtc train` do on files."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,23 +41,23 @@ def train(
     label_column: str = _LABELS,
     task: Task | None = None,
 ) -> Model:
-    """Train the best known recipe that fits a budget of time, on this machine.
+    """Train the best known recipe that fits a time budget on this machine.
 
     Args:
         texts: a list, a Series or a column of texts; or, without `labels`, a table with both: a DataFrame, an Arrow
             table, a Hugging Face `Dataset`, a mapping of columns.
-        labels: for each text a label, or a list of labels; an empty list where no label fits.
+        labels: one label or a list of labels for each text; an empty list where no label fits.
         budget: time that the run may take, such as `10m`.
-        directory: keeps corpus, run and report here; a temporary folder when absent, whose name is printed.
+        directory: folder for corpus, run and report; if absent, a temporary folder whose name is printed.
         text: text column or columns of a table.
         label_column: label column of a table.
-        task: `multi_label` or `single_label`; told by the labels when absent.
+        task: `multi_label` or `single_label`; inferred from the labels if absent.
 
     Returns:
         The model; its report is in the directory.
 
     Raises:
-        DataError: texts and labels do not fit each other, nothing can be learnt from them, or the directory holds
+        DataError: texts and labels do not match, nothing can be learnt from them, or the directory holds
             other documents.
 
     Example:
@@ -125,7 +125,7 @@ def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.T
 def _column(table: Any, name: str) -> Any:
     """A column of a DataFrame, an Arrow table, a `Dataset` or a mapping."""
     if isinstance(table, str) or not (hasattr(table, "__getitem__") and _names(table)):
-        raise DataError("labels: none given, and texts is no table with columns; give both, or a table")
+        raise DataError("labels: none given, and texts is not a table with columns; give both, or a table")
     if name not in _names(table):
         raise DataError(f"no column {name!r} in the table; there are: {', '.join(_names(table))}")
     return table[name]
@@ -143,7 +143,7 @@ def _values(column: Any) -> list[Any]:
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column.to_pylist()
     if isinstance(column, str) or not isinstance(column, Iterable):
-        raise DataError(f"a {type(column).__name__} is no list of texts or labels")
+        raise DataError(f"a {type(column).__name__} is not a list of texts or labels")
     return column.tolist() if isinstance(column, _Listable) else list(column)
 
 

@@ -1,7 +1,7 @@
 """`xmtc sweep`: a grid of configurations and seeds, trained one after the other, and one comparison of them.
 
-A thin layer over `train_run`: every cell and seed is a run directory of its own, so that finished ones are skipped,
-interrupted ones go on, and everything that reads runs reads these. On a Ray cluster the runs go side by side.
+A thin layer over `train_run`: every cell and seed is a separate run directory, so that finished ones are skipped,
+interrupted ones continue, and everything that reads runs reads these. On a Ray cluster the runs are parallel.
 """
 
 import functools
@@ -114,7 +114,7 @@ class Row:
 def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: Train) -> int:
     """Train every cell and seed and write `sweep.json`, `.csv`, `.md` and `report.html`.
 
-    A run that fails is named, and the others go on; the same command again tries it again.
+    A run that fails is named, and the others continue; the same command retries it.
 
     Args:
         config_file: what the cells have in common.
@@ -145,7 +145,7 @@ def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> tuple[
     """The grid, the configuration that its cells have in common, and the cells.
 
     Raises:
-        ConfigError: as of `sweep`.
+        ConfigError: see `sweep`.
     """
     settings, base = load_config(SweepConfig, grid_file), load_config(RunConfig, config_file, overrides)
     tree = read_tree(SweepConfig, grid_file).value
@@ -190,7 +190,7 @@ def make_runs(
 ) -> list[RunConfig]:
     """The runs of a cell, named by a hash of its values, so that a grid can grow without renaming what is trained.
 
-    A cell that changes how documents are prepared gets a corpus of its own.
+    A cell that changes how documents are prepared gets a separate corpus.
     """
     mark = config_hash({key: node.plain() for key, node in chosen.items()})[:8]
     outer_first = dict(sorted(chosen.items(), key=lambda item: item[0].count(".")))  # a section replaces its keys
@@ -235,7 +235,7 @@ def _attempt(train: Train, run: RunConfig) -> tuple[str, str | None]:
 def _side_by_side(
     attempt: Callable[[RunConfig], tuple[str, str | None]], runs: Sequence[RunConfig], base: RunConfig
 ) -> Iterator[tuple[str, str | None]]:
-    """Each run as a Ray task; Ray repeats the task of a lost machine, and the run goes on from its checkpoint."""
+    """Each run as a Ray task; Ray repeats the task of a lost machine, and the run continues from its checkpoint."""
     connect(base)
     for run in {run.data.corpus: run for run in runs}.values():
         with suppress(XmtcError):  # its runs meet it again, and are named
@@ -348,7 +348,7 @@ def _metrics(paths: RunPaths) -> dict[str, Any]:
 def train_seconds(paths: RunPaths) -> float | None:
     """Seconds of fine-tuning, over its interruptions; None before it is done.
 
-    The stage's own record is of the last session alone. The log's clock goes on from session to session, but leaves out
+    The stage's record covers only the last session. The log's clock continues from session to session, but leaves out
     what comes before the first step.
     """
     record = read_run(paths.root)

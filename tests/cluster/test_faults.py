@@ -1,6 +1,6 @@
 """What breaks on a cluster, tried: the run ends by itself or at the next start, with the losses of an undisturbed one.
 
-Each row of the table in docs/operations.md is a test here or names its own.
+Each row of the table in docs/how-to/resume.md is a test here or names its own.
 """
 
 import os

@@ -104,5 +104,5 @@ def test_cached_hidden_states_are_padded(corpus):
 
 
 def test_overlap_must_leave_room(corpus):
-    with pytest.raises(ConfigError, match="hold 14 besides special tokens, but overlap by 14"):
+    with pytest.raises(ConfigError, match="hold 14 without special tokens, but overlap by 14"):
         Collator(corpus.split("train"), corpus.tokenizer(), window=16, overlap=14)

@@ -267,7 +267,7 @@ def test_single_label_documents_of_rare_labels_are_dropped_with_them(tmp_path):
 
 
 def test_needs_a_tokenizer(tmp_path):
-    with pytest.raises(ConfigError, match="has no tokenizer of its own"):
+    with pytest.raises(ConfigError, match="has no tokenizer; set"):
         build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(9)), tokenizer=None))
 
 

@@ -122,7 +122,7 @@ def test_files_that_cannot_be_read(tmp_path):
         ('{"text": null, "labels": ["x"]}', "no text in 'text'"),
         ('{"text": 3, "labels": ["x"]}', "the text is a int"),
         ('{"text": "a", "labels": {"x": 1}}', "not a list of labels"),
-        ('{"text": "a", "labels": ["x", {"code": "y"}]}', "'labels' holds a dict, which is no label"),
+        ('{"text": "a", "labels": ["x", {"code": "y"}]}', "'labels' holds a dict, which is not a label"),
         ('{"text": "cut \\ud83d", "labels": ["x"]}', "hold half of a character"),
         ('{"text": "a", "labels": ["x\\ude00"]}', "hold half of a character"),
         ('{"text": "a", "labels": ["x"], "n": ' + "9" * 5000 + "}", "malformed JSON: a number of thousands of digits"),

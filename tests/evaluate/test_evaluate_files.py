@@ -72,7 +72,7 @@ def test_a_threshold_for_labels_that_exclude_each_other_is_refused(corpus, tmp_p
     gold = shutil.copytree(corpus.path, tmp_path / "gold")
     manifest = (gold / "manifest.json").read_text()
     (gold / "manifest.json").write_text(manifest.replace("multi_label", "single_label"))
-    with pytest.raises(ConfigError, match=r"gold: one label a document, of which the best .* leave out --threshold"):
+    with pytest.raises(ConfigError, match=r"gold: single-label: the best .* leave out --threshold"):
         evaluate_files(tmp_path / "p.parquet", gold, "test", tmp_path / "o", EvaluateConfig(), Thresholds(0.5))
 
 

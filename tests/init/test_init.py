@@ -73,7 +73,7 @@ def test_texts_in_memory_become_a_model(tmp_path):
     assert (tmp_path / "runs/model/eval/dev/report.html").is_file()
     with pytest.raises(DataError, match=r"one length; there are 3 in text, 2 in labels"):
         xmtc.train(["a", "b", "c"], [["x"], ["y"]], directory=tmp_path)
-    with pytest.raises(DataError, match="texts is no table with columns"):
+    with pytest.raises(DataError, match="texts is not a table with columns"):
         xmtc.train(["a", "b"], directory=tmp_path)
     before = (tmp_path / "documents.parquet").read_bytes()
     with pytest.raises(DataError, match="holds other documents"):

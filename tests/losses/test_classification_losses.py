@@ -211,7 +211,7 @@ def test_hard_negatives_use_the_number_of_positives_that_the_host_knows():
 
 @pytest.mark.parametrize("kind", FAMILIES["xmtc.losses"].builtin)
 def test_every_loss_has_one_signature_and_says_what_it_can_do(kind):
-    """What docs/losses.md promises to a loss from another package."""
+    """What docs/explanation/losses.md promises to a loss from another package."""
     logits, _ = case()
     targets = Targets(torch.arange(4), torch.tensor([3, 0, 36, 5]), torch.ones(4), most_positives=1)
     settings = FAMILIES["xmtc.losses"].builtin[kind]()

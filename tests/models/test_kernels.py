@@ -28,7 +28,7 @@ def inputs(seed=0, dtype=torch.float64, labels=L):
 
 
 def by_hand(keys, values, mask, queries, weights, bias):
-    """The formula of docs/kernels.md, one document, label and head after another."""
+    """The formula of docs/explanation/kernels.md, one document, label and head after another."""
     width, logits = D // HEADS, []
     for b in range(len(keys)):
         for label in range(len(queries)):

@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="Triton is not installed; see docs/kernels.md")
+pytest.importorskip("triton", reason="Triton is not installed; see docs/explanation/kernels.md")
 
 from xmtc.models.kernels.dispatch import label_attention
 from xmtc.models.kernels.options import Options

@@ -13,11 +13,12 @@ from xmtc.run.config import RunConfig
 from xmtc.run.reference import reference
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/how-to/small_encoders.md"
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 
 def test_the_reference_page_is_current() -> None:
-    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
     assert page == reference(RunConfig), "run `make docs`"
 
 
@@ -51,7 +52,7 @@ def test_the_page_lists_alternatives_by_kind() -> None:
 def test_the_columns_that_are_asked_for_are_those_that_are_read(name: str) -> None:
     path = ROOT / "configs" / name
     columns = load_config(RunConfig, path).data.source.columns
-    for text in (path.read_text(encoding="utf-8"), (ROOT / "README.md").read_text(encoding="utf-8")):
+    for text in (path.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8")):
         assert re.findall(r"columns (\w+) and (\w+)", text) == [(columns.text, columns.labels)]
 
 

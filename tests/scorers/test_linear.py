@@ -100,7 +100,7 @@ def test_contributions_sum_to_the_score(states: float) -> None:
     cases, vocabulary = training()
     scorer = fit_linear(cases, LinearConfig(states=states))
     features, _ = unseen(vocabulary, documents=1)
-    reasons = scorer.contributions(features, 2)
+    (reasons,) = scorer.contributions(features, [2])
     score = scorer.score(features).at(np.array([[2]], np.int32))[0, 0]
     assert sum(reason.value for reason in reasons) == pytest.approx(score, abs=1e-5)
     assert {reason.source for reason in reasons} == ({"term", "state"} if states else {"term"})

@@ -77,7 +77,7 @@ def test_contributions_are_the_neighbours_with_the_label() -> None:
     cases, vocabulary = training()
     features, _ = unseen(vocabulary, documents=1)
     scorer = fit_word_neighbours(cases, WordNeighboursConfig(neighbours=(10,)))
-    reasons = scorer.contributions(features, 2)
+    (reasons,) = scorer.contributions(features, [2])
     score = scorer.score(features).at(np.array([[2]], np.int32))[0, 0]
     assert sum(reason.value for reason in reasons) == pytest.approx(score, abs=1e-6)
     assert all(cases.labels_NL[reason.number, 2] for reason in reasons)
@@ -104,7 +104,7 @@ def test_label_texts_find_labels_whose_words_the_document_has(tmp_path: Path) ->
     features = Features(vocabulary.rows(vocabulary.count(["w3 w20 w21"])))
     best = scorer.score(features).top(2)
     assert best.label_ids_NK[0].tolist() == [3, -1]
-    reasons = scorer.contributions(features, 3)
+    (reasons,) = scorer.contributions(features, [3])
     assert [vocabulary.terms[reason.number] for reason in reasons] == ["w3"]
     assert reasons[0].value == pytest.approx(best.scores_NK[0, 0])
     scorer.save(tmp_path)

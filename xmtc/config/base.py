@@ -14,7 +14,7 @@ _STRICT = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True,
 def config(cls: type[T]) -> type[T]:
     """Make `cls` a frozen, keyword-only dataclass that pydantic validates strictly, unknown keys forbidden.
 
-    Document each field with a string literal beneath it; `docs/configuration.md` is generated from these.
+    Document each field with a string literal beneath it; `docs/reference/configuration.md` is generated from these.
     Checks across fields go into `__post_init__` and raise ValueError. A family of alternatives (readers, heads,
     losses …) is a union discriminated by a `kind: Literal["…"]` field, with one `build`-style method each, so that
     nothing else branches on the kind.

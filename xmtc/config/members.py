@@ -40,7 +40,7 @@ class Member:
 class Members:
     """Annotation of a configuration field that holds one member of a family.
 
-    Type checkers see the protocol that is annotated; pydantic validates the union of all members, told apart by `kind`.
+    Type checkers see the annotated protocol; pydantic validates the union of all members, distinguished by `kind`.
 
     Args:
         group: of the entry points, such as `xmtc.losses`.
@@ -60,14 +60,14 @@ class Members:
         """Members of installed packages, by kind.
 
         Raises:
-            ConfigError: an entry point cannot be imported, is no configuration class or takes a built-in kind.
+            ConfigError: an entry point cannot be imported, is not a configuration class or takes a built-in kind.
         """
         found: dict[str, Member] = {}
         for point in entry_points(self.group):
             member = _load(point, self.group)
             if member.kind in self.builtin or member.kind in found:
                 raise ConfigError(
-                    f"{member.distribution}: its entry point {self.group}: {member.kind} takes a kind that is there "
+                    f"{member.distribution}: its entry point {self.group}: {member.kind} takes a kind that exists "
                     "already; uninstall the package, or rename the kind in it"
                 )
             found[member.kind] = member
@@ -107,7 +107,7 @@ def kind_of(config: type) -> str:
     """The `kind` of a configuration class.
 
     Raises:
-        TypeError: it is no dataclass, or its `kind` has no default.
+        TypeError: it is not a dataclass, or its `kind` has no default.
     """
     kinds = [field.default for field in fields(config) if field.name == "kind"] if is_dataclass(config) else []
     if not kinds or not isinstance(kinds[0], str):

@@ -106,7 +106,7 @@ class Collator:
         self._capacity, self._overlap = window - len(prefix) - len(suffix), overlap
         if not 0 <= overlap < self._capacity:
             raise ConfigError(
-                f"windows of {window} tokens hold {self._capacity} besides special tokens, but overlap by {overlap}: "
+                f"windows of {window} tokens hold {self._capacity} without special tokens, but overlap by {overlap}: "
                 "the overlap must be less"
             )
         self._documents, self._hidden = documents, hidden
@@ -115,7 +115,7 @@ class Collator:
 
     @property
     def special_tokens(self) -> int:
-        """Special tokens that every document has besides its content."""
+        """Special tokens that every document has in addition to its content."""
         return len(self._prefix) + len(self._suffix)
 
     def __call__(self, batch: MicroBatch) -> Batch:

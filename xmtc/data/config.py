@@ -91,7 +91,7 @@ class LimitConfig:
 
 @config
 class SplitConfig:
-    """Dividing the training documents, by a hash of their text, where the source has no dev or test of its own."""
+    """Dividing the training documents, by a hash of their text, if the source has no dev or test split."""
 
     dev: _Share = 0.1
     """Share that becomes dev; not used where the source has dev documents."""
@@ -137,7 +137,7 @@ class DataConfig:
     limit: LimitConfig = LimitConfig()
     """Most documents of each split."""
     split: SplitConfig = SplitConfig()
-    """How to divide a source that has no dev or test split of its own."""
+    """How to divide a source that has no dev or test split."""
     min_label_documents: Annotated[int, Field(ge=1)] = 1
     """Labels with fewer training documents are dropped. Documents left without a label stay, or are dropped in a
     single-label task and with `without_labels: drop`."""

@@ -94,12 +94,12 @@ class Split:
 
 
 class Corpus:
-    """A corpus directory, see DESIGN.
+    """A prepared corpus directory, memory-mapped.
 
     Attributes:
         path: the directory.
-        manifest: what is in it.
-        labels: all labels.
+        manifest: format, fingerprint, counts and files.
+        labels: every label, with its name and number of training documents.
     """
 
     def __init__(self, path: Path, manifest: Manifest, labels: LabelTable):
@@ -111,7 +111,7 @@ class Corpus:
         """Open a finished corpus.
 
         Raises:
-            DataError: there is none, or it is damaged.
+            DataError: the directory holds no corpus, or it is damaged.
         """
         root = Path(path)
         manifest = Manifest.load(root)
@@ -119,7 +119,7 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
-        """Of source, tokenizer and settings: equal fingerprints, equal corpora."""
+        """Identity of source, tokenizer and settings: equal fingerprints mean equal corpora."""
         return self.manifest.fingerprint
 
     @property
@@ -133,7 +133,7 @@ class Corpus:
         return self.manifest.splits["train"].rows
 
     def split(self, name: str) -> Split:
-        """A split by name.
+        """Return a split by name.
 
         Raises:
             DataError: no such split, or a shard is missing or damaged.
@@ -158,7 +158,7 @@ class Corpus:
             ) from error
 
     def vocabulary(self) -> Vocabulary:
-        """The terms that `word_ids` number, with their weights; it is read once.
+        """Return the terms that `word_ids` number, with their weights; read once.
 
         Raises:
             DataError: it is missing or damaged.
@@ -174,7 +174,7 @@ class Corpus:
             raise DataError(f"{place}: missing or damaged; delete {self.path} and prepare it again") from error
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The tokenizer that made the token ids; it is kept in the corpus.
+        """Return the tokenizer that made the token ids; the corpus contains it.
 
         Raises:
             DataError: it is missing or damaged.

@@ -29,7 +29,7 @@ _STATES, _WRITTEN, _META = "hidden.bin", "written.bin", "meta.json"
 
 
 def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> int:
-    """Disk that a cache takes, to be told before it is written.
+    """Disk space that a cache takes, reported before it is written.
 
     Args:
         lengths: (N,) tokens per document, special ones included.
@@ -54,7 +54,7 @@ class HiddenCache:
 
     @staticmethod
     def open(directory: str | Path, fingerprint: str) -> "HiddenCache | None":
-        """The cache in `directory`, or None where there is none with this fingerprint, or one that is cut short."""
+        """The cache in `directory`, or None if there is none with this fingerprint, or it is truncated."""
         root = Path(directory)
         if not (root / _META).is_file():
             return None
@@ -94,7 +94,7 @@ class HiddenCacheWriter:
         create: False to join a writer that another process has created.
 
     Raises:
-        DataError: the disk has no room for the whole cache (it is reserved at once).
+        DataError: the disk has no room for the whole cache (it is reserved in advance).
     """
 
     def __init__(

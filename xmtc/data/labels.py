@@ -58,7 +58,7 @@ class LabelTable:
         """Ids of a label and of all labels beneath it, ascending; empty where nobody knows it.
 
         Args:
-            top: a label, or a parent that is no label of this table.
+            top: a label, or a parent that is not a label of this table.
         """
         found, waiting = set(), [top]
         while waiting:
@@ -94,7 +94,7 @@ class LabelTable:
         return 1.0 / (1.0 + c * (self.train_counts + b) ** -a)
 
     def save(self, path: Path) -> None:
-        """Write as Arrow IPC: label, name, train_count and, where there is one, parents."""
+        """Write as Arrow IPC: label, name, train_count and, with a hierarchy, parents."""
         columns: dict[str, pa.Array] = {
             "label": pa.array(self.labels, pa.string()),
             "name": pa.array(self.names, pa.string()),

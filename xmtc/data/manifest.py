@@ -87,7 +87,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """See DESIGN: corpus directory."""
+    """The manifest of a corpus directory (docs/reference/files.md)."""
 
     kind: str = _KIND
     format: int = FORMAT

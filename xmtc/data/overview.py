@@ -20,7 +20,7 @@ _ONE_LABEL = 0.98
 
 
 def overview(corpus: Corpus) -> list[str]:
-    """Documents per split, labels, labels per document, the commonest labels, what is cut and what is there twice.
+    """Documents per split, labels, labels per document, the commonest labels, what is cut and what is repeated.
 
     Labels are shown, text never.
     """

@@ -1,4 +1,4 @@
-"""Work on all cores of this machine. A cluster passes a mapper of its own (Ray tasks) with the same signature."""
+"""Work on all cores of this machine. A cluster passes another mapper (Ray tasks) with the same signature."""
 
 import os
 import threading
@@ -14,14 +14,14 @@ _WATCH_S = 0.5
 T = TypeVar("T")
 R = TypeVar("R")
 
-# joblib's advice after an error or Ctrl-C, which has told the user all there is to know
+# joblib's advice after an error or Ctrl-C, which has already told the user everything
 warnings.filterwarnings("ignore", message=".*tasks which were still being processed", category=UserWarning)
 # a worker's idle time ended just as new work came: loky starts another, and nothing is lost
 warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
 
 
 class MapUnordered(Protocol):
-    """Applies a picklable function to every item, in parallel; results come as they are ready."""
+    """Applies a picklable function to every item, in parallel; results come as they become ready."""
 
     def __call__(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Results of `function(item)`, in any order; an error in one ends the iteration."""

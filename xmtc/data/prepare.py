@@ -106,7 +106,7 @@ def _tokenizer_source(config: DataConfig, backbone: str | None) -> TokenizerSour
     if config.tokenizer is not None:
         return config.tokenizer.build()
     if backbone is None:
-        raise ConfigError("data.tokenizer: this model has no tokenizer of its own; set for example {kind: trained}")
+        raise ConfigError("data.tokenizer: this model has no tokenizer; set, for example, {kind: trained}")
     return PretrainedTokenizer(backbone)
 
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class ProgressTask(Protocol):
-    """One piece of work, counted while it goes on."""
+    """One piece of work, counted while it runs."""
 
     def advance(self, amount: int = 1) -> None:
         """Count `amount` more units as done."""

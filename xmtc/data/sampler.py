@@ -87,7 +87,7 @@ class Sampler:
         """The steps of an epoch, or what is left of it.
 
         Args:
-            epoch: from 0; each has an order of its own.
+            epoch: from 0; each has a different order.
             consumed: `Step.consumed` of the last finished step, at any world size.
 
         Raises:
@@ -143,7 +143,7 @@ class Sampler:
 
 
 def evaluation_batches(lengths: NDArray[np.integer], tokens_per_micro_batch: int) -> list[Ids]:
-    """Every document once, longest first, so that a memory that is too small shows at once.
+    """Every document once, longest first, so that too little memory shows immediately.
 
     Args:
         lengths: (N,) tokens per document.

@@ -43,7 +43,7 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
     Args:
         spool: the documents.
         info: names and parents of labels.
-        provides: splits that the source is known to have of its own, apart from those that its documents name.
+        provides: splits that the source is known to have, apart from those that its documents name.
         settings: how to divide, how many documents to take, what to do with duplicates, rare labels and documents
             without labels, and whether a document must have exactly one label (without it, it is dropped).
 

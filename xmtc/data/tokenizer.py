@@ -182,7 +182,7 @@ def _unigram(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterator[st
     """
     try:
         tokenizer.train_from_iterator(texts, trainer, length=total)
-    except Exception as error:  # the library has no class of its own
+    except Exception as error:  # the library has no error class
         if "not large enough" not in str(error):
             raise
         raise ConfigError(

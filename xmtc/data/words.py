@@ -1,7 +1,7 @@
 """Words of whole texts: counts, a vocabulary by document frequency, and TF-IDF rows of unit length.
 
 A backbone reads the first `max_length` tokens of a document; words are counted over all of it. Texts are counted shard
-by shard, each with words of its own (`count_words`); document frequencies add up to a vocabulary (`choose_words`), over
+by shard, each with different words (`count_words`); document frequencies add up to a vocabulary (`choose_words`), over
 which the shards are then written (`WordCounts.over`). Each step is a plain function of picklable values, so that shards
 can be counted in parallel. No text is kept, but a vocabulary holds words, names among them, that several documents use.
 
@@ -36,7 +36,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _lowered(text: str) -> str:
-    """In lower case, at the same length: a letter whose lower case is longer (İ) stays as it is."""
+    """In lower case, at the same length: a letter whose lower case is longer (İ) stays unchanged."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered

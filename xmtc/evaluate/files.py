@@ -21,7 +21,7 @@ def evaluate_files(
     thresholds: Thresholds | None = None,
     known: Mapping[str, Any] | None = None,
 ) -> Evaluation:
-    """Measure a predictions file of any system against a prepared corpus, and write the evaluation.
+    """Evaluate a predictions file of any system against a prepared corpus, and write the results.
 
     Args:
         predictions: Parquet, see `read_predictions`.
@@ -29,10 +29,10 @@ def evaluate_files(
         split: split of the corpus whose documents the file holds.
         output: folder to write, see `write_evaluation`.
         config: the `evaluate` section.
-        thresholds: scores from which a label counts as predicted. None takes the one of greatest micro-F1 on these very
+        thresholds: scores from which a label counts as predicted. None takes the one of greatest micro-F1 on these
             documents, which flatters the system; metrics.json then says `"threshold_tuned_here": true`. A single-label
             corpus has no threshold: its decision is the best label.
-        known: metrics that the file cannot give and that were measured otherwise, to stand in metrics.json as they are.
+        known: metrics that the file cannot give and that were measured otherwise; metrics.json gets them unchanged.
 
     Raises:
         DataError: the file does not fit the corpus; names the document or label.
@@ -41,7 +41,7 @@ def evaluate_files(
     corpus = Corpus.open(gold)
     single = corpus.manifest.task == "single_label"
     if single and thresholds is not None:
-        raise ConfigError(f"{gold}: one label a document, of which the best counts as predicted: leave out --threshold")
+        raise ConfigError(f"{gold}: single-label: the best label counts as predicted; leave out --threshold")
     part = corpus.split(split)
     doc_ids, labels = part.doc_ids(), corpus.labels
     found = read_predictions(predictions, labels.labels, doc_ids, config.top_k)

@@ -1,6 +1,6 @@
 """Fitting a calibration on dev, by label frequency.
 
-Rare labels are over- or underconfident in ways of their own: their rows saw few positives. Each frequency bin gets a
+Rare labels are over- or underconfident in different ways: their rows saw few positives. Each frequency bin gets a
 scale and an offset of its logits by logistic regression on the kept predictions (Platt 1999; the scale is one over the
 temperature of Guo et al. 2017). Logits are recovered from the scores, which are probabilities.
 

@@ -1,4 +1,4 @@
-"""CSV that a spreadsheet shows as it is: no cell is a formula."""
+"""CSV that a spreadsheet shows unchanged: no cell is a formula."""
 
 import re
 

@@ -84,7 +84,7 @@ def read_replicates(path: Path) -> Replicates:
     table = read_table(path)
     identity = (table.schema.metadata or {}).get(b"identity")
     if identity is None:
-        raise DataError(f"{path}: does not say of which documents it is; evaluate the run again")
+        raise DataError(f"{path}: does not say which documents it belongs to; evaluate the run again")
     return Replicates({name: table[name].to_numpy() for name in table.column_names}, identity.decode())
 
 

@@ -19,7 +19,7 @@ def header(plan: "Plan") -> list[str]:
     """Lines above the configuration."""
     choice = plan.choice
     lines = [
-        f"Written by xmtc init for {plan.files.place}. Every key: docs/configuration.md.",
+        f"Written by xmtc init for {plan.files.place}. Every key: docs/reference/configuration.md.",
         f"  xmtc train {choice.candidate.tree['name']}.yaml",
         f"Recipe: {choice.candidate.recipe.what}.",
         f"Estimate on this machine: {choice.seconds / 60:.1f} min of {plan.budget_s / 60:,.0f}.",

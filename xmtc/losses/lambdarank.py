@@ -8,7 +8,7 @@ from xmtc.losses.config import LambdaRankConfig
 
 
 class LambdaRank(nn.Module):
-    r"""Σ_{i,j: g_i>g_j} |ΔnDCG_ij| · log(1+exp(−σ(s_i−s_j))), METHOD: Burges, "From RankNet to LambdaRank" (2010).
+    r"""Σ_{i,j: g_i>g_j} |ΔnDCG_ij| · log(1+exp(−σ(s_i−s_j))): Burges, "From RankNet to LambdaRank" (2010).
 
     |ΔnDCG_ij| = |gain_i−gain_j| · |1/log2(1+π_i) − 1/log2(1+π_j)| / idealDCG, gain = 2^g − 1, π the rank by current
     score, the discount 0 beyond rank k. Prefer it over ListNet when the top of the ranking matters most and lists

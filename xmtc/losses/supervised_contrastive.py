@@ -21,7 +21,7 @@ class SupervisedContrastive(nn.Module):
         L_i = − Σ_a w_ia / (Σ_a w_ia) · ln( exp(⟨z_i, z_a⟩/τ) / Σ_a exp(⟨z_i, z_a⟩/τ) )
 
     summed over the documents i that have a positive, times the weight of the configuration. w_ia = |y_i ∩ y_a| /
-    |y_i ∪ y_a|, the overlap of the label sets [D]; with one label a document it is 1 or 0, which is Khosla's loss.
+    |y_i ∪ y_a|, the overlap of the label sets [D]; with one label per document it is 1 or 0, which is Khosla's loss.
     The queue (He et al. 2020; without a momentum encoder, as in Wang et al. 2020) holds the features of earlier
     batches, without gradient: it makes the comparisons of a large batch at the cost of a small one. It is neither
     saved nor shared between workers; after a resume it fills again.

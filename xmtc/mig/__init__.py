@@ -1,1 +1,1 @@
-"""Which tokens speak for which label: counts, signals, rankings."""
+"""Which tokens mark which label: counts, signals, rankings."""

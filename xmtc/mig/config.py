@@ -153,7 +153,7 @@ SignalConfig = Annotated[
 
 @config
 class MigConfig:
-    """Which tokens speak for a label: the signal that ranks them, and how many are kept."""
+    """Which tokens mark a label: the signal that ranks them, and how many are kept."""
 
     signal: SignalConfig = MutualInformationConfig()
     """The signal: `mig` (mutual information gain), `pmi`, `chi2`, `term_frequency` or `tfidf`; `shuffled` and

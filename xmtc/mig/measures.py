@@ -28,7 +28,7 @@ class Signal:
         raise NotImplementedError
 
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
-        """The labels to count: as they are, unless the signal is a control."""
+        """The labels to count: unchanged, unless the signal is a control."""
         return labels_NL
 
 

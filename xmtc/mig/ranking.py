@@ -191,7 +191,7 @@ def rank_tokens(
         special_token_ids: never ranked.
         vocab_size: V.
         fingerprint: stored with the ranking.
-        progress: told how many labels are ranked.
+        progress: receives how many labels are ranked.
         workers: threads; None for as many as this process has cores.
         pairs_per_block: pairs held at a time by a thread.
     """

@@ -52,7 +52,7 @@ def rank_corpus(
         corpus: only its `train` split is read.
         config: signal and limits.
         path: safetensors file.
-        progress: told how many labels are ranked.
+        progress: receives how many labels are ranked.
 
     Returns:
         The ranking, and whether it was there already.

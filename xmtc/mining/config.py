@@ -12,7 +12,7 @@ MOST_FLAT_LABELS = 100_000  # beyond, an exact search of all label vectors is wh
 
 @config
 class IndexConfig:
-    """A FAISS index over label vectors (docs/mining.md)."""
+    """A FAISS index over label vectors (docs/explanation/mining.md)."""
 
     kind: IndexKind = "auto"
     """flat: exact, compares a document with every label. ivf: compares it with the labels of the nearest cells. hnsw:
@@ -35,7 +35,7 @@ class IndexConfig:
 
 @config
 class MiningConfig:
-    """Hard negatives by nearest neighbours (METHOD: hard-negative mining)."""
+    """Hard negatives by nearest neighbours (docs/explanation/mining.md)."""
 
     candidates: Annotated[int, Field(ge=1)] = 32
     """Labels nearest to a document that are looked up; those that are not its own are its hard negatives. All
@@ -47,8 +47,8 @@ class MiningConfig:
     """Further labels of a micro-batch, drawn uniformly: they stand for all that are neither positive nor mined, so that
     the loss estimates the full one without bias."""
     refresh_steps: Annotated[int, Field(ge=2)] = 200
-    """The index is at most this many steps old: every half of it a new one is begun in the background from the label
-    vectors of that step, and takes over half of it later. Where building takes longer, training does not wait: it goes
-    on with the old index, and says so."""
+    """The index is at most this many steps old: every half of it, a background thread starts a new one from the label
+    vectors of that step, which takes over half of it later. If building takes longer, training
+    continues with the old index, and says so."""
     index: IndexConfig = IndexConfig()
     """The index."""

@@ -25,13 +25,14 @@ class ModelConfig:
     overlap: Annotated[int, Field(ge=0)] = 64
     """Tokens that two windows of one long document share."""
     scorers: tuple[ScorerConfig, ...] = ()
-    """Further scorers whose scores are fused with the head's: linear, neighbours, label texts (docs/scorers.md)."""
+    """Further scorers whose scores are fused with the head's: linear, neighbours, label texts
+    (docs/explanation/scorers.md)."""
     fusion: FusionConfig = FusionConfig()
     """How the scores of head and scorers become one probability."""
 
     label_text: bool = False
     """Start the label queries and classifier rows from the labels' names, embedded by the encoder, and after training
-    give labels without training documents rows made of their names (docs/models.md)."""
+    give labels without training documents rows made of their names (docs/reference/models.md)."""
 
     def __post_init__(self) -> None:
         """Refuse a model that nothing scores, and a head that cannot use the encoder."""

@@ -1,4 +1,4 @@
-"""What a section of the report is made of: tables, figures and text, each shown by a template of its own."""
+"""What a section of the report is made of: tables, figures and text, each with a template."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Table(Part):
     Attributes:
         name: of its files; no other table of the page has it.
         columns: heads.
-        rows: cells as they are shown.
+        rows: cells as shown.
         runs: index of the run of each row, where rows belong to runs.
         words: how many columns, from the first, hold words; the others hold numbers.
         caption: what the table shows.

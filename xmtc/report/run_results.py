@@ -116,7 +116,7 @@ def _evaluation_folder(run: Path, split: str | None) -> Path:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; empty where there is no file."""
+    """The mapping in a YAML file; empty without a file."""
     if not path.exists():
         return {}
     try:
@@ -126,7 +126,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is no file."""
+    """The object in a JSON file; empty without a file."""
     if not path.exists():
         return {}
     try:

@@ -38,7 +38,7 @@ def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, ex
     """Write one self-contained page about runs (or folders that `xmtc evaluate` wrote); several are compared.
 
     Args:
-        runs: run directories; one that is given twice counts once, those of equal names are told apart by their
+        runs: run directories; one given twice counts once; those of equal names are distinguished by their
             folders' names.
         output: HTML file.
         split: dev or test; test where a run has it when absent.

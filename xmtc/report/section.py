@@ -96,7 +96,7 @@ def installed_sections(taken: Sequence[str]) -> list[Section]:
     """The sections of installed packages.
 
     Args:
-        taken: names of the sections that are there already.
+        taken: names of the existing sections.
 
     Raises:
         ConfigError: an entry point cannot be imported, is not a section, or has a name that is taken.

@@ -50,7 +50,7 @@ def write_report(runs: Sequence[RunResults], output: Path, examples: Sequence[Ex
 
     Raises:
         DataError: no runs, too many, or two of the same name.
-        StorageError: page or folder cannot be written, or something that xmtc did not write is there.
+        StorageError: page or folder cannot be written, or holds something that xmtc did not write.
         ConfigError: a section of an installed package cannot be used.
     """
     folder = output.with_name(output.stem + "_tables")

@@ -1,4 +1,4 @@
-"""The whole configuration: one section a component, each defined beside the component."""
+"""The whole configuration: one section per component, each defined next to the component."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -116,7 +116,7 @@ class RunConfig:
         if loss.task == task or not self.model.head.scores:
             return
         reason = (
-            "fits the probability of each label by itself, and data.task: single_label reads them as shares of one"
+            "fits the probability of each label separately, and data.task: single_label reads them as shares of one"
             if task == "single_label"
             else "needs exactly one label on each document, and data.task is multi_label"
         )

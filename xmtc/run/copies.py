@@ -146,7 +146,7 @@ def fetch_locked(paths: RunPaths, fingerprint: str | None = None) -> None:
 
     Args:
         paths: of the run.
-        fingerprint: of the corpus that is wanted: another one is left where it is. None: whichever is there.
+        fingerprint: of the wanted corpus; another one is left alone. None: any.
 
     Raises:
         StorageError: it cannot be read, or is damaged there.
@@ -171,7 +171,7 @@ def fetch_locked(paths: RunPaths, fingerprint: str | None = None) -> None:
 
 
 def publish_corpus(paths: RunPaths) -> None:
-    """Copy a corpus to its URI, its manifest last, unless it is there already.
+    """Copy a corpus to its URI, its manifest last, unless it already exists.
 
     Raises:
         StorageError: it cannot be written.
@@ -281,7 +281,7 @@ def publish_run(paths: RunPaths) -> None:
 
 @contextmanager
 def published_run(paths: RunPaths) -> Iterator[None]:
-    """The run directory as it is at its URI; at the end it is published, whatever happened."""
+    """The run directory at its URI; at the end it is published, whatever happened."""
     fetch_run(paths)
     try:
         yield

@@ -90,7 +90,7 @@ class RunDirectory:
 
 @dataclass(frozen=True)
 class RunPaths(RunDirectory):
-    """A run directory and its corpus: absolute, because workers run in directories of their own, and always local.
+    """A run directory and its corpus: absolute, because workers run in other directories, and always local.
 
     Attributes:
         corpus: the corpus directory.

@@ -1,6 +1,7 @@
-"""docs/configuration.md, written from the schema: `python -m xmtc.run.reference docs/configuration.md`."""
+"""Writes docs/reference/configuration.md from the schema: `python -m xmtc.run.reference PAGE`."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +67,7 @@ def _value_words(shape: Shape, path: str) -> str:
     items = _item(shape)
     if items is not None and (items.kinds() or items.properties()):
         return f"a list of sections, see `{path}[]`"
-    return shape.words()
+    return re.sub(r"matching (\S+)", r"matching `\1`", shape.words())
 
 
 def _item(shape: Shape) -> Shape | None:
@@ -78,7 +79,7 @@ def _item(shape: Shape) -> Shape | None:
 
 
 def _default(shape: Shape) -> str:
-    """The default as YAML in one line; for a section its kind, because its keys have defaults of their own."""
+    """The default as YAML in one line; for a section its kind, because its keys have defaults."""
     if "default" not in shape.schema:
         return ""
     default = shape.schema["default"]

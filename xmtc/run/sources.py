@@ -1,4 +1,4 @@
-"""What `xmtc score` and `xmtc explain` read besides files: the source of a configuration, by any of the readers."""
+"""What `xmtc score` and `xmtc explain` read in addition to files: the source of a configuration, by any reader."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

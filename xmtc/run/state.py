@@ -85,7 +85,7 @@ class RunRecord:
 
 
 def read_run(directory: Path) -> RunRecord | None:
-    """The record of a run directory, None where there is none.
+    """The record of a run directory, or None without one.
 
     Raises:
         ConfigError: run.json is damaged or of another format.
@@ -130,7 +130,7 @@ class RunState:
         world_size: int = 1,
         may_change: Sequence[str] = MAY_CHANGE,
     ) -> "RunState":
-        """Begin a run in `directory`, or continue the one that is there.
+        """Begin a run in `directory`, or continue the existing one.
 
         Args:
             directory: the run directory; made when it does not exist.
@@ -139,10 +139,10 @@ class RunState:
             stages: their names in order, so that run.json shows those that are still to come.
             seeds: what was seeded with what.
             world_size: number of ranks.
-            may_change: top-level sections that may differ from the run that is there.
+            may_change: top-level sections that may differ from the existing run.
 
         Raises:
-            ConfigError: `resume` does not allow it, the run that is there has another configuration, another process
+            ConfigError: `resume` does not allow it, the existing run has another configuration, another process
                 is at work in the directory, or nothing can be written there.
         """
         check_resume(directory, config, resume, may_change)  # refuses before a directory is made
@@ -233,7 +233,7 @@ def _error_words(error: BaseException | None) -> str | None:
 def check_resume(
     directory: Path, config: Any, resume: Resume, may_change: Sequence[str] = MAY_CHANGE
 ) -> RunRecord | None:
-    """The run that is there and may continue with this configuration, or None where there is none.
+    """The existing run that may continue with this configuration, or None.
 
     Args:
         directory: the run directory.
@@ -242,7 +242,7 @@ def check_resume(
         may_change: see `RunState.open`.
 
     Raises:
-        ConfigError: `resume` does not allow it, or the run that is there has another configuration.
+        ConfigError: `resume` does not allow it, or the existing run has another configuration.
     """
     old = read_run(directory)
     if old is None:

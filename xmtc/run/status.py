@@ -20,7 +20,7 @@ def print_status(run: Path) -> None:
     """Print where a run stands: its stages, the last metrics of each, and its checkpoints.
 
     Raises:
-        DataError: there is no run in that directory.
+        DataError: the directory holds no run.
     """
     record = read_run(run)
     if record is None:

@@ -18,7 +18,7 @@ from xmtc.data.tokenizer import special_tokens
 from xmtc.models.classifier import Classifier
 from xmtc.score.evidence import Explanation, merge_words, word_sums
 from xmtc.score.fused import features_of
-from xmtc.score.reasons import FusedShares, fused_explanation
+from xmtc.score.reasons import fused_explanations
 from xmtc.scorers.ensemble import Ensemble
 
 
@@ -75,11 +75,7 @@ class Explainer:
         with torch.inference_mode():
             features, head = features_of(self.classifier, self.ensemble, lambda rows: row_1V, batch)
         pairs = self.ensemble.pairs(features, head, label_ids)
-        fused = FusedShares.of(self.ensemble, pairs, label_ids.tolist())
-        return [
-            fused_explanation(one, fused, place, self.ensemble, features, int(label), document.text)
-            for place, (one, label) in enumerate(zip(plain, label_ids, strict=True))
-        ]
+        return fused_explanations(plain, self.ensemble, features, pairs, label_ids.tolist(), document.text)
 
     def _of_head(
         self, document: Tokenised, batch: Batch, label_ids: NDArray[np.integer], *, attention: bool

@@ -19,7 +19,7 @@ from xmtc.data.words import term_spans
 from xmtc.score.evidence import Evidence, Explanation
 from xmtc.scorers.base import Contribution, Features
 from xmtc.scorers.candidates import Pairs
-from xmtc.scorers.ensemble import HEAD, Ensemble
+from xmtc.scorers.ensemble import Ensemble
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,39 @@ class FusedShares:
         return cls(ensemble.names, shares[:count], without, shares[count:].sum(axis=0))
 
 
-def fused_explanation(
-    plain: Explanation, fused: FusedShares, place: int, ensemble: Ensemble, features: Features, label: int, text: str
-) -> Explanation:
-    """The explanation of a fused logit.
+def fused_explanations(
+    plain: Sequence[Explanation], ensemble: Ensemble, features: Features, pairs: Pairs, labels: Sequence[int], text: str
+) -> list[Explanation]:
+    """The explanations of the fused logits of K labels of one document.
 
     Args:
-        plain: of the head's own logit; gives the words of the text, their part of it, and where attention looks.
-        fused: the shares.
-        place: of the label in `fused`.
+        plain: of the head's own logits; they give the words of the text, their part, and where attention looks.
         ensemble: the scorers.
-        features: of the one document.
-        label: its id.
+        features: of the document.
+        pairs: of the document; the labels are among its candidates.
+        labels: their ids.
         text: the document.
     """
+    fused = FusedShares.of(ensemble, pairs, labels)
+    reasons = {name: scorer.contributions(features, labels) for name, scorer in ensemble.scorers.items()}
+    return [
+        _fused_explanation(one, fused, place, ensemble, {name: found[place] for name, found in reasons.items()}, text)
+        for place, one in enumerate(plain)
+    ]
+
+
+def _fused_explanation(
+    plain: Explanation,
+    fused: FusedShares,
+    place: int,
+    ensemble: Ensemble,
+    reasons: Mapping[str, Sequence[Contribution]],
+    text: str,
+) -> Explanation:
     gains = dict(zip(fused.names, fused.shares_SK[:, place] - fused.without_SK[:, place], strict=True))
     adds, documents, rest = np.zeros(len(plain.words)), defaultdict(float), 0.0
     for name, gain in gains.items():
-        parts, by_document, left = _parts(name, plain, ensemble, features, label, text)
+        parts, by_document, left = _parts(reasons.get(name), plain, ensemble, text)
         total = sum(parts.values()) + sum(by_document.values())
         if total <= 0:
             rest += gain
@@ -97,13 +112,13 @@ def fused_explanation(
 
 
 def _parts(
-    name: str, plain: Explanation, ensemble: Ensemble, features: Features, label: int, text: str
+    reasons: Sequence[Contribution] | None, plain: Explanation, ensemble: Ensemble, text: str
 ) -> tuple[Mapping[int, float], Mapping[int, float], float]:
-    """Positive parts of a scorer's score: by word of the text, by training document, and by neither."""
-    if name == HEAD:
+    """Positive parts of a scorer's score, the head's without `reasons`: by word, by training document, by neither."""
+    if reasons is None:
         words = {place: word.contribution for place, word in enumerate(plain.words) if word.contribution > 0}
         return words, {}, max(plain.special, 0.0)
-    found = [one for one in ensemble.scorers[name].contributions(features, label) if one.value > 0]
+    found = [one for one in reasons if one.value > 0]
     documents = {one.number: one.value for one in found if one.source == "document"}
     terms = {ensemble.vocabulary.terms[one.number]: one.value for one in found if one.source in _TERMS}
     words, left = _by_word(terms, plain.words, text, ensemble.vocabulary.ngrams)

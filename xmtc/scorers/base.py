@@ -9,6 +9,7 @@
 Suffixes: N documents, L labels, K kept labels of a document, V terms, D width of pooled states.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -253,8 +254,8 @@ class Scorer(Protocol):
         """Score a block of documents; the caller keeps the block small (`BLOCK`)."""
         ...
 
-    def contributions(self, features: Features, label: int) -> list[Contribution]:
-        """Why one document (N = 1) has its score of a label; the values sum to the score."""
+    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+        """Why one document (N = 1) has its scores of some labels; the values of a label sum to its score."""
         ...
 
     def extended(self, label_words_RV: Matrix) -> "Scorer":
@@ -281,6 +282,11 @@ class Scorer(Protocol):
     def save(self, folder: Path) -> None:
         """Write the scorer as safetensors and JSON."""
         ...
+
+
+def greatest_first(values: NDArray[np.floating]) -> list[int]:
+    """Places of the values that are not 0, those of the greatest magnitude first."""
+    return np.argsort(-np.abs(values), kind="stable")[: np.count_nonzero(values)].tolist()
 
 
 def with_empty_columns(matrix: Matrix, columns: int) -> Matrix:

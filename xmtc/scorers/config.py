@@ -116,7 +116,7 @@ class LinearConfig:
     """The smallest weights of a label are dropped while their norm stays under this share of the norm of all. A score
     changes by no more than that norm."""
     bins: tuple[BinName, ...] = ("1-5", "6-10", "11-50", ">50")
-    """Frequency bins of labels that choose a penalty of their own."""
+    """Frequency bins of labels that choose separate penalties."""
 
     @property
     def needs(self) -> frozenset[Feature]:
@@ -343,7 +343,7 @@ class FusionConfig:
     candidates: Annotated[int, Field(ge=1)] = 50
     """Labels that each scorer proposes for a document; their union is what is fused."""
     bins: tuple[BinName, ...] = ("0-5", "6-10", "11-50", ">50")
-    """Frequency bins of labels that have coefficients of their own, drawn towards those of all labels."""
+    """Frequency bins of labels that have separate coefficients, drawn towards those of all labels."""
     bin_penalty: Annotated[float, Field(gt=0)] = 30.0
     """How strongly a bin's coefficients are drawn towards the common ones, in pseudo-observations."""
     penalty: Annotated[float, Field(gt=0)] = 1.0

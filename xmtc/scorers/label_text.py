@@ -17,7 +17,7 @@ from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.data.words import Vocabulary, terms_of, words_of
 from xmtc.errors import DataError
-from xmtc.scorers.base import Contribution, Features, SparseScored, Training
+from xmtc.scorers.base import Contribution, Features, SparseScored, Training, greatest_first
 from xmtc.scorers.config import LabelTextConfig
 from xmtc.scorers.regrouping import Regrouping
 
@@ -87,12 +87,17 @@ class LabelText:
         """None: texts do not tell."""
         return None
 
-    def contributions(self, features: Features, label: int) -> list[Contribution]:
-        """What each word of the label's text that the document has adds; greatest first."""
+    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+        """What each word of a label's text that the document has adds; greatest first."""
         present = features.words_NV.indices[: features.words_NV.indptr[1]]
-        values = self.weights_VL[:, [label]].toarray().ravel()[present]
-        order = np.argsort(-values, kind="stable")[: np.count_nonzero(values)]
-        return [Contribution("label_term", int(present[place]), float(values[place])) for place in order]
+        values_SV = self.weights_VL[present][:, labels].toarray().T
+        return [
+            [
+                Contribution("label_term", int(present[place]), float(values_V[place]))
+                for place in greatest_first(values_V)
+            ]
+            for values_V in values_SV
+        ]
 
     def save(self, folder: Path) -> None:
         """Write `label_text.safetensors`."""

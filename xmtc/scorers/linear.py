@@ -9,7 +9,7 @@ theirs. A document with both counts twice in the sum.
 Suffixes: N documents, P columns (terms, then dense columns), L labels, C labels of a chunk, S sampled documents.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from xmtc.scorers.base import (
     Scored,
     SparseScored,
     Training,
+    greatest_first,
     with_empty_columns,
 )
 from xmtc.scorers.bins import bins_of_labels
@@ -93,18 +94,19 @@ class Linear:
         """None: weights do not tell."""
         return None
 
-    def contributions(self, features: Features, label: int) -> list[Contribution]:
+    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
         """The product of value and weight for each term and column of the state that has both; greatest first."""
         row_P = self.design(features).toarray()[0]
-        columns = np.flatnonzero(
-            row_P
-        )  # a slice of these rows is cheap, a slice of the label's column reads all weights
-        values = row_P[columns] * self.weights_PL[columns][:, [label]].toarray().ravel()
-        order = np.argsort(-np.abs(values), kind="stable")[: np.count_nonzero(values)]
+        columns = np.flatnonzero(row_P)
+        # A slice of these rows is cheap; a slice of the labels' columns would read all weights.
+        values_SC = row_P[columns] * self.weights_PL[columns][:, labels].toarray().T
         return [
-            Contribution("term" if column < self.terms else "state", column % self.terms, value)
-            for column, value in zip(columns[order].tolist(), values[order].tolist(), strict=True)
+            [self._contribution(int(columns[place]), float(values_C[place])) for place in greatest_first(values_C)]
+            for values_C in values_SC
         ]
+
+    def _contribution(self, column: int, value: float) -> Contribution:
+        return Contribution("term" if column < self.terms else "state", column % self.terms, value)
 
     def save(self, folder: Path) -> None:
         """Write `linear.safetensors`."""

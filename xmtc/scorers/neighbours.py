@@ -6,6 +6,7 @@ Suffixes: B documents that ask, N training documents, K neighbours, L labels, V 
 width of states.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -185,14 +186,19 @@ class Neighbours:
         """Training documents of each label."""
         return np.bincount(self.labels_NL.indices, minlength=self.labels).astype(np.int64)
 
-    def contributions(self, features: Features, label: int) -> list[Contribution]:
-        """The neighbours that have the label, and the share of the votes of each; greatest first."""
+    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+        """The neighbours that have a label, and the share of the votes of each; greatest first."""
         found_BK, cosines_BK = self.search.nearest(features, self.k)
         weights_K = np.where(found_BK[0] >= 0, self.weights(cosines_BK[0]), 0)
         shares_K = weights_K / max(weights_K.sum(), np.finfo(np.float32).tiny)
-        has_K = self.labels_NL[found_BK[0], np.full(len(shares_K), label)] != 0
-        chosen = np.flatnonzero(np.asarray(has_K).ravel() & (shares_K > 0))
-        return [Contribution("document", int(found_BK[0, place]), float(shares_K[place])) for place in chosen]
+        voters_SK = (self.labels_NL[found_BK[0]][:, labels].toarray().T != 0) & (shares_K > 0)
+        return [
+            [
+                Contribution("document", int(found_BK[0, place]), float(shares_K[place]))
+                for place in np.flatnonzero(has_K)
+            ]
+            for has_K in voters_SK
+        ]
 
     def save(self, folder: Path) -> None:
         """Write `votes.safetensors` and the search structure."""

@@ -8,7 +8,7 @@ Suffixes: N documents, V terms, L labels.
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,10 +74,10 @@ class Tree:
             scores_NL = with_empty_columns(scores_NL[:, kept], self.labels - len(kept))
         return SparseScored(scores_NL)
 
-    def contributions(self, features: Features, label: int) -> list[Contribution]:
+    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
         """None: a product of classifiers along a path does not decompose into words."""
-        del features, label
-        return []
+        del features
+        return [[] for _ in labels]
 
     def extended(self, label_words_RV: Matrix) -> "Tree":
         """The scorer with more labels, which it never proposes."""

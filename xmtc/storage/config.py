@@ -21,7 +21,7 @@ class StorageConfig:
     """Local copies of what lies at a URI, and how long to retry. Credentials come from the client's own settings."""
 
     cache: Annotated[str, Field(min_length=1)] = "~/.cache/xmtc"
-    """Folder for the local copies, on every node by itself. Local paths in the configuration are used directly."""
+    """Folder for the local copies, separate on every node. Local paths in the configuration are used directly."""
     retry_minutes: Annotated[float, Field(ge=0)] = 5.0
     """How long an operation on a URI is tried again, with growing pauses, before the run ends."""
 

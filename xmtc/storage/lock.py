@@ -16,7 +16,7 @@ def locked(path: Path) -> Iterator[None]:
     """One process of this machine makes `path` at a time; the others wait and then find it finished.
 
     Raises:
-        StorageError: nothing can be written beside it.
+        StorageError: nothing can be written next to it.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """A local directory and its remote double.
 
-Beside the local directory, `.<name>.mirror.json` remembers, for every file that was copied in either direction, size
+Next to the local directory, `.<name>.mirror.json` remembers, for every file that was copied in either direction, size
 and time of the local file and the version of the remote one. So either side's changes are known without reading
 anything, and several processes of a node, taking turns, share one copy.
 """
@@ -31,7 +31,7 @@ Record = dict[str, dict[str, Stamp]]
 
 
 class Mirror:
-    """Keeps `local` and `remote` the same, when told to.
+    """Keeps `local` and `remote` the same, on request.
 
     Files whose path has a part that begins with a dot or ends in `.tmp` or `.part` stay where they are.
 

@@ -33,7 +33,7 @@ def probe(remote: Remote) -> None:
 
 
 def answered(action: Callable[[], None], patience_s: float) -> bool:
-    """Whether an action ends in time; some clients wait for minutes where nobody answers, and cannot be told not to.
+    """Whether an action ends in time; some clients wait for minutes if nobody answers, without a way to prevent it.
 
     Raises:
         XmtcError: the action does.

@@ -38,7 +38,7 @@ _LASTING_NAMES = ("ParamValidationError",)
 _CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-# A file appears there all at once, when it is complete; elsewhere it is written under another name and renamed.
+# A file appears there only when it is complete; elsewhere it is written under another name and renamed.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
 # What tells one version of a file from the next, the best first.
 _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "modified")
@@ -97,7 +97,7 @@ class Remote:
         return self._patiently("looking at", "", look, absent=lambda: False)
 
     def stamp(self, name: str = "") -> Stamp | None:
-        """What tells the version of a file; None where there is none."""
+        """What identifies the version of a file; None if there is no file."""
 
         def look() -> Stamp:
             self._fs.invalidate_cache()
@@ -106,7 +106,7 @@ class Remote:
         return self._patiently("looking at", name, look, absent=lambda: None)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a small file; None where there is none."""
+        """The content of a small file; None if there is no file."""
         return self._patiently("reading", name, lambda: self._fs.cat_file(self._path(name)), absent=lambda: None)
 
     def upload(self, path: Path, name: str) -> Stamp:
@@ -128,14 +128,14 @@ class Remote:
         self._patiently("reading", name, lambda: self._fs.get_file(self._path(name), str(path)))
 
     def remove(self, name: str) -> None:
-        """Delete a file; one that is not there is no error."""
+        """Delete a file; a missing one is not an error."""
         self._patiently("deleting", name, lambda: self._fs.rm_file(self._path(name)), absent=lambda: None)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
     def _patiently(self, doing: str, name: str, action: Callable[[], T], absent: Callable[[], T] | None = None) -> T:
-        """The result of `action`, tried until it comes or the time is up; that of `absent` where there is no file.
+        """The result of `action`, retried until it succeeds or the time is up; that of `absent` if there is no file.
 
         Raises:
             StorageError: names URI, operation, cause and what to do.
@@ -149,7 +149,7 @@ class Remote:
                 if absent is not None and isinstance(error, FileNotFoundError):
                     return absent()
                 self._raise_if_lasting(error, place, doing)
-                # Not all ranks at once, when the server is back.
+                # Not all ranks at the same time, when the server is back.
                 pause = min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S) * random.uniform(0.7, 1.3)
                 waited = time.monotonic() - started
                 if waited + pause > self._retry_s:

@@ -1,4 +1,4 @@
-"""How a URI is told from a local path."""
+"""How a URI is distinguished from a local path."""
 
 import re
 

@@ -20,7 +20,7 @@ class TrackConfig:
 
     resume: Literal["auto", "never", "must"] = "auto"
     """What to do when the run directory holds a run: `auto` continues where it stopped, `never` refuses, `must`
-    continues and refuses when there is no run."""
+    continues, and refuses if there is no run."""
 
     checkpoint_every_steps: Positive | None = None
     """Optimizer steps between checkpoints; null: only by time and at the end of each epoch."""

@@ -38,7 +38,7 @@ def printable(text: str) -> str:
 
 
 def print_line(text: str, console: Console | None = None) -> None:
-    """Print one line as it is: no markup, no wrapping, so that a log stays one line a fact."""
+    """Print one line unchanged: no markup and no wrapping, so that a log has one line per fact."""
     (console or shared_console()).print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 

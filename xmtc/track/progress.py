@@ -106,7 +106,7 @@ class Progress:
         """Start a task.
 
         Args:
-            description: what is going on, such as `encode train`.
+            description: the work in progress, such as `encode train`.
             total: how many units there are; None: unknown.
             unit: what is counted.
             done: units finished before, as after a resume.

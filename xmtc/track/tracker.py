@@ -121,7 +121,7 @@ class Tracker:
         self._zero_s = clock() - self._log.last_time_s
 
     def start_stage(self, stage: str, total_steps: int | None = None, resumed_step: int = 0) -> None:
-        """A stage begins (`resumed_step` 0) or goes on after `resumed_step`: what was logged beyond that is dropped."""
+        """A stage begins (`resumed_step` 0) or continues after `resumed_step`, dropping what was logged beyond."""
         if not self._active:
             return
         self._stages[stage] = (total_steps, resumed_step, self._clock())

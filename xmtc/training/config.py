@@ -70,7 +70,7 @@ class PhaseConfig:
 
 @config
 class PlantConfig:
-    """Stage 1 (METHOD: PLANT). The backbone is frozen; the head's queries and key projection train."""
+    """Stage 1 (docs/explanation/method.md). The backbone is frozen; the head's queries and key projection train."""
 
     enabled: bool = True
     """False starts stage 2 from the random initialisation, everything else identical."""
@@ -92,7 +92,7 @@ class PlantConfig:
     grades: Annotated[int, Field(ge=1, le=10)] = 5
     """Relevance grades, spaced by the logarithm of a token's rank for the label; the gain is 2^grade − 1."""
     heads: Literal["mean", "each"] = "mean"
-    """Rank by the mean score over the attention heads, or train every head to rank by itself."""
+    """Rank by the mean score over the attention heads, or train every head to rank separately."""
     ndcg_cutoff: Annotated[int, Field(ge=1)] = 10
     """k of the dev nDCG@k that picks the best epoch."""
     dev_documents: Annotated[int, Field(ge=1)] = 500
@@ -102,7 +102,7 @@ class PlantConfig:
     prototypes: bool = True
     """After stage 1, start the classifier rows from the planted contexts (see `xmtc.training.prototypes`)."""
     callbacks: tuple[CallbackConfig, ...] = ()
-    """What follows the training of this stage (docs/callbacks.md), each kind once."""
+    """What follows the training of this stage (docs/reference/callbacks.md), each kind once."""
 
     def __post_init__(self) -> None:
         """Refuse a callback that is there twice, and a stage that does nothing."""
@@ -113,7 +113,7 @@ class PlantConfig:
 
 @config
 class FinetuneConfig:
-    """Stage 2 (METHOD: end-to-end fine-tuning with gradual unfreezing)."""
+    """Stage 2: fine-tuning with gradual unfreezing (docs/explanation/method.md)."""
 
     phases: tuple[PhaseConfig, ...] = (PhaseConfig(epochs=3), PhaseConfig(epochs=5, encoder_layers=-1))
     """What trains, in order: head first, then the encoder from the top down."""
@@ -138,8 +138,8 @@ class FinetuneConfig:
     contrastive: SupervisedContrastiveConfig | None = None
     """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
     metric: str = "ndcg@5"
-    """Dev metric that picks the best epoch: one of docs/evaluation.md that is better the higher it is, areas under the
-    curve left out; `accuracy` with single-label tasks only."""
+    """Dev metric that picks the best epoch: one of docs/reference/metrics.md for which higher is better, except areas
+    under the curve; `accuracy` with single-label tasks only."""
     patience: Annotated[int, Field(ge=0)] = 3
     """Stop after this many epochs without a better dev metric. 0: never."""
     dev_documents: Annotated[int, Field(ge=1)] | None = None
@@ -147,7 +147,7 @@ class FinetuneConfig:
     cache_hidden: bool = True
     """In phases that leave the encoder frozen, read hidden states from disk instead of encoding every epoch."""
     callbacks: tuple[CallbackConfig, ...] = ()
-    """What follows the training of this stage (docs/callbacks.md), each kind once."""
+    """What follows the training of this stage (docs/reference/callbacks.md), each kind once."""
 
     @property
     def trains_encoder(self) -> bool:

@@ -71,7 +71,7 @@ class Reader(Protocol):
         ...
 
     def provides(self) -> frozenset[str]:
-        """Splits for which the source has documents of its own, as far as is known before it is read."""
+        """Splits for which the source has documents, as far as is known before it is read."""
         ...
 
     def read(self, map_unordered: "MapUnordered", progress: "Progress") -> Iterator[Document | Rejected]:

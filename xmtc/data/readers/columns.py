@@ -96,7 +96,7 @@ class ColumnsConfig:
         wrong = [label for label in given if not isinstance(label, str) and not _is_number(label)]
         if wrong:
             raise ValueError(
-                f"{self.labels!r} holds a {type(wrong[0]).__name__}, which is no label; name another column"
+                f"{self.labels!r} holds a {type(wrong[0]).__name__}, which is not a label; name another column"
             )
         labels = [str(label).strip() for label in given]
         return tuple(dict.fromkeys(label for label in labels if label))

@@ -23,7 +23,7 @@ class XcRepositoryConfig:
     directory: Name
     """The data set's folder."""
     form: XcForm | None = None
-    """`json` (trn.json.gz), `sparse` (trn_X_Y.txt), `texts` (train_labels.txt); null: the one that is there."""
+    """`json` (trn.json.gz), `sparse` (trn_X_Y.txt), `texts` (train_labels.txt); null: the one that the folder holds."""
     fields: Annotated[tuple[str, ...], Field(min_length=1)] = ("title", "content")
     """Keys that are joined to the text, in the `json` form; missing and empty ones are left out."""
     label_names: str | None = None
@@ -61,11 +61,11 @@ class MimicConfig:
     directory: Name
     """MIMIC-IV: the folder with `hosp/`; MIMIC-III: the one with `DIAGNOSES_ICD.csv.gz`. Unpacked .csv is read too."""
     notes: str | None = None
-    """The folder with `note/discharge.csv.gz` (MIMIC-III: `NOTEEVENTS.csv.gz`), where it is another one."""
+    """The folder with `note/discharge.csv.gz` (MIMIC-III: `NOTEEVENTS.csv.gz`), if it is another one."""
     release: Literal["iv", "iii"] = "iv"
     """MIMIC-IV or MIMIC-III."""
     icd_version: IcdVersion = 10
-    """Admissions that have codes of this version, and these codes only. MIMIC-III has version 9 alone."""
+    """Admissions that have codes of this version, and these codes only. MIMIC-III has only version 9."""
     procedures: bool = True
     """Procedure codes are labels too, not only diagnoses."""
     min_code_documents: Annotated[int, Field(ge=1)] = 10
@@ -75,7 +75,7 @@ class MimicConfig:
     """A .csv, .feather or .parquet table with columns `hadm_id` (or `_id`) and `split` (train, val or dev, test);
     admissions that it does not name are left out. Null: divided as `stratify` says."""
     stratify: StratifyConfig = StratifyConfig()
-    """How patients are divided where there is no `split_file`; no patient is in two splits."""
+    """How patients are divided without a `split_file`; no patient is in two splits."""
 
     def __post_init__(self) -> None:
         if self.release == "iii" and self.icd_version != 9:

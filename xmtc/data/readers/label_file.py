@@ -69,5 +69,5 @@ def _words(value: Any) -> tuple[str, ...]:
 
 
 def _word(value: Any) -> str:
-    """A cell as documents' labels are read: without blanks around it, empty where there is nothing."""
+    """A cell as documents' labels are read: without surrounding blanks, empty if there is nothing."""
     return "" if value is None else str(value).strip()

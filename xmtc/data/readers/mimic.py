@@ -1,4 +1,4 @@
-"""MIMIC-IV and MIMIC-III from PhysioNet's files as they are: one document an admission, its ICD codes as labels.
+"""MIMIC-IV and MIMIC-III from PhysioNet's files, unchanged: one document per admission, its ICD codes as labels.
 
 Notes are streamed, twice: once for which notes belong to which admission, once for their text. Only the codes and the
 admissions' numbers are held in memory, and the texts of an admission with several notes lie on disk until the last.
@@ -104,7 +104,7 @@ class MimicReader:
             yield Document(str(notes.hadm_A[admission]), text, codes.of(admission), SPLITS[split_A[admission]])
 
     def label_info(self) -> LabelInfo:
-        """See `Reader`: the codes' long titles, where their tables are there."""
+        """See `Reader`: the codes' long titles, if their tables exist."""
         names: dict[str, str] = {}
         for kind, path in self._name_tables():
             names |= names_of_codes(path, self._layout, self._settings.icd_version, kind)
@@ -203,7 +203,7 @@ def _stratified(notes: Notes, codes: Codes, settings: StratifyConfig) -> NDArray
 
 
 def _find(path: Path) -> Path:
-    """The file, packed or not; where there is neither, the packed one, which whoever opens it will name."""
+    """The file, packed or not; if neither exists, the packed one, whose name the error then shows."""
     return next((found for found in _candidates(path) if found.is_file()), _candidates(path)[0])
 
 

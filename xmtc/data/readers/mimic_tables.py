@@ -191,12 +191,12 @@ def whole_numbers(column: pa.Array, path: Path, name: str) -> NDArray[np.int64]:
     """A column of text as int64.
 
     Raises:
-        DataError: something in it is no whole number.
+        DataError: something in it is not a whole number.
     """
     try:
         return column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: column {name} holds something that is no whole number") from error
+        raise DataError(f"{path}: column {name} holds something that is not a whole number") from error
 
 
 def _code_rows(

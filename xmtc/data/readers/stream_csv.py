@@ -48,7 +48,7 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.
                     yield bad.pop(0)
                 done += block.num_rows
                 yield {column: block.column(name) for column, name in actual.items()}
-        yield from bad  # where no row is left, there is no block
+        yield from bad  # without rows there is no block
     except (pa.ArrowException, OSError) as error:
         # Only the first line, and not of parse errors: Arrow quotes the row, and rows here are clinical text.
         what = str(error).splitlines()[0].split(":")[0] if isinstance(error, pa.ArrowException) else str(error)

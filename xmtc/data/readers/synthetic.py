@@ -1,6 +1,6 @@
 """Made-up documents of any number, with any number of labels and words, so that scale can be tried anywhere.
 
-Labels follow Zipf's law. Every label has a few words of its own, some of which stand in its documents among filler
+Labels follow Zipf's law. Every label has a few characteristic words. Some of them stand in its documents among filler
 that follows Zipf's law too: labels can be learned, rare ones from few examples. Documents are made in blocks, each from
 its own seed; nothing is held but a block.
 """

@@ -31,7 +31,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """How many rows a file has.
+    """The number of rows of a file.
 
     Attributes:
         rows: None where counting them would take about as long as reading them.
@@ -64,7 +64,7 @@ class TableFormat(Protocol):
         ...
 
     def count(self, path: Path) -> RowCount:
-        """How many rows a file has.
+        """The number of rows of a file.
 
         Raises:
             DataError: the file cannot be read.
@@ -111,7 +111,7 @@ class TableReader:
         return self._settings.labels.read() if self._settings.labels is not None else LabelInfo()
 
     def first_columns(self) -> frozenset[str]:
-        """Columns of the first row that can be read; none where there is no such row.
+        """Columns of the first readable row; none without such a row.
 
         Raises:
             DataError: a file cannot be read.

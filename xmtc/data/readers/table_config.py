@@ -46,11 +46,12 @@ class LabelFileConfig:
     label: Name = "label"
     """Column with the label as documents have it."""
     name: Name | None = "name"
-    """Column with the name for people."""
+    """Column with the readable name."""
     parents: Name | None = None
-    """Column with the list of broader labels, where there is a hierarchy; a string is one label."""
+    """Column with the list of broader labels of a hierarchy; a string is one label."""
     closed: bool = True
-    """A row with a label that is not in this file is a bad row (`data.on_bad_row`). False: such labels are welcome."""
+    """A row with a label that is not in this file is a bad row (`data.on_bad_row`). If false, unknown labels
+    are accepted."""
 
     def read(self) -> LabelInfo:
         """Names and parents.

@@ -2,7 +2,7 @@
 
 - `json` (LF- sets): `trn.json.gz`, `tst.json.gz` with `uid`, `title`, `content`, `target_ind`; `lbl.json.gz`.
 - `sparse`: label matrices `trn_X_Y.txt`, `tst_X_Y.txt` (a line `rows columns`, then `label:1 label:1` a document) and
-  one line of raw text a document.
+  one line of raw text per document.
 - `texts`: `train_raw_texts.txt` with `train_labels.txt`, the same for `test`: labels separated by blanks.
 """
 

@@ -154,7 +154,7 @@ class _Pooled(HeadDefaults):
 
 @config
 class LabelAttentionConfig(HeadDefaults):
-    """Label-wise multi-head attention head (docs/kernels.md)."""
+    """Label-wise multi-head attention head (docs/explanation/kernels.md)."""
 
     kind: Literal["label_attention"] = "label_attention"
     width: Annotated[int, Field(ge=1)] = 256

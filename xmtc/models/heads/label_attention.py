@@ -21,9 +21,10 @@ from xmtc.models.kernels.shortlist import gather_rows, label_attention_shortlist
 
 
 class LabelAttentionHead(Head):
-    """K = H W_k, V = H W_v; label l attends with queries[l] and is scored by weights[l] and bias[l] (docs/kernels.md).
+    """K = H W_k, V = H W_v; label l attends with queries[l] and is scored by weights[l] and bias[l].
 
-    Queries are normalised without a gain of their own: the gain of the keys multiplies the same products.
+    Formulas: docs/explanation/kernels.md. Queries are normalised without a gain of their own: the gain of the
+    keys multiplies the same products.
 
     Attributes:
         queries: (L, d), one row per label.

@@ -1,8 +1,9 @@
 """Label attention in blocks of (document, label chunk) with its backward written out: the fastest on a CPU.
 
-Rests on the identity z[b,l] = Σ_m Σ_t a[b,l,m,t]·G[b,l,m,t] + c[l] with G = W Vᵀ (docs/kernels.md): two products, a
+Rests on the identity z[b,l] = Σ_m Σ_t a[b,l,m,t]·G[b,l,m,t] + c[l] with G = W Vᵀ: two products, a
 softmax (or sparsemax, or 1.5-entmax) and a weighted sum, so that no per-label context exists. A block's scores fit the
 processor's cache, and documents are taken without their padding, so that none of it is computed on.
+Formulas: docs/explanation/kernels.md.
 
 Suffixes: B documents, N tokens of one document, L labels, C labels of a chunk, D head width d, H heads, E = d/H.
 """
@@ -117,7 +118,7 @@ def _backward_block(
     """Adds a block's gradients to `targets`: of keys and values (H, E, N), of queries and weights (H, C, E).
 
     dG = g·a, dS = g·u⊙(G − o) with o = Σ_n u⊙G / Σ_n u and u the attention's slopes, which are the attention itself for
-    softmax; dE = dS·K, dK = dSᵀE, dW = dG·V, dV = dGᵀW (docs/kernels.md).
+    softmax; dE = dS·K, dK = dSᵀE, dW = dG·V, dV = dGᵀW (docs/explanation/kernels.md).
     """
     attention_HCN, gains_HCN = _attend(chunk, keys_HEN, values_HEN, normaliser)
     slopes_HCN = attention_slopes(attention_HCN, normaliser)

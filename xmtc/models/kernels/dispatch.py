@@ -27,8 +27,8 @@ def label_attention(
 ) -> Tensor:
     """Logits (B, L): z[b,l] = ⟨w[l], concat_m Σ_t softmax_t(⟨E[l,m], K[b,t,m]⟩/√(d/H)) V[b,t,m]⟩ + c[l].
 
-    Formula: docs/kernels.md. The logits are fp32 (fp64 for fp64 keys) whatever the dtype of the keys, in which the
-    products are computed. A document of only padding gets the bias.
+    Formula: docs/explanation/kernels.md. The logits are fp32 (fp64 for fp64 keys) whatever the dtype of the keys, in
+    which the products are computed. A document of only padding gets the bias.
 
     Args:
         keys_BTD: projected (and normalised) keys.

@@ -1,4 +1,4 @@
-"""What a sink is: a further place, beside metrics.jsonl, that the metrics of a run go to."""
+"""What a sink is: another destination for the metrics of a run, in addition to metrics.jsonl."""
 
 import importlib
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Sink(Protocol):
     """Receives the metrics of rank 0. Steps count from 1 in every stage, so a sink keeps the stages apart."""
 
     def start_stage(self, stage: str, resumed_step: int) -> None:
-        """A stage begins, or goes on after `resumed_step`."""
+        """A stage begins, or continues after `resumed_step`."""
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Metrics of one step; values are finite."""

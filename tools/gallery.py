@@ -1,0 +1,145 @@
+"""The pictures of the documentation, made again from a small run: `make gallery`.
+
+    PYTHONPATH=tests python tools/gallery.py docs/images
+
+trains on a few hundred docstrings (minutes on two cores), then takes the report, the evidence page and the annotation
+page in a headless Chromium, and the dry run, the training log and the sweep's table from the terminal.
+"""
+
+import argparse
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from rich.console import Console, RenderableType
+from rich.markdown import Markdown
+from rich.text import Text
+
+from browser import Browser, find_browser
+
+ROOT = Path(__file__).parents[1]
+XMTC = (sys.executable, "-c", "from xmtc.cli import main; main()")
+CONFIG = str(ROOT / "configs/quickstart.yaml")
+SIZE = "data.limit={train: 600, dev: 120, test: 120}"
+TEXT = "Return the eigenvalues and eigenvectors of a symmetric sparse matrix, computed by the Lanczos method."
+PENALTIES = [[{"kind": "linear", "penalties": [penalty]}] for penalty in (0.03, 0.1, 0.3)]
+GRID = {"grid": {"model.scorers": PENALTIES}, "metrics": ["ndcg@5", "macro_f1"]}
+
+
+def main() -> None:
+    """Make every picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--work", type=Path, help="folder for the runs, to use them again [a temporary one]")
+    arguments = parser.parse_args()
+    work = arguments.work or Path(tempfile.mkdtemp(prefix="gallery-"))
+    output = arguments.output.resolve()
+    for folder in (work, output):
+        folder.mkdir(parents=True, exist_ok=True)
+    small = [SIZE, f"data.corpus={work / 'corpus'}", f"track.directory={work / 'runs'}", "name=docstrings"]
+    terminal(output / "dry_run.svg", typed("train", CONFIG, *small, "--dry-run"), "xmtc train CONFIG --dry-run")
+    terminal(output / "training.svg", typed("train", CONFIG, *small), "xmtc train CONFIG")
+    sweep(output / "sweep.svg", work, small)
+    pages(output, work)
+
+
+def typed(*arguments: str) -> str:
+    """What a command prints."""
+    environment = os.environ | {"COLUMNS": "110", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*XMTC, *arguments], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        sys.exit(f"xmtc {' '.join(arguments)}\n{done.stdout}")
+    return done.stdout
+
+
+def terminal(path: Path, printed: str | RenderableType, title: str, lines: int = 40) -> None:
+    """Write the last lines of what a terminal shows as SVG."""
+    console = Console(record=True, width=110, file=io.StringIO())
+    if isinstance(printed, str):
+        printed = Text("\n".join(printed.rstrip().splitlines()[-lines:]))
+    console.print(printed)
+    path.write_text(console.export_svg(title=title), encoding="utf-8")
+
+
+def sweep(path: Path, work: Path, small: list[str]) -> None:
+    """Write the table of a sweep over a ridge penalty, without a head."""
+    grid = work / "grid.yaml"
+    grid.write_text(yaml.safe_dump(GRID), encoding="utf-8")
+    overrides = [one for one in small if not one.startswith(("data.corpus", "name"))]
+    typed("sweep", CONFIG, str(grid), *overrides, "model.head={kind: none}", "name=penalties")
+    table = (work / "runs/penalties-sweep/sweep.md").read_text(encoding="utf-8")
+    terminal(path, Markdown(table), "sweep.md")
+
+
+def pages(output: Path, work: Path) -> None:
+    """Take the pictures of the three pages."""
+    binary = find_browser()
+    if binary is None:
+        sys.exit("no Chromium is installed: the pictures of pages need one")
+    run = work / "runs/docstrings"
+    evidence = work / "evidence.html"
+    typed("explain", str(run / "model"), "--text", TEXT, "--top-k", "3", "--output", str(evidence))
+    browser = Browser(binary, work / "profile")
+    try:
+        for path, name in ((run / "eval/test/report.html", "report.png"), (evidence, "evidence.png")):
+            browser.open(path)
+            browser.picture(output / name)
+        with served(run / "model", work) as address:
+            browser.open(address)
+            browser.wait("document.querySelector('#next') && !document.querySelector('#next').hidden")
+            browser.run("document.querySelector('#next').click()")
+            browser.wait("document.querySelectorAll('#labels li').length > 0")
+            browser.picture(output / "annotate.png")
+    finally:
+        browser.close()
+
+
+@contextmanager
+def served(model: Path, work: Path) -> Iterator[str]:
+    """The address of a server with a queue of one document."""
+    queue = work / "queue.jsonl"
+    queue.write_text(json.dumps({"id": "1", "text": TEXT}) + "\n", encoding="utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    options = [
+        "--port",
+        port,
+        "--queue",
+        str(queue),
+        "--order",
+        "file",
+        "--annotations",
+        str(work / "annotations.jsonl"),
+    ]
+    server = subprocess.Popen([*XMTC, "serve", str(model), *options], env=os.environ | {"PYTHONPATH": str(ROOT)})
+    try:
+        wait_for(int(port), server)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def wait_for(port: int, server: subprocess.Popen) -> None:
+    """Wait until the server listens."""
+    while server.poll() is None:
+        with socket.socket() as client:
+            client.settimeout(1)
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+    sys.exit("the server did not start")
+
+
+if __name__ == "__main__":
+    main()
