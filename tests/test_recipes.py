@@ -247,9 +247,9 @@ def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(installed: In
 
 
 def test_what_a_strategy_refuses_is_told_in_its_own_words(installed: Installed) -> None:
-    settings = ["finetune.label_optimizer={kind: lazy_adam}", "finetune.sampled_labels=3"]
+    settings = ["model.head={kind: two_tower}", "finetune.sampled_labels=3"]
     said = installed.error("train", str(installed.folder / "recipes.yaml"), *settings)
-    assert "label_optimizer: lazy_adam and distributed.strategy.kind: half_exchange exclude each other" in said
+    assert "model.head.kind: two_tower and distributed.strategy.kind: half_exchange exclude each other" in said
 
 
 def test_a_configuration_that_needs_them_is_refused_without_the_package(installed: Installed) -> None:

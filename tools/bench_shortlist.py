@@ -23,8 +23,8 @@ from dataclasses import replace
 import torch
 
 from xmtc.data.collate import Batch
+from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.rowwise_config import LazyAdamConfig, RowwiseAdagradConfig
-from xmtc.distributed.strategies.single import SingleStrategy
 from xmtc.losses.config import BinaryCrossEntropyConfig
 from xmtc.mining.config import IndexConfig, MiningConfig
 from xmtc.models.config import ModelConfig
@@ -32,6 +32,7 @@ from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.training.config import FinetuneConfig, PhaseConfig
 from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.label_shard import LabelShard
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
 DOCUMENTS, TOKENS, HIDDEN, WIDTH, HEADS, SHORTLIST, POSITIVES = 16, 128, 384, 128, 4, 512, 3
@@ -83,8 +84,8 @@ def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
     chosen = replace(MINED.mining, index=IndexConfig(probes=args.probes)) if args.way == "mined" else None
     settings = replace(MINED, mining=chosen) if chosen else DRAWN
     settings = replace(settings, label_optimizer=OPTIMIZERS[args.optimizer])
-    objective = FinetuneObjective(classifier, settings, dict)
-    strategy = SingleStrategy("fp32", torch.device("cpu"))
+    objective = FinetuneObjective(classifier, settings, dict, LabelShard(classifier))
+    strategy = DistributedConfig().build_strategy(torch.device("cpu"))
     groups = parameter_groups(classifier.parameter_groups(), PhaseConfig(epochs=1), 1e-3, 0.01)
     groups = with_row_optimizer(groups, list(classifier.head.label_tables().values()), settings.label_optimizer)
     module = strategy.prepare(objective, groups)

@@ -50,6 +50,7 @@ from xmtc.track.tracker import Tracker
 from xmtc.training.checkpoint import CheckpointStore
 from xmtc.training.config import PhaseConfig
 from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.label_shard import LabelShard
 from xmtc.training.loop import Equipment, Loop
 from xmtc.training.stage import Phase, StageSettings
 from xmtc.training.unfreeze import parameter_groups
@@ -205,7 +206,9 @@ class Bench:
     def xmtc(self, rows: NDArray[np.int64]) -> Result:
         """Stage 2's loop over `rows`, once."""
         settings, watch = self.config.finetune, Watch(self.classifier.get_submodule("encoder"))
-        objective = FinetuneObjective(self.classifier, settings, lambda: {settings.metric: 0.0})
+        objective = FinetuneObjective(
+            self.classifier, settings, lambda: {settings.metric: 0.0}, LabelShard(self.classifier)
+        )
         strategy = WatchedStrategy(watch)
         collator = Collator(self.split, self.tokenizer, window=self.classifier.encoder.window, overlap=0)
         sampler = Sampler(

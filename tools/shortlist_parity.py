@@ -31,6 +31,7 @@ from xmtc.run.directory import RunPaths
 from xmtc.stages.worker import Worker
 from xmtc.training.config import FinetuneConfig
 from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.label_shard import LabelShard
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
 ALL_LABELS = 22_625  # of GND's 41,333 training documents
@@ -93,7 +94,7 @@ def trained(arm: str, args: argparse.Namespace) -> dict[str, float]:
 def step_seconds(settings: FinetuneConfig, worker: Worker, steps: int) -> Iterator[float]:
     """Documents a second of each step of `settings`, at `ALL_LABELS` labels, on the corpus's documents."""
     classifier = worker.config.model.build(len(worker.tokenizer), ALL_LABELS)
-    objective = FinetuneObjective(classifier, settings, dict)
+    objective = FinetuneObjective(classifier, settings, dict, LabelShard(classifier))
     groups = parameter_groups(classifier.parameter_groups(), settings.phases[0], RATE, 0.01)
     groups = with_row_optimizer(groups, list(classifier.head.label_tables().values()), settings.label_optimizer)
     module = worker.strategy.prepare(objective, groups)

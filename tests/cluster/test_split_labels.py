@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-SPLIT = ("name=split", "distributed.workers=2", "distributed.cpus_per_worker=1", "distributed.shard_labels=true")
+SPLIT = ("name=split", "distributed.workers=2", "distributed.cpus_per_worker=1")
 
 
 @pytest.mark.faults  # slow: a Ray cluster of its own; what its ranks do is tested under gloo

@@ -100,11 +100,6 @@ def test_four_bit_weights_are_refused_under_stage_3_only():
     assert DeepSpeedConfig(stage=3).refusals()[Demand.QUANTIZED_WEIGHTS].endswith("use stage 2")
 
 
-def test_only_one_process_updates_rows_one_by_one():
-    assert Demand.ROW_OPTIMIZER not in SingleConfig().refusals()
-    assert all(Demand.ROW_OPTIMIZER in strategy.refusals() for strategy in (DDPConfig(), DeepSpeedConfig(stage=0)))
-
-
 def test_workers_hold_their_share_of_what_the_strategy_partitions():
     alone, zero = SingleConfig().training_bytes(1000, 1), DeepSpeedConfig(stage=2).training_bytes(1000, 4)
     assert (alone.gradients, alone.optimizer_state, alone.exchange_buffers) == (4000, 8000, 0)

@@ -42,20 +42,22 @@ def take_step(strategy: Strategy, model: nn.Module, whole: float, rows: float, m
     return strategy.step(max_norm)
 
 
+def whole(strategy: Strategy, model: Both) -> dict[str, torch.Tensor]:
+    return strategy.gather_trainable() | {"rows": model.rows.whole(model.rows.detach())}
+
+
 def observe() -> dict[str, dict]:
     rank, world = rank_and_world_size()
     found = {}
     for name, config in STRATEGIES.items():
-        strategy = DistributedConfig(workers=world, strategy=config, shard_labels=True).build_strategy(
-            torch.device("cpu")
-        )
+        strategy = DistributedConfig(workers=world, strategy=config).build_strategy(torch.device("cpu"))
         model = Both()
         module = strategy.prepare(model, [ParameterGroup("all", [model.projection.weight, model.rows], 0.1, 0.0)])
-        before = strategy.gather_trainable()
+        before = whole(strategy, model)
         refused = take_step(strategy, module, 0.5, math.nan if rank == 1 else 1.0, 1.0)
-        after = strategy.gather_trainable()
+        after = whole(strategy, model)
         norm = take_step(strategy, module, 0.5, 2.0, 1e9)
-        trained = strategy.gather_trainable()
+        trained = whole(strategy, model)
         strategy.close()
         found[name] = {
             "refused": refused,

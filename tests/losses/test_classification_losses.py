@@ -233,7 +233,7 @@ def test_a_sum_over_labels_is_the_sum_of_its_shards():
             shard = Targets(targets.rows_P[own], targets.columns_P[own] - part.start, targets.weight_B)
             total = total + loss(logits[:, part], shard).sum
         torch.testing.assert_close(total, loss(logits, targets).sum)
-    assert "hardest" in str(AsymmetricFocalConfig(hard_negatives=3).refuses_label_shards)
+    assert not AsymmetricFocalConfig(hard_negatives=3).separable
 
 
 def test_gradient_memory_is_one_matrix():

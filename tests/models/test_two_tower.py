@@ -39,7 +39,7 @@ def test_logits_are_scaled_cosines_and_come_apart_by_token(pooling) -> None:
     with torch.no_grad():
         head.bias.normal_()
         x_BTD, mask_BT = documents()
-        logits_BS = head.score_rows(x_BTD, mask_BT, rows_SP, labels_S)
+        logits_BS = head.score_rows(head.read(x_BTD, mask_BT), rows_SP, labels_S)
         torch.testing.assert_close(head(x_BTD, mask_BT)[:, labels_S], logits_BS)
         torch.testing.assert_close(head(x_BTD, mask_BT, labels_S), logits_BS)
         cosine_BS = torch.cosine_similarity(
@@ -53,7 +53,9 @@ def test_logits_are_scaled_cosines_and_come_apart_by_token(pooling) -> None:
 def test_the_gradient_reaches_both_towers_and_no_table() -> None:
     head = TwoTowerConfig(width=8, dropout=0.0).build(12, 6)
     texts_SD = torch.randn(3, 12, requires_grad=True)
-    head.score_rows(*documents(), head.rows_of_texts(texts_SD), torch.tensor([4, 0, 2])).square().sum().backward()
+    head.score_rows(
+        head.read(*documents()), head.rows_of_texts(texts_SD), torch.tensor([4, 0, 2])
+    ).square().sum().backward()
     assert texts_SD.grad is not None
     without = [name for name, parameter in head.named_parameters() if parameter.grad is None]
     assert without == ["weights"]

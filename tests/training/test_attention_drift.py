@@ -14,6 +14,7 @@ from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.light_config import BagConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.training.finetune import AttentionDrift
+from xmtc.training.label_shard import LabelShard
 
 
 @pytest.mark.parametrize("normaliser", ["softmax", "sparsemax", "entmax15"])
@@ -24,7 +25,9 @@ def test_drift_is_the_share_of_attention_that_moved(normaliser):
     head = classifier.head
     with torch.no_grad():
         head.queries.mul_(1e5)  # each label looks at one token
-    drift = AttentionDrift(classifier, whole_documents([5, 7, 3, 6], positives=[(0, 1), (1, 0)]))
+    drift = AttentionDrift(
+        classifier, whole_documents([5, 7, 3, 6], positives=[(0, 1), (1, 0)]), LabelShard(classifier)
+    )
     assert drift() == 0
     with torch.no_grad():
         head.queries.neg_()
@@ -39,6 +42,8 @@ def test_dropout_of_an_encoder_that_trains_is_no_drift():
     head = LabelAttentionConfig(width=16, heads=2)
     encoder = HuggingFaceConfig(from_config=tiny("bert"), dropout=0.5)
     classifier = ModelConfig(encoder=encoder, head=head, overlap=2).build(VOCAB, labels=3).train()
-    drift = AttentionDrift(classifier, whole_documents([5, 7, 3, 6], positives=[(0, 1), (1, 0)]))
+    drift = AttentionDrift(
+        classifier, whole_documents([5, 7, 3, 6], positives=[(0, 1), (1, 0)]), LabelShard(classifier)
+    )
     assert drift() == 0
     assert all(module.training for module in classifier.modules()), "training goes on as before"

@@ -17,6 +17,7 @@ from xmtc.models.encoders.light_config import BagConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.training.config import FinetuneConfig
 from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.label_shard import LabelShard
 
 CONTRASTIVE = SupervisedContrastiveConfig(weight=0.3, queue_size=8)
 
@@ -29,7 +30,7 @@ def test_contrastive_loss_is_added_in_training(head):
     losses = {}
     for contrastive in (None, CONTRASTIVE):
         settings = FinetuneConfig(loss=CrossEntropyConfig(), contrastive=contrastive)
-        objective = FinetuneObjective(classifier, settings, dict)
+        objective = FinetuneObjective(classifier, settings, dict, LabelShard(classifier))
         losses[contrastive] = objective(batch, 0)
     features = classifier.head.document_vectors(classifier.encode(batch), batch.mask_BT)
     targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B)

@@ -4,6 +4,7 @@ import torch
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import LabelAttentionConfig
+from xmtc.training.label_shard import LabelShard
 from xmtc.training.prototypes import PrototypeSums, plant_classifier
 
 LABELS, WIDTH, TOKENS = 5, 8, 6
@@ -48,11 +49,12 @@ BATCHES = [batch([[0, 1], [1], [2]], 1), batch([[0], [3, 1]], 2)]
 
 def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
     model, sums = classifier(), PrototypeSums(LABELS, WIDTH, torch.device("cpu"))
+    shard = LabelShard(model)
     positive: dict[int, list[np.ndarray]] = {label: [] for label in range(LABELS)}
     negative: dict[int, list[np.ndarray]] = {label: [] for label in range(LABELS)}
     with torch.no_grad():
         for one in BATCHES:
-            sums.add(model, one)
+            sums.add(model.head, shard.gather_tokens(model.encode(one), one))
             here = one.labels_P.unique()
             contexts = model.head.contexts(model.encode(one), one.mask_BT, here).numpy()
             gold = set(zip(one.rows_P.tolist(), one.labels_P.tolist(), strict=True))
@@ -60,7 +62,7 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
                 for row in range(len(one.mask_BT)):
                     (positive if (row, label) in gold else negative)[label].append(contexts[row, column])
     variance = np.stack([c for found in (*positive.values(), *negative.values()) for c in found]).var(0)
-    rows, response = sums.rows(shrinkage=2.0)
+    rows, response = sums.rows(2.0, lambda value: value)
     for label in range(4):
         count = len(positive[label])
         gap = np.mean(positive[label], 0) - np.mean(negative[label], 0)
@@ -72,7 +74,7 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
 def test_planted_rows_separate_their_documents_and_start_negatives_at_the_prior() -> None:
     model, prior = classifier(), torch.full((LABELS,), -3.0)
     ticks: list[None] = []
-    plant_classifier(model, BATCHES, prior, gap=5.0, progress=lambda: ticks.append(None))
+    plant_classifier(model, BATCHES, prior, LabelShard(model), gap=5.0, progress=lambda: ticks.append(None))
     assert len(ticks) == len(BATCHES)
     gaps = []
     for label in range(4):

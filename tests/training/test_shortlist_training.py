@@ -7,11 +7,12 @@ import torch
 from safetensors.torch import load_file
 
 import tiny_runs
+from xmtc.distributed.config import DistributedConfig
+from xmtc.distributed.row_shards import RowShard
 from xmtc.distributed.rowwise_config import LazyAdamConfig, RowwiseAdagradConfig
-from xmtc.distributed.strategies.config import DDPConfig
-from xmtc.distributed.strategies.single import SingleStrategy
-from xmtc.distributed.strategy import ParameterGroup
+from xmtc.distributed.strategy import ParameterGroup, Strategy
 from xmtc.errors import CheckpointError, ConfigError
+from xmtc.models.heads.base import Head
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
@@ -105,10 +106,21 @@ def killed(config: RunConfig, monkeypatch, at: int) -> None:
             finetune(config)
 
 
+def one_process() -> Strategy:
+    return DistributedConfig().build_strategy(torch.device("cpu"))
+
+
+def tables_of(head: Head) -> list[RowShard]:
+    """The label tables of a head, all rows in this process."""
+    for name, table in head.label_tables().items():
+        head.set_table(name, RowShard.of(table))
+    return list(head.label_tables().values())
+
+
 def step_on(head, optimizer, hidden, shortlist) -> None:
-    """One step of the single-process strategy with label tables."""
-    strategy = SingleStrategy("fp32", torch.device("cpu"))
-    tables = list(head.label_tables().values())
+    """One step of one process with label tables."""
+    strategy = one_process()
+    tables = tables_of(head)
     rest = [p for p in head.parameters() if all(p is not table for table in tables)]
     head.sparse_gradients = True
     rows = ParameterGroup("label_tables", tables, optimizer.learning_rate, 0.0, optimizer)
@@ -117,6 +129,7 @@ def step_on(head, optimizer, hidden, shortlist) -> None:
     mask = torch.ones(hidden.shape[:2], dtype=torch.bool)
     strategy.backward(module(hidden, mask, shortlist).square().sum())
     assert strategy.step(1.0) > 0
+    strategy.close()
     assert all(p.grad is None for p in head.parameters())
 
 
@@ -135,10 +148,10 @@ def test_a_step_changes_the_rows_of_its_labels_and_no_other(row_dtype, optimizer
 
 def test_a_gradient_that_is_not_finite_changes_nothing():
     head = FlatConfig().build(6, 10)
-    strategy = SingleStrategy("fp32", torch.device("cpu"))
+    strategy = one_process()
     extra = torch.nn.Linear(6, 6)
     model = torch.nn.ModuleList([head, extra])
-    rows = ParameterGroup("label_tables", list(head.label_tables().values()), 0.1, 0.0, LazyAdamConfig())
+    rows = ParameterGroup("label_tables", tables_of(head), 0.1, 0.0, LazyAdamConfig())
     strategy.prepare(model, [ParameterGroup("rest", list(extra.parameters()), 0.1, 0.0), rows])
     head.sparse_gradients = True
     before = head.weights.detach().clone()
@@ -152,30 +165,32 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
 def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
     head = LabelAttentionConfig(width=8, heads=2).build(6, 10)
 
-    def strategy(optimizer) -> SingleStrategy:
-        made = SingleStrategy("fp32", torch.device("cpu"))
-        rows = ParameterGroup("label_tables", list(head.label_tables().values()), 0.1, 0.0, optimizer)
+    tables = tables_of(head)
+
+    def strategy(optimizer) -> Strategy:
+        made = one_process()
+        rows = ParameterGroup("label_tables", tables, optimizer.learning_rate, 0.0, optimizer)
         made.prepare(head, [ParameterGroup("rest", list(head.key_projection.parameters()), 0.1, 0.0), rows])
         return made
 
-    strategy(LazyAdamConfig()).save(tmp_path)
+    made = strategy(LazyAdamConfig())
+    made.save(tmp_path)
+    made.close()
     with pytest.raises(CheckpointError, match="of another optimizer"):
         strategy(RowwiseAdagradConfig()).load(tmp_path)
-    (tmp_path / "label_tables.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"label_tables\.safetensors"):
+    next(tmp_path.glob("label_rows-*")).unlink()
+    with pytest.raises(CheckpointError, match=r"label_rows-\*"):
         strategy(LazyAdamConfig()).load(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ((LAZY_ADAM,), "give sampled_labels or mining too"),
         ((MINING, "finetune.sampled_labels=4"), "leave sampled_labels out"),
         ((MINING, "finetune.loss={kind: cross_entropy}"), "mining: a softmax needs every label"),
-        ((MINING, LAZY_ADAM, "distributed={workers: 2}"), "updated row by row in one process only"),
         (
-            (MINING, "distributed={workers: 2, strategy: {kind: deepspeed, stage: 3}}"),
-            "finetune.mining and distributed.strategy.stage: 3 exclude each other",
+            ("data.task=single_label", "finetune.loss={kind: cross_entropy}", "finetune.metric=accuracy", LAZY_ADAM),
+            "label_optimizer: a softmax needs every label",
         ),
     ],
 )
@@ -184,9 +199,9 @@ def test_settings_that_exclude_each_other_are_refused(path, overrides, message):
         load(path, "refused", *overrides)
 
 
-def test_other_strategies_refuse_row_wise_groups():
+def test_a_row_wise_optimizer_is_for_label_rows():
+    strategy = one_process()
     head = FlatConfig().build(6, 10)
-    strategy = DDPConfig().build("fp32", torch.device("cpu"))
     rows = ParameterGroup("label_tables", list(head.label_tables().values()), 0.1, 0.0, LazyAdamConfig())
-    with pytest.raises(ConfigError, match=r"distributed\.strategy\.kind=single"):
+    with pytest.raises(ConfigError, match="are for label rows"):
         strategy.prepare(head, [rows])

@@ -81,6 +81,16 @@ def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
     return result
 
 
+def broadcast_rows(rows: Tensor | None, shape: Sequence[int], dtype: torch.dtype, source: int) -> Tensor:
+    """The rows that rank `source` gives, on the CPU of every rank; the others give None."""
+    if not is_distributed():
+        assert rows is not None  # this rank is the source
+        return rows.cpu()
+    exchanged = (torch.empty(*shape, dtype=dtype) if rows is None else rows).to(_device()).contiguous()
+    dist.broadcast(exchanged, src=source)
+    return exchanged.cpu()
+
+
 def barrier() -> None:
     """Wait until every rank has come here."""
     if is_distributed():

@@ -33,9 +33,6 @@ class DistributedConfig:
     its newest checkpoint with fewer when a node is lost, and with more when there is room again."""
     strategy: StrategyConfig | None = None
     """How workers share model, gradients and optimizer state. Absent: `ddp` for more than one worker."""
-    shard_labels: bool = False
-    """Split the label tables (queries, classifier rows, biases) over the workers in stage 2: each holds, scores and
-    updates its own labels for all workers' documents (docs/explanation/mining.md). With any strategy for the rest."""
     precision: Precision = "fp32"
     """`bf16` computes in bfloat16 (autocast) where it is safe; trained weights, gradients and optimizer state stay
     float32 with every strategy, so that no setting depends on another."""
@@ -107,4 +104,4 @@ class DistributedConfig:
         from xmtc.distributed.strategies.sharded import ShardedRowsStrategy
 
         strategy = self.chosen_strategy().build(self.precision, device or default_device())
-        return ShardedRowsStrategy(strategy) if self.shard_labels else strategy
+        return ShardedRowsStrategy(strategy)

@@ -10,7 +10,7 @@ from xmtc.config.base import config
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from xmtc.distributed.rowwise_optim import LazyAdam, RowwiseAdagrad
+    from xmtc.distributed.rowwise_optim import LazyAdam, RowAdamW, RowSGD, RowwiseAdagrad
 
 Rounding = Literal["stochastic", "kahan"]
 
@@ -73,9 +73,78 @@ class LazyAdamConfig:
         return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
 
 
+@config
+class AdamWConfig:
+    """AdamW on every row at every step, for label tables in bfloat16 or with a learning rate of their own."""
+
+    kind: Literal["adamw"] = "adamw"
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """Learning rate of the label tables."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Decoupled decay of every row."""
+    rounding: Rounding = "stochastic"
+    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
+    rows lack takes 2 more bytes per element; no randomness."""
+
+    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
+        """State of one row in bytes: two moments per element and a count of steps.
+
+        Args:
+            elements: numbers in the row.
+            bfloat16: whether the table is in bfloat16; float32 otherwise.
+        """
+        return 8 * elements + 4 + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
+
+    def build(self, parameters: "Iterable[Tensor]") -> "RowAdamW":
+        """The optimizer for these tables."""
+        from xmtc.distributed.rowwise_optim import RowAdamW
+
+        return RowAdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
+
+
+@config
+class SGDConfig:
+    """SGD with momentum, for the largest label sets: the momentum has the dtype of the rows."""
+
+    kind: Literal["sgd"] = "sgd"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.1
+    """Learning rate of the label tables."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay of the momentum, which then moves every row at every step; 0 keeps none."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled decay, of the rows that move."""
+    rounding: Rounding = "stochastic"
+    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
+    rows lack takes 2 more bytes per element; the momentum is rounded stochastically."""
+
+    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
+        """State of one row in bytes: its momentum.
+
+        Args:
+            elements: numbers in the row.
+            bfloat16: whether the table is in bfloat16; float32 otherwise.
+        """
+        momentum = (2 if bfloat16 else 4) * elements if self.momentum else 0
+        return momentum + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
+
+    def build(self, parameters: "Iterable[Tensor]") -> "RowSGD":
+        """The optimizer for these tables."""
+        from xmtc.distributed.rowwise_optim import RowSGD
+
+        return RowSGD(
+            parameters,
+            momentum=self.momentum,
+            lr=self.learning_rate,
+            weight_decay=self.weight_decay,
+            rounding=self.rounding,
+        )
+
+
 def _lacking_bytes(rounding: Rounding, elements: int, *, bfloat16: bool) -> int:
     """What compensated sums keep of a row: what rounding to bfloat16 has cut off."""
     return 2 * elements if rounding == "kahan" and bfloat16 else 0
 
 
-RowwiseOptimizerConfig = Annotated[RowwiseAdagradConfig | LazyAdamConfig, Field(discriminator="kind")]
+RowwiseOptimizerConfig = Annotated[
+    RowwiseAdagradConfig | LazyAdamConfig | AdamWConfig | SGDConfig, Field(discriminator="kind")
+]

@@ -1,14 +1,14 @@
-"""Optimizers for label tables of which a step touches few rows: an untouched row is neither read nor written.
+"""Optimizers for label tables: they read and write the rows that a step touches, or all rows a chunk at a time.
 
-They take the sparse gradients that a head with `sparse_gradients` gives for a shortlist (dense ones too: then every
-row is touched), and tables in bfloat16, in which updates smaller than half a unit in the last place still arrive, by
-stochastic rounding or by compensated sums.
+They take sparse gradients, dense ones, and gradients that exist for one chunk of rows at a time (`LaterGradient`).
+Tables may be bfloat16: updates smaller than half a unit in the last place still arrive, by stochastic rounding or by
+compensated sums. All state has one row per label, so that it can be cut and joined like the tables.
 
 Suffixes: L rows of a table, R touched rows, D width.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,73 +17,59 @@ from torch.optim import Optimizer
 from xmtc.distributed.rounding import rounding_noise, split_sum, stochastic_round_
 from xmtc.distributed.rowwise_config import Rounding
 
-
-def store_rows(table_LD: Tensor, rows_R: Tensor, values_RD: Tensor, lacking_LD: Tensor | None = None) -> None:
-    """Writes fp32 `values_RD` to the rows, where the table is bf16 rounded.
-
-    Args:
-        table_LD: float32 or bfloat16.
-        rows_R: which rows.
-        values_RD: overwritten.
-        lacking_LD: bf16, takes what the rounded rows lack; without it, bf16 rows are rounded stochastically.
-    """
-    if lacking_LD is not None:
-        values_RD, lacking_RD = split_sum(values_RD)
-        lacking_LD.index_copy_(0, rows_R, lacking_RD)
-    elif table_LD.dtype == torch.bfloat16:
-        noise = rounding_noise(values_RD.shape, values_RD.device)
-        values_RD = stochastic_round_(values_RD, noise).to(torch.bfloat16)
-    table_LD.index_copy_(0, rows_R, values_RD)
+Rows = slice | Tensor
+_CHUNK = 1 << 20  # numbers of a table that are updated at a time
 
 
 def touched_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Row numbers, each once, and their summed gradients in fp32."""
-    if not gradient.is_sparse:
-        return torch.arange(len(gradient), device=gradient.device), gradient.float()
+    """Row numbers, ascending and each once, and their summed gradients in fp32.
+
+    A shortlist names popular labels many times. torch's own coalesce() sums bf16 in bf16; this sums in fp32.
+    """
+    if gradient.is_coalesced():
+        return gradient._indices()[0], gradient._values().float()
     rows_P, values = gradient._indices()[0], gradient._values()
-    # A shortlist names popular labels many times. torch's own coalesce() sums bf16 in bf16; this sums in fp32.
     rows_R, position_P = rows_P.unique(return_inverse=True)
     sums = torch.zeros(len(rows_R), *values.shape[1:], dtype=torch.float32, device=values.device)
     return rows_R, sums.index_add_(0, position_P, values.float())
 
 
-def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
-    """As torch's `clip_grad_norm_`, for sparse gradients too: scales them in place, returns their global L2 norm.
+def coalesce(table: Tensor) -> Tensor | None:
+    """The numbers of a table's gradient, each row once, as a tensor that can be scaled in place; None without one."""
+    gradient = table.grad
+    if gradient is None or not gradient.is_sparse:
+        return gradient
+    rows_R, values = touched_rows(gradient)
+    values = values.to(gradient.dtype)
+    table.grad = torch.sparse_coo_tensor(
+        rows_R[None], values, gradient.shape, is_coalesced=True, check_invariants=False
+    )
+    return table.grad._values()
 
-    Sparse gradients come out coalesced.
-    """
-    parts = []
-    for parameter in parameters:
-        gradient = parameter.grad
-        if gradient is None:
-            continue
-        if gradient.is_sparse:
-            rows, values = touched_rows(gradient)
-            values = values.to(gradient.dtype)
-            shape = gradient.shape
-            parameter.grad = torch.sparse_coo_tensor(
-                rows[None], values, shape, is_coalesced=True, check_invariants=False
-            )
-            parts.append(parameter.grad._values())
-        else:
-            parts.append(gradient)
-    if not parts:
-        return 0.0
-    norm = torch.stack([torch.linalg.vector_norm(x, dtype=torch.float32) for x in parts]).norm()
-    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for part in parts:
-        part.mul_(factor)
-    return norm.item()
+
+def chunks_of(table: Tensor) -> Iterator[slice]:
+    """Slices that cover a table's rows."""
+    rows = max(1, _CHUNK * len(table) // max(1, table.numel()))
+    for start in range(0, len(table), rows):
+        yield slice(start, min(start + rows, len(table)))
 
 
 class RowwiseOptimizer(Optimizer):
-    """Reads and writes touched rows; subclasses say how far a row moves."""
+    """Reads and writes touched rows; subclasses say how far a row moves.
+
+    Attributes:
+        touches_all: whether rows without a gradient move too.
+    """
+
+    touches_all: ClassVar[bool] = False
 
     def __init__(
         self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float, rounding: Rounding = "stochastic"
     ) -> None:
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
         self.rounding = rounding
+        self._noise: Tensor | None = None
+        self._group_of = {id(table): group for group in self.param_groups for table in group["params"]}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -92,18 +78,67 @@ class RowwiseOptimizer(Optimizer):
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is not None:
-                    self._update(table, group["lr"], group["weight_decay"])
+                    self._take(table, table.grad)
         return loss
 
-    def _update(self, table: Tensor, lr: float, weight_decay: float) -> None:
-        rows_R, gradient_RD = touched_rows(table.grad)  # pyright: ignore[reportArgumentType]
+    def _take(self, table: Tensor, gradient: Tensor) -> None:
+        if not gradient.is_sparse:
+            for rows in chunks_of(table):
+                self.update(table, rows, gradient[rows].float())
+            return
+        rows_R, gradient_RD = touched_rows(gradient)
+        if not self.touches_all:
+            self.update(table, rows_R, gradient_RD)
+            return
+        for rows in chunks_of(table):
+            bounds = torch.tensor([rows.start, rows.stop], device=rows_R.device)
+            first, last = torch.searchsorted(rows_R, bounds).tolist()
+            dense = torch.zeros(rows.stop - rows.start, *table.shape[1:], device=table.device)
+            dense[rows_R[first:last] - rows.start] = gradient_RD[first:last]
+            self.update(table, rows, dense)
+
+    @torch.no_grad()
+    def update(self, table: Tensor, rows: Rows, gradient_RD: Tensor) -> None:
+        """Move these rows of a table.
+
+        Args:
+            table: one of the optimizer's.
+            rows: a slice, or row numbers, each once.
+            gradient_RD: fp32, of these rows.
+        """
         self.make_state(table)
-        direction_RD = self.direction(self.state[table], rows_R, gradient_RD)
-        values_RD, lacking_LD = table.index_select(0, rows_R).float(), self.state[table].get("lacking")
-        if lacking_LD is not None:
-            values_RD += lacking_LD.index_select(0, rows_R)
-        values_RD.mul_(1 - lr * weight_decay).sub_(direction_RD, alpha=lr)
-        store_rows(table, rows_R, values_RD, lacking_LD)
+        group, state = self._group_of[id(table)], self.state[table]
+        parts = {kind: _read(tensor, rows) for kind, tensor in state.items() if kind != "lacking"}
+        direction_RD = self.direction(parts, gradient_RD)
+        values_RD = _read(table, rows)
+        if "lacking" in state:
+            values_RD += state["lacking"][rows]
+        values_RD.mul_(1 - group["lr"] * group["weight_decay"]).sub_(direction_RD, alpha=group["lr"])
+        for kind, part in parts.items():
+            self._write(state[kind], rows, part)
+        if "lacking" in state:
+            values_RD, state["lacking"][rows] = split_sum(values_RD)
+        self._write(table, rows, values_RD)
+
+    def _write(self, table: Tensor, rows: Rows, values_RD: Tensor) -> None:
+        if table.dtype == torch.bfloat16 and values_RD.dtype == torch.float32:
+            values_RD = stochastic_round_(values_RD, self._noise_of(values_RD, rows)).to(torch.bfloat16)
+        elif isinstance(rows, slice) and table.dtype != torch.bfloat16:
+            return  # `values_RD` is a view
+        table[rows] = values_RD
+
+    def _noise_of(self, values_RD: Tensor, rows: Rows) -> Tensor:
+        """Noise of this shape.
+
+        The chunks of a step share one draw: to draw for each costs more than its arithmetic. Roundings of rows a chunk
+        apart are then tied, each still without bias.
+        """
+        if not isinstance(rows, slice):
+            return rounding_noise(values_RD.shape, values_RD.device)
+        shape = values_RD.shape
+        if rows.start == 0 or self._noise is None or self._noise.shape[1:] != shape[1:]:
+            self._noise = rounding_noise(shape, values_RD.device)
+        return self._noise[: len(values_RD)]
 
     def make_state(self, table: Tensor) -> None:
         """Give the table the state of before its first step, where it has none yet."""
@@ -113,12 +148,23 @@ class RowwiseOptimizer(Optimizer):
                 self.state[table]["lacking"] = torch.zeros_like(table, requires_grad=False)
 
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
-        """The state of before the first step."""
+        """The state of before the first step, every tensor with one row per label."""
         raise NotImplementedError
 
-    def direction(self, state: dict[str, Any], rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
-        """What to subtract from the rows, per unit of learning rate; updates the rows' state."""
+    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
+        """What to subtract from the rows, per unit of learning rate.
+
+        Args:
+            state: of these rows, floats in fp32; updated in place.
+            gradient_RD: of these rows.
+        """
         raise NotImplementedError
+
+
+def _read(table: Tensor, rows: Rows) -> Tensor:
+    """Rows for arithmetic: floats in fp32. A view where `rows` is a slice of an fp32 table."""
+    part = table[rows]
+    return part.float() if part.dtype == torch.bfloat16 else part
 
 
 class RowwiseAdagrad(RowwiseOptimizer):
@@ -128,13 +174,11 @@ class RowwiseAdagrad(RowwiseOptimizer):
         """`sum`, fp32 (L,)."""
         return {"sum": torch.zeros(len(table), dtype=torch.float32, device=table.device)}
 
-    def direction(self, state: dict[str, Any], rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
+    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
         """See the base."""
         squares_R = gradient_RD.square().flatten(1).mean(1) if gradient_RD.dim() > 1 else gradient_RD.square()
-        total_R = state["sum"].index_select(0, rows_R) + squares_R
-        state["sum"].index_copy_(0, rows_R, total_R)
-        scale_R = total_R.sqrt().add_(1e-10)
-        return gradient_RD / scale_R.view(-1, *[1] * (gradient_RD.dim() - 1))
+        scale_R = state["sum"].add_(squares_R).sqrt().add_(1e-10)
+        return gradient_RD / _by_row(scale_R, gradient_RD)
 
 
 class LazyAdam(RowwiseOptimizer):
@@ -145,13 +189,40 @@ class LazyAdam(RowwiseOptimizer):
         moments = {kind: torch.zeros(table.shape, device=table.device) for kind in ("mean", "square")}
         return moments | {"steps": torch.zeros(len(table), dtype=torch.int32, device=table.device)}
 
-    def direction(self, state: dict[str, Any], rows_R: Tensor, gradient_RD: Tensor) -> Tensor:
+    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
         """See the base."""
-        steps_R = state["steps"].index_select(0, rows_R) + 1
-        state["steps"].index_copy_(0, rows_R, steps_R)
-        steps = steps_R.view(-1, *[1] * (gradient_RD.dim() - 1)).float()
-        mean_RD = state["mean"].index_select(0, rows_R).lerp_(gradient_RD, 0.1)
-        square_RD = state["square"].index_select(0, rows_R).lerp_(gradient_RD.square(), 0.001)
-        state["mean"].index_copy_(0, rows_R, mean_RD)
-        state["square"].index_copy_(0, rows_R, square_RD)
+        steps = _by_row(state["steps"].add_(1), gradient_RD).float()
+        mean_RD = state["mean"].lerp_(gradient_RD, 0.1)
+        square_RD = state["square"].lerp_(gradient_RD.square(), 0.001)
         return (mean_RD / (1 - 0.9**steps)) / ((square_RD / (1 - 0.999**steps)).sqrt_().add_(1e-8))
+
+
+class RowAdamW(LazyAdam):
+    """AdamW (Loshchilov & Hutter 2019): every row moves at every step, those without a gradient by their moments."""
+
+    touches_all = True
+
+
+class RowSGD(RowwiseOptimizer):
+    """SGD with heavy-ball momentum, which is kept in the dtype of the table.
+
+    Args:
+        momentum: its decay; 0 keeps none.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], *, momentum: float, **settings: Any) -> None:
+        super().__init__(parameters, **settings)
+        self.momentum = momentum
+        self.touches_all = momentum > 0  # pyright: ignore[reportAttributeAccessIssue]
+
+    def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
+        """`momentum` of the table's shape and dtype."""
+        return {"momentum": torch.zeros_like(table, requires_grad=False)} if self.momentum else {}
+
+    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
+        """See the base."""
+        return state["momentum"].mul_(self.momentum).add_(gradient_RD) if self.momentum else gradient_RD
+
+
+def _by_row(values_R: Tensor, like_RD: Tensor) -> Tensor:
+    return values_R.view(-1, *[1] * (like_RD.dim() - 1))

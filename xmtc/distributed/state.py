@@ -80,7 +80,7 @@ def read_index(directory: Path) -> tuple[int, int]:
     """
     path = directory / _INDEX
     if not path.is_file():
-        raise CheckpointError(f"{directory} holds no training state: {_INDEX} is missing{_hint(directory)}")
+        raise CheckpointError(f"{directory} holds no training state: {_INDEX} is missing")
     index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if index.get("format") != _FORMAT:
         raise CheckpointError(f"{path}: format {index.get('format')}, but this version reads format {_FORMAT}")
@@ -117,15 +117,10 @@ def _check_names(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> 
         with _open(directory / part_name(i, parts)) as file:
             found.update(_names(file))
     if missing := sorted(set(shapes) - found):
-        first = f"first {missing[0]}{_hint(directory)}"
+        first = f"first {missing[0]}"
         raise CheckpointError(f"{directory}: {len(missing)} trained parameters are not in it, {first}")
     if unknown := sorted(found - set(shapes)):
         raise CheckpointError(f"{directory}: {len(unknown)} parameters in it are not trained now, first {unknown[0]}")
-
-
-def _hint(directory: Path) -> str:
-    sharded = any(directory.glob("label_rows-*"))
-    return "; it was saved with distributed.shard_labels: true: resume with that" if sharded else ""
 
 
 def _names(file: Any) -> list[str]:  # safetensors does not export the type of an open file

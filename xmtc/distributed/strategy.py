@@ -125,7 +125,7 @@ class Strategy(Protocol):
         ...
 
     def gather_trainable(self) -> dict[str, Tensor]:
-        """Name → full CPU copy of every trained parameter, on every rank.
+        """Name → full CPU copy of every trained parameter, on every rank; label rows, which stay split, are left out.
 
         Raises:
             CheckpointError: a parameter came out empty.

@@ -50,7 +50,8 @@ class AsymmetricFocal(BinaryLoss):
     ) -> LossOutput:
         """The sum; see `Loss`. With `importance_BC` the columns are a sample, and `hard_negatives` does nothing."""
         hard, sampled = self.config.hard_negatives, self.config.sampled_negatives
-        if hard is None or importance_BC is not None or hard + sampled >= logits_BC.shape[1]:
+        labels = logits_BC.shape[1] if targets.others is None else targets.others.total
+        if hard is None or importance_BC is not None or hard + sampled >= labels:
             return super().forward(logits_BC, targets, importance_BC)
         drawn = draw_negatives(logits_BC.detach(), targets, hard, sampled, generator)
         nothing = targets.rows_P[:0]

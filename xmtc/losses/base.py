@@ -1,5 +1,6 @@
 """What a loss receives and returns. Suffixes: B documents, C columns (labels), P (document, label) pairs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +22,20 @@ class LossOutput:
 
 
 @dataclass(frozen=True)
+class OtherLabels:
+    """What a loss must know of the labels that other workers score.
+
+    Attributes:
+        total: labels of all workers.
+        among_best: of scores (B, K), −∞ for none, and a count: which are among so many highest of a document over all
+            workers. Collective.
+    """
+
+    total: int
+    among_best: Callable[[Tensor, int], Tensor]
+
+
+@dataclass(frozen=True)
 class Targets:
     """The labels of B documents, sparse.
 
@@ -30,12 +45,14 @@ class Targets:
         weight_B: float32, 1 for a document, 0 for a filler that only evens out the ranks' micro-batches.
         most_positives: at least as many as any document has, if known on the host; reading it from `rows_P` would wait
             for the device.
+        others: where the columns are one worker's share of the labels.
     """
 
     rows_P: Tensor
     columns_P: Tensor
     weight_B: Tensor
     most_positives: int | None = None
+    others: OtherLabels | None = None
 
 
 class Loss(Protocol):
@@ -57,6 +74,22 @@ class Loss(Protocol):
                 losses whose settings accept `sampled_labels` are given one.
             generator: for random choices, on the device of the logits; PyTorch's own where None.
         """
+        ...
+
+
+class SeparableLoss(Protocol):
+    """A sum over labels whose terms depend on one logit each."""
+
+    def negative(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of each logit as a negative, and its derivative."""
+        ...
+
+    def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of each logit as a positive, and its derivative."""
+        ...
+
+    def slope(self, logits: Tensor) -> Tensor:
+        """The derivative that `negative` gives; a new tensor."""
         ...
 
 

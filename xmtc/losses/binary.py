@@ -30,6 +30,10 @@ class BinaryLoss(nn.Module, ABC):
     def negative(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of each logit as a negative, and its derivative; elementwise, in fp32 or fp64."""
 
+    def slope(self, logits: Tensor) -> Tensor:
+        """The derivative that `negative` gives, for where the loss itself is not needed; a new tensor."""
+        return self.negative(logits)[1]
+
     @abstractmethod
     def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of each logit as a positive, and its derivative; elementwise, in fp32 or fp64."""

@@ -31,6 +31,10 @@ class BinaryCrossEntropy(BinaryLoss):
         """L− and its derivative."""
         return F.softplus(logits), torch.sigmoid(logits)
 
+    def slope(self, logits: Tensor) -> Tensor:
+        """The derivative of L−."""
+        return torch.sigmoid(logits)
+
     def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """L+ and its derivative."""
         return self.positive_weight * F.softplus(-logits), -self.positive_weight * torch.sigmoid(-logits)

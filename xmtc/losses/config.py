@@ -40,6 +40,11 @@ class LossSettings(Protocol):
         """Why workers that each have some of the labels cannot add up their losses; None where they can."""
         ...
 
+    @property
+    def separable(self) -> bool:
+        """Whether the loss of a logit depends on no other logit (`SeparableLoss`): labels may be trained in chunks."""
+        ...
+
     def build(self) -> "Loss":
         """The loss."""
         ...
@@ -57,6 +62,11 @@ class SumOverLabels:
     def refuses_label_shards(self) -> str | None:
         """See `LossSettings`."""
         return None
+
+    @property
+    def separable(self) -> bool:
+        """See `LossSettings`; so is every `BinaryLoss`."""
+        return True
 
 
 @config
@@ -79,9 +89,9 @@ class AsymmetricFocalConfig(SumOverLabels):
     """M: columns drawn uniformly for each document to stand for the rest; only with `hard_negatives`."""
 
     @property
-    def refuses_label_shards(self) -> str | None:
-        """See `LossSettings`."""
-        return "hard_negatives: no worker knows which of all labels are the hardest" if self.hard_negatives else None
+    def separable(self) -> bool:
+        """See `LossSettings`: the hardest negatives are those of all labels."""
+        return self.hard_negatives is None
 
     def build(self) -> "Loss":
         """See `LossSettings`."""
@@ -128,6 +138,11 @@ class CrossEntropyConfig:
     def refuses_label_shards(self) -> str | None:
         """See `LossSettings`."""
         return "a softmax needs every label, and each worker has only its own"
+
+    @property
+    def separable(self) -> bool:
+        """See `LossSettings`."""
+        return False
 
     def build(self) -> "Loss":
         """See `LossSettings`."""

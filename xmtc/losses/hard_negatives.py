@@ -31,7 +31,8 @@ def draw_negatives(
 
     Σ_s importance_bs · f(columns_bs) has the expectation Σ_{c negative of b} f(c), for any f: the sample is uniform
     over all C columns with replacement, each draw weighs C/M, and draws that hit a positive or one of the hardest
-    weigh 0, those being counted elsewhere.
+    weigh 0, those being counted elsewhere. Where workers share the labels, the hardest are those of all workers, and
+    each worker draws its part of the sample among its own columns.
 
     Args:
         logits_BC: current scores, without gradient.
@@ -43,6 +44,10 @@ def draw_negatives(
     rows, columns = logits_BC.shape
     positive_keys = (targets.rows_P * columns + targets.columns_P).sort().values
     hard_BK, is_hard_BK = _hardest(logits_BC, positive_keys, hardest, _most_positives(targets))
+    if targets.others is not None:
+        sampled = max(1, sampled * columns // targets.others.total)
+        scores_BK = logits_BC.gather(1, hard_BK).float().masked_fill(~is_hard_BK, -torch.inf)
+        is_hard_BK = targets.others.among_best(scores_BK, hardest)
     drawn_BM = torch.randint(columns, (rows, sampled), generator=generator, device=logits_BC.device)
     hard_sorted_BK = torch.where(is_hard_BK, hard_BK, columns).sort(1).values
     counted_BM = ~_found(_keys(drawn_BM, columns), positive_keys) & ~_found_in_row(drawn_BM, hard_sorted_BK)

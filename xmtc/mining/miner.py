@@ -18,6 +18,7 @@ from xmtc.track.console import print_line
 
 Snapshot = Callable[[], NDArray[np.float32]]
 Rank = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+Keep = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class Miner:
         rows_P: NDArray[np.int64],
         labels_P: NDArray[np.int64],
         rank: Rank | None = None,
+        keep: Keep | None = None,
     ) -> NDArray[np.int64]:
         """The hard negatives of all documents, (M,), ascending, each once; a label may be another document's own.
 
@@ -94,30 +96,39 @@ class Miner:
             rows_P: document of each positive pair.
             labels_P: its label.
             rank: scores of looked-up labels (B, K), -1 for none found; the best of `rerank` times as many are taken.
+            keep: which of the candidates, by their scores (B, K), are among the best of all workers' indexes; needs
+                `rank`. All are where None.
 
         Raises:
             XmtcError: queries of another width than the index.
         """
         assert self._serving is not None, "before_step comes first"
         start = time.perf_counter()
-        found_BK = self._search(self._serving.index, queries_Bd, rank)
+        found_BK, scores_BK = self._search(self._serving.index, queries_Bd, rank)
         seconds = time.perf_counter() - start
+        missing = (found_BK < 0).sum()
+        if keep is not None and scores_BK is not None:
+            found_BK = np.where(keep(scores_BK), found_BK, -1)
         own_BK = _is_own(found_BK, rows_P, labels_P)
         kept = found_BK[~own_BK & (found_BK >= 0)]
         mined_M = np.unique(kept)
         counts = {"documents": len(found_BK), "positives": len(labels_P), "own": own_BK.sum(), "batches": 1}
-        counts |= {"missing": (found_BK < 0).sum(), "duplicate": len(kept) - len(mined_M), "mined": len(mined_M)}
+        counts |= {"missing": missing, "duplicate": len(kept) - len(mined_M), "mined": len(mined_M)}
         for name, value in (counts | {"query_s": seconds}).items():
             self._sums[name] += float(value)
         return mined_M
 
-    def _search(self, index: LabelIndex, queries_Bd: NDArray[np.float32], rank: Rank | None) -> NDArray[np.int64]:
+    def _search(
+        self, index: LabelIndex, queries_Bd: NDArray[np.float32], rank: Rank | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
+        """Candidates (B, K) and, where `rank` gives them, their scores."""
         wanted = self._config.candidates
-        if rank is None or self._config.rerank == 1:
-            return index.search(queries_Bd, wanted)
+        if rank is None:
+            return index.search(queries_Bd, wanted), None
         found_BK = index.search(queries_Bd, wanted * self._config.rerank)
-        best_BK = np.argsort(-rank(found_BK), axis=1, kind="stable")[:, :wanted]
-        return np.take_along_axis(found_BK, best_BK, axis=1)
+        scores_BK = np.where(found_BK < 0, -np.inf, rank(found_BK)).astype(np.float32)
+        best_BK = np.argsort(-scores_BK, axis=1, kind="stable")[:, :wanted]
+        return np.take_along_axis(found_BK, best_BK, axis=1), np.take_along_axis(scores_BK, best_BK, axis=1)
 
     def read_metrics(self) -> dict[str, float]:
         """`mine/…` since the last call; counts are means over documents, `labels` over micro-batches."""

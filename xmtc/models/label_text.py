@@ -209,12 +209,25 @@ def may_name(labels: LabelTable) -> bool:
 
 
 @torch.no_grad()
-def start_from_names(classifier: Classifier, labels: LabelTable, embed: Callable[[Sequence[str]], Tensor]) -> None:
+def start_from_names(
+    classifier: Classifier,
+    labels: LabelTable,
+    own: slice,
+    embed: Callable[[Sequence[str]], Tensor],
+    mean_of_all: Callable[[Tensor], Tensor],
+) -> None:
     """Start an untrained head at its labels' names, in place.
 
     A classifier row is the document vector that the name itself has, less the mean of all names', in the length that
     random rows have: documents score labels by how alike their names are to them. Other tables start where the head
     says: the query of an attention by label is the key of the name.
+
+    Args:
+        classifier: with the rows of some labels.
+        labels: all of them.
+        own: those whose rows the classifier has.
+        embed: see `embed_texts`.
+        mean_of_all: of a value (R, …) for each own label, the mean over all labels.
 
     Raises:
         ConfigError: there are labels without training documents, and too few with some for `name_unseen_labels`.
@@ -222,11 +235,12 @@ def start_from_names(classifier: Classifier, labels: LabelTable, embed: Callable
     if (labels.train_counts == 0).any():
         check_enough_trained(labels)  # now, and not after training
     head = classifier.head
-    vectors_LD = embed(label_texts(labels))
+    vectors_LD = embed(label_texts(labels)[own])
     vectors_LD = vectors_LD.to(head.bias.device)
-    one_L1 = torch.ones(len(labels), 1, dtype=torch.bool, device=vectors_LD.device)
+    one_L1 = torch.ones(len(vectors_LD), 1, dtype=torch.bool, device=vectors_LD.device)
     rows_Ld = head.document_vectors(vectors_LD[:, None], one_L1)
-    rows_Ld = torch.nn.functional.normalize(rows_Ld - rows_Ld.mean(0), dim=1) * head.label_vectors().norm(dim=1).mean()
+    length = mean_of_all(head.label_vectors().norm(dim=1))
+    rows_Ld = torch.nn.functional.normalize(rows_Ld - mean_of_all(rows_Ld), dim=1) * length
     head.set_classifier(rows_Ld)
     tables = head.label_tables()
     for name, rows_LR in head.rows_from_names(vectors_LD).items():

@@ -26,17 +26,15 @@ def check(config: RunConfig) -> None:
 
 
 def _check_row_dtype(config: RunConfig) -> None:
-    """Refuse label tables in bfloat16 where AdamW would have to train them, which takes float32."""
+    """Refuse label tables in bfloat16 that are no shards: their optimizer takes float32."""
     head = config.model.head
     if head.row_dtype == "float32" or not head.trains_rows:
         return
-    problem = None
-    if config.plants:
-        problem = "planting trains the label queries in float32: set plant.enabled=false"
-    elif config.finetune.label_optimizer is None:
-        problem = "AdamW trains float32: give finetune.label_optimizer (and sampled_labels or mining)"
-    if problem is not None:
-        raise ConfigError(f"model.head.row_dtype: {head.row_dtype}: {problem}, or set model.head.row_dtype=float32")
+    if config.finetune.loss.refuses_label_shards is not None and config.distributed.most_workers > 1:
+        raise ConfigError(
+            f"model.head.row_dtype: {head.row_dtype}: a softmax keeps its label rows whole on every worker, and these "
+            "train in float32; set model.head.row_dtype=float32, or distributed.workers=1"
+        )
 
 
 def check_tokenizer(config: RunConfig) -> None:

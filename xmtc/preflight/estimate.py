@@ -139,13 +139,12 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
     total = sum(p.numel() for p in classifier.parameters())
     shapes = micro_batch(config, workload, classifier.encoder.window)
     memory = _weights(config, classifier, trained, world) | _training(config, numbers, world)
-    if config.finetune.label_optimizer is not None or config.distributed.shard_labels:
+    if config.model.head.trains_rows:
         tables = sum(table.numel() for table in classifier.head.label_tables().values())
         rows = label_memory(config, classifier.encoder.width, workload.labels, shapes.documents)
         memory |= _training(config, numbers - tables, world) | {"label rows: gradients, moments": rows.training}
-        divided = config.distributed.chosen_strategy().partitions.parameters
-        if config.distributed.shard_labels and not divided:
-            memory["trained weights"] -= 4 * tables - rows.tables
+        if not config.distributed.chosen_strategy().partitions.parameters:
+            memory["trained weights"] += rows.tables - sum(t.nbytes for t in classifier.head.label_tables().values())
     linear = _product_weights(classifier)
     layers = sum(name.startswith("encoder.") for name in classifier.parameter_groups())
     if config.model.head.scores:

@@ -12,9 +12,9 @@ import psutil
 import torch
 from torch import Tensor
 
-from xmtc.distributed.rowwise_config import RowwiseAdagradConfig, RowwiseOptimizerConfig
-from xmtc.distributed.strategies.settings import Demand
+from xmtc.distributed.rowwise_config import AdamWConfig, RowwiseAdagradConfig, RowwiseOptimizerConfig
 from xmtc.models.heads.config import FlatConfig, HeadSettings
+from xmtc.models.heads.flat import CHUNK
 from xmtc.preflight.cards import card_of
 from xmtc.run.config import RunConfig
 
@@ -60,20 +60,24 @@ def label_memory(config: RunConfig, width: int, labels: int, documents: int) -> 
     with torch.device("meta"):
         one = list(config.model.head.build(width, 1).label_tables().values())
     numbers = sum(table.numel() for table in one if table.requires_grad)
-    scored = scored_labels(config, labels, documents)
-    partitions, optimizer = config.distributed.chosen_strategy().partitions, config.finetune.label_optimizer
-    world = max(1, config.distributed.fewest_workers)
-    if config.distributed.shard_labels:  # a share of the labels, for the documents of all workers
-        own = -(-labels // world)
-        return LabelMemory(4 * numbers * own, 12 * numbers * own, _LOGIT_BYTES * own * documents * world)
-    if optimizer is None:
-        gradients = 4 * numbers * labels / (world if partitions.gradients else 1)
-        state = 8 * numbers * labels / (world if partitions.optimizer_state else 1)
-    else:
-        gradients = 4 * numbers * scored
-        state = labels * _state_of_rows(optimizer, one)
-    tables = labels * sum(table.numel() * table.element_size() for table in one)
+    # A worker has a share of the labels, for the documents of all workers.
+    world = max(1, config.distributed.fewest_workers) if config.finetune.loss.refuses_label_shards is None else 1
+    own, documents = -(-labels // world), documents * world
+    scored = -(-scored_labels(config, labels, documents) // world)
+    if trains_in_chunks(config):
+        scored = min(CHUNK, own)
+    gradients = 4 * numbers * scored
+    state = own * _state_of_rows(config.finetune.label_optimizer or AdamWConfig(), one)
+    tables = own * sum(table.numel() * table.element_size() for table in one)
     return LabelMemory(tables, gradients + state, _LOGIT_BYTES * scored * documents)
+
+
+def trains_in_chunks(config: RunConfig) -> bool:
+    """Whether all labels train a chunk at a time (`xmtc.training.flat_step`)."""
+    finetune = config.finetune
+    with torch.device("meta"):
+        products = config.model.head.build(8, 1).product_rows() is not None
+    return products and finetune.label_optimizer is not None and not finetune.samples_labels and finetune.loss.separable
 
 
 def _state_of_rows(optimizer: RowwiseOptimizerConfig, rows: Sequence[Tensor]) -> int:
@@ -105,19 +109,16 @@ def cheaper(config: RunConfig, width: int, labels: int, documents: int) -> Itera
 
 
 def _steps(config: RunConfig, *, sampled: bool) -> Iterator[tuple[str, RunConfig]]:
-    if config.distributed.shard_labels:  # excludes all of them but the last
-        sampled = False
     if sampled:
         config = replace(config, finetune=replace(config.finetune, sampled_labels=_SAMPLED))
         yield f"finetune.sampled_labels={_SAMPLED} (or finetune.mining)", config
-    by_row = Demand.ROW_OPTIMIZER not in config.distributed.chosen_strategy().refusals()
-    if by_row and not config.distributed.shard_labels:
+    if config.finetune.loss.refuses_label_shards is None:
         config = replace(config, finetune=replace(config.finetune, label_optimizer=RowwiseAdagradConfig()))
         yield "finetune.label_optimizer={kind: rowwise_adagrad}", config
     halved = config.model.head.with_row_dtype("bfloat16")
     if config.finetune.label_optimizer is not None and config.model.head.row_dtype == "float32" and halved is not None:
-        setting = f"model.head.row_dtype=bfloat16{_without_plant(config)}"
-        config = _with_head(config, halved)
+        setting = "model.head.row_dtype=bfloat16"
+        config = replace(config, model=replace(config.model, head=halved))
         yield setting, config
     flat = _with_head(config, FlatConfig(row_dtype=config.model.head.row_dtype))
     yield f"model.head={{kind: flat}}{_without_plant(config)}", flat

@@ -65,8 +65,6 @@ class RunConfig:
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
         self._check_loss()
         self._check_strategy()
-        if self.distributed.shard_labels:
-            self._check_sharded()
         for refusal in self.model.head.refusals(self._head_use()):
             raise ValueError(refusal)
 
@@ -78,7 +76,6 @@ class RunConfig:
             label_text=self.model.label_text,
             draws_labels=finetune.sampled_labels is not None or finetune.mining is not None,
             row_optimizer=finetune.label_optimizer is not None,
-            shards_labels=self.distributed.shard_labels,
             contrasts=finetune.contrastive is not None,
             trains_encoder=any(phase.encoder_layers != 0 for phase in finetune.phases),
         )
@@ -93,10 +90,6 @@ class RunConfig:
     def _demands(self) -> Iterator[tuple[Demand, str]]:
         """What this configuration asks of the strategy, and the setting that asks for it."""
         backbone = self.model.encoder.backbone
-        if self.finetune.label_optimizer:
-            yield Demand.ROW_OPTIMIZER, f"finetune.label_optimizer: {self.finetune.label_optimizer.kind}"
-        if self.finetune.mining:
-            yield Demand.LABEL_INDEX, "finetune.mining"
         if self.model.head.label_tokens is not None:
             yield Demand.LABEL_TEXTS, f"model.head.kind: {self.model.head.kind}"
         if backbone is not None and backbone.quantize:
@@ -131,24 +124,3 @@ class RunConfig:
             f"finetune.loss.kind: {loss.kind} {reason}; set finetune.loss.kind to {' or '.join(kinds_for(task))}, or "
             f"data.task to {loss.task}"
         )
-
-    def _check_sharded(self) -> None:
-        """Refuse what needs rows of labels that another worker has."""
-        finetune, unfit = self.finetune, "distributed.shard_labels"
-        for name in ("mining", "sampled_labels", "label_optimizer"):
-            if getattr(finetune, name):
-                raise ValueError(
-                    f"finetune.{name} and {unfit} exclude each other: every worker scores all labels that it holds; "
-                    "leave one of them out"
-                )
-        if self.model.scorers:
-            raise ValueError(f"model.scorers and {unfit} exclude each other: scorers hold all labels; leave one out")
-        if self.data.task == "single_label":
-            raise ValueError(f"{unfit}: a softmax needs every label, and each worker has only its own; leave it out")
-        if finetune.loss.refuses_label_shards:
-            raise ValueError(
-                f"finetune.loss and {unfit} exclude each other: {finetune.loss.refuses_label_shards}; leave one of "
-                "them out"
-            )
-        if self.model.head.row_dtype != "float32":
-            raise ValueError(f"model.head.row_dtype: {self.model.head.row_dtype} and {unfit} exclude each other")

@@ -19,6 +19,7 @@ from xmtc.data.documents import Documents
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import ConfigError, XmtcError
+from xmtc.score.products import product_scores
 
 Task = Literal["multi_label", "single_label"]
 
@@ -104,6 +105,8 @@ def score_split(
     """
     if shortlist is not None and scoring.task == "single_label" and not shortlist.knows_all:
         raise ConfigError("a shortlist needs independent labels: a softmax is over all of them; leave it out")
+    if shortlist is None and on_logits is None and scoring.only is None:
+        shortlist = product_scores(model, scoring.top_k, independent=scoring.task == "multi_label")
     labels = scoring.labels
     top_k = min(scoring.top_k, labels if shortlist is None else shortlist.size)
     ids_NK = np.full((len(split.lengths), top_k), -1, np.int32)

@@ -14,15 +14,14 @@ from xmtc.training.config import PhaseConfig
 from xmtc.training.finetune import AttentionDrift, FinetuneObjective
 from xmtc.training.stage import Phase
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
-from xmtc.training.weights import read_weights
+from xmtc.training.weights import load_into
 
 
 def finetune(worker: Worker) -> None:
     """Stage 2: classifier, attention and backbone, phase by phase."""
     settings, classifier = worker.config.finetune, worker.classifier
     if worker.config.plants:
-        classifier.head.load_state_dict(read_weights(worker.paths.planted))
-    worker.shard_labels()
+        load_into(classifier.head, worker.paths.planted)
     drift = _drift(worker)
 
     def evaluate() -> dict[str, float]:
@@ -46,7 +45,7 @@ def finetune(worker: Worker) -> None:
             worker.collator(worker.train, cached=cached),
         )
 
-    objective = FinetuneObjective(classifier, settings, evaluate, worker.sharded, worker.texts)
+    objective = FinetuneObjective(classifier, settings, evaluate, worker.shard, worker.texts)
     worker.train_stage(Stage.FINETUNE, objective, [phase(p) for p in settings.phases], settings, settings.metric)
 
 
@@ -57,7 +56,7 @@ def _drift(worker: Worker) -> AttentionDrift | None:
     collate = worker.collator(worker.dev)
     rows = np.random.default_rng(worker.config.seed).permutation(len(worker.dev))[:16]
     batch = collate(MicroBatch(np.sort(rows), np.ones(len(rows), np.float32)))
-    return AttentionDrift(worker.classifier, batch.to(worker.strategy.device), worker.sharded)
+    return AttentionDrift(worker.classifier, batch.to(worker.strategy.device), worker.shard)
 
 
 def _measure(worker: Worker, split: Split, *, cached: bool, documents: int | None) -> dict[str, float]:

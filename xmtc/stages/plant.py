@@ -16,7 +16,7 @@ from xmtc.training.plant import PlantObjective
 from xmtc.training.prototypes import plant_classifier
 from xmtc.training.stage import Phase
 from xmtc.training.unfreeze import parameter_groups
-from xmtc.training.weights import write_weights
+from xmtc.training.weights import write_module
 
 
 def plant(worker: Worker) -> None:
@@ -30,10 +30,10 @@ def plant(worker: Worker) -> None:
         batches = worker.batches(worker.train, settings.tokens_per_micro_batch)
         with worker.progress.task("plant: classifier rows", total=len(batches), unit="batches") as task:
             for_device = (collate(batch).to(worker.strategy.device) for batch in batches)
-            plant_classifier(classifier, for_device, worker.log_odds(), progress=task.advance)
+            plant_classifier(classifier, for_device, worker.log_odds(), worker.shard, progress=task.advance)
     if worker.start is not None:
-        worker.start.load_rows(classifier.head)  # planting is for the labels that it does not know
-    write_weights(worker.paths.planted, classifier.head.state_dict(), here=worker.is_first)
+        worker.start.load_rows(classifier.head, worker.shard.own)  # planting is for the labels that it does not know
+    write_module(worker.paths.planted, classifier.head, here=worker.is_first)
 
 
 def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
@@ -48,7 +48,7 @@ def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
         total, count = all_reduce_sum_floats(np.sum(sums, axis=0).tolist())
         return {objective.metric: total / max(count, 1.0)}
 
-    objective = PlantObjective(classifier, ranking, settings, len(worker.tokenizer), evaluate)
+    objective = PlantObjective(classifier, ranking, settings, len(worker.tokenizer), evaluate, worker.shard)
     attention = list(classifier.head.attention_parameters())
     if worker.start is not None:
         # What all labels share stays as the known ones have learnt it.

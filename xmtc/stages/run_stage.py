@@ -1,5 +1,6 @@
 """One stage that needs the model, on this rank: copies of what it reads, the work, and its result published."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,7 +25,8 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     """Run one stage on this rank; where run or corpus are at a URI, on this node's copies."""
     together(lambda: fetch_run(paths))
     together(lambda: fetch_corpus(paths))
-    worker = Worker(config, paths)
+    gc.collect()  # the label tables of an earlier stage, which reference cycles keep
+    worker = Worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
     if worker.is_first and worker.found_vectors and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
         print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
     if worker.is_first and worker.start is not None and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):

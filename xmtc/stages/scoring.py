@@ -15,11 +15,12 @@ from xmtc.distributed.collectives import all_gather_object
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
+from xmtc.mining.index import LabelIndex, label_vectors
 from xmtc.models.label_index import ModelIndex
 from xmtc.score.scorer import Scoring, most_documents, score_split
 from xmtc.score.shortlist import Shortlist
 from xmtc.stages.worker import Worker
-from xmtc.training.sharded_head import ShardedScores
+from xmtc.training.shard_scores import ShardScores
 
 
 def score(
@@ -33,8 +34,7 @@ def score(
 ) -> tuple[NDArray[np.int64], SparsePredictions]:
     """Rows scored, ascending, and their predictions, on every rank; ranks share the work."""
     tokens = worker.config.finetune.tokens_per_micro_batch
-    sharded = worker.sharded
-    chosen = shortlist_of(worker) if sharded is None else ShardedScores(worker.classifier, sharded, top_k)
+    chosen = shortlist_of(worker) if worker.shard.world == 1 else _of_all_workers(worker, top_k)
     collate = worker.collator(split, cached=cached)
     batches = worker.batches(split, tokens, documents, most_documents(len(worker.corpus.labels), chosen))
     parts = [batch.documents for batch in batches]
@@ -62,6 +62,14 @@ def score(
         ids_NK[found], scores_NK[found] = other_ids[found], other_scores[found]
     rows = np.flatnonzero(ids_NK[:, 0] >= 0)
     return rows, SparsePredictions(ids_NK[rows], scores_NK[rows])
+
+
+def _of_all_workers(worker: Worker, top_k: int) -> ShardScores:
+    """The best labels of all workers' rows; of each worker's shortlist, where not all of them are to be scored."""
+    settings = worker.config.evaluate
+    size = settings.shortlist
+    index = None if size is None else LabelIndex(label_vectors(worker.classifier.head), settings.index)
+    return ShardScores(worker.classifier, worker.shard, size or top_k, index)
 
 
 def counter(

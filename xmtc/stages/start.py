@@ -65,15 +65,16 @@ class Start:
             rows = dict(classifier.head.label_tables())
             self._load(classifier.head, self.classifier.head.state_dict() | rows, "model.head")
 
-    def load_rows(self, head: Head) -> None:
-        """Put the rows of known labels into `head`; the others stay."""
+    def load_rows(self, head: Head, own: slice) -> None:
+        """Put the rows of known labels into `head`, which has the rows of the labels `own`; the others stay."""
         if not head.settings.scores:
             return
+        here_K = (self.known_K >= own.start) & (self.known_K < own.stop)
+        known_K, theirs_K = self.known_K[here_K] - own.start, self.theirs_K[here_K]
         theirs = self.classifier.head.label_tables()
         with torch.no_grad():
             for name, table in head.label_tables().items():
-                rows = theirs[name].detach()[self.theirs_K].to(table.device, table.dtype)
-                table[self.known_K.to(table.device)] = rows
+                table[known_K.to(table.device)] = theirs[name].detach()[theirs_K].to(table.device, table.dtype)
 
     def encoder_tensors(self, classifier: Classifier) -> dict[str, Tensor]:
         """The whole encoder by the classifier's names, where the model holds one of its own; otherwise nothing."""

@@ -15,6 +15,7 @@ from xmtc.distributed.collectives import all_gather_object, leads
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.files import file_sha256
+from xmtc.models.classifier import Classifier
 from xmtc.models.label_text import TextVectors, embed_texts, label_texts, refresh, start_from_names
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -26,9 +27,10 @@ from xmtc.training.callbacks.base import StageContext
 from xmtc.training.checkpoint import CheckpointStore
 from xmtc.training.config import FinetuneConfig, PlantConfig
 from xmtc.training.hidden import Encoding, open_hidden
+from xmtc.training.label_shard import LabelShard
 from xmtc.training.loop import Equipment, Loop
-from xmtc.training.sharded_head import ShardedHead
 from xmtc.training.stage import Objective, Phase, StageSettings
+from xmtc.training.start_rows import build_with_own_rows
 from xmtc.training.weights import BestWeights
 
 ENCODE_TOKENS = 8192  # of a batch when hidden states are computed for the cache, where no gradients take memory
@@ -40,13 +42,15 @@ class Worker:
     Args:
         config: the run's configuration.
         paths: the run's files.
+        split: hold this rank's share of the label rows, for the stages that train; else all of them.
 
     Attributes:
         start: the model that training continues from, or None.
+        shard: the label rows here.
         found_vectors: tokens that start at a vector of `model.encoder.embedding.vectors`.
     """
 
-    def __init__(self, config: RunConfig, paths: RunPaths) -> None:
+    def __init__(self, config: RunConfig, paths: RunPaths, *, split: bool = True) -> None:
         self.config, self.paths = config, paths
         threads = config.distributed.torch_threads()
         if threads is not None:
@@ -60,19 +64,20 @@ class Worker:
         self.tokenizer = self.corpus.tokenizer()
         self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
         torch.manual_seed(config.seed)
+        split = split and self._splits_labels()
         with config.distributed.chosen_strategy().loading(config.distributed.precision):
-            self.classifier = config.model.build(len(self.tokenizer), len(self.corpus.labels))
+            self.classifier = self._build(split)
         self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
         self.start = open_start(paths, self.tokenizer, self.corpus.labels)
         if self.start is not None:
             self.start.load_shared(self.classifier)
         self.classifier.to(self.strategy.device)
+        self.shard = LabelShard(self.classifier, split=split)
         if config.model.label_text:
-            start_from_names(self.classifier, self.corpus.labels, self.embed)
+            start_from_names(self.classifier, self.corpus.labels, self.shard.own, self.embed, self.shard.mean_of_all)
         self.classifier.head.set_classifier(bias_L=self.log_odds())
         if self.start is not None:
-            self.start.load_rows(self.classifier.head)
-        self.sharded: ShardedHead | None = None
+            self.start.load_rows(self.classifier.head, self.shard.own)
         self.texts = self._label_texts()
 
     def _label_texts(self) -> TextVectors | None:
@@ -80,7 +85,7 @@ class Worker:
         longest = self.config.model.head.label_tokens
         if longest is None:
             return None
-        texts, overlap = label_texts(self.corpus.labels), self.config.model.overlap
+        texts, overlap = label_texts(self.corpus.labels)[self.shard.own], self.config.model.overlap
         return TextVectors(self.classifier, self.tokenizer, texts, max_length=longest, overlap=overlap)
 
     def refresh_labels(self) -> None:
@@ -88,10 +93,17 @@ class Worker:
         if self.texts is not None:
             refresh(self.classifier.head, self.texts)
 
-    def shard_labels(self) -> None:
-        """From now on the head holds this rank's labels only, where the configuration wants it."""
-        if self.config.distributed.shard_labels:
-            self.sharded = ShardedHead(self.classifier)
+    def _build(self, split: bool) -> Classifier:
+        model, sizes = self.config.model, (len(self.tokenizer), len(self.corpus.labels))
+        if not split:
+            return model.build(*sizes)
+        ranks = self.strategy.rank, self.strategy.world_size
+        return build_with_own_rows(model, *sizes, self.config.seed, ranks)
+
+    def _splits_labels(self) -> bool:
+        """Whether ranks share the labels: unless the loss needs them all, or there are fewer than ranks."""
+        refused = self.config.finetune.loss.refuses_label_shards is not None and self.strategy.world_size > 1
+        return self.config.model.head.scores and not refused and len(self.corpus.labels) >= self.strategy.world_size
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Vectors of texts by the encoder as it is, see `embed_texts`; the same on every rank."""
@@ -103,10 +115,10 @@ class Worker:
         return self.config.trains_encoder
 
     def log_odds(self) -> Tensor:
-        """ln(p/(1−p)) (L,) of every label in train, smoothed by half a document: where classifier biases start."""
-        counts_L = torch.from_numpy(np.asarray(self.corpus.labels.train_counts)).float()
-        odds_L = (counts_L + 0.5) / (len(self.train) - counts_L + 0.5)
-        return odds_L.log().to(self.strategy.device)
+        """ln(p/(1−p)) (R,) of this rank's labels in train, smoothed by half a document: where their biases start."""
+        counts_R = torch.from_numpy(np.asarray(self.corpus.labels.train_counts)[self.shard.own]).float()
+        odds_R = (counts_R + 0.5) / (len(self.train) - counts_R + 0.5)
+        return odds_R.log().to(self.strategy.device)
 
     def collator(self, split: Split, *, cached: bool = False) -> Collator:
         """Turns documents of a split into batches; with `cached`, with the untrained encoder's hidden states."""

@@ -132,9 +132,9 @@ class FinetuneConfig:
     """Instead of `sampled_labels`: a micro-batch's positives, the labels nearest to its documents, and uniformly drawn
     labels that stand for all others."""
     label_optimizer: RowwiseOptimizerConfig | None = None
-    """Optimizer of the label tables (queries, classifier rows, biases) that reads and writes only the rows whose logits
-    a step computed; needs `sampled_labels` or `mining`, and distributed.strategy single. Without it, AdamW
-    updates every row at every step."""
+    """Optimizer of the label tables (queries, classifier rows, biases). Row-wise ones read and write only the rows that
+    a step scores, where `sampled_labels` or `mining` chooses them. A flat head that scores all labels then trains them
+    chunk by chunk, outside the clipped norm. Absent: AdamW, as for everything else."""
     contrastive: SupervisedContrastiveConfig | None = None
     """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
     metric: str = "ndcg@5"
@@ -167,8 +167,8 @@ class FinetuneConfig:
         some, refusal = self.samples_labels, self.loss.refuses_sampled_labels
         if some and refusal:
             raise ValueError(f"{some}: {refusal}; use another loss, or leave {some} out")
-        if self.label_optimizer and not some:
-            raise ValueError("label_optimizer: every step touches every row; give sampled_labels or mining too")
+        if self.label_optimizer and (refusal := self.loss.refuses_label_shards):
+            raise ValueError(f"label_optimizer: {refusal}; leave it out")
 
     @property
     def samples_labels(self) -> str | None:

@@ -1,13 +1,13 @@
 """Stage 2: fine-tune classifier, attention and, phase by phase, the backbone.
 
-Suffixes: B documents, T tokens, L labels, S labels of a batch, C certain ones of them, M mined ones, H heads,
-d width of label vectors.
+Suffixes: B documents of this worker, G of all workers, T tokens, S labels of a batch, C certain ones of them, M mined
+ones, H heads, d width of label vectors.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -16,15 +16,16 @@ from torch import Tensor
 
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum_floats
-from xmtc.losses.base import LossOutput, Targets
-from xmtc.mining.index import label_vectors, query_vectors
+from xmtc.distributed.row_shards import RowShard
+from xmtc.losses.base import LossOutput, SeparableLoss, Targets
+from xmtc.mining.index import label_vectors
 from xmtc.mining.miner import Miner
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads.base import Head
 from xmtc.models.label_text import TextVectors, refresh
 from xmtc.training.config import FinetuneConfig
+from xmtc.training.flat_step import FlatStep
 from xmtc.training.label_sampling import DrawnLabels, draw_labels
-from xmtc.training.sharded_head import ShardedHead
+from xmtc.training.label_shard import Documents, LabelShard
 from xmtc.training.stage import Objective
 
 logger = logging.getLogger(__name__)
@@ -37,8 +38,8 @@ class FinetuneObjective(Objective):
         classifier: backbone and head.
         settings: see `FinetuneConfig`.
         evaluate: measures the classifier on dev; all ranks call it together.
-        sharded: the classifier's head, where its label rows are split over the ranks.
-        texts: of the labels, for a head that makes their rows of their texts.
+        shard: this worker's label rows of the classifier.
+        texts: of this worker's labels, for a head that makes their rows of their texts.
     """
 
     def __init__(
@@ -46,18 +47,28 @@ class FinetuneObjective(Objective):
         classifier: Classifier,
         settings: FinetuneConfig,
         evaluate: Callable[[], dict[str, float]],
-        sharded: ShardedHead | None = None,
+        shard: LabelShard,
         texts: TextVectors | None = None,
     ) -> None:
         super().__init__(classifier, evaluate)
-        self.sharded, self.texts = sharded, texts
-        head = classifier.head
-        head.sparse_gradients = settings.label_optimizer is not None
+        self.shard, self.texts = shard, texts
+        classifier.head.sparse_gradients = settings.samples_labels is not None
         self.settings, self.loss = settings, settings.loss.build()
+        self.flat = self._flat_step()
         self.contrastive = settings.contrastive.build() if settings.contrastive else None
         self.contrasted: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)  # sum and documents since they were read
         self.warned = False
         self.miner = Miner(settings.mining, self._label_vectors) if settings.mining else None
+
+    def _flat_step(self) -> FlatStep | None:
+        """All labels a chunk at a time, for a head and a loss that allow it and rows with an optimizer of their own."""
+        rows, bias = self.classifier.head.product_rows(), self.classifier.head.bias
+        wanted = self.settings.label_optimizer is not None and self.settings.samples_labels is None
+        if not wanted or not self.settings.loss.separable:
+            return None
+        if not (isinstance(rows, RowShard) and isinstance(bias, RowShard)):
+            return None
+        return FlatStep(cast(SeparableLoss, self.loss), rows, bias)
 
     def before_step(self, step: int) -> None:
         """See `Objective.before_step`: keeps the index of labels young."""
@@ -83,24 +94,31 @@ class FinetuneObjective(Objective):
         return LossOutput(output.sum + added.sum, output.count)
 
     def _classification(self, hidden_BTD: Tensor, batch: Batch, targets: Targets, seed: int) -> LossOutput:
-        if self.sharded is not None:
-            return self.sharded.loss(self.loss, hidden_BTD, batch.mask_BT, targets)
-        head, generator = self.classifier.head, torch.Generator(device=hidden_BTD.device).manual_seed(seed)
-        drawn = self._draw(hidden_BTD, batch, generator)
-        if drawn is None:
-            return self.loss(head(hidden_BTD, batch.mask_BT), targets, generator=generator)
-        if self.texts is not None:
-            logits_BS = self._from_texts(self.texts, hidden_BTD, batch, drawn.labels_S)
-        else:
-            logits_BS = head(hidden_BTD, batch.mask_BT, drawn.labels_S)
-        targets = replace(targets, columns_P=drawn.columns_P)
-        return self.loss(logits_BS, targets, importance_BC=drawn.importance_S.expand_as(logits_BS))
+        """The part of the loss that this worker's labels have; summed over workers, it is all documents' loss."""
+        generator = torch.Generator(device=hidden_BTD.device).manual_seed(seed)
+        documents = self.shard.gather(hidden_BTD, batch.mask_BT, targets)
+        output = self._of_own_labels(documents, generator)
+        return output if self.shard.world == 1 else LossOutput(output.sum, targets.weight_B.sum())
 
-    def _from_texts(self, texts: TextVectors, hidden_BTD: Tensor, batch: Batch, labels_S: Tensor) -> Tensor:
+    def _of_own_labels(self, documents: Documents, generator: torch.Generator) -> LossOutput:
+        head, targets = self.classifier.head, documents.targets
+        drawn = self._draw(documents, generator)
+        if drawn is None and self.flat is not None:
+            return self.flat(documents.read[0], targets)
+        if drawn is None:
+            return self.loss(head.score(documents.read, documents.mask_GT), targets, generator=generator)
+        if self.texts is not None:
+            logits_GS = self._from_texts(self.texts, documents, drawn.labels_S)
+        else:
+            logits_GS = head.score(documents.read, documents.mask_GT, drawn.labels_S)
+        targets = replace(targets, columns_P=drawn.columns_P)
+        return self.loss(logits_GS, targets, importance_BC=drawn.importance_S.expand_as(logits_GS))
+
+    def _from_texts(self, texts: TextVectors, documents: Documents, labels_S: Tensor) -> Tensor:
         head = self.classifier.head
         rows_SP = head.rows_of_texts(texts(labels_S.cpu().numpy()))
         head.keep_rows(rows_SP.detach(), labels_S)
-        return head.score_rows(hidden_BTD, batch.mask_BT, rows_SP, labels_S)
+        return head.score_rows(documents.read, rows_SP, labels_S)
 
     def _label_vectors(self) -> NDArray[np.float32]:
         """What is indexed, as it is now."""
@@ -109,18 +127,25 @@ class FinetuneObjective(Objective):
             refresh(head, self.texts)
         return label_vectors(head)
 
-    def _draw(self, hidden_BTD: Tensor, batch: Batch, generator: torch.Generator) -> DrawnLabels | None:
-        """The labels of a micro-batch, or None for all of a table."""
-        labels, sampled, mining = self.classifier.labels, self.settings.sampled_labels, self.settings.mining
+    def _draw(self, documents: Documents, generator: torch.Generator) -> DrawnLabels | None:
+        """This worker's labels of a micro-batch, numbered from its first, or None for all of them.
+
+        Positives and mined labels are certain; others are drawn among the worker's own and stand for its own, so that
+        the sum over workers estimates the loss over all labels without bias (a stratified sample).
+        """
+        sampled, mining = self.settings.sampled_labels, self.settings.mining
+        positives_P, rows = documents.targets.columns_P, self.shard.rows
         if mining is not None:
-            certain_C = torch.cat([batch.labels_P, self._mine(hidden_BTD, batch)]).unique()
-            return draw_labels(batch.labels_P, certain_C, labels, mining.uniform, generator)
-        if sampled is None or (sampled >= labels and self.texts is None):
+            certain_C = torch.cat([positives_P, self._mine(documents)]).unique()
+            return draw_labels(positives_P, certain_C, rows, self.shard.share(mining.uniform), generator)
+        if sampled is None or (sampled >= self.shard.labels and self.texts is None):
             return None
-        certain_C = batch.labels_P.unique()
-        if sampled <= len(certain_C) < labels:
+        certain_C = positives_P.unique()
+        share = self.shard.share(sampled)
+        if share <= len(certain_C) < rows:
             self._warn_of_no_draws(len(certain_C), sampled)
-        return draw_labels(batch.labels_P, certain_C, labels, max(0, sampled - len(certain_C)), generator)
+        uniform = max(share - len(certain_C), 0 if len(certain_C) else 1)
+        return draw_labels(positives_P, certain_C, rows, uniform, generator)
 
     def _warn_of_no_draws(self, own: int, sampled: int) -> None:
         """Once: without a drawn label nothing stands for the labels of other documents."""
@@ -133,25 +158,38 @@ class FinetuneObjective(Objective):
             )
         self.warned = True
 
-    def _mine(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+    def _mine(self, documents: Documents) -> Tensor:
         assert self.miner is not None  # built where mining is set
-        head = self.classifier.head
-        queries_Bd = query_vectors(head, hidden_BTD, batch.mask_BT)
-        pairs = batch.on_host
-        documents_P, labels_P = pairs.rows_P.numpy(), pairs.labels_P.numpy()
-        rank = None if head.index_is_exact else partial(_scores, head, hidden_BTD, batch.mask_BT)
-        mined_M = self.miner.mine(queries_Bd, documents_P, labels_P, rank)
-        return torch.from_numpy(mined_M).to(batch.labels_P.device)
+        assert self.settings.mining is not None
+        head, alone = self.classifier.head, self.shard.world == 1
+        targets, candidates = documents.targets, self.settings.mining.candidates
+        queries_Gd = _queries(head.vectors(documents.read, documents.mask_GT))
+        trusted = alone and (head.index_is_exact or self.settings.mining.rerank == 1)
+        mined_M = self.miner.mine(
+            queries_Gd,
+            targets.rows_P.cpu().numpy(),
+            targets.columns_P.cpu().numpy(),
+            None if trusted else lambda found_GK: self._scores(documents, found_GK),
+            None if alone else lambda scores_GK: self._kept(scores_GK, candidates),
+        )
+        return torch.from_numpy(mined_M).to(targets.rows_P.device)
+
+    @torch.no_grad()
+    def _scores(self, documents: Documents, found_GK: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The head's logits (G, K) of labels that an index found."""
+        found = torch.from_numpy(found_GK).to(documents.mask_GT.device)
+        return self.classifier.head.score(documents.read, documents.mask_GT, found).float().cpu().numpy()
+
+    def _kept(self, scores_GK: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
+        scores = torch.from_numpy(scores_GK).to(self.classifier.head.bias.device)
+        return self.shard.among_best(scores, count).cpu().numpy()
 
 
 @torch.no_grad()
-def _scores(head: Head, hidden_BTD: Tensor, mask_BT: Tensor, found_BK: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The head's logits (B, K) of labels that an index found, without dropout."""
-    training = head.training
-    head.eval()
-    logits_BK = head(hidden_BTD, mask_BT, torch.from_numpy(found_BK).to(hidden_BTD.device))
-    head.train(training)
-    return logits_BK.float().cpu().numpy()
+def _queries(vectors_GP: Tensor) -> NDArray[np.float32]:
+    """What documents ask an index with (G, d): see `xmtc.mining.index`."""
+    vectors_GP = vectors_GP.float().cpu()
+    return torch.cat([vectors_GP, torch.ones(len(vectors_GP), 1)], 1).numpy()
 
 
 class AttentionDrift:
@@ -164,20 +202,20 @@ class AttentionDrift:
     Args:
         classifier: as it is at the start.
         batch: the same on all ranks.
-        sharded: as in `FinetuneObjective`; then every rank looks at its own labels, and calls are collective.
+        shard: every worker looks at its own labels, and calls are collective.
     """
 
-    def __init__(self, classifier: Classifier, batch: Batch, sharded: ShardedHead | None = None) -> None:
-        self.classifier, self.batch, self.sharded = classifier, batch, sharded
-        labels_S = batch.labels_P.unique() - (sharded.first if sharded else 0)
-        self.labels_S = labels_S[(labels_S >= 0) & (labels_S < len(classifier.head.bias))]
+    def __init__(self, classifier: Classifier, batch: Batch, shard: LabelShard) -> None:
+        self.classifier, self.batch, self.shard = classifier, batch, shard
+        labels_S = batch.labels_P.unique() - shard.first
+        self.labels_S = labels_S[(labels_S >= 0) & (labels_S < shard.rows)]
         self.start_BSHT = self._attention()
 
     def __call__(self) -> float:
         """The mean distance over documents, labels and heads."""
         moved_BSH = (self._attention() - self.start_BSHT).abs().sum(3) / 2
         total, count = float(moved_BSH.sum()), float(moved_BSH.numel())
-        if self.sharded is not None:
+        if self.shard.world > 1:
             total, count = all_reduce_sum_floats([total, count])
         return total / max(1.0, count)
 

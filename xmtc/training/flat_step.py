@@ -1,154 +1,161 @@
-"""A training step of the flat head over millions of labels in which nothing but the rows is as large as the label set.
+"""Training a flat head over millions of labels while nothing but the rows is as large as the label set.
 
-Logits, their gradient and the update exist for one chunk of labels at a time. The gradient of binary cross-entropy is
-sigmoid(logit) − y, so neither the loss nor a gradient of the rows need be stored: every chunk of rows is updated in
-place, by SGD, as soon as its part of the document vectors' gradient is taken (the memory plan of Renée, Jain et al.
-2023, and, with bf16 rows and stochastic rounding, of ELMO, 2025).
+Logits exist for one chunk of labels at a time, twice in a step. The forward pass takes the loss from them and the
+gradient of the document vectors. When the step comes, they are made again, and with them the gradient of a chunk of
+rows, which its optimizer uses at once (the memory plan of Renée, Jain et al. 2023, and, with bf16 rows and stochastic
+rounding, of ELMO, 2025). This works for sums of binary losses, whose derivative follows from a logit alone.
 
 Suffixes: B documents, P width of the document vectors, L labels, C labels of a chunk, Q positive pairs.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from xmtc.distributed.rounding import rounding_noise, split_sum, stochastic_round_
-from xmtc.losses.base import Targets
+from xmtc.distributed.row_shards import RowShard
+from xmtc.losses.base import LossOutput, SeparableLoss, Targets
+from xmtc.models.heads.flat import CHUNK
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowUpdate:
-    """SGD on the rows and biases.
+class FlatStep:
+    """The loss of all labels, and the gradient of their rows when it is wanted (`LaterGradient`).
+
+    The strategy neither counts this gradient in its norm nor clips it.
+
+    Args:
+        loss: of the logits.
+        rows: (L, P), float32 or bfloat16.
+        bias: (L,).
 
     Attributes:
-        learning_rate: of rows and biases.
-        scale: one over the global number of documents, for the mean over them.
-        weight_decay: decoupled, of the rows.
-        momentum_LP: the rows' momentum in their dtype, updated in place, or None; as many bytes again as the rows.
-        momentum: its decay.
-        lacking_LP: bf16, what rows in bf16 lack: updated in place by compensated (Kahan) sums. None: such rows are
-            rounded stochastically.
+        shards: rows and bias.
         chunk: labels at a time.
     """
 
-    learning_rate: float
-    scale: float = 1.0
-    weight_decay: float = 0.0
-    momentum_LP: Tensor | None = None
-    momentum: float = 0.9
-    lacking_LP: Tensor | None = None
-    chunk: int = 2048
+    chunk = CHUNK
+
+    def __init__(self, loss: SeparableLoss, rows: RowShard, bias: RowShard) -> None:
+        self.loss, self.shards = loss, (rows, bias)
+        self._pending: list[_Pending] = []
+        rows.later = bias.later = self
+
+    def __call__(self, pooled_BP: Tensor, targets: Targets) -> LossOutput:
+        """The summed loss of a micro-batch; its backward pass notes what the rows' gradient follows from."""
+        with torch.autocast(pooled_BP.device.type, enabled=False):
+            total = _Loss.apply(pooled_BP, self.shards[1], self, targets)
+        return LossOutput(total, targets.weight_B.sum())  # pyright: ignore[reportArgumentType]
+
+    def note(self, pooled_BP: Tensor, targets: Targets, scale: Tensor) -> None:
+        """Remember a micro-batch whose loss counts `scale` times."""
+        self._pending.append(_Pending(pooled_BP.detach(), targets, targets.weight_B * scale))
+
+    def finite(self) -> bool:
+        """See `LaterGradient.finite`: derivatives of binary losses are, where document vectors are."""
+        return all(bool(one.pooled_BP.isfinite().all()) for one in self._pending)
+
+    def forget(self) -> None:
+        """See `LaterGradient.forget`."""
+        self._pending = []
+
+    @torch.no_grad()
+    def chunks(self, scale: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
+        """See `LaterGradient.chunks`."""
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        together = _together(pending)
+        pooled_BP, positives = together.pooled_BP.float(), _Positives.of(together.targets)
+        for part in self._parts():
+            logits_BC = self.logits(together.pooled_BP, part)
+            pairs = positives.within(part)
+            error_BC = self.loss.slope(logits_BC)
+            error_BC[pairs] = self.loss.positive(logits_BC[pairs])[1]
+            error_BC *= together.weight_B[:, None] * scale
+            yield part, (error_BC.T @ pooled_BP, error_BC.sum(0))
+
+    def _parts(self) -> Iterator[slice]:
+        labels = len(self.shards[1])
+        for start in range(0, labels, self.chunk):
+            yield slice(start, min(start + self.chunk, labels))
+
+    def logits(self, pooled_BP: Tensor, part: slice) -> Tensor:
+        """(B, C) of a chunk of labels, in float32."""
+        rows, bias = self.shards
+        return F.linear(pooled_BP, rows.detach()[part].to(pooled_BP.dtype)).float().add_(bias.detach()[part])
+
+    def loss_and_gradient(self, pooled_BP: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+        """The summed loss, and its gradient (B, P) in float32."""
+        rows, weight_B1 = self.shards[0].detach(), targets.weight_B[:, None]
+        gradient_BP = torch.zeros(pooled_BP.shape, device=pooled_BP.device)
+        loss = pooled_BP.new_zeros((), dtype=torch.float32)
+        positives = _Positives.of(targets)
+        for part in self._parts():
+            logits_BC = self.logits(pooled_BP, part)
+            pairs = positives.within(part)
+            value_BC, slope_BC = self.loss.negative(logits_BC)
+            value_BC[pairs], slope_BC[pairs] = self.loss.positive(logits_BC[pairs])
+            loss += value_BC.sum(1) @ targets.weight_B
+            slope_BC *= weight_B1
+            gradient_BP += slope_BC.to(pooled_BP.dtype) @ rows[part].to(pooled_BP.dtype)
+        return loss, gradient_BP
 
 
-class FlatStep(NamedTuple):
-    """Summed binary cross-entropy over documents and labels (0 unless asked for), and the gradient (B, P), scaled."""
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, pooled_BP: Tensor, bias_L: Tensor, step: FlatStep, targets: Targets) -> Tensor:
+        del bias_L  # makes the loss require a gradient where the document vectors do not
+        loss, gradient_BP = step.loss_and_gradient(pooled_BP, targets)
+        ctx.save_for_backward(pooled_BP, gradient_BP)
+        ctx.step, ctx.targets = step, targets
+        return loss
 
-    loss: Tensor
-    gradient_BP: Tensor
-
-
-@torch.no_grad()
-def flat_step(
-    pooled_BP: Tensor,
-    weights_LP: Tensor,
-    bias_L: Tensor,
-    targets: Targets,
-    update: RowUpdate,
-    *,
-    with_loss: bool = True,
-) -> FlatStep:
-    """Updates `weights_LP` (fp32 or bf16) and `bias_L` in place by one SGD step on binary cross-entropy.
-
-    Call `pooled_BP.backward(step.gradient_BP)` for the encoder. Without `with_loss` the loss is skipped: it is no part
-    of the gradient.
-
-    Args:
-        pooled_BP: document vectors; fp32.
-        weights_LP: rows of the labels.
-        bias_L: fp32.
-        targets: positives; `columns_P` are label ids. A filler document (weight 0) counts for nothing.
-        update: learning rate and the like.
-        with_loss: compute the loss.
-    """
-    gradient_BP = torch.zeros_like(pooled_BP)
-    loss = pooled_BP.new_zeros(())
-    order_Q = targets.columns_P.argsort()
-    rows_Q, columns_Q = targets.rows_P[order_Q], targets.columns_P[order_Q]
-    workspace = _workspace(weights_LP, update)
-    for start in range(0, len(weights_LP), update.chunk):
-        part = slice(start, min(start + update.chunk, len(weights_LP)))
-        first, last = torch.searchsorted(columns_Q, torch.tensor([part.start, part.stop], device=columns_Q.device))
-        logits_BC = F.linear(pooled_BP.to(weights_LP.dtype), weights_LP[part]).float() + bias_L[part]
-        positive = (rows_Q[first:last], columns_Q[first:last] - start)
-        if with_loss:
-            loss += F.softplus(logits_BC).sum(1) @ targets.weight_B
-            loss -= logits_BC[positive] @ targets.weight_B[positive[0]]
-        error_BC = logits_BC.sigmoid_()
-        error_BC[positive] -= 1
-        error_BC *= targets.weight_B[:, None] * update.scale
-        gradient_BP += (error_BC.to(weights_LP.dtype) @ weights_LP[part]).float()
-        _update_rows(weights_LP, part, error_BC, pooled_BP, update, workspace)
-        bias_L[part] -= update.learning_rate * error_BC.sum(0)
-    return FlatStep(loss, gradient_BP)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        pooled_BP, gradient_BP = ctx.saved_tensors
+        ctx.step.note(pooled_BP, ctx.targets, gradients[0])
+        return (gradient_BP * gradients[0]).to(pooled_BP.dtype), None, None, None
 
 
-class _Workspace(NamedTuple):
-    """For tables in bf16: one chunk of rows in fp32, one of their momentum, and the noise that rounds them.
+@dataclass(frozen=True)
+class _Positives:
+    """Positive pairs in the order of their labels."""
 
-    Reused by all chunks of a step: fresh memory for each costs more than the arithmetic. With one draw of noise for all
-    of them, roundings of rows a chunk apart are tied, each still without bias.
-    """
+    rows_Q: Tensor
+    columns_Q: Tensor
 
-    rows_CP: Tensor
-    momentum_CP: Tensor
-    noise_CP: Tensor
+    @classmethod
+    def of(cls, targets: Targets) -> "_Positives":
+        order_Q = targets.columns_P.argsort()
+        return cls(targets.rows_P[order_Q], targets.columns_P[order_Q])
 
-
-def _workspace(weights_LP: Tensor, update: RowUpdate) -> _Workspace | None:
-    if weights_LP.dtype == torch.float32:
-        return None
-    shape = torch.Size((min(update.chunk, len(weights_LP)), weights_LP.shape[1]))
-    device = weights_LP.device
-    rows_CP, momentum_CP = (torch.empty(shape, dtype=torch.float32, device=device) for _ in range(2))
-    return _Workspace(rows_CP, momentum_CP, rounding_noise(shape, device))
+    def within(self, part: slice) -> tuple[Tensor, Tensor]:
+        """Those of a chunk of labels, numbered from its first."""
+        bounds = torch.tensor([part.start, part.stop], device=self.columns_Q.device)
+        first, last = torch.searchsorted(self.columns_Q, bounds).tolist()
+        return self.rows_Q[first:last], self.columns_Q[first:last] - part.start
 
 
-def _update_rows(
-    weights_LP: Tensor,
-    part: slice,
-    error_BC: Tensor,
-    pooled_BP: Tensor,
-    update: RowUpdate,
-    workspace: _Workspace | None,
-) -> None:
-    decay, rate = 1 - update.learning_rate * update.weight_decay, update.learning_rate
-    rows_CP = weights_LP[part] if workspace is None else _read(weights_LP[part], workspace.rows_CP)
-    lacking_CP = None if update.lacking_LP is None else update.lacking_LP[part]
-    if lacking_CP is not None:
-        rows_CP += lacking_CP
-    if update.momentum_LP is None:
-        rows_CP.addmm_(error_BC.T, pooled_BP, beta=decay, alpha=-rate)
-    else:
-        table_CP = update.momentum_LP[part]
-        step_CP = table_CP if workspace is None else _read(table_CP, workspace.momentum_CP)
-        step_CP.addmm_(error_BC.T, pooled_BP, beta=update.momentum)
-        rows_CP.mul_(decay).sub_(step_CP, alpha=rate)
-        _write(table_CP, step_CP, workspace)
-    if lacking_CP is None:
-        _write(weights_LP[part], rows_CP, workspace)
-    else:
-        rounded_CP, rest_CP = split_sum(rows_CP)
-        weights_LP[part].copy_(rounded_CP)
-        lacking_CP.copy_(rest_CP)
+@dataclass(frozen=True)
+class _Pending:
+    """A micro-batch, its documents weighed by what their losses count."""
+
+    pooled_BP: Tensor
+    targets: Targets
+    weight_B: Tensor
 
 
-def _read(table_CP: Tensor, buffer_CP: Tensor) -> Tensor:
-    return buffer_CP[: len(table_CP)].copy_(table_CP)
-
-
-def _write(table_CP: Tensor, values_CP: Tensor, workspace: _Workspace | None) -> None:
-    if workspace is not None:  # fp32 tables were updated in place
-        table_CP.copy_(stochastic_round_(values_CP, workspace.noise_CP[: len(values_CP)]))
+def _together(pending: list[_Pending]) -> _Pending:
+    """All micro-batches of a step as one."""
+    starts = [0]
+    for one in pending:
+        starts.append(starts[-1] + len(one.weight_B))
+    rows_P = torch.cat([one.targets.rows_P + start for one, start in zip(pending, starts, strict=False)])
+    weight_B = torch.cat([one.weight_B for one in pending])
+    targets = Targets(rows_P, torch.cat([one.targets.columns_P for one in pending]), weight_B)
+    return _Pending(torch.cat([one.pooled_BP for one in pending]), targets, weight_B)

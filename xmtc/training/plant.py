@@ -1,6 +1,9 @@
 """Stage 1: teach the label attention to rank a document's tokens by their information gain with each label.
 
-Suffixes: B documents, T tokens, S sampled labels, H heads, N (document, label) lists, V vocabulary, d head width.
+Each worker plants its own labels, with all workers' documents.
+
+Suffixes: B documents (of all workers), T tokens, S sampled labels of this worker, H heads, N (document, label) lists, V
+vocabulary, d head width.
 """
 
 from collections.abc import Callable
@@ -10,10 +13,12 @@ import torch
 from torch import Tensor
 
 from xmtc.data.collate import Batch
+from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.losses.base import LossOutput
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
 from xmtc.training.config import PlantConfig
+from xmtc.training.label_shard import LabelShard, TokenDocuments
 from xmtc.training.stage import Objective
 
 
@@ -26,6 +31,7 @@ class PlantObjective(Objective):
         settings: see `PlantConfig`.
         vocab_size: V.
         evaluate: measures nDCG on dev; all ranks call it together.
+        shard: this worker's label rows.
     """
 
     def __init__(
@@ -35,64 +41,76 @@ class PlantObjective(Objective):
         settings: PlantConfig,
         vocab_size: int,
         evaluate: Callable[[], dict[str, float]],
+        shard: LabelShard,
     ) -> None:
         super().__init__(classifier, evaluate)
         self.metric = f"ndcg@{settings.ndcg_cutoff}"
         self.loss = settings.loss.build()
         self.settings = settings
-        self.rankable = torch.from_numpy(np.flatnonzero(ranking.counts > 0))
+        self.shard = shard
+        self.rankable = torch.from_numpy(np.flatnonzero(ranking.counts[shard.own] > 0))
         self.grade_table = ranking.table(vocab_size, _grades_by_rank(ranking.k, settings.grades))
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
-        """Mean list loss of each document, summed over documents."""
-        labels_S = self.sample_labels(batch, seed)
-        scores_NT, grades_NT, mask_NT, rows_N = self.lists(batch, labels_S)
+        """This worker's labels' part of the mean list loss of each document, summed over documents."""
+        documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
+        labels_S = self.sample_labels(documents.targets.columns_P, seed)
+        scores_NT, grades_NT, mask_NT, rows_N = self.lists(documents, labels_S)
         loss_N = self.loss(scores_NT, grades_NT, mask_NT)
-        weight_B = batch.weight_B
+        weight_B = documents.targets.weight_B
         lists_B = torch.zeros_like(weight_B).index_add(0, rows_N, torch.ones_like(loss_N))
+        if self.shard.world > 1:
+            lists_B = all_reduce_sum(lists_B)
         per_document_B = torch.zeros_like(weight_B).index_add(0, rows_N, loss_N) / lists_B.clamp(min=1)
-        return LossOutput((per_document_B * weight_B).sum(), weight_B.sum())
+        return LossOutput((per_document_B * weight_B).sum(), batch.weight_B.sum())
 
-    def sample_labels(self, batch: Batch, seed: int) -> Tensor:
-        """(S,) int64: the batch's positives that have a ranking, filled up with uniformly drawn labels."""
-        generator = torch.Generator().manual_seed(seed)
-        positives = torch.from_numpy(np.intersect1d(batch.on_host.labels_P.numpy(), self.rankable.numpy()))
-        positives = positives[torch.randperm(len(positives), generator=generator)[: self.settings.sampled_labels]]
+    def sample_labels(self, columns_P: Tensor, seed: int) -> Tensor:
+        """(S,) int64: the documents' positives that have a ranking, filled up with uniformly drawn labels."""
+        generator, wanted = torch.Generator().manual_seed(seed), self.shard.share(self.settings.sampled_labels)
+        positives = torch.from_numpy(np.intersect1d(columns_P.cpu().numpy(), self.rankable.numpy()))
+        positives = positives[torch.randperm(len(positives), generator=generator)[:wanted]]
         drawn = self.rankable[torch.randperm(len(self.rankable), generator=generator)]
-        return torch.cat([positives, drawn])[: self.settings.sampled_labels].unique()
+        return torch.cat([positives, drawn])[:wanted].unique()
 
-    def lists(self, batch: Batch, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def lists(self, documents: TokenDocuments, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Scores, grades and mask (N, T) of all lists in which something is graded, and their document (N,)."""
-        hidden_BTD = self.classifier.encode(batch)
-        scores_BSHT = self.classifier.head.attention_scores(hidden_BTD, batch.mask_BT, labels_S.to(hidden_BTD.device))
+        hidden_BTD, mask_BT = documents.hidden_BTD, documents.mask_BT
+        scores_BSHT = self.classifier.head.attention_scores(hidden_BTD, mask_BT, labels_S.to(hidden_BTD.device))
         scores_BSHT = scores_BSHT.mean(2, keepdim=True) if self.settings.heads == "mean" else scores_BSHT
-        grades_BST = self.grades(batch.token_ids_BT, labels_S) * batch.mask_BT.unsqueeze(1)
+        grades_BST = self.grades(documents.token_ids_BT, labels_S) * mask_BT.unsqueeze(1)
         graded_BS = (grades_BST > 0).any(2)
         rows_N, columns_N = graded_BS.nonzero(as_tuple=True)
         heads = scores_BSHT.shape[2]
         scores_NT = scores_BSHT[rows_N, columns_N].flatten(0, 1)
         grades_NT = grades_BST[rows_N, columns_N].repeat_interleave(heads, 0)
         rows_N = rows_N.repeat_interleave(heads)
-        return scores_NT, grades_NT, batch.mask_BT[rows_N], rows_N
+        return scores_NT, grades_NT, mask_BT[rows_N], rows_N
 
     @torch.no_grad()
     def ndcg(self, batch: Batch) -> tuple[float, float]:
-        """Sum over (document, positive label) pairs of the nDCG of the attention's ranking, and the number of pairs."""
-        ranked_P = torch.isin(batch.labels_P.cpu(), self.rankable).to(batch.labels_P.device)
-        rows_P, labels_P = batch.rows_P[ranked_P], batch.labels_P[ranked_P]
+        """Sum of the nDCG of the attention's ranking over pairs of a document and a positive, and the number of pairs.
+
+        Of this worker's labels and all workers' documents. Collective.
+        """
+        documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
+        targets, mask_BT = documents.targets, documents.mask_BT
+        ranked_P = torch.isin(targets.columns_P.cpu(), self.rankable).to(mask_BT.device)
+        rows_P, labels_P = targets.rows_P[ranked_P], targets.columns_P[ranked_P]
         if len(rows_P) == 0:
             return 0.0, 0.0
         labels_S, columns_P = labels_P.unique(return_inverse=True)
-        scores_BSHT = self.classifier.head.attention_scores(self.classifier.encode(batch), batch.mask_BT, labels_S)
-        grades_PT = self.grades(batch.token_ids_BT, labels_S)[rows_P, columns_P] * batch.mask_BT[rows_P]
+        scores_BSHT = self.classifier.head.attention_scores(documents.hidden_BTD, mask_BT, labels_S)
+        grades_PT = self.grades(documents.token_ids_BT, labels_S)[rows_P, columns_P] * mask_BT[rows_P]
         scores_PT = scores_BSHT.mean(2)[rows_P, columns_P]
-        ndcg_P = ndcg_of_lists(scores_PT, grades_PT, batch.mask_BT[rows_P], self.settings.ndcg_cutoff)
-        counted_P = batch.weight_B[rows_P] * (grades_PT > 0).any(1)
+        ndcg_P = ndcg_of_lists(scores_PT, grades_PT, mask_BT[rows_P], self.settings.ndcg_cutoff)
+        counted_P = targets.weight_B[rows_P] * (grades_PT > 0).any(1)
         return float((ndcg_P * counted_P).sum()), float(counted_P.sum())
 
     def grades(self, token_ids_BT: Tensor, labels_S: Tensor) -> Tensor:
         """(B, S, T) grade of every token of every document for every label."""
-        grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy())).to(token_ids_BT.device)
+        grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy() + self.shard.first)).to(
+            token_ids_BT.device
+        )
         return grades_SV[:, token_ids_BT].transpose(0, 1)
 
 

@@ -1,6 +1,8 @@
 """Planting the classifier: rows started at what the planted attention sees.
 
-Suffixes: B documents, T tokens, S labels of a batch, L labels, d head width.
+Each worker starts its own rows, with all workers' documents.
+
+Suffixes: B documents (of all workers), T tokens, S labels of a batch, L labels of this worker, d head width.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,6 +13,8 @@ from torch import Tensor
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.models.classifier import Classifier
+from xmtc.models.heads.base import Head
+from xmtc.training.label_shard import LabelShard, TokenDocuments
 
 
 class PrototypeSums:
@@ -27,13 +31,14 @@ class PrototypeSums:
         self.positives_L = torch.zeros(labels, device=device)
         self.negatives_L = torch.zeros(labels, device=device)
 
-    def add(self, classifier: Classifier, batch: Batch) -> None:
+    def add(self, head: Head, documents: TokenDocuments) -> None:
         """Take in one batch."""
-        labels_S = batch.labels_P.unique()
-        contexts_BSd = classifier.head.contexts(classifier.encode(batch), batch.mask_BT, labels_S).float()
+        targets = documents.targets
+        labels_S = targets.columns_P.unique()
+        contexts_BSd = head.contexts(documents.hidden_BTD, documents.mask_BT, labels_S).float()
         is_positive_BS = torch.zeros(contexts_BSd.shape[:2], device=contexts_BSd.device)
-        is_positive_BS[batch.rows_P, torch.searchsorted(labels_S, batch.labels_P)] = 1
-        weight_B1 = batch.weight_B.unsqueeze(1)
+        is_positive_BS[targets.rows_P, torch.searchsorted(labels_S, targets.columns_P)] = 1
+        weight_B1 = targets.weight_B.unsqueeze(1)
         for wanted_BS, sums_Ld, counts_L in (
             (is_positive_BS * weight_B1, self.positive_Ld, self.positives_L),
             ((1 - is_positive_BS) * weight_B1, self.negative_Ld, self.negatives_L),
@@ -43,24 +48,28 @@ class PrototypeSums:
         self.square_d += contexts_BSd.square().mul(weight_B1.unsqueeze(2)).sum((0, 1)).double()
 
     def all_reduce(self) -> None:
-        """Add up what the ranks have seen. Collective."""
+        """Add up what ranks that each hold all labels have seen. Collective."""
         for name, value in vars(self).items():
             setattr(self, name, all_reduce_sum(value))
 
-    def rows(self, shrinkage: float) -> tuple[Tensor, Tensor]:
-        """Classifier rows and their mean response to negatives.
+    def rows(self, shrinkage: float, sum_of_all: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Classifier rows and their mean response to negatives. Collective.
 
         w[l] = n_l / (n_l + shrinkage) · (μ⁺_l − μ⁻_l) / σ², the direction of linear discriminant analysis with a
         diagonal covariance shared by all labels, shrunk towards zero by the label's count.
+
+        Args:
+            shrinkage: documents at which a row has half its length.
+            sum_of_all: adds up what the workers have of all labels.
 
         Returns:
             (L, d) rows, zero for labels without a training document; (L,) w[l]·μ⁻_l.
         """
         positive_Ld = self.positive_Ld / self.positives_L.clamp(min=1).unsqueeze(1)
         negative_Ld = self.negative_Ld / self.negatives_L.clamp(min=1).unsqueeze(1)
-        total = (self.positives_L + self.negatives_L).sum().double().clamp(min=1)
-        mean_d = (self.positive_Ld + self.negative_Ld).sum(0).double() / total
-        variance_d = (self.square_d / total - mean_d.square()).clamp(min=1e-8).float()
+        total = sum_of_all((self.positives_L + self.negatives_L).double().sum()).clamp(min=1)
+        mean_d = sum_of_all((self.positive_Ld + self.negative_Ld).sum(0).double()) / total
+        variance_d = (sum_of_all(self.square_d) / total - mean_d.square()).clamp(min=1e-8).float()
         seen_L1 = ((self.positives_L > 0) & (self.negatives_L > 0)).float().unsqueeze(1)
         shrink_L1 = (self.positives_L / (self.positives_L + shrinkage)).unsqueeze(1)
         rows_Ld = seen_L1 * shrink_L1 * (positive_Ld - negative_Ld) / variance_d
@@ -72,6 +81,7 @@ def plant_classifier(
     classifier: Classifier,
     batches: Iterable[Batch],
     prior_L: Tensor,
+    shard: LabelShard,
     *,
     shrinkage: float = 0.2,
     gap: float = 5.0,
@@ -82,7 +92,8 @@ def plant_classifier(
     Args:
         classifier: with a planted head; changed in place.
         batches: this rank's share of one pass over the training documents, on the classifier's device.
-        prior_L: the labels' log-odds in train.
+        prior_L: this worker's labels' log-odds in train.
+        shard: this worker's label rows.
         shrinkage: documents at which a row has half its length.
         gap: by how much, for the median label, the mean logit of its documents exceeds that of others.
         progress: called after each batch.
@@ -90,11 +101,12 @@ def plant_classifier(
     classifier.eval()
     sums = PrototypeSums(len(prior_L), classifier.head.label_vectors().shape[1], prior_L.device)
     for batch in batches:
-        sums.add(classifier, batch)
+        sums.add(classifier.head, shard.gather_tokens(classifier.encode(batch), batch))
         progress()
-    sums.all_reduce()
-    rows_Ld, negative_L = sums.rows(shrinkage)
+    if shard.world == 1:
+        sums.all_reduce()
+    rows_Ld, negative_L = sums.rows(shrinkage, all_reduce_sum if shard.world > 1 else lambda value: value)
     positive_L = (rows_Ld * sums.positive_Ld).sum(1) / sums.positives_L.clamp(min=1)
-    gap_L = positive_L - negative_L
-    scale = gap / gap_L[gap_L > 0].median() if bool((gap_L > 0).any()) else 0.0
+    gap_L = shard.of_all(positive_L - negative_L)
+    scale = gap / float(gap_L[gap_L > 0].median()) if bool((gap_L > 0).any()) else 0.0
     classifier.head.set_classifier(rows_Ld * scale, prior_L - negative_L * scale)

@@ -126,7 +126,7 @@ class StrategyBase(ABC):
         if empty := [group.name for group in groups if not group.parameters]:
             raise ConfigError(f"parameter group {empty[0]!r} has no parameters")
         if tables := [group.name for group in groups if group.optimizer is not None]:
-            raise ConfigError(f"{tables[0]}: row-wise optimizers need distributed.strategy.kind=single")
+            raise ConfigError(f"{tables[0]}: row-wise optimizers are for label rows; leave the optimizer out")
         self._model = model
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in wanted)

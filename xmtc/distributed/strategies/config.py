@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
     from xmtc.distributed.strategy import Strategy
 
-_ONE_PROCESS = (
-    "exclude each other: label tables are updated row by row in one process only; train with distributed.workers 0 or "
-    "1 and strategy single, or leave it out"
-)
 _MANAGED = {
     "train_batch_size",
     "train_micro_batch_size_per_gpu",
@@ -92,7 +88,7 @@ class DDPConfig(Replicated):
 
     def refusals(self) -> Mapping[Demand, str]:
         """See `StrategySettings.refusals`."""
-        return {Demand.ROW_OPTIMIZER: f"distributed.strategy.kind: ddp {_ONE_PROCESS}"}
+        return {}
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
         """The strategy of this process, which must be in a process group."""
@@ -167,11 +163,9 @@ class DeepSpeedConfig:
 
     def refusals(self) -> Mapping[Demand, str]:
         """See `StrategySettings.refusals`; stage 3 has reasons of its own."""
-        refused = {Demand.ROW_OPTIMIZER: f"distributed.strategy.kind: deepspeed {_ONE_PROCESS}"}
         if self.stage < 3:
-            return refused
+            return {}
         reasons = {
-            Demand.LABEL_INDEX: "no rank holds the label table that the index is built from; use stage 2",
             Demand.LABEL_TEXTS: "label texts go through the encoder outside the module that gathers its "
             "parameters; use stage 2",
             Demand.QUANTIZED_WEIGHTS: "ZeRO-3 partitions quantised weights wrongly, and trains wrongly without an "
@@ -180,8 +174,7 @@ class DeepSpeedConfig:
             Demand.WINDOW_GROUPS: "ranks would differ in their number of passes, and wait for each other forever; use "
             "stage 2, or leave window_group out",
         }
-        own = {demand: f"distributed.strategy.stage: 3 exclude each other: {why}" for demand, why in reasons.items()}
-        return refused | own
+        return {demand: f"distributed.strategy.stage: 3 exclude each other: {why}" for demand, why in reasons.items()}
 
     def weight_bytes(self, size: float, workers: int) -> float:
         """See `StrategySettings.weight_bytes`."""

@@ -17,10 +17,6 @@ Precision = Literal["fp32", "bf16"]
 class Demand(StrEnum):
     """What a run may ask of a strategy that not every strategy can do."""
 
-    ROW_OPTIMIZER = "row_optimizer"
-    """Updating label tables row by row, with an optimizer of their own."""
-    LABEL_INDEX = "label_index"
-    """Reading the whole label table on a rank during training, to build an index of the labels."""
     LABEL_TEXTS = "label_texts"
     """Running the encoder over label texts as well as documents, in one step."""
     QUANTIZED_WEIGHTS = "quantized_weights"

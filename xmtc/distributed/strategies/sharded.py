@@ -1,25 +1,25 @@
-"""Label tables whose rows are split over the ranks, around any strategy for everything else.
+"""Label tables, whose rows are split over the ranks, around any strategy for everything else.
 
-A rank's rows get their whole gradient on that rank (`xmtc.training.sharded_head`), so nothing of them is exchanged but
-their part of the gradient norm: gradients and AdamW's moments are divided by the ranks, whatever the strategy inside.
+A rank's rows get their whole gradient on that rank (`xmtc.training.label_shard`), so nothing of them is exchanged but
+their part of the gradient norm: gradients and optimizer state are divided by the ranks, whatever the strategy inside.
+One process has all rows.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from xmtc.distributed.collectives import all_reduce_sum_floats
-from xmtc.distributed.row_shards import RowShard, load_rows, save_rows, whole_table
-from xmtc.distributed.strategies.base import adamw, set_learning_rates
-from xmtc.distributed.strategies.replicated import fresh_moments
+from xmtc.distributed.row_shards import LaterGradient, RowShard, load_rows, save_rows
+from xmtc.distributed.rowwise_config import AdamWConfig
+from xmtc.distributed.rowwise_optim import RowwiseOptimizer, coalesce
+from xmtc.distributed.strategies.base import set_learning_rates
 from xmtc.distributed.strategy import ParameterGroup, Strategy
-from xmtc.errors import ConfigError
 
 
 class ShardedRowsStrategy:
@@ -40,7 +40,7 @@ class ShardedRowsStrategy:
         self._own_groups: list[int] = []
         self._shards: dict[str, RowShard] = {}
         self._hidden: list[tuple[nn.Module, str, RowShard]] = []
-        self._optimizer: torch.optim.AdamW | None = None
+        self._optimizers: list[RowwiseOptimizer] = []
 
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
         """See `Strategy.prepare`; where nothing but label tables trains, the strategy inside stays idle."""
@@ -49,14 +49,14 @@ class ShardedRowsStrategy:
         model.zero_grad(set_to_none=True)
         wanted = {id(p) for group in groups for p in group.parameters}
         self._shards = {n: p for n, p in model.named_parameters() if isinstance(p, RowShard) and id(p) in wanted}
-        if problem := self._problem():
-            raise ConfigError(problem)
         own, rest = _split(groups, shards=True), _split(groups, shards=False)
         self._own_groups, self._inside_groups = [i for i, _ in own], [i for i, _ in rest]
-        self._optimizer = adamw([group for _, group in own]) if own else None
+        self._optimizers = [_optimizer(group) for _, group in own]
         self._hide(model)
         if rest:
             model = self._inside.prepare(model, [group for _, group in rest])
+        else:
+            model.requires_grad_(False)
         for _, _, shard in self._hidden:
             shard.requires_grad_(id(shard) in wanted)
         return model
@@ -80,48 +80,55 @@ class ShardedRowsStrategy:
         """See `Strategy.set_learning_rates`."""
         if self._inside_groups:
             self._inside.set_learning_rates([rates[i] for i in self._inside_groups])
-        if self._optimizer is not None:
-            set_learning_rates(self._optimizer, [rates[i] for i in self._own_groups])
+        for optimizer, i in zip(self._optimizers, self._own_groups, strict=True):
+            set_learning_rates(optimizer, [rates[i]])
 
     def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
-        """See `Strategy.step`."""
-        if self._optimizer is None:
+        """See `Strategy.step`. Gradients that are made later count for nothing in the norm, and are not clipped."""
+        if not self._optimizers:
             return self._inside.step(max_grad_norm, beside)
-        gradients = self._gradients()
-        norm = math.hypot(math.sqrt(all_reduce_sum_floats([float(get_total_norm(gradients)) ** 2])[0]), beside)
+        later = self._later()
+        parts = self._gradients()
+        squares = sum(float(torch.linalg.vector_norm(part, dtype=torch.float32)) ** 2 for part in parts)
+        squares = squares if all(one.finite() for one in later) else math.inf
+        norm = math.hypot(math.sqrt(all_reduce_sum_floats([squares])[0]), beside)
         if self._inside_groups:
             norm = self._inside.step(max_grad_norm, norm)
         if math.isfinite(norm):
-            clip_grads_with_norm_(self._shards.values(), max_grad_norm, torch.tensor(norm, device=self.device))
-            self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+            for part in parts:
+                part.mul_(min(1.0, max_grad_norm / (norm + 1e-6)))
+            self._update(later)
+        for shard in self._shards.values():
+            shard.grad = None
+        for one in later:
+            one.forget()
         return norm
 
     def save(self, directory: Path) -> None:
         """See `Strategy.save`; every rank writes its own rows, without an exchange."""
         if self._inside_groups:
             self._inside.save(directory)
-        if self._optimizer is not None:
-            save_rows(directory, self._shards, self._moments(), self._steps())
+        if self._shards:
+            save_rows(directory, self._shards, self._states())
 
     def load(self, directory: Path) -> None:
         """See `Strategy.load`."""
-        if self._optimizer is not None:
-            moments = self._moments()
-            steps = load_rows(directory, self._shards, moments)
-            for state in moments.values():
-                state["step"].fill_(steps)
+        if self._shards:
+            load_rows(directory, self._shards, self._states())
         if self._inside_groups:
             self._inside.load(directory)
 
     def gather_trainable(self) -> dict[str, Tensor]:
-        """See `Strategy.gather_trainable`: tables with the rows of all ranks."""
-        tables = {name: whole_table(shard) for name, shard in self._shards.items()}
-        return (self._inside.gather_trainable() if self._inside_groups else {}) | tables
+        """See `Strategy.gather_trainable`."""
+        return self._inside.gather_trainable() if self._inside_groups else {}
 
     def checkpoint_bytes(self) -> int:
         """See `Strategy.checkpoint_bytes`."""
-        rows = sum(12 * shard.numel() // max(1, len(shard)) * shard.total for shard in self._shards.values())
+        rows = sum(
+            tensor.nbytes // max(1, len(shard)) * shard.total
+            for name, shard in self._shards.items()
+            for tensor in (shard, *self._states()[name].values())
+        )
         return rows + (self._inside.checkpoint_bytes() if self._inside_groups else 0)
 
     @contextmanager
@@ -135,30 +142,40 @@ class ShardedRowsStrategy:
         if self._inside_groups:
             self._inside.close()
         self._show()
-        self._shards, self._optimizer, self._inside_groups = {}, None, []
+        self._shards, self._optimizers, self._inside_groups = {}, [], []
 
-    def _problem(self) -> str | None:
-        few = [shard.total for shard in self._shards.values() if shard.total < self.world_size]
-        if not few:
-            return None
-        return f"distributed.shard_labels: {few[0]} labels for {self.world_size} workers; train with fewer, or unsplit"
+    def _later(self) -> list[LaterGradient]:
+        found = {id(shard.later): shard.later for shard in self._shards.values() if shard.later is not None}
+        return list(found.values())
 
     def _gradients(self) -> list[Tensor]:
         """As the loss gives them: without the factor that the strategy inside has put on it."""
-        for shard in self._shards.values():
-            shard.grad = torch.zeros_like(shard) if shard.grad is None else shard.grad.div_(self.loss_scale)
-        return [shard.grad for shard in self._shards.values() if shard.grad is not None]
+        found = [part for shard in self._shards.values() if (part := coalesce(shard)) is not None]
+        return [part.div_(self.loss_scale) for part in found]
 
-    def _moments(self) -> dict[str, dict[str, Tensor]]:
-        """AdamW's state by name of the table; made where there has been no step yet."""
-        assert self._optimizer is not None  # the caller asked
+    def _update(self, later: Sequence[LaterGradient]) -> None:
+        of = {id(shard): optimizer for optimizer in self._optimizers for shard in optimizer.param_groups[0]["params"]}
         for shard in self._shards.values():
-            if not self._optimizer.state[shard]:
-                self._optimizer.state[shard] = fresh_moments(shard)
-        return {name: self._optimizer.state[shard] for name, shard in self._shards.items()}
+            if shard.grad is None and shard.later is None:  # no row of this rank was scored
+                nothing = torch.empty(1, 0, dtype=torch.int64, device=shard.device)
+                shard.grad = torch.sparse_coo_tensor(nothing, shard.detach()[:0], shard.shape, check_invariants=False)
+        for optimizer in self._optimizers:
+            optimizer.step()
+        for one in later:
+            for rows, gradients in one.chunks(1 / self.loss_scale):
+                for shard, gradient in zip(one.shards, gradients, strict=True):
+                    if id(shard) in of:
+                        of[id(shard)].update(shard, rows, gradient)
 
-    def _steps(self) -> int:
-        return int(next(iter(self._moments().values()))["step"].item())
+    def _states(self) -> dict[str, Mapping[str, Tensor]]:
+        """The optimizers' state by name of the table; made where there has been no step yet."""
+        states: dict[str, Mapping[str, Tensor]] = {}
+        for optimizer in self._optimizers:
+            for name, shard in self._shards.items():
+                if any(shard is one for one in optimizer.param_groups[0]["params"]):
+                    optimizer.make_state(shard)
+                    states[name] = optimizer.state[shard]
+        return states
 
     def _hide(self, model: nn.Module) -> None:
         for module in model.modules():
@@ -173,6 +190,12 @@ class ShardedRowsStrategy:
             del vars(module)[name]
             module.register_parameter(name, shard)
         self._hidden = []
+
+
+def _optimizer(group: ParameterGroup) -> RowwiseOptimizer:
+    """The group's own optimizer, or AdamW, with the group's learning rate and decay."""
+    config = group.optimizer or AdamWConfig()
+    return replace(config, learning_rate=group.learning_rate, weight_decay=group.weight_decay).build(group.parameters)
 
 
 def _split(groups: Sequence[ParameterGroup], *, shards: bool) -> list[tuple[int, ParameterGroup]]:

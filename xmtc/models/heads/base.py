@@ -63,6 +63,29 @@ class Head(nn.Module, ABC):
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Query vectors (B, P) for that index, float32."""
 
+    def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
+        """What the label rows need of a document, tensors (B, …) or (B, T, …): workers exchange these alone.
+
+        Whatever it computes, dropout included, belongs to the document and happens on its worker.
+        """
+        del mask_BT
+        return (hidden_BTD,)
+
+    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        """Logits as `forward` gives them, from what `read` returned: the label rows' part of the work."""
+        return self(read[0], mask_BT, shortlist)
+
+    def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
+        """`document_vectors` (B, P) from what `read` returned."""
+        return self.document_vectors(read[0], mask_BT)
+
+    def product_rows(self) -> nn.Parameter | None:
+        """The table (L, P) whose products with the one tensor of `read`, plus the bias, are the logits.
+
+        Labels of a head that has one can be scored and trained a chunk at a time.
+        """
+        return None
+
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
         """How much each token counts for each label, (B, S, H, T) in float32: sums to 1, and is 0 on padding."""
         raise self.cannot("does not say which tokens it looks at")
@@ -87,7 +110,7 @@ class Head(nn.Module, ABC):
         """Rows (N, P), float32, of labels whose texts have these mean hidden states; with gradient."""
         raise self.cannot("makes no rows of label texts")
 
-    def score_rows(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_SP: Tensor, labels_S: Tensor) -> Tensor:
+    def score_rows(self, read: tuple[Tensor, ...], rows_SP: Tensor, labels_S: Tensor) -> Tensor:
         """Logits (B, S) in float32 of labels with rows of `rows_of_texts`, through which the gradient flows."""
         raise self.cannot("makes no rows of label texts")
 

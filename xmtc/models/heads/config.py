@@ -34,7 +34,6 @@ class HeadUse:
         label_text: rows start from the labels' names (`model.label_text`).
         draws_labels: a micro-batch scores some labels only (`finetune.sampled_labels` or `finetune.mining`).
         row_optimizer: a row-wise optimizer updates the label tables (`finetune.label_optimizer`).
-        shards_labels: every worker holds a part of the label rows (`distributed.shard_labels`).
         contrasts: a loss on the document vectors is added (`finetune.contrastive`).
         trains_encoder: some phase of stage 2 trains encoder layers.
     """
@@ -43,7 +42,6 @@ class HeadUse:
     label_text: bool = False
     draws_labels: bool = False
     row_optimizer: bool = False
-    shards_labels: bool = False
     contrasts: bool = False
     trains_encoder: bool = True
 
@@ -271,7 +269,6 @@ class TwoTowerConfig(_Pooled):
             "plant.enabled (there is no attention by label)": use.plants,
             "model.label_text (this head always reads names)": use.label_text,
             "finetune.label_optimizer (its rows are not trained)": use.row_optimizer,
-            "distributed.shard_labels": use.shards_labels,
         }
         for setting in (setting for setting, given in unfit.items() if given):
             yield f"{two} and {setting} exclude each other; leave one of them out"

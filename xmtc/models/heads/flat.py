@@ -3,7 +3,7 @@
 Suffixes: B documents, T tokens, L labels, S shortlisted labels, D backbone width.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,8 @@ from xmtc.models.heads.base import Head
 from xmtc.models.heads.config import FlatConfig, TwoTowerConfig
 from xmtc.models.kernels.shortlist import PADDED_LOGIT, gather_rows
 from xmtc.models.poolings.pooling import Pooling
+
+CHUNK = 8192  # label rows that are cast to another dtype at a time
 
 
 class FlatHead(Head):
@@ -37,9 +39,17 @@ class FlatHead(Head):
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
         """See `Head.forward`."""
-        pooled_BP = self.dropout(self.pooling(hidden_BTD, mask_BT))
+        return self.score(self.read(hidden_BTD, mask_BT), mask_BT, shortlist)
+
+    def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
+        """See `Head.read`: the pooled vector, after dropout."""
+        return (self.dropout(self.pooling(hidden_BTD, mask_BT)),)
+
+    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        """See `Head.score`."""
+        (pooled_BP,) = read
         if shortlist is None:
-            return F.linear(pooled_BP, self.weights.to(pooled_BP.dtype)).float() + self.bias
+            return product_logits(pooled_BP, self.weights, self.bias)
         sparse = self.sparse_gradients
         rows = gather_rows(self.weights, shortlist, sparse=sparse).to(pooled_BP.dtype)
         bias = gather_rows(self.bias, shortlist, sparse=sparse)
@@ -47,6 +57,15 @@ class FlatHead(Head):
             return F.linear(pooled_BP, rows).float() + bias
         logits_BS = (rows @ pooled_BP[..., None])[..., 0].float() + bias
         return logits_BS.masked_fill(shortlist < 0, PADDED_LOGIT)
+
+    def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
+        """See `Head.vectors`."""
+        del mask_BT
+        return read[0].float()
+
+    def product_rows(self) -> nn.Parameter | None:
+        """See `Head.product_rows`."""
+        return self.weights
 
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
         """See `Head.attention`: what each token counts in the pooled vector, (B, S, 1, T), the same for every label."""
@@ -76,3 +95,44 @@ class FlatHead(Head):
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Head.document_vectors`: the pooled vectors."""
         return self.pooling(hidden_BTD, mask_BT).float()
+
+
+def product_logits(pooled_BP: Tensor, weights_LP: Tensor, bias_L: Tensor) -> Tensor:
+    """⟨weights, pooled⟩ + bias (B, L) in float32; rows of another dtype are cast a chunk at a time."""
+    if weights_LP.dtype == pooled_BP.dtype or (torch.is_grad_enabled() and weights_LP.requires_grad):
+        return F.linear(pooled_BP, weights_LP.to(pooled_BP.dtype)).float() + bias_L
+    logits_BL = torch.empty(len(pooled_BP), len(bias_L), dtype=torch.float32, device=pooled_BP.device)
+    for start in range(0, len(bias_L), CHUNK):
+        part = slice(start, start + CHUNK)
+        logits_BL[:, part] = F.linear(pooled_BP, weights_LP[part].to(pooled_BP.dtype)).float() + bias_L[part]
+    return logits_BL
+
+
+@torch.no_grad()
+def best_products(
+    pooled_BP: Tensor,
+    weights_LP: Tensor,
+    bias_L: Tensor,
+    count: int,
+    adjust: Callable[[Tensor, Tensor], Tensor] = lambda logits, labels: logits,
+) -> tuple[Tensor, Tensor]:
+    """Each document's best labels int64 (B, K) and their logits (B, K), best first; no table of all logits exists.
+
+    Args:
+        pooled_BP: document vectors.
+        weights_LP: rows.
+        bias_L: added to the products.
+        count: K.
+        adjust: what logits (B, C) become of labels (C,), such as their calibration.
+    """
+    ids_BK = torch.zeros(len(pooled_BP), 0, dtype=torch.int64, device=pooled_BP.device)
+    logits_BK = torch.zeros(len(pooled_BP), 0, device=pooled_BP.device)
+    for start in range(0, len(bias_L), CHUNK):
+        part = slice(start, start + CHUNK)
+        logits_BC = F.linear(pooled_BP, weights_LP[part].to(pooled_BP.dtype)).float() + bias_L[part]
+        labels_C = torch.arange(start, start + logits_BC.shape[1], device=pooled_BP.device)
+        found = adjust(logits_BC, labels_C).topk(min(count, len(labels_C)))
+        best = torch.cat([logits_BK, found.values], 1).topk(min(count, start + len(labels_C)))
+        ids_BK = torch.cat([ids_BK, found.indices + start], 1).gather(1, best.indices)
+        logits_BK = best.values
+    return ids_BK, logits_BK

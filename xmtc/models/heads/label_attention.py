@@ -47,9 +47,18 @@ class LabelAttentionHead(Head):
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
         """See `Head.forward`."""
+        return self.score(self.read(hidden_BTD, mask_BT), mask_BT, shortlist)
+
+    def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
+        """See `Head.read`: keys and values (B, T, d)."""
+        del mask_BT
         hidden_BTD = self.dropout(hidden_BTD)
-        tensors = (self.keys(hidden_BTD), self.value_projection(hidden_BTD), mask_BT)
-        tables = (self.queries, self.weights, self.bias)
+        return self.keys(hidden_BTD), self.value_projection(hidden_BTD)
+
+    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        """See `Head.score`."""
+        keys_BTd, values_BTd = read
+        tensors, tables = (keys_BTd, values_BTd, mask_BT), (self.queries, self.weights, self.bias)
         if shortlist is None:
             return label_attention(*tensors, *tables, self.options)
         sparse = self.sparse_gradients
@@ -57,6 +66,11 @@ class LabelAttentionHead(Head):
             queries_Sd, weights_Sd, bias_S = (gather_rows(table, shortlist, sparse=sparse) for table in tables)
             return label_attention(*tensors, queries_Sd, weights_Sd, bias_S, self.options)
         return label_attention_shortlist(*tensors, *tables, shortlist, self.options, sparse=sparse)
+
+    def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
+        """See `Head.vectors`: the mean value (B, d) of a document's tokens."""
+        values_BTd = at_least_fp32(read[1])
+        return (values_BTd * mask_BT[..., None]).sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)
 
     def keys(self, hidden_BTD: Tensor) -> Tensor:
         """Projected and, with `normalize`, normalised keys (B, T, d), in the dtype of the projection."""
@@ -125,8 +139,7 @@ class LabelAttentionHead(Head):
 
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Head.document_vectors`: the mean value (B, d) of a document's tokens."""
-        values_BTd = at_least_fp32(self.value_projection(hidden_BTD))
-        return (values_BTd * mask_BT[..., None]).sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)
+        return self.vectors((hidden_BTD, self.value_projection(hidden_BTD)), mask_BT)
 
     def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
         """See `Head.rows_from_names`: a query is the key of the name, and looks at tokens like those of the name."""

@@ -26,7 +26,7 @@ class DocumentTower(Pooling):
         super().__init__(width)
         self.pooling = pooling
         self.projection = nn.Linear(pooling.width, width, bias=False)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
+        self.log_scale = nn.Parameter(torch.tensor([math.log(scale)]))  # DeepSpeed takes no scalars
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.forward`."""
@@ -61,9 +61,9 @@ class TwoTowerHead(FlatHead):
         """See `Head.rows_of_texts`: unit vectors."""
         return F.normalize(self.label_projection(texts_ND).float(), dim=1)
 
-    def score_rows(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_SP: Tensor, labels_S: Tensor) -> Tensor:
+    def score_rows(self, read: tuple[Tensor, ...], rows_SP: Tensor, labels_S: Tensor) -> Tensor:
         """See `Head.score_rows`."""
-        pooled_BP = self.dropout(self.pooling(hidden_BTD, mask_BT))
+        (pooled_BP,) = read
         return F.linear(pooled_BP, rows_SP.to(pooled_BP.dtype)).float() + self.bias[labels_S]
 
     @torch.no_grad()

@@ -1,0 +1,272 @@
+"""Tiny training by hand on any number of ranks: every head, choice of labels, row optimizer, strategy and stage."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from xmtc.data.collate import Batch
+from xmtc.distributed.collectives import all_reduce_sum_floats, barrier, rank_and_world_size
+from xmtc.distributed.config import DistributedConfig
+from xmtc.distributed.row_shards import RowShard
+from xmtc.distributed.rowwise_config import (
+    AdamWConfig,
+    LazyAdamConfig,
+    RowwiseAdagradConfig,
+    RowwiseOptimizerConfig,
+    SGDConfig,
+)
+from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
+from xmtc.losses.config import AsymmetricFocalConfig, BinaryCrossEntropyConfig, LambdaRankConfig, LossConfig
+from xmtc.mig.ranking import TokenRanking
+from xmtc.mining.config import MiningConfig
+from xmtc.models.classifier import Classifier
+from xmtc.models.encoders.base import Encoder
+from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig, TwoTowerConfig
+from xmtc.training.config import FinetuneConfig, PhaseConfig, PlantConfig
+from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.label_shard import LabelShard
+from xmtc.training.plant import PlantObjective
+from xmtc.training.stage import Objective
+from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
+
+LABELS, WIDTH, VOCABULARY, DOCUMENTS, TOKENS, STEPS = 23, 12, 40, 12, 7, 3
+PARAMETERS = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}  # none stays whole
+
+HEADS: dict[str, HeadConfig] = {
+    "label_attention": LabelAttentionConfig(width=8, heads=2, dropout=0.0),
+    "flat": FlatConfig(dropout=0.0),
+    "two_tower": TwoTowerConfig(width=8, dropout=0.0),
+}
+CHOICES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "mined": {"mining": MiningConfig(candidates=3, uniform=3 * LABELS, refresh_steps=2)},  # and all others
+}
+OPTIMIZERS: dict[str, RowwiseOptimizerConfig | None] = {
+    "default": None,
+    "adamw": AdamWConfig(learning_rate=0.02),
+    "lazy_adam": LazyAdamConfig(learning_rate=0.02),
+    "rowwise_adagrad": RowwiseAdagradConfig(learning_rate=0.02),
+    "sgd": SGDConfig(learning_rate=0.5),
+}
+STRATEGIES: dict[str, StrategyConfig] = {
+    "ddp": DDPConfig(),
+    "zero1": DeepSpeedConfig(stage=1),
+    "zero2": DeepSpeedConfig(stage=2),
+    "zero3": DeepSpeedConfig(stage=3, extra=PARAMETERS),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination."""
+
+    head: str
+    choice: str = "all"
+    optimizer: str = "default"
+    strategy: str = "ddp"
+    stage: str = "finetune"
+    loss: LossConfig = field(default_factory=BinaryCrossEntropyConfig)
+    rows: str = "float32"
+
+    def __str__(self) -> str:
+        parts = (self.stage, self.head, self.choice, self.optimizer, self.strategy, self.loss.kind, self.rows)
+        return "-".join(parts)
+
+
+def cells() -> list[Cell]:
+    """Every head, choice and optimizer under DDP; every strategy; stage 1; the hardest negatives; bfloat16 rows."""
+    trained = ("label_attention", "flat")
+    found = [Cell(*parts) for parts in product(trained, CHOICES, OPTIMIZERS)]
+    found += [Cell("two_tower", "mined", strategy=strategy) for strategy in ("ddp", "zero2")]
+    found += [
+        Cell("label_attention", "all", "lazy_adam", "zero1"),
+        Cell("flat", "mined", "lazy_adam", "zero2"),
+        Cell("label_attention", "mined", "rowwise_adagrad", "zero3"),
+        Cell("flat", "all", "sgd", "zero3"),
+    ]
+    found += [Cell("label_attention", stage="plant", strategy=strategy) for strategy in ("ddp", "zero3")]
+    focal = AsymmetricFocalConfig(gamma_negative=1.0, hard_negatives=4, sampled_negatives=LABELS)
+    found += [Cell(head, loss=focal) for head in trained]
+    kahan = [Cell(head, "all", "rowwise_adagrad", rows="bfloat16") for head in trained]
+    return found + kahan
+
+
+class Tokens(Encoder):
+    """An embedding and a layer on top."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, TOKENS)
+        self.table, self.top = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
+        return self.top(self.table(input_ids_WU)) * attention_mask_WU[..., None]
+
+    def layers(self) -> Sequence[nn.Module]:
+        return [self.table, self.top]
+
+
+class Texts:
+    """A label's text is the token of its number."""
+
+    def __init__(self, classifier: Classifier, shard: LabelShard) -> None:
+        self.classifier, self.first, self.rows = classifier, shard.first, shard.rows
+
+    def __call__(self, rows_S: np.ndarray) -> Tensor:
+        ids_S1 = torch.from_numpy(rows_S + self.first)[:, None]
+        return self.classifier.encoder(ids_S1, torch.ones_like(ids_S1, dtype=torch.bool))[:, 0]
+
+    @torch.no_grad()
+    def all(self) -> Iterator[tuple[np.ndarray, Tensor]]:
+        yield np.arange(self.rows), self(np.arange(self.rows))
+
+
+def batch_of(rows: Sequence[int], step: int) -> Batch:
+    """Documents of a step, the same whoever has them."""
+    generator = torch.Generator().manual_seed(step)
+    ids = torch.randint(1, VOCABULARY, (DOCUMENTS, TOKENS), generator=generator)
+    lengths = torch.randint(2, TOKENS + 1, (DOCUMENTS,), generator=generator)
+    gold = torch.rand(DOCUMENTS, LABELS, generator=generator) < 0.12
+    longest = int(lengths[list(rows)].max())
+    mask = (torch.arange(TOKENS) < lengths[:, None])[list(rows), :longest]
+    documents, labels = gold[list(rows)].nonzero(as_tuple=True)
+    ids = ids[list(rows), :longest]
+    return Batch(torch.tensor(rows), ids, mask, ids, mask, None, documents, labels, torch.ones(len(rows)))
+
+
+def rows_of_rank(step: int) -> list[list[int]]:
+    """Two micro-batches, unequally large on the ranks."""
+    rank, world = rank_and_world_size()
+    cuts = [round(DOCUMENTS * (i / world) ** (1 if step % 2 else 1.2)) for i in range(world + 1)]
+    own = list(range(cuts[rank], cuts[rank + 1]))
+    return [own[: len(own) // 2], own[len(own) // 2 :]]
+
+
+def ranking() -> TokenRanking:
+    generator = np.random.default_rng(5)
+    tokens = np.stack([generator.permutation(VOCABULARY)[:10] for _ in range(LABELS)]).astype(np.int32)
+    tokens[3] = -1  # a label without ranked tokens
+    ones = np.ones_like(tokens)
+    return TokenRanking(
+        tokens, ones.astype(np.float32), ones, np.ones(VOCABULARY, np.int32), np.ones(LABELS, np.int32), 9, ""
+    )
+
+
+def build(cell: Cell) -> tuple[Classifier, LabelShard]:
+    torch.manual_seed(3)
+    head = HEADS[cell.head]
+    if cell.rows != "float32":
+        head = head.with_row_dtype("bfloat16")
+        assert head is not None
+    encoder = Tokens()
+    classifier = Classifier(encoder, head.build(WIDTH, LABELS), LABELS)
+    return classifier, LabelShard(classifier)
+
+
+def objective_of(cell: Cell, classifier: Classifier, shard: LabelShard, **settings: Any) -> Objective:
+    if cell.stage == "plant":
+        plan = PlantConfig(sampled_labels=2 * LABELS, loss=LambdaRankConfig())
+        return PlantObjective(classifier, ranking(), plan, VOCABULARY, dict, shard)
+    finetune = FinetuneConfig(loss=cell.loss, **(CHOICES[cell.choice] | settings))
+    texts = Texts(classifier, shard) if cell.head == "two_tower" else None
+    return FinetuneObjective(classifier, finetune, dict, shard, texts)  # pyright: ignore[reportArgumentType]
+
+
+def train(cell: Cell, save: Path | None = None, resume: Path | None = None) -> dict[str, Any]:
+    """Losses and norms of a few steps, and what the weights are then, tables whole."""
+    world = rank_and_world_size()[1]
+    classifier, shard = build(cell)
+    objective = objective_of(cell, classifier, shard)
+    distributed = DistributedConfig(workers=world, strategy=STRATEGIES[cell.strategy] if world > 1 else None)
+    strategy = distributed.build_strategy(torch.device("cpu"))
+    named = dict(classifier.parameter_groups())
+    if cell.stage == "plant":
+        named = {"head.attention": list(classifier.head.attention_parameters())}
+    optimizer = OPTIMIZERS[cell.optimizer]
+    if optimizer is not None and cell.rows == "bfloat16":
+        optimizer = type(optimizer)(**(vars(optimizer) | {"rounding": "kahan"}))
+    groups = parameter_groups(named, PhaseConfig(epochs=1, encoder_layers=-1, encoder_learning_rate=0.01), 0.02, 0.01)
+    tables = [t for t in classifier.head.label_tables().values() if t.requires_grad]
+    module = strategy.prepare(objective, with_row_optimizer(groups, tables, optimizer))
+    rates = [group.learning_rate for group in with_row_optimizer(groups, tables, optimizer)]
+    if resume is not None:
+        strategy.load(resume)
+    found: dict[str, Any] = {"losses": [], "norms": []}
+    for step in range(STEPS):
+        objective.before_step(step)
+        torch.manual_seed(step)
+        strategy.set_learning_rates(rates)
+        total, parts = 0.0, rows_of_rank(step)
+        for i, rows in enumerate(parts):
+            with strategy.micro_batch(last=i == len(parts) - 1):
+                output = module(batch_of(rows, step), 100 * step + i)
+                strategy.backward(output.sum / DOCUMENTS)
+            total += float(output.sum.detach())
+        found["norms"].append(strategy.step(1.0))
+        found["losses"].append(all_reduce_sum_floats([total])[0] / DOCUMENTS)
+    if save is not None:
+        strategy.save(save)
+    found["weights"] = strategy.gather_trainable()
+    strategy.close()
+    shards: Mapping[str, Any] = {n: p for n, p in objective.named_parameters() if isinstance(p, RowShard)}
+    found["weights"] |= {name: table.whole(table.detach()) for name, table in shards.items()}
+    return found
+
+
+DRAWN: dict[str, dict[str, Any]] = {
+    "sampled": {"sampled_labels": 17},
+    "mined": {"mining": MiningConfig(candidates=2, uniform=5, refresh_steps=2)},
+    "hardest": {"loss": AsymmetricFocalConfig(gamma_negative=1.0, hard_negatives=3, sampled_negatives=6)},
+}
+SEEDS = 300
+
+
+def estimates(head: str, drawn: str) -> tuple[list[float], list[Tensor], float, Tensor]:
+    """The loss of one batch and its gradient at the biases, for many draws, and both with all labels."""
+    loss = DRAWN[drawn].get("loss", BinaryCrossEntropyConfig())
+    exact = AsymmetricFocalConfig(gamma_negative=1.0) if drawn == "hardest" else loss
+    classifier, shard = build(Cell(head))
+    settings = {"loss": loss, **{key: value for key, value in DRAWN[drawn].items() if key != "loss"}}
+    objective = FinetuneObjective(classifier, FinetuneConfig(**settings), dict, shard)
+    objective.before_step(0)
+    found = [_loss_and_gradient(objective, seed) for seed in range(SEEDS)]
+    whole = FinetuneObjective(classifier, FinetuneConfig(loss=exact), dict, shard)
+    total, gradient = _loss_and_gradient(whole, 0)
+    return [value for value, _ in found], [gradient for _, gradient in found], total, gradient
+
+
+def _loss_and_gradient(objective: FinetuneObjective, seed: int) -> tuple[float, Tensor]:
+    (rank, world), bias = rank_and_world_size(), objective.classifier.head.bias
+    assert isinstance(bias, RowShard)
+    bias.grad = None
+    few = range(4 * rank // world, 4 * (rank + 1) // world)  # so that most labels are no positives
+    output = objective(batch_of(few, 0), 1000 * rank + seed)
+    output.sum.backward()
+    assert bias.grad is not None
+    gradient = bias.whole(bias.grad.to_dense() if bias.grad.is_sparse else bias.grad)
+    return all_reduce_sum_floats([float(output.sum.detach())])[0], gradient
+
+
+def estimate_all() -> dict[str, tuple[list[float], list[Tensor], float, Tensor]]:
+    return {f"{head}-{drawn}": estimates(head, drawn) for head in ("label_attention", "flat") for drawn in DRAWN}
+
+
+RESUMED = (Cell("label_attention", "mined", "lazy_adam"), Cell("flat", "all", "sgd"))
+
+
+def train_all(folder: Path) -> dict[str, dict[str, Any]]:
+    """All cells; two ranks leave checkpoints in `folder`, which other numbers of ranks take up."""
+    found = {str(cell): train(cell) for cell in cells()}
+    rank, world = rank_and_world_size()
+    for cell in RESUMED:
+        saved = folder / f"{cell.head}"
+        if world == 2 and rank == 0:
+            saved.mkdir()
+        barrier()
+        found[f"resumed-{cell}"] = train(cell, save=saved) if world == 2 else train(cell, resume=saved)
+    return found

@@ -1,0 +1,49 @@
+"""Scoring by a head whose logits are products of vectors, without a table of all logits.
+
+Suffixes: B documents, K kept labels.
+"""
+
+import sys
+
+from torch import Tensor, nn
+
+from xmtc.data.collate import Batch
+from xmtc.models.classifier import Classifier
+from xmtc.models.heads.flat import best_products
+from xmtc.models.onnx_graph import OnnxClassifier
+
+
+class ProductScores:
+    """A document's best labels of all, a chunk of the labels at a time.
+
+    Args:
+        classifier: with a head that has `product_rows`.
+        size: K.
+    """
+
+    most_documents = sys.maxsize
+    knows_all = False  # the labels of a softmax would miss their sum
+
+    def __init__(self, classifier: Classifier, size: int) -> None:
+        self._classifier, self.size = classifier, min(size, len(classifier.head.bias))
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Label ids int64 (B, K) and their logits (B, K), best first."""
+        classifier, head = self._classifier, self._classifier.head
+        (pooled_BP,) = head.read(classifier.encode(batch), batch.mask_BT)
+        rows = head.product_rows()
+        assert rows is not None  # the caller asked
+        return best_products(pooled_BP, rows, head.bias, self.size, classifier.calibrated)
+
+
+def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> ProductScores | None:
+    """`ProductScores` where the classifier and its labels allow them; None where all logits are needed.
+
+    Args:
+        classifier: any model that scores.
+        size: K.
+        independent: whether labels do not exclude each other.
+    """
+    if not independent or not isinstance(classifier, Classifier) or isinstance(classifier, OnnxClassifier):
+        return None
+    return ProductScores(classifier, size) if classifier.head.product_rows() is not None else None

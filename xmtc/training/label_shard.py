@@ -1,0 +1,219 @@
+"""This worker's label rows: it scores all workers' documents with its own labels; one process has all labels.
+
+What label rows need of documents (`Head.read`: keys and values, or a pooled vector) is gathered once per micro-batch,
+and its gradient is summed on the way back. Logits never travel. Memory and arithmetic of the label set are divided by
+the workers. `ShardedRowsStrategy` updates the rows.
+
+The gradient convention is a sum: every worker has the part of the document side's gradient that its own documents give,
+and strategies add these up. A worker's rows get all of theirs.
+
+Suffixes: B documents of this worker, G of all workers, T tokens, L labels, R labels of this worker, K kept.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from xmtc.data.collate import Batch
+from xmtc.distributed.collectives import all_gather_rows, all_reduce_max_ints, all_reduce_sum, rank_and_world_size
+from xmtc.distributed.row_shards import RowShard, shares
+from xmtc.losses.base import OtherLabels, Targets
+from xmtc.models.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Documents:
+    """All workers' documents, as the label rows see them.
+
+    Attributes:
+        read: tensors (G, …) of `Head.read`.
+        mask_GT: False on padding. Documents that fill up shorter batches have weight 0 and no positives.
+        targets: their positives among this worker's labels, numbered from its first.
+    """
+
+    read: tuple[Tensor, ...]
+    mask_GT: Tensor
+    targets: Targets
+
+
+@dataclass(frozen=True)
+class TokenDocuments:
+    """All workers' documents with their tokens' hidden states and ids, for stage 1; otherwise as `Documents`."""
+
+    hidden_BTD: Tensor
+    mask_BT: Tensor
+    token_ids_BT: Tensor
+    targets: Targets
+
+
+class LabelShard:
+    """Cuts a classifier's label tables down to this worker's rows, in place.
+
+    Not a module: the head stays where it is in the classifier, the only place where strategies look for parameters.
+
+    Args:
+        classifier: with whole tables, the same on all workers, or with this worker's rows as `RowShard`s.
+        split: False leaves the tables whole, as replicas that the strategy trains, for losses that need all labels.
+
+    Attributes:
+        labels: L.
+        first: the first label of this worker; it has the next `rows`.
+        rows: R.
+        world: workers that share the labels.
+    """
+
+    def __init__(self, classifier: Classifier, *, split: bool = True) -> None:
+        self.head, self.labels = classifier.head, classifier.labels
+        self.first, self.world = 0, 1
+        if split:
+            self.world = rank_and_world_size()[1]
+            for name, table in self.head.label_tables().items():
+                if not isinstance(table, RowShard):
+                    self.head.set_table(name, RowShard.of(table))
+            bias = self.head.bias
+            assert isinstance(bias, RowShard)  # every head has one
+            self.first = bias.first
+            classifier.regroup()
+        self.rows = len(self.head.bias)
+
+    @property
+    def own(self) -> slice:
+        """This worker's labels among all."""
+        return slice(self.first, self.first + self.rows)
+
+    def share(self, count: int) -> int:
+        """This worker's part of `count` labels, in proportion to its rows; at least 1. Parts add up to `count`."""
+        end = self.first + self.rows
+        return max(1, count * end // self.labels - count * self.first // self.labels)
+
+    def gather(self, hidden_BTD: Tensor, mask_BT: Tensor, targets: Targets) -> Documents:
+        """All workers' documents. Collective, as is its backward pass.
+
+        Args:
+            hidden_BTD: of this worker's documents.
+            mask_BT: False on padding.
+            targets: of this worker's documents, columns among all labels.
+        """
+        read = self.head.read(hidden_BTD, mask_BT)
+        if self.world == 1:
+            return Documents(read, mask_BT, targets)
+        sizes = [*mask_BT.shape, len(targets.rows_P), targets.most_positives or len(targets.rows_P)]
+        documents, tokens, pairs, most = all_reduce_max_ints(sizes)
+        read_G = _AllGather.apply(*(_padded(x, documents, tokens) for x in read))
+        mask_GT = _all_gather(_padded_mask(mask_BT, documents, tokens))
+        own = self._own_targets(targets, documents, pairs, most)
+        return Documents(read_G, mask_GT, own)  # pyright: ignore[reportArgumentType]
+
+    def gather_tokens(self, hidden_BTD: Tensor, batch: Batch) -> TokenDocuments:
+        """All workers' documents, without gradient for their hidden states. Collective."""
+        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.most_labels)
+        mask_BT, ids_BT = batch.mask_BT, batch.token_ids_BT
+        if self.world == 1:
+            return TokenDocuments(hidden_BTD, mask_BT, ids_BT, targets)
+        documents, tokens, pairs, most = all_reduce_max_ints([*mask_BT.shape, len(targets.rows_P), batch.most_labels])
+        hidden_GTD = _all_gather(_padded(hidden_BTD.detach(), documents, tokens))
+        ids_GT = _all_gather(_padded(ids_BT[..., None], documents, tokens))[..., 0]
+        mask_GT = _all_gather(_padded_mask(mask_BT, documents, tokens))
+        return TokenDocuments(hidden_GTD, mask_GT, ids_GT, self._own_targets(targets, documents, pairs, most))
+
+    def mean_of_all(self, values_R: Tensor) -> Tensor:
+        """The mean over all labels of what each worker has of its own, (R, …) → (…). Collective."""
+        if self.world == 1:
+            return values_R.mean(0)
+        return all_reduce_sum(values_R.sum(0)) / self.labels
+
+    def of_all(self, values_R: Tensor) -> Tensor:
+        """One number for each of all labels, on the CPU, from each worker's. Collective."""
+        if self.world == 1:
+            return values_R.cpu()
+        return all_gather_rows(values_R, [end - first for first, end in shares(self.labels)])
+
+    def among_best(self, scores_GK: Tensor, count: int) -> Tensor:
+        """Which of this worker's scores, −∞ for none, are among the `count` highest of all workers'. Collective."""
+        if self.world == 1:
+            return scores_GK > -torch.inf
+        rank, _ = rank_and_world_size()
+        (width,) = all_reduce_max_ints([scores_GK.shape[1]])
+        padded_GK = nn.functional.pad(scores_GK, (0, width - scores_GK.shape[1]), value=-torch.inf)
+        all_GX = torch.cat(_all_gather(padded_GK).chunk(self.world), 1)
+        best_GX = torch.zeros_like(all_GX, dtype=torch.bool)
+        best_GX.scatter_(1, all_GX.topk(min(count, all_GX.shape[1])).indices, value=True)
+        own_GK = best_GX[:, rank * width : rank * width + scores_GK.shape[1]]
+        return own_GK & (scores_GK > -torch.inf)
+
+    def exchange_best(self, ids_GK: Tensor, logits_GK: Tensor, documents: int) -> tuple[Tensor, Tensor]:
+        """Of each worker's best labels of all documents, those of this worker's documents. Collective.
+
+        Args:
+            ids_GK: labels, numbered from this worker's first; equally many on all workers.
+            logits_GK: theirs, −∞ for none.
+            documents: of this worker.
+
+        Returns:
+            Ids among all labels, and logits, (B, K · workers), not in order.
+        """
+        ids_GK = ids_GK + self.first
+        if self.world == 1:
+            return ids_GK[:documents], logits_GK[:documents]
+        return _all_to_all(ids_GK)[:documents], _all_to_all(logits_GK)[:documents]
+
+    def _own_targets(self, targets: Targets, documents: int, pairs: int, most: int) -> Targets:
+        """All workers' positives among this worker's labels; rows count through the gathered documents."""
+        rank, _ = rank_and_world_size()
+        pairs_P2 = torch.stack([targets.rows_P + documents * rank, targets.columns_P], 1)
+        pairs_X2 = _all_gather(nn.functional.pad(pairs_P2, (0, 0, 0, pairs - len(pairs_P2)), value=-1))
+        columns_X = pairs_X2[:, 1] - self.first
+        own_X = (columns_X >= 0) & (columns_X < self.rows)
+        weight_G = _all_gather(nn.functional.pad(targets.weight_B, (0, documents - len(targets.weight_B))))
+        others = OtherLabels(self.labels, self.among_best)
+        return Targets(pairs_X2[own_X, 0], columns_X[own_X], weight_G, min(most, self.rows), others)
+
+
+class _AllGather(torch.autograd.Function):
+    """(B, …) of each rank → (G, …) on every rank; backward adds up what all ranks send to this one's documents."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_all_gather(x_B) for x_B in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        _, world = rank_and_world_size()
+        totals = []
+        for gradient_G in gradients:
+            total_B = gradient_G.new_empty(len(gradient_G) // world, *gradient_G.shape[1:])
+            dist.reduce_scatter_tensor(total_B, gradient_G.contiguous())
+            totals.append(total_B)
+        return tuple(totals)
+
+
+def _all_gather(x_B: Tensor) -> Tensor:
+    """(B, …) of each rank, alike in shape → (G, …) on every rank."""
+    _, world = rank_and_world_size()
+    gathered_G = x_B.new_empty(world * len(x_B), *x_B.shape[1:])
+    dist.all_gather_into_tensor(gathered_G, x_B.contiguous())
+    return gathered_G
+
+
+def _all_to_all(x_GK: Tensor) -> Tensor:
+    """(G, K) of each rank, for all documents → (B, K · ranks) of all ranks, for this one's."""
+    _, world = rank_and_world_size()
+    received_GK = torch.empty_like(x_GK)
+    dist.all_to_all_single(received_GK, x_GK.contiguous())
+    return torch.cat(received_GK.chunk(world), 1)
+
+
+def _padded(x_B: Tensor, documents: int, tokens: int) -> Tensor:
+    """(B, P) or (B, T, P) for this many documents and tokens."""
+    more = (0, documents - len(x_B))
+    return nn.functional.pad(x_B, (0, 0, *more) if x_B.ndim == 2 else (0, 0, 0, tokens - x_B.shape[1], *more))
+
+
+def _padded_mask(mask_BT: Tensor, documents: int, tokens: int) -> Tensor:
+    """The mask of a batch of this many documents; those that fill it up have one token, since a softmax needs one."""
+    padded = nn.functional.pad(mask_BT, (0, tokens - mask_BT.shape[1], 0, documents - len(mask_BT)))
+    padded[len(mask_BT) :, 0] = True
+    return padded

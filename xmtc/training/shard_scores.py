@@ -1,0 +1,81 @@
+"""A document's best labels by label rows that workers share, for `score_split` in place of all logits.
+
+Suffixes: B documents of this worker, G of all workers, K kept labels.
+"""
+
+import sys
+
+import torch
+from torch import Tensor, nn
+
+from xmtc.data.collate import Batch
+from xmtc.losses.base import Targets
+from xmtc.mining.index import LabelIndex
+from xmtc.models.classifier import Classifier
+from xmtc.models.heads.flat import best_products
+from xmtc.training.label_shard import Documents, LabelShard
+
+_LOGITS = 1 << 24  # of all documents that are there at once
+
+
+class ShardScores:
+    """The best labels, merged from each worker's best. Every call is collective.
+
+    No table of all logits exists: documents, and for a head whose logits are products labels too, are scored a part
+    at a time.
+
+    Args:
+        classifier: whose labels.
+        shard: this worker's rows of them.
+        size: K.
+        index: of this worker's label vectors; then the `size` labels of each worker that it finds are scored, and no
+            others.
+    """
+
+    most_documents = sys.maxsize  # ranks must make equally many batches; a large one is cut inside
+    knows_all = False  # refused for labels that exclude each other
+
+    def __init__(self, classifier: Classifier, shard: LabelShard, size: int, index: LabelIndex | None = None) -> None:
+        self._classifier, self._shard, self._index = classifier, shard, index
+        self.size = min(size, shard.labels)
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Label ids and logits (B, K), best first."""
+        nothing = batch.rows_P[:0]
+        targets = Targets(nothing, nothing, batch.weight_B)
+        documents = self._shard.gather(self._classifier.encode(batch), batch.mask_BT, targets)
+        ids_GK, logits_GK = self.own_best(documents)
+        missing = (0, self.size - ids_GK.shape[1])  # a worker with fewer labels than K
+        ids_GK = nn.functional.pad(ids_GK, missing)
+        logits_GK = nn.functional.pad(logits_GK, missing, value=-torch.inf)
+        ids_BX, logits_BX = self._shard.exchange_best(ids_GK, logits_GK, len(batch.mask_BT))
+        best = logits_BX.topk(self.size)
+        return ids_BX.gather(1, best.indices), best.values
+
+    def own_best(self, documents: Documents) -> tuple[Tensor, Tensor]:
+        """This worker's best labels of all documents, numbered from its first, and their logits (G, K)."""
+        head = self._shard.head
+        rows = head.product_rows()
+        if self._index is None and rows is not None:
+            (pooled_GP,) = documents.read
+            return best_products(pooled_GP, rows, head.bias, min(self.size, self._shard.rows))
+        width = self._shard.rows if self._index is None else self.size
+        at_once = max(1, _LOGITS // width)  # its number may differ between ranks: nothing is exchanged within
+        parts = [
+            self._of_some(tuple(x[start : start + at_once] for x in documents.read), mask_BT)
+            for start, mask_BT in zip(
+                range(0, len(documents.mask_GT), at_once), documents.mask_GT.split(at_once), strict=True
+            )
+        ]
+        return torch.cat([ids for ids, _ in parts]), torch.cat([logits for _, logits in parts])
+
+    def _of_some(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+        head = self._shard.head
+        if self._index is None:
+            best = head.score(read, mask_BT).float().topk(min(self.size, self._shard.rows))
+            return best.indices, best.values
+        queries = torch.cat([head.vectors(read, mask_BT).cpu(), torch.ones(len(mask_BT), 1)], 1)
+        found = torch.from_numpy(self._index.search(queries.numpy(), self.size, fill=True)).to(mask_BT.device)
+        logits = head.score(read, mask_BT, found).float().masked_fill(found < 0, -torch.inf)
+        return found.clamp(min=0), logits
