@@ -68,7 +68,7 @@ def train(config: RunConfig, clock: str) -> dict[str, float]:
     """Fine-tune in this process; tokens per second and the share of time that steps waited for data."""
     paths = RunPaths.of(config)
     paths.root.mkdir(parents=True)
-    if config.distributed.workers:
+    if config.distributed.most_workers:
         init_process_group(rank=0, world_size=1, file_store=paths.root / "store")
     meter = partial(Throughput, clock={"wall": time.perf_counter, "cpu": time.process_time}[clock])
     with redirect_stdout(sys.stderr), patch.object(loop, "Throughput", meter):

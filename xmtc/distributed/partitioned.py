@@ -94,7 +94,7 @@ class BlockGathering:
         for unit in units:
             unit.register_forward_pre_hook(self._gather)
             unit.register_forward_hook(self._release, always_call=True)
-        model.gathering = self  # pyright: ignore[reportAttributeAccessIssue]
+        model.gathering = self  # pyright: ignore[reportArgumentType]
 
     def holds(self, parameter: nn.Parameter) -> bool:
         """Whether a parameter stays partitioned when training ends."""

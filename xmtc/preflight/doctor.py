@@ -263,7 +263,7 @@ def _ray(config: RunConfig | None) -> Check:
 
 
 def _ray_package(config: RunConfig | None) -> Check:
-    needed = config is not None and config.distributed.workers > 0
+    needed = config is not None and config.distributed.most_workers > 0
     return _package("ray", "several workers and clusters", "train", needed=needed)
 
 
