@@ -8,6 +8,7 @@ from xmtc.models.poolings.config import (
     LastPoolingConfig,
     MaxPoolingConfig,
     MeanPoolingConfig,
+    SummaryPoolingConfig,
 )
 
 CONFIGS = [
@@ -18,6 +19,7 @@ CONFIGS = [
     AttentionPoolingConfig(),
     AttentionPoolingConfig(heads=2, normaliser="sparsemax"),
     AttentionPoolingConfig(heads=4, normaliser="entmax15"),
+    SummaryPoolingConfig(width=6, lead=2),
 ]
 LENGTHS = (5, 1, 3, 0)
 
@@ -72,6 +74,17 @@ def test_each_pooling_is_what_its_name_says(batch):
     torch.testing.assert_close(attention(hidden, mask)[2], hidden[2, :3].mean(0))
 
 
+def test_summary_is_a_layer_over_four_poolings(batch):
+    hidden, mask = batch
+    pooling = build(SummaryPoolingConfig(width=6, lead=2))
+    document = hidden[2, :3].detach()
+    parts = [document.mean(0), document.amax(0), document[0], document[:2].mean(0)]
+    normed = torch.cat([(part - part.mean()) / part.std(correction=0) for part in parts])
+    torch.testing.assert_close(
+        pooling(hidden, mask)[2], (pooling.layer.weight @ normed).clamp(min=0), rtol=1e-4, atol=1e-4
+    )
+
+
 def test_pooled_is_the_weighted_sum(batch):
     hidden, mask = batch
     pooling = build(AttentionPoolingConfig(normaliser="sparsemax"))
@@ -81,7 +94,8 @@ def test_pooled_is_the_weighted_sum(batch):
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_contributions_sum_to_the_product_with_the_pooled_vector(config, batch):
     hidden, mask = batch
-    pooling, rows = build(config), torch.randn(4, 3, 8, generator=torch.Generator().manual_seed(2))
+    pooling = build(config)
+    rows = torch.randn(4, 3, pooling.width, generator=torch.Generator().manual_seed(2))
     shares = pooling.contributions(hidden, mask, rows)
     assert shares.shape == (4, 3, 5)
     torch.testing.assert_close(shares.sum(2), torch.einsum("bsd,bd->bs", rows, pooling(hidden, mask)))

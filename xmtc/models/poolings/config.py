@@ -114,7 +114,31 @@ class AttentionPoolingConfig(_Pools):
         return AttentionPooling(width, self.heads, self.normaliser)
 
 
+@config
+class SummaryPoolingConfig(_Pools):
+    """A ReLU layer over mean, maximum, first token and the mean of the first tokens."""
+
+    kind: Literal["summary"] = "summary"
+    """Which pooling."""
+    width: Annotated[int, Field(ge=1)] = 1024
+    """Units of the layer, and width of the pooled vector."""
+    lead: Annotated[int, Field(ge=1)] = 64
+    """First tokens that have a separate mean."""
+    trains: ClassVar[bool] = True
+
+    def build(self, width: int) -> "Pooling":
+        """The pooling for hidden states of this width."""
+        from xmtc.models.poolings.pooling import Summary
+
+        return Summary(width, self.width, self.lead)
+
+
 PoolingConfig = Annotated[
-    FirstPoolingConfig | LastPoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig,
+    FirstPoolingConfig
+    | LastPoolingConfig
+    | MeanPoolingConfig
+    | MaxPoolingConfig
+    | AttentionPoolingConfig
+    | SummaryPoolingConfig,
     Discriminator("kind"),
 ]

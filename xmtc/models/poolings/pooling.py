@@ -6,12 +6,16 @@ Suffixes: B documents, T tokens, D width, H heads.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xmtc.models.kernels.normalisers import attention_weights
 from xmtc.models.kernels.options import Normaliser
+
+_EPSILON = 1e-5  # of PyTorch's layer norm
 
 
 class Pooling(nn.Module, ABC):
@@ -132,3 +136,56 @@ class AttentionPooling(Pooling):
         keys_BTD = self.norm(hidden_BTD.to(self.queries_HD.dtype))
         scores_BHT = self.queries_HD @ keys_BTD.transpose(1, 2) * self.width**-0.5
         return attention_weights(scores_BHT.unsqueeze(2), mask_BT, self.normaliser).squeeze(2)
+
+
+class Lead(Mean):
+    """The mean of a document's first tokens."""
+
+    def __init__(self, width: int, tokens: int) -> None:
+        super().__init__(width)
+        self.tokens = tokens
+
+    def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.weights`."""
+        return super().weights(hidden_BTD, mask_BT & (mask_BT.cumsum(1) <= self.tokens))
+
+
+class Summary(Pooling):
+    """A ReLU layer over four poolings: mean, maximum, first token, and mean of the first tokens.
+
+    pooled = ReLU(W concat_i LayerNorm(pool_i(hidden))), where neither LayerNorm nor W has a bias. For a given document
+    that is linear in the hidden states: the layer norms divide by what is then a constant, and the ReLU keeps certain
+    units. `contributions` uses this.
+    """
+
+    def __init__(self, hidden_width: int, width: int, lead: int) -> None:
+        super().__init__(width)
+        parts = OneToken(hidden_width, last=False), Lead(hidden_width, lead)
+        self.parts = nn.ModuleList([Mean(hidden_width), Max(hidden_width), *parts])
+        self.layer = nn.Linear(len(self.parts) * hidden_width, width, bias=False)
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.forward`."""
+        parts = [part(hidden_BTD, mask_BT).to(self.layer.weight.dtype) for part in self.parts]
+        return F.relu(self.layer(torch.cat([F.layer_norm(part_BD, part_BD.shape[1:]) for part_BD in parts], 1)))
+
+    def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.weights`: the mean share that a token has in the four."""
+        return torch.stack([part.weights(hidden_BTD, mask_BT) for part in self.poolings()]).mean(0)
+
+    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+        """See `Pooling.contributions`: layer norms and ReLU as they are for this document."""
+        kept_BP = self(hidden_BTD, mask_BT) > 0
+        products = ((rows_BSD * kept_BP.unsqueeze(1)) @ self.layer.weight.to(rows_BSD.dtype)).chunk(len(self.parts), 2)
+        shares = torch.zeros(*rows_BSD.shape[:2], mask_BT.shape[1], dtype=rows_BSD.dtype, device=rows_BSD.device)
+        for part, part_rows_BSD in zip(self.poolings(), products, strict=True):
+            spread_B11 = (part(hidden_BTD, mask_BT).var(1, correction=0) + _EPSILON).sqrt()[:, None, None]
+            centred_BSD = part_rows_BSD - part_rows_BSD.mean(2, keepdim=True)
+            shares = shares + part.contributions(hidden_BTD, mask_BT, centred_BSD / spread_B11)
+        return shares
+
+    def poolings(self) -> Iterator[Pooling]:
+        """The four."""
+        for part in self.parts:
+            assert isinstance(part, Pooling)
+            yield part
