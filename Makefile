@@ -49,7 +49,7 @@ test-faults-short: $(VENV)/.stamp-dev  ## of these, what the suite has no short 
 	$(BIN)/python -m pytest -m faults tests/cluster/test_faults.py::test_a_lost_node_is_replaced_and_the_run_goes_on \
 		tests/storage/test_gcs.py $(PYTEST_ARGS)
 
-fuzz: $(VENV)/.stamp-dev  ## the property tests, with 3,000 examples each in place of 100
+fuzz: $(VENV)/.stamp-dev  ## the property tests, with 3,000 examples each instead of 100
 	$(BIN)/python -m pytest -m "hypothesis and not faults" --hypothesis-profile=fuzz $(PYTEST_ARGS)
 
 test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interpreter, without a GPU

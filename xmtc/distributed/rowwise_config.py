@@ -75,7 +75,7 @@ class LazyAdamConfig:
 
 @config
 class AdamWConfig:
-    """AdamW on every row at every step, for label tables in bfloat16 or with a learning rate of their own."""
+    """AdamW on every row at every step, for label tables in bfloat16 or with a separate learning rate."""
 
     kind: Literal["adamw"] = "adamw"
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
