@@ -30,7 +30,7 @@ def test_tables_are_those_of_the_head(head, dtype):
     found = label_memory(settings, WIDTH, 500, DOCUMENTS)
     assert found.tables == sum(t.numel() * t.element_size() for t in tables)
     numbers = sum(t.numel() for t in tables)
-    assert found.training == 12 * numbers  # a gradient and AdamW's two moments
+    assert found.training == 12 * numbers + 4 * 500 * len(tables)  # gradient, AdamW's two moments, a row's steps
     assert found.logits == 12 * DOCUMENTS * 500
 
 
@@ -70,7 +70,7 @@ def test_each_piece_of_advice_can_be_followed(monkeypatch):
     for advice, _ in cheaper(config(), WIDTH, 1_000_000, DOCUMENTS):
         overrides += re.split(r" (?=plant\.)", advice.split(" (or")[0])
         check.check(config(*overrides))
-    assert overrides[-2:] == ["plant.enabled=false", "model.head={kind: flat}"]
+    assert overrides[-2:] == ["model.head={kind: flat}", "plant.enabled=false"]
 
 
 def test_what_fits_is_said_only_where_something_does_not(monkeypatch):
@@ -90,6 +90,7 @@ def test_the_estimate_counts_only_rows_that_a_step_touches():
     load = Workload(documents=1000, tokens=100, longest=200, labels=200_000, vocab_size=30522)
     dense = estimate(config(), load)
     sparse = estimate(config("finetune.sampled_labels=512", ROWS % "rowwise_adagrad"), load)
-    assert sparse.memory["label rows: gradients, moments"] < 0.01 * dense.memory["optimizer state"]
+    rows = "label rows: gradients, moments"
+    assert sparse.memory[rows] < 0.01 * dense.memory[rows]
     assert sparse.memory["activations, head, logits"] < dense.memory["activations, head, logits"]
     assert sparse.peak < dense.peak / 2
