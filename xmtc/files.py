@@ -272,6 +272,8 @@ def reason_of(error: BaseException) -> str:
         return f"malformed JSON: {error.msg} at line {error.lineno}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, FileNotFoundError):  # Arrow's has no number
+        return "no such file"
     if isinstance(error, KeyError):
         return f"lacks {str(error)[:60]}"
     first = "".join(str(error).strip().splitlines()[:1]).split(":")[0].strip()  # after a colon, Arrow quotes the row

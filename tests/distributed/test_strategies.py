@@ -92,7 +92,7 @@ def observe(folder: Path, single: Path) -> dict[str, Observed]:
         config = DistributedConfig(workers=2, strategy=strategy_config)
 
         def build(config: DistributedConfig = config) -> Strategy:
-            return config.build_strategy(torch.device("cpu"))
+            return config.chosen_strategy().build(config.precision, torch.device("cpu"))
 
         strategy = build()
         strategy.part_bytes = 2000  # several files, by both ranks

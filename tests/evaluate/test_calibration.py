@@ -89,7 +89,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="calibrates 3 labels, the model has 4"):
         Calibration.load(tmp_path / "c.safetensors", 4)
     (tmp_path / "c.safetensors").write_bytes(b"cut")
-    with pytest.raises(CheckpointError, match="damaged"):
+    with pytest.raises(CheckpointError, match=r"c\.safetensors: cannot be read"):
         Calibration.load(tmp_path / "c.safetensors", 3)
     with pytest.raises(ValueError, match="must be positive"):
         Calibration(torch.zeros(2), torch.zeros(2))

@@ -86,6 +86,7 @@ def test_a_loaded_model_gives_the_same_logits(tmp_path, case):
     assert_same(classifier, parts.classifier)
     present = {path.name for path in (tmp_path / "model").iterdir()}
     files = {"config.json", "head.safetensors", "labels.arrow", "thresholds.json", "README.md", "tokenizer"}
+    files |= {"labels.faiss", "index.json"}
     assert present == files | folders
     assert parts.info.model == config
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
@@ -94,7 +95,7 @@ def test_a_loaded_model_gives_the_same_logits(tmp_path, case):
 def test_no_file_is_a_pickle_or_code(tmp_path):
     export(tmp_path / "model", CASES["random with adapters"][0])
     suffixes = {path.suffix for path in (tmp_path / "model").rglob("*") if path.is_file()}
-    assert suffixes <= {".json", ".safetensors", ".arrow", ".md", ".txt"}
+    assert suffixes <= {".json", ".safetensors", ".arrow", ".faiss", ".md", ".txt"}
 
 
 def test_the_trained_encoder_loads_with_transformers_alone(tmp_path):

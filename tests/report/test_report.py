@@ -196,9 +196,9 @@ def test_runs_with_other_labels_or_counts_say_so_and_their_groups_are_not_compar
 @pytest.mark.parametrize(
     ("damaged", "content", "message"),
     [
-        ("eval/test/per_label.parquet", b"PAR1cut", r"per_label\.parquet: damaged"),
-        ("eval/test/per_label.parquet", None, r"per_label\.parquet: missing"),
-        ("eval/test/replicates.parquet", b"PAR1cut", r"replicates\.parquet: damaged"),
+        ("eval/test/per_label.parquet", b"PAR1cut", r"per_label\.parquet: cannot be read as Parquet"),
+        ("eval/test/per_label.parquet", None, r"per_label\.parquet: cannot be read as Parquet: no such file; evaluate"),
+        ("eval/test/replicates.parquet", b"PAR1cut", r"replicates\.parquet: cannot be read as Parquet"),
         ("eval/test/metrics.json", b"{}", r"metrics\.json: no 'docs'"),
         ("config.yaml", b"a: [", r"config\.yaml: damaged"),
         ("config.yaml", b"words", r"config\.yaml: damaged"),

@@ -74,8 +74,8 @@ class Client:
 @contextmanager
 def running(model: xmtc.Model, **settings: Any) -> Iterator[Client]:
     config = ServeConfig(port=0, **settings)
-    listener = listen(config)
     server = uvicorn.Server(settings_of(make_app(model, config)))
+    listener = listen(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     end = time.monotonic() + 30

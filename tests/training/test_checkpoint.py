@@ -200,7 +200,7 @@ def test_lost_weights_are_named(tmp_path, damage):
     path = tmp_path / "best.safetensors"
     write_weights(path, {"w": torch.ones(3)}, here=True)
     damage(path)
-    with pytest.raises(CheckpointError, match=r"best\.safetensors: missing or damaged .*train under another name"):
+    with pytest.raises(CheckpointError, match=r"best\.safetensors: missing or damaged: .*train under another name"):
         read_weights(path)
 
 
