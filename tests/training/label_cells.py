@@ -220,10 +220,10 @@ def train(cell: Cell, save: Path | None = None, resume: Path | None = None) -> d
 
 DRAWN: dict[str, dict[str, Any]] = {
     "sampled": {"sampled_labels": 17},
-    "mined": {"mining": MiningConfig(candidates=2, uniform=5, refresh_steps=2)},
+    "mined": {"mining": MiningConfig(candidates=1, uniform=3, refresh_steps=2)},
     "hardest": {"loss": AsymmetricFocalConfig(gamma_negative=1.0, hard_negatives=3, sampled_negatives=6)},
 }
-SEEDS = 300
+SEEDS = 120
 
 
 def estimates(head: str, drawn: str) -> tuple[list[float], list[Tensor], float, Tensor]:
