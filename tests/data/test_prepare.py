@@ -346,7 +346,7 @@ def test_damaged_corpora_say_so(tmp_path):
         Corpus.open(path).split("train")
     (path / "tokenizer" / "tokenizer.json").write_text('{"half":')
     for _ in range(2):  # damaged, then missing
-        with pytest.raises(DataError, match="tokenizer: cannot be read: .*; delete"):
+        with pytest.raises(DataError, match=r"tokenizer: cannot be read: .*; delete"):
             Corpus.open(path).tokenizer()
         shutil.rmtree(path / "tokenizer", ignore_errors=True)
     manifest = json.loads((path / "manifest.json").read_text())
