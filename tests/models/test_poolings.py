@@ -78,11 +78,19 @@ def test_summary_is_a_layer_over_four_poolings(batch):
     hidden, mask = batch
     pooling = build(SummaryPoolingConfig(width=6, lead=2))
     document = hidden[2, :3].detach()
-    parts = [document.mean(0), document.amax(0), document[0], document[:2].mean(0)]
-    normed = torch.cat([(part - part.mean()) / part.std(correction=0) for part in parts])
-    torch.testing.assert_close(
-        pooling(hidden, mask)[2], (pooling.layer.weight @ normed).clamp(min=0), rtol=1e-4, atol=1e-4
-    )
+    parts = torch.stack([document.mean(0), document.amax(0), document[0], document[:2].mean(0)])
+    inputs = ((parts - pooling.centres_4D) * pooling.gains_4D).flatten()
+    torch.testing.assert_close(pooling(hidden, mask)[2], (pooling.layer.weight @ inputs).clamp(min=0))
+
+
+def test_inputs_of_a_summary_start_with_mean_0_and_variance_1(batch):
+    hidden, mask = batch
+    pooling = SummaryPoolingConfig(width=6, lead=2).build(8)
+    inputs = pooling.inputs(hidden[:3] + 5, mask[:3])
+    pooling.start(inputs)
+    standard = (inputs - pooling.centres_4D) * pooling.gains_4D
+    torch.testing.assert_close(standard.mean(0), torch.zeros(4, 8), atol=1e-5, rtol=0)
+    torch.testing.assert_close(standard.var(0, correction=0), torch.ones(4, 8))
 
 
 def test_pooled_is_the_weighted_sum(batch):

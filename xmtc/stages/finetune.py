@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
+from xmtc.distributed.collectives import all_gather_object
 from xmtc.evaluate.evaluation import evaluate as measure
 from xmtc.run.stage import Stage
 from xmtc.stages.scoring import numbers_of, score, thresholds_of
@@ -16,12 +18,16 @@ from xmtc.training.stage import Phase
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 from xmtc.training.weights import load_into
 
+_SHOWN_DOCUMENTS = 512  # enough for means and variances
+
 
 def finetune(worker: Worker) -> None:
     """Stage 2: classifier, attention and backbone, phase by phase."""
     settings, classifier = worker.config.finetune, worker.classifier
     if worker.config.plants:
         load_into(classifier.head, worker.paths.planted)
+    if worker.start is None and worker.config.model.head.starts_from_documents:
+        _start_from_documents(worker)
     drift = _drift(worker)
 
     def evaluate() -> dict[str, float]:
@@ -47,6 +53,19 @@ def finetune(worker: Worker) -> None:
 
     objective = FinetuneObjective(classifier, settings, evaluate, worker.shard, worker.texts)
     worker.train_stage(Stage.FINETUNE, objective, [phase(p) for p in settings.phases], settings, settings.metric)
+
+
+def _start_from_documents(worker: Worker) -> None:
+    """Show the head a sample of the training documents; the same on every rank. Collective."""
+    classifier, settings = worker.classifier, worker.config.finetune
+    collate = worker.collator(worker.train, cached=settings.cache_hidden and not worker.encoder_trains())
+    batches = worker.batches(worker.train, settings.tokens_per_micro_batch, _SHOWN_DOCUMENTS)
+    classifier.eval()
+    with torch.inference_mode():
+        shown = [collate(one).to(worker.strategy.device) for one in batches]
+        inputs = [classifier.head.inputs(classifier.encode(batch), batch.mask_BT).float().cpu() for batch in shown]
+    of_ranks = all_gather_object(torch.cat(inputs).numpy())
+    classifier.head.start(torch.from_numpy(np.concatenate(of_ranks)).to(worker.strategy.device))
 
 
 def _drift(worker: Worker) -> AttentionDrift | None:

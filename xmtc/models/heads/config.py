@@ -84,6 +84,11 @@ class HeadSettings(Protocol):
         """The key beneath `model` that decides which tokens count, with its value; for messages."""
         ...
 
+    @property
+    def starts_from_documents(self) -> bool:
+        """Whether some parameters start at what a sample of the training documents shows (`Head.start`)."""
+        ...
+
     def refusals(self, use: HeadUse) -> Iterator[str]:
         """Why this head cannot be used so: sentences that name the keys and say what to change."""
         ...
@@ -125,6 +130,11 @@ class HeadDefaults:
         """See `HeadSettings.reads_tokens_by`."""
         return f"head.kind: {self.kind}"
 
+    @property
+    def starts_from_documents(self) -> bool:
+        """See `HeadSettings.starts_from_documents`."""
+        return False
+
     def refusals(self, use: HeadUse) -> Iterator[str]:
         """See `HeadSettings.refusals`."""
         del use
@@ -150,6 +160,11 @@ class _Pooled(HeadDefaults):
     def reads_tokens_by(self) -> str:
         """The pooling."""
         return f"head.pooling.kind: {self.pooling.kind}"
+
+    @property
+    def starts_from_documents(self) -> bool:
+        """That of the pooling."""
+        return self.pooling.starts_from_documents
 
 
 @config

@@ -67,6 +67,14 @@ class FlatHead(Head):
         """See `Head.product_rows`."""
         return self.weights
 
+    def inputs(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Head.inputs`."""
+        return self.pooling.inputs(hidden_BTD, mask_BT)
+
+    def start(self, inputs_NX: Tensor) -> None:
+        """See `Head.start`."""
+        self.pooling.start(inputs_NX)
+
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
         """See `Head.attention`: what each token counts in the pooled vector, (B, S, 1, T), the same for every label."""
         weights_BT = self.pooling.weights(hidden_BTD, mask_BT)

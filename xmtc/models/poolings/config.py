@@ -22,10 +22,12 @@ class _Pools:
     Attributes:
         first_token: the part of the first token in the pooled vector.
         trains: whether the pooling has parameters.
+        starts_from_documents: whether some of them start at what a sample of documents shows.
     """
 
     first_token: ClassVar[FirstToken] = "as_others"
     trains: ClassVar[bool] = False
+    starts_from_documents: ClassVar[bool] = False
 
 
 @config
@@ -125,6 +127,7 @@ class SummaryPoolingConfig(_Pools):
     lead: Annotated[int, Field(ge=1)] = 64
     """First tokens that have a separate mean."""
     trains: ClassVar[bool] = True
+    starts_from_documents: ClassVar[bool] = True
 
     def build(self, width: int) -> "Pooling":
         """The pooling for hidden states of this width."""

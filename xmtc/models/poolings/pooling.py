@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from xmtc.models.kernels.normalisers import attention_weights
 from xmtc.models.kernels.options import Normaliser
 
-_EPSILON = 1e-5  # of PyTorch's layer norm
+_LEAST_SPREAD = 1e-3  # of an input; a dimension that is the same for all documents stays small
 
 
 class Pooling(nn.Module, ABC):
@@ -40,6 +40,14 @@ class Pooling(nn.Module, ABC):
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
         """What each token adds to ⟨row, pooled vector⟩, (B, S, T); the sum over the tokens is exactly that product."""
         return (rows_BSD @ hidden_BTD.transpose(1, 2)) * self.weights(hidden_BTD, mask_BT).unsqueeze(1)
+
+    def inputs(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """What `start` wants to know of documents, (B, …)."""
+        raise NotImplementedError
+
+    def start(self, inputs_NX: Tensor) -> None:
+        """Start parameters at what `inputs` gave for a sample of N training documents."""
+        raise NotImplementedError
 
 
 class OneToken(Pooling):
@@ -153,9 +161,11 @@ class Lead(Mean):
 class Summary(Pooling):
     """A ReLU layer over four poolings: mean, maximum, first token, and mean of the first tokens.
 
-    pooled = ReLU(W concat_i LayerNorm(pool_i(hidden))), where neither LayerNorm nor W has a bias. For a given document
-    that is linear in the hidden states: the layer norms divide by what is then a constant, and the ReLU keeps certain
-    units. `contributions` uses this.
+    pooled = ReLU(W concat_i((pool_i(hidden) - centre_i) * gain_i)). Some dimensions of encoders lie far from 0
+    and would drown the others: `start` sets centre and gain so that each input starts with mean 0 and variance 1.
+
+    A pooling of moved tokens is the moved pooling. So, for a given document, the vector is a sum over its tokens, seen
+    from the centre, through the units that the ReLU keeps. `contributions` uses this.
     """
 
     def __init__(self, hidden_width: int, width: int, lead: int) -> None:
@@ -163,26 +173,42 @@ class Summary(Pooling):
         parts = OneToken(hidden_width, last=False), Lead(hidden_width, lead)
         self.parts = nn.ModuleList([Mean(hidden_width), Max(hidden_width), *parts])
         self.layer = nn.Linear(len(self.parts) * hidden_width, width, bias=False)
+        self.centres_4D = nn.Parameter(torch.zeros(len(self.parts), hidden_width))
+        self.gains_4D = nn.Parameter(torch.ones(len(self.parts), hidden_width))
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.forward`."""
-        parts = [part(hidden_BTD, mask_BT).to(self.layer.weight.dtype) for part in self.parts]
-        return F.relu(self.layer(torch.cat([F.layer_norm(part_BD, part_BD.shape[1:]) for part_BD in parts], 1)))
+        inputs_B4D = (self.inputs(hidden_BTD, mask_BT) - self.centres_4D) * self.gains_4D
+        return F.relu(self.layer(inputs_B4D.flatten(1))) * mask_BT.any(1, keepdim=True)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.weights`: the mean share that a token has in the four."""
         return torch.stack([part.weights(hidden_BTD, mask_BT) for part in self.poolings()]).mean(0)
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """See `Pooling.contributions`: layer norms and ReLU as they are for this document."""
+        """See `Pooling.contributions`: by the units that the ReLU keeps for this document."""
         kept_BP = self(hidden_BTD, mask_BT) > 0
-        products = ((rows_BSD * kept_BP.unsqueeze(1)) @ self.layer.weight.to(rows_BSD.dtype)).chunk(len(self.parts), 2)
-        shares = torch.zeros(*rows_BSD.shape[:2], mask_BT.shape[1], dtype=rows_BSD.dtype, device=rows_BSD.device)
-        for part, part_rows_BSD in zip(self.poolings(), products, strict=True):
-            spread_B11 = (part(hidden_BTD, mask_BT).var(1, correction=0) + _EPSILON).sqrt()[:, None, None]
-            centred_BSD = part_rows_BSD - part_rows_BSD.mean(2, keepdim=True)
-            shares = shares + part.contributions(hidden_BTD, mask_BT, centred_BSD / spread_B11)
-        return shares
+        products_BSX = (rows_BSD * kept_BP.unsqueeze(1)) @ self.layer.weight.to(rows_BSD.dtype)
+        parts = zip(
+            self.poolings(), self.centres_4D, self.gains_4D, products_BSX.chunk(len(self.parts), 2), strict=True
+        )
+        return torch.stack(
+            [
+                part.contributions(hidden_BTD - centre_D, mask_BT, part_rows_BSD * gain_D)
+                for part, centre_D, gain_D, part_rows_BSD in parts
+            ]
+        ).sum(0)
+
+    def inputs(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """See `Pooling.inputs`: the four poolings (B, 4, D)."""
+        parts = [part(hidden_BTD, mask_BT) for part in self.poolings()]
+        return torch.stack(parts, 1).to(self.layer.weight.dtype)
+
+    @torch.no_grad()
+    def start(self, inputs_NX: Tensor) -> None:
+        """See `Pooling.start`."""
+        self.centres_4D.copy_(inputs_NX.mean(0))
+        self.gains_4D.copy_(1 / inputs_NX.std(0, correction=0).clamp(min=_LEAST_SPREAD))
 
     def poolings(self) -> Iterator[Pooling]:
         """The four."""
