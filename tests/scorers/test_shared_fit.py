@@ -20,7 +20,7 @@ from xmtc.stages.scorers import WorkerRanks
 SCORERS = "[{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: [5]}, {kind: state_neighbours}]"
 SETTINGS = (
     f"model.scorers={SCORERS}",
-    "model.head={kind: flat}",
+    "model.head={kind: flat, pooling: {kind: summary, width: 8}}",
     "plant.enabled=false",
     "finetune.phases=[{epochs: 1, encoder_layers: 0}]",
 )
