@@ -58,6 +58,7 @@ def on_ray(alone) -> Path:
     return job.run
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(600)
 def test_two_workers_with_zero_2_finetune_to_the_losses_of_one_process(alone, on_ray):
     """From the same planted head, because stage 1 samples labels on each worker by itself."""
@@ -69,6 +70,7 @@ def test_two_workers_with_zero_2_finetune_to_the_losses_of_one_process(alone, on
     assert tiny_runs.losses(paths.root, "finetune") == pytest.approx(tiny_runs.losses(on_ray, "finetune"), rel=1e-4)
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(600)
 def test_planting_on_two_workers_learns_as_much(alone, on_ray):
     last = {
