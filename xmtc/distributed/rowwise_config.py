@@ -44,8 +44,23 @@ class RowwiseAdagradConfig:
         return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
 
 
+class _TwoMoments:
+    """What the two kinds of Adam keep."""
+
+    rounding: Rounding
+
+    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
+        """State of one row in bytes: two moments per element and a count of steps.
+
+        Args:
+            elements: numbers in the row.
+            bfloat16: whether the table is in bfloat16; float32 otherwise.
+        """
+        return 8 * elements + 4 + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
+
+
 @config
-class LazyAdamConfig:
+class LazyAdamConfig(_TwoMoments):
     """Adam whose moments decay only when their row is touched: 8 bytes per element."""
 
     kind: Literal["lazy_adam"] = "lazy_adam"
@@ -57,15 +72,6 @@ class LazyAdamConfig:
     """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
     rows lack takes 2 more bytes per element; no randomness."""
 
-    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """State of one row in bytes: two moments per element and a count of steps.
-
-        Args:
-            elements: numbers in the row.
-            bfloat16: whether the table is in bfloat16; float32 otherwise.
-        """
-        return 8 * elements + 4 + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
-
     def build(self, parameters: "Iterable[Tensor]") -> "LazyAdam":
         """The optimizer for these tables."""
         from xmtc.distributed.rowwise_optim import LazyAdam
@@ -74,7 +80,7 @@ class LazyAdamConfig:
 
 
 @config
-class AdamWConfig:
+class AdamWConfig(_TwoMoments):
     """AdamW on every row at every step, for label tables in bfloat16 or with a separate learning rate."""
 
     kind: Literal["adamw"] = "adamw"
@@ -85,15 +91,6 @@ class AdamWConfig:
     rounding: Rounding = "stochastic"
     """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
     rows lack takes 2 more bytes per element; no randomness."""
-
-    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """State of one row in bytes: two moments per element and a count of steps.
-
-        Args:
-            elements: numbers in the row.
-            bfloat16: whether the table is in bfloat16; float32 otherwise.
-        """
-        return 8 * elements + 4 + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
 
     def build(self, parameters: "Iterable[Tensor]") -> "RowAdamW":
         """The optimizer for these tables."""
