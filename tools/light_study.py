@@ -1,4 +1,4 @@
-"""The lightweight track on single-label data: every encoder with the same data, loop and measure, beside TF-IDF.
+"""The lightweight track on single-label data: every encoder with the same data, loop and measure, next to TF-IDF.
 
     python tools/light_study.py                                   # the table, one seed
     python tools/light_study.py --systems bag,cnn --seeds 1,2,3
@@ -298,7 +298,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--test-documents", type=int, help="measure on fewer held-out reviews, to try things out")
     parser.add_argument("--max-length", type=int, default=256, help="tokens of a review")
     parser.add_argument("--width", type=int, default=WIDTH, help="of the encoders that start from scratch")
-    parser.add_argument("--epochs", type=int, help="in place of 8 from scratch and 3 of a pretrained encoder")
+    parser.add_argument("--epochs", type=int, help="instead of 8 from scratch and 3 of a pretrained encoder")
     parser.add_argument("--against", help="print how far each system is ahead of this one, with its interval")
     parser.add_argument("--set", choices=list(SOURCES), default="imdb", help="reviews by sentiment, or records by kind")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with the data sets")

@@ -49,7 +49,7 @@ class Loading:
         return rank_and_world_size()[0] == 0
 
     def partition(self, module: nn.Module, name: str, value: Tensor) -> None:
-        """Put this worker's share of a parameter into a module, in place of one on the meta device. Collective.
+        """Put this worker's share of a parameter into a module, instead of one on the meta device. Collective.
 
         Args:
             module: that owns the parameter itself.

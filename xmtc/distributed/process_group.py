@@ -31,7 +31,7 @@ def init_process_group(
     Args:
         rank: of this process; from RANK, as torchrun sets it, when absent.
         world_size: processes; from WORLD_SIZE when absent.
-        file_store: an absent file on storage that all ranks share, in place of MASTER_ADDR and MASTER_PORT.
+        file_store: an absent file on storage that all ranks share, instead of MASTER_ADDR and MASTER_PORT.
         timeout_s: after which a collective that other ranks do not join fails.
         device: of this process; `default_device()` when absent.
 

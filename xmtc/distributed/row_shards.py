@@ -49,7 +49,7 @@ class RowShard(nn.Parameter):
     Attributes:
         first: number of its first row in the whole table.
         total: L.
-        later: what gives the gradient in place of `grad`, if anything does.
+        later: what gives the gradient instead of `grad`, if anything does.
     """
 
     first: int

@@ -150,7 +150,7 @@ def _first_windows(values_WU: Tensor, batch: Batch) -> Tensor:
         return values_WU
     width = min(values_WU.shape[1], batch.mask_BT.shape[1])
     first_B = batch.position_BT[:, 0] // values_WU.shape[1]
-    # Not the special token that ends the window: it stands where the document goes on.
+    # Not the special token that ends the window: it stands where the document continues.
     same_BU = batch.input_ids_WU[first_B, :width] == batch.token_ids_BT[:, :width]
     return F.pad(values_WU[first_B, :width] * same_BU, (0, batch.mask_BT.shape[1] - width))
 

@@ -193,7 +193,7 @@ def _is_part(name: str) -> bool:
 
 
 def _is_finished(names: set[str]) -> bool:
-    """With records beside it, the manifest is older than they."""
+    """The manifest is older than the records next to it."""
     return MANIFEST in names and not any(name.startswith(f"{DONE}/") for name in names)
 
 

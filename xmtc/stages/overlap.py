@@ -1,4 +1,4 @@
-"""How much of the attention lies on a label's most informative tokens, beside what chance would put there."""
+"""How much of the attention lies on a label's most informative tokens, and what chance would put there."""
 
 import json
 

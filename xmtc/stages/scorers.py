@@ -1,4 +1,4 @@
-"""Fit the scorers beside the head: minutes of work, and the first result of a run.
+"""Fit the scorers other than the head: minutes of work, and the first result of a run.
 
 Suffixes: N documents, D width of the encoder, L labels.
 """

@@ -1,4 +1,4 @@
-"""A document's best labels by label rows that workers share, for `score_split` in place of all logits.
+"""A document's best labels by label rows that workers share, for `score_split` instead of all logits.
 
 Suffixes: B documents of this worker, G of all workers, K kept labels.
 """

@@ -123,7 +123,7 @@ def _neighbours(x_WHUd: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
 
 
 def _run(padded: Tensor, dim: int, first: int, blocks: int, radius: int) -> Tensor:
-    """The blocks from the `first` on, of `radius` tokens each, in two dimensions in place of `dim`."""
+    """The blocks from the `first` on, of `radius` tokens each, in two dimensions instead of `dim`."""
     return padded.narrow(dim, first * radius, blocks * radius).unflatten(dim, (blocks, radius))
 
 

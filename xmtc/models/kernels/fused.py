@@ -1,7 +1,7 @@
 """Label attention fused for GPUs: neither scores nor per-label contexts are ever written to memory.
 
 Rests on z[b,l] = Σ_m Σ_n a[b,l,m,n]·G[b,l,m,n] with G = W Vᵀ, so that the online softmax over tokens
-carries one number a label and head in place of a context. Documents are packed without their padding, so that none of
+carries one number a label and head instead of a context. Documents are packed without their padding, so that none of
 it is computed on. Products are in the dtype of the keys (fp32: no TF32), everything else in fp32; the label tables may
 be in another dtype, and are cast as they are read. Backward makes two passes, one over (label block, head) for the
 label tables, one over (token block, head) for keys and values, each recomputing scores and G from what forward kept:
