@@ -48,7 +48,7 @@ def draw_labels(
 
 
 def distinct(count: int, below: int, generator: torch.Generator) -> Tensor:
-    """`count` of the numbers 0 … below − 1, or all where these are fewer, drawn uniformly; the cost depends on `count`."""
+    """`count` of the numbers 0 … below − 1, or all of fewer, drawn uniformly at a cost that depends on `count`."""
     device = generator.device
     if 2 * count >= below:
         return torch.randperm(below, generator=generator, device=device)[:count]
