@@ -70,6 +70,7 @@ class RunConfig:
         if self.evaluate.shortlist and self.data.task == "single_label":
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
         self._check_loss()
+        self._check_label_optimizer()
         self._check_strategy()
         for refusal in self.model.head.refusals(self._head_use()):
             raise ValueError(refusal)
@@ -115,6 +116,12 @@ class RunConfig:
                 f"finetune.metric: {shown(metric)}: no metric of a {self.data.task} task that picks an epoch; "
                 f"{suggestion(metric, known)}known: {', '.join(known)}"
             )
+
+    def _check_label_optimizer(self) -> None:
+        """Refuse a row-wise optimizer in stage 1 where stage 2 needs the label tables whole on every worker."""
+        refusal = self.finetune.loss.refuses_label_shards
+        if self.plants and self.plant.label_optimizer and refusal:
+            raise ValueError(f"plant.label_optimizer: {refusal}; leave it out")
 
     def _check_loss(self) -> None:
         """Refuse a loss whose probabilities are not those of the task: one of all labels, or one of each."""
