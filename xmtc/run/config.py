@@ -58,6 +58,12 @@ class RunConfig:
         """Whether stage 2 changes the encoder."""
         return self.model.head.scores and self.finetune.trains_encoder
 
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether anything but poolings without parameters reads the encoder's hidden states."""
+        head = self.model.head
+        return head.scores and (not head.reads_fixed or self.finetune.contrastive is not None)
+
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
         self._check_finetune()
