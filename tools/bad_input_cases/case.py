@@ -1,12 +1,17 @@
 """One bad input at one entry point, and how it ends."""
 
 import contextlib
+import importlib
 import io
+import multiprocessing
+import os
+import resource
 import signal
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +20,9 @@ from xmtc.cli import main as command_line
 from xmtc.errors import XmtcError
 
 LIMIT_S = 30
-OUTCOMES = ("answered", "accepted", "silent", "traceback", "hung")
+MEMORY = 8 << 30  # bytes of address space of a case
+OUTCOMES = ("answered", "accepted", "silent", "traceback", "hung", "crashed")
+_FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,49 @@ def run_case(case: Case, folder: Path) -> tuple[str, str]:
     if code:
         return ("answered" if said.strip() and "Traceback" not in said else "silent"), said
     return ("accepted" if not case.refuse or "warning" in said else "silent"), said
+
+
+def in_child(work: Callable[..., Any], *arguments: object, limit_s: float = 2 * LIMIT_S) -> tuple[Any, int | None]:
+    """What a function returns in a fork of this process, and None; or None and the exit status of a lost fork.
+
+    The fork has all imports of this process, so a case takes a fraction of a second. It may crash, hang or eat memory.
+    """
+    ours, theirs = _FORK.Pipe(duplex=False)
+    child = _FORK.Process(target=_send, args=(theirs, work, *arguments))
+    child.start()
+    theirs.close()
+    try:
+        answered = ours.poll(limit_s)
+        found = ours.recv() if answered else None
+    except EOFError:
+        answered, found = False, None
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid or 0, signal.SIGKILL)
+    child.join()
+    return found, None if answered else child.exitcode
+
+
+def _send(pipe: Connection, work: Callable[..., Any], *arguments: object) -> None:
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    pipe.send(work(*arguments))
+    signal.pause()  # until the parent ends the whole group
+
+
+def run_apart(case: Case, folder: Path) -> tuple[str, str]:
+    """How a case ends in a fork of this process, and what was said."""
+    found, status = in_child(run_case, case, folder)
+    if found is not None:
+        return found
+    hung = status == -signal.SIGKILL
+    return ("hung", "") if hung else ("crashed", f"exit status {status}")
+
+
+def import_all(modules: list[str]) -> None:
+    """Import what commands import while they run, so that forks need not."""
+    for module in modules:
+        with contextlib.suppress(ImportError, AttributeError):
+            importlib.import_module(module)
 
 
 def command(*arguments: object) -> tuple[int, str]:
