@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from xmtc.cli import main as command_line
+from xmtc.data.parallel import end_with
 from xmtc.errors import XmtcError
 
 LIMIT_S = 30
@@ -109,7 +111,7 @@ def in_child(work: Callable[..., Any], *arguments: object, limit_s: float = 2 * 
     The fork has all imports of this process, so a case takes a fraction of a second. It may crash, hang or eat memory.
     """
     ours, theirs = _FORK.Pipe(duplex=False)
-    child = _FORK.Process(target=_send, args=(theirs, work, *arguments))
+    child = _FORK.Process(target=_send, args=(os.getpid(), theirs, work, *arguments))
     child.start()
     theirs.close()
     try:
@@ -123,8 +125,9 @@ def in_child(work: Callable[..., Any], *arguments: object, limit_s: float = 2 * 
     return found, None if answered else child.exitcode
 
 
-def _send(pipe: Connection, work: Callable[..., Any], *arguments: object) -> None:
+def _send(parent: int, pipe: Connection, work: Callable[..., Any], *arguments: object) -> None:
     os.setsid()
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     pipe.send(work(*arguments))
     signal.pause()  # until the parent ends the whole group
