@@ -33,6 +33,7 @@ from bad_input_cases.configurations import configuration_cases
 from bad_input_cases.directories import directory_cases
 from bad_input_cases.documents import document_cases
 from bad_input_cases.outputs import output_cases
+from bad_input_cases.tables import table_cases
 from bad_input_cases.trained import make_site
 
 GOOD = ("answered", "accepted")
@@ -40,7 +41,7 @@ GOOD = ("answered", "accepted")
 
 def all_cases(site: Site) -> list[Case]:
     """Every class at every entry point."""
-    made = (document_cases, directory_cases, configuration_cases, output_cases, python_cases)
+    made = (document_cases, directory_cases, configuration_cases, output_cases, table_cases, python_cases)
     return [case for cases in made for case in cases(site)]
 
 
@@ -106,8 +107,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cases = [case for case in all_cases(prepared(folder)) if case.kind.startswith(given.only)]
-        chosen = spread(cases, random.Random(given.seed))[: given.cases]
         known = read_record(given.record)
+        spread_cases = spread(cases, random.Random(given.seed))
+        chosen = sorted(spread_cases, key=lambda case: key_of(case) not in known)[: given.cases]
         for number, case in enumerate(case for case in chosen if key_of(case) not in known):
             known[key_of(case)] = end_of(case, folder / "cases" / str(number))
             if given.record:
