@@ -7,7 +7,7 @@ process, which may crash or hang. A case ends in one of these ways:
 
     answered    a message without a traceback, and another exit status than 0
     accepted    exit status 0, where the input can be read after all, or where a warning says what was left out
-    silent      exit status 0 without a word, where the case must be refused
+    silent      exit status 0 without a word, where the case must be refused, or with other scores or metrics
     traceback   an exception that is no XmtcError
     hung        no answer within 30 seconds
     crashed     the process was lost, by a signal for example

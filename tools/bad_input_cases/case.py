@@ -61,6 +61,10 @@ class Case:
     refuse: bool = True
 
 
+class ReadWronglyError(Exception):
+    """A command ended well, with results that it would not have from sound input."""
+
+
 class _Hung(BaseException):
     pass
 
@@ -97,6 +101,8 @@ def run_case(case: Case, folder: Path) -> tuple[str, str]:
     error = watched.error
     if isinstance(error, XmtcError):
         return "answered", str(error)
+    if isinstance(error, ReadWronglyError):
+        return "silent", str(error)
     if error is not None:
         lines = traceback.format_exception(error)
         return ("hung" if isinstance(error, _Hung) else "traceback"), "".join(lines)
