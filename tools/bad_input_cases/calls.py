@@ -64,7 +64,8 @@ def python_cases(site: Site) -> Iterator[Case]:
         call = partial(_predict_law, settings)
         yield Case("Python", "predict", f"{settings}", partial(_ask, site, call, lambda: None))
     for tokens in (0, -5, "many", None, True):
-        load = partial(Model.from_pretrained, site.model, device="cpu", tokens_per_batch=tokens)
+        given: dict[str, Any] = {"device": "cpu", "tokens_per_batch": tokens}
+        load = partial(Model.from_pretrained, site.model, **given)
         yield Case("Python", "from_pretrained", f"tokens_per_batch={tokens}", partial(_load, load))
     for where in ("", ".", "nowhere", "/dev/null", os.fsdecode(b"m\xff")):
         yield Case("Python", "from_pretrained", where, partial(_load, partial(Model.from_pretrained, where)))
