@@ -30,7 +30,7 @@ from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import tune_threshold
 
 TOP = 100
-MOST_SVMS = 4_000
+MOST_SVMS = 8_000
 Scores = Callable[[Sequence[str]], SparsePredictions]
 
 

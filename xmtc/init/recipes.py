@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xmtc.config.shape import adapter
+from xmtc.preflight.label_memory import label_memory
 from xmtc.preflight.timing import Corpus, disk_of_states, memory_of_scorers
 from xmtc.run.config import RunConfig
 
@@ -252,14 +253,23 @@ def choose(
     last: Choice | None = None
     for candidate in options:
         config = candidate.config()
-        found, needed = timed(config), corpus(config)
-        last = Choice(candidate, found, passed, fits=True)
-        problem = _problem(last, config, needed, tokens(candidate.max_length), room)
+        needed = corpus(config)
+        too_large = _head_problem(config, needed, room)
+        last = Choice(candidate, {} if too_large else timed(config), passed, fits=True)
+        problem = too_large or _problem(last, config, needed, tokens(candidate.max_length), room)
         if problem is None:
             return last
         passed = [*passed, f"{candidate.recipe.name} at {candidate.max_length} tokens {problem}"]
     assert last is not None, "there are candidates"
     return Choice(last.candidate, last.stages, last.passed_over, fits=False)
+
+
+def _head_problem(config: RunConfig, corpus: Corpus, room: Room) -> str | None:
+    """Why a head does not even fit the memory in which its speed would be measured."""
+    if not config.model.head.scores:
+        return None
+    needed = label_memory(config, corpus.load.width, corpus.load.labels, config.finetune.batch_size).total
+    return f"needs {needed / 2**30:.1f} GiB of memory" if needed > 0.7 * room.memory else None
 
 
 def _problem(choice: Choice, config: RunConfig, corpus: Corpus, tokens: float, room: Room) -> str | None:
