@@ -122,7 +122,7 @@ def _probe_head(
     settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int
 ) -> HeadSpeed:
     head = settings.build(width, labels)
-    shape = _POOLED_SHAPE if settings.starts_from_documents else _HEAD_SHAPE
+    shape = _POOLED_SHAPE if settings.reads_fixed else _HEAD_SHAPE
     hidden_BTD, mask_BT = torch.randn(*shape, width), torch.ones(shape, dtype=torch.bool)
     count = min(labels, max(sampled or labels, kept))
     shortlist_S = torch.randperm(labels)[:count].sort().values if count < labels else None
