@@ -12,7 +12,7 @@ _SCORERS = {
     "word_neighbours": "votes of documents with similar words",
     "state_neighbours": "votes of documents with similar hidden states",
     "label_text": "names of labels in the text",
-    "tree": "linear classifiers in a tree over labels",
+    "tree": "linear classifiers in a tree over labels; evidence does not look into them",
 }
 
 
