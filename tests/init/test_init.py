@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_smaller_and_says_so():
     assert limited.candidate.tree["data"]["limit"]["train"] < 2_000_000
     assert any("would take" in words for words in limited.passed_over)
     assert not plan_for(0.5, 2_000_000, 5_000).fits
-    assert any("head at 512 tokens needs" in words for words in plan_for(36_000, 4_000, 2_000_000).passed_over)
+    assert any("head at 416 tokens needs" in words for words in plan_for(36_000, 4_000, 2_000_000).passed_over)
 
 
 @pytest.mark.parametrize(("single", "labels"), [(True, 2), (False, 30), (False, 3_000)])
