@@ -179,9 +179,7 @@ def most_documents(labels: int, best: BestLabels | None) -> int:
     return max(1, _LOGIT_BYTES // (4 * labels)) if best is None else best.most_documents
 
 
-def _limited(
-    batches: Sequence[NDArray[np.int64]], labels: int, best: BestLabels | None
-) -> Iterator[NDArray[np.int64]]:
+def _limited(batches: Sequence[NDArray[np.int64]], labels: int, best: BestLabels | None) -> Iterator[NDArray[np.int64]]:
     """The same rows in batches whose logits, or those of shortlists, stay within memory."""
     most = most_documents(labels, best)
     for rows in batches:
