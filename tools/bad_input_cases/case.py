@@ -22,6 +22,8 @@ from xmtc.data.parallel import end_with
 from xmtc.errors import XmtcError
 
 LIMIT_S = 30
+NOTES = ("warning", "bad rows in _rejected.parquet")
+"""Words that say what was left out."""
 MEMORY = 8 << 30  # bytes of address space of a case
 OUTCOMES = ("answered", "accepted", "silent", "traceback", "hung", "crashed")
 _FORK = multiprocessing.get_context("fork")
@@ -108,7 +110,7 @@ def run_case(case: Case, folder: Path) -> tuple[str, str]:
         return ("hung" if isinstance(error, _Hung) else "traceback"), "".join(lines)
     if code:
         return ("answered" if said.strip() and "Traceback" not in said else "silent"), said
-    return ("accepted" if not case.refuse or "warning" in said else "silent"), said
+    return ("accepted" if not case.refuse or any(word in said for word in NOTES) else "silent"), said
 
 
 def in_child(work: Callable[..., Any], *arguments: object, limit_s: float = 2 * LIMIT_S) -> tuple[Any, int | None]:

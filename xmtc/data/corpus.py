@@ -141,7 +141,11 @@ class Corpus:
         """
         if name not in self.manifest.splits:
             there = ", ".join(self.splits)
-            raise DataError(f"{self.path}: no split {name!r}; the corpus has: {there}; see data.split and data.source")
+            same = self.manifest.counts.duplicates
+            why = f" ({same:,} documents of dev and test are also in train)" if same else ""
+            raise DataError(
+                f"{self.path}: no split {name!r}{why}; the corpus has: {there}; see data.split and data.source"
+            )
         if name not in self._splits:
             info = self.manifest.splits[name]
             self._splits[name] = Split(self.path, name, info, len(self.labels), self.vocabulary)
