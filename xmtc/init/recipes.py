@@ -21,7 +21,7 @@ _MANY_LABELS = 1_024  # beyond these, a training step of label attention has the
 _STEPS, _BATCH = 200, 128  # of the head, and documents in each
 _EPOCHS = 9, 40  # the fewest and the most of the head
 _FEW_LABELS = 50  # with so few, pairs of words tell more than single ones
-_TREE_DOCUMENTS = 20_000  # training documents from which trees add something: evidence cannot look into them
+_TREE_DOCUMENTS = 20_000  # from here on, and for few labels, trees add something; evidence cannot look into them
 _DUAL = 12_000  # training documents up to which the linear scorer factorises documents, whatever the number of terms
 
 
@@ -168,7 +168,7 @@ def lengths_to_try(percentile: int) -> list[int]:
 
 def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Recipes with lengths, the best first; a recipe that encodes nothing has one."""
-    trees = task.trees and task.documents >= _TREE_DOCUMENTS
+    trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
     there = {name for name, has in (("gpu", task.gpu), ("trees", trees)) if has}
     for recipe in (one for one in RECIPES if one.needs <= there):
         for max_length in lengths if recipe.encodes else lengths[:1]:
