@@ -11,8 +11,8 @@ import pytest
 from test_imports import MODULES, ROOT
 
 NOT_YET_COVERED = (
-    *("xmtc.training", "xmtc.models", "xmtc.score"),
-    *("xmtc.cluster", "xmtc.init", "xmtc.serve", "xmtc.preflight", "xmtc.stages", "xmtc.pipeline"),
+    *("xmtc.training", "xmtc.models"),
+    *("xmtc.init", "xmtc.serve", "xmtc.preflight", "xmtc.stages", "xmtc.pipeline"),
 )
 """Packages whose docstrings, messages and comments still need a reader. Remove a name once its package is clean."""
 

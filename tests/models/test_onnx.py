@@ -156,7 +156,7 @@ def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
     model, onnx = exported
     with pytest.raises(ConfigError, match="is an ONNX model already"):
         export_onnx(onnx, tmp_path / "again", int8=False)
-    with pytest.raises(CheckpointError, match=r"no ONNX model there; write one with `xmtc export"):
+    with pytest.raises(CheckpointError, match=r"not an ONNX model; make one with `xmtc export"):
         require_onnx(model, Settings())
     with pytest.raises(ConfigError, match="--engine onnx and --shortlist exclude each other"):
         require_onnx(onnx, Settings(shortlist=2))
@@ -171,9 +171,9 @@ def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
         job = make_job(
             onnx, [str(tmp_path / "in.jsonl")], tmp_path / option, Settings(**{option: value}, bfloat16=False)
         )
-        with pytest.raises(ConfigError, match=f"--{option}: an ONNX model gives every label's score and no more"):
+        with pytest.raises(ConfigError, match=f"--{option}: an ONNX model only gives the score of every label"):
             score_local(job, Silent(), device="cpu")
-    with pytest.raises(ConfigError, match="a shortlist needs the tables of labels, which an ONNX model has not"):
+    with pytest.raises(ConfigError, match="a shortlist needs label tables, which ONNX models do not contain"):
         xmtc.Model.from_pretrained(onnx).predict(TEXTS, shortlist=2)
 
 

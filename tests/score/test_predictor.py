@@ -230,7 +230,7 @@ def test_a_diverged_model_is_refused_and_its_mode_restored(directory):
 
 @pytest.mark.parametrize(
     ("texts", "message"),
-    [("one text", "a list of texts"), (["a", None], "text 1 is a NoneType"), (["a", " \n"], "text 1 has no token")],
+    [("one text", "a list of texts"), (["a", None], "text 1 is a NoneType"), (["a", " \n"], "text 1 has no tokens")],
 )
 def test_bad_texts_are_named_by_their_row(model, texts, message):
     with pytest.raises(DataError, match=message):
@@ -244,7 +244,7 @@ def test_no_texts_no_predictions(model):
 def test_an_unknown_label_device_or_folder_is_named(model, directory, tmp_path):
     with pytest.raises(DataError, match="no label 'nonsense'"):
         model.explain("text", ["nonsense"])
-    with pytest.raises(ConfigError, match="device 'gpu' is not there"):
+    with pytest.raises(ConfigError, match="there is no device 'gpu'"):
         xmtc.Model.from_pretrained(directory, device="gpu")
     with pytest.raises(CheckpointError, match=r"config\.json: missing"):
         xmtc.Model.from_pretrained(tmp_path)

@@ -89,7 +89,7 @@ class Miner:
         rank: Rank | None = None,
         keep: Keep | None = None,
     ) -> NDArray[np.int64]:
-        """Find the hard negatives of all documents, (M,), ascending, distinct. Some may be positives of other documents.
+        """Find the hard negatives of all documents, (M,), ascending, distinct. A label may belong to another document.
 
         Args:
             queries_Bd: one query per document, see `query_vectors`.

@@ -80,7 +80,7 @@ class LabelText:
         return LabelText(sparse.csr_array(sparse.hstack([self.weights_VL, label_words_RV.T], format="csr")))
 
     def regrouped(self, regrouping: Regrouping) -> "LabelText":
-        """Return the scorer with fewer labels; a merged label has the words of all texts, with their greatest weights."""
+        """Return the scorer with fewer labels; a merged label has all their words, with the greatest weights."""
         return LabelText(regrouping.columns(self.weights_VL, np.maximum))
 
     @property
