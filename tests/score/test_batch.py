@@ -223,7 +223,7 @@ def test_bad_rows_are_listed_counted_and_limited(model, tmp_path):
     manifest = score(model, tmp_path / "in.jsonl", tmp_path / "out", max_rejected=3)
     rejected = pq.read_table(tmp_path / "out" / "_rejected.parquet").to_pylist()
     assert (manifest["documents"], manifest["rejected"], len(rejected)) == (1, 3, 3)
-    assert {"no text in 'text'", "the text has no token: leave it out"} <= {row["reason"] for row in rejected}
+    assert {"no text in 'text'", "the text has no tokens: leave it out"} <= {row["reason"] for row in rejected}
     (tmp_path / "bad.jsonl").write_text('{"body": "x"}\n')
     with pytest.raises(DataError, match=r"every row is bad.*no column 'id'"):
         score(model, tmp_path / "bad.jsonl", tmp_path / "bad")

@@ -265,7 +265,7 @@ def test_a_model_that_reads_the_first_token_shows_what_that_one_looked_at(tmp_pa
     model = xmtc.Model.from_pretrained(folder, device="cpu")
     section = explain_text(model, TEXTS[0], [], 1)[0]
     assert not any(word.contribution for word in section.explanation.words)
-    assert "reads a special token alone" in section.spread
+    assert "reads only a special token" in section.spread
     looked_at = section.explanation.received["cls"]
     assert 0 < sum(looked_at) < 1  # [CLS] and [SEP] have the rest
     shares = [bar.received["cls"] for bar in section.bars]

@@ -93,7 +93,9 @@ def tokenise(raw: RawBlock, tokenizer: PreTrainedTokenizerFast, info: ModelInfo,
     ids = [np.array(one.ids[: info.max_length], np.int32) for one in encodings]
     kept = [row for row, one in enumerate(ids) if len(one)]
     empty = [
-        Rejected(raw.doc_ids[row], "the text has no token: leave it out") for row, one in enumerate(ids) if not len(one)
+        Rejected(raw.doc_ids[row], "the text has no tokens: leave it out")
+        for row, one in enumerate(ids)
+        if not len(one)
     ]
     return TokenBlock(
         raw.name,
