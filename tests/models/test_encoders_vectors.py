@@ -48,7 +48,7 @@ def test_without_a_file_nothing_changes():
         ("", 3, DataError, "holds no vectors"),
         ("0 3\n", 3, DataError, "holds no vectors"),
         ("the\t1\t2\t3\n", 3, DataError, r"vectors\.txt:1: no numbers; expected .* separated by spaces"),
-        (gzip.compress(GLOVE.encode(), mtime=0), 3, DataError, "is no text; unpack it"),
+        (gzip.compress(GLOVE.encode(), mtime=0), 3, DataError, "is not text; unpack it"),
         (b"2 3\nthe \x00\x00\x80?", 3, DataError, "convert word2vec's binary format"),
     ],
 )

@@ -108,7 +108,7 @@ def test_the_hierarchy_follows(tmp_path):
     merged = merged_hierarchy(table, {"d": ["c"]})
     assert merged.parents is not None
     assert merged.parents[2:] == [("top", "a", "b"), ("d",)]
-    with pytest.raises(DataError, match="above and beneath 'c': merge that too"):
+    with pytest.raises(DataError, match="above and below 'c'; merge that label too"):
         merged_hierarchy(table, {"b": ["e"]})
     less = with_parents(table, {"c": ("b",), "b": ("a",)})
     assert less.parents == [("a",), ("a",), ("top", "a"), ("a",)]
@@ -143,7 +143,7 @@ def test_mistakes_are_named_and_nothing_is_written(model, tmp_path, monkeypatch,
 
 def test_models_that_will_not_do(model, tmp_path):
     single = export(tmp_path / "single", FlatConfig(), task="single_label", calibrated=False)
-    with pytest.raises(ConfigError, match="chooses one of its labels"):
+    with pytest.raises(ConfigError, match="a single-label model cannot merge labels"):
         merge_labels(single, {"L01": ["L02"]}, tmp_path / "out")
     assert remove_labels(single, ["L01"], tmp_path / "less").notes
     before, after = scores(single)[0], scores(tmp_path / "less")[0]
