@@ -158,7 +158,7 @@ def test_the_command_adds_labels_and_says_what_names_explain(model, tmp_path, mo
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"label": "L03", "name": "x"}, r"new.jsonl:2: label 'L03' is in the model already"),
+        ({"label": "L03", "name": "x"}, r"new.jsonl:2: label 'L03' is already in the model"),
         ({"label": "N1", "name": "x"}, r"new.jsonl:2: label 'N1' is already in line 1"),
         ({"label": "N2"}, r"new.jsonl:2: name: Field required"),
         ({"label": "N2", "name": " "}, r"new.jsonl:2: name is empty"),
