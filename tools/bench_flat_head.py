@@ -9,13 +9,13 @@ interpreter and libraries included; the step's time is linear in L: time a label
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 
 import torch
 from torch import nn
 
+from bars import held, in_own_process, memory_bytes
 from xmtc.distributed.row_shards import RowShard
 from xmtc.distributed.rowwise_config import SGDConfig
 from xmtc.losses.base import Targets
@@ -24,11 +24,6 @@ from xmtc.training.flat_step import FlatStep
 
 DOCUMENTS, TOKENS, VOCABULARY, POSITIVES = 16, 64, 30_000, 5
 MEMORY_BAR, LINEAR_BAR = 1.3, 1.2
-
-
-def peak_bytes() -> int:
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 
 def generate(labels: int) -> tuple[torch.Tensor, Targets]:
@@ -70,7 +65,7 @@ def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
         "cpu_seconds": min(cpu[1:]),
         "row_bytes": row_bytes,
         "encoder_bytes": encoder_bytes,
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": memory_bytes("VmHWM"),
     }
 
 
@@ -85,16 +80,15 @@ def bandwidth() -> float:
     return best
 
 
-def in_own_process(labels: int) -> dict[str, float]:
-    command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(labels)]
-    row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def measured(labels: int) -> dict[str, float]:
+    row = in_own_process("--worker", str(labels))
     print(json.dumps({"labels": labels, **{k: round(v, 4) for k, v in row.items()}}), flush=True)
     return row
 
 
 def bench(args: argparse.Namespace) -> bool:
     sizes = [args.labels // 4, args.labels // 2, args.labels]
-    rows = [in_own_process(labels) for labels in sizes]
+    rows = [measured(labels) for labels in sizes]
     clock = "cpu_seconds" if args.cpu_time else "seconds"
     slope = (rows[-1][clock] - rows[0][clock]) / (sizes[-1] - sizes[0])
     moved = 2 * (rows[-1]["row_bytes"] / args.labels) / slope
@@ -105,11 +99,7 @@ def bench(args: argparse.Namespace) -> bool:
     linear = rows[-1][clock] / (4 * rows[0][clock])
     bars = [("peak of the process over rows, momentum and encoder", memory, MEMORY_BAR)]
     bars.append(("time a label, all labels over a quarter of them", linear, LINEAR_BAR))
-    for name, ratio, bar in bars:
-        print(json.dumps({"name": name, "ratio": round(ratio, 3), "bar": bar, "holds": ratio <= bar}))
-    worst = min(bar / ratio for _, ratio, bar in bars)
-    print(json.dumps({"name": "flat_head", "ratio": round(worst, 3), "bar": 1.0, "holds": worst >= 1}))
-    return worst >= 1
+    return held("flat_head", bars)
 
 
 def main() -> None:

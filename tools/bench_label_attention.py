@@ -18,6 +18,7 @@ import time
 import torch
 from torch import Tensor
 
+from bars import memory_bytes
 from xmtc.models.kernels.dispatch import label_attention
 from xmtc.models.kernels.options import Options
 
@@ -57,11 +58,6 @@ def step(name: str, tensors: tuple[Tensor, ...]) -> None:
         tensor.grad = None
 
 
-def resident(key: str) -> int:
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(key))
-
-
 def measure_memory(name: str, labels: int, dtype: torch.dtype) -> int:
     """Bytes by which one step raises the peak of this process's resident set."""
     step(name, build(64, dtype))  # thread pools and code pages, which are not the step's
@@ -69,9 +65,9 @@ def measure_memory(name: str, labels: int, dtype: torch.dtype) -> int:
     gc.collect()
     with open("/proc/self/clear_refs", "w") as clear:
         clear.write("5")  # the peak starts again from what is resident now
-    before = resident("VmRSS")
+    before = memory_bytes()
     step(name, tensors)
-    return resident("VmHWM") - before
+    return memory_bytes("VmHWM") - before
 
 
 def memory(name: str, labels: int, args: argparse.Namespace) -> int:

@@ -130,7 +130,7 @@ def exact_best(head: Head, documents: list[Tensor]) -> list[NDArray[np.int64]]:
 def found_best(head: Head, index: LabelIndex, one: Tensor, size: int) -> NDArray[np.int64]:
     """The best five labels of a document, as a scoring job finds them."""
     mask_BT = torch.ones(one.shape[:2], dtype=torch.bool)
-    found_BK = index.search(query_vectors(head, one, mask_BT), size)
+    found_BK = index.search(query_vectors(head.document_vectors(one, mask_BT)), size)
     if head.index_is_exact:
         return found_BK[0]
     kept_BK = torch.from_numpy(found_BK[found_BK >= 0][None])
@@ -166,7 +166,10 @@ def curve(name: str, head: Head, documents: list[Tensor], kinds: list[str]) -> I
             for settings in SETTINGS[kind]:
                 index = tuned(LabelIndex.open(path), settings)
                 for size in (BEST,) if head.index_is_exact else SHORTLISTS:
-                    index.search(query_vectors(head, documents[0], torch.ones(1, TOKENS, dtype=torch.bool)), size)
+                    index.search(
+                        query_vectors(head.document_vectors(documents[0], torch.ones(1, TOKENS, dtype=torch.bool))),
+                        size,
+                    )
                     effort = {"ivf": settings.probes, "hnsw": settings.search_depth, "flat": None}[kind]
                     found = measure(head, index, documents, exact, size)
                     yield {"head": name, "index": kind, "effort": effort, "shortlist": size, **found}

@@ -82,7 +82,10 @@ def study_vectors(head: LabelAttentionHead, hidden: list[Tensor], sample: list[B
 
 def study_kinds(head: LabelAttentionHead, hidden: list[Tensor], sample: list[Batch]) -> None:
     vectors_Ld, depth = label_vectors(head), DEPTHS[-1]
-    queries = [query_vectors(head, hidden_BTD, batch.mask_BT) for hidden_BTD, batch in zip(hidden, sample, strict=True)]
+    queries = [
+        query_vectors(head.document_vectors(hidden_BTD, batch.mask_BT))
+        for hidden_BTD, batch in zip(hidden, sample, strict=True)
+    ]
     exact = [np.argsort(-one @ vectors_Ld.T, axis=1)[:, :depth] for one in queries]
     for kind in ("flat", "ivf", "hnsw"):
         start = time.perf_counter()

@@ -14,7 +14,6 @@ The other question, whether it learns as much, is answered on GND by `tools/shor
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from dataclasses import replace
 
 import torch
 
+from bars import held, in_own_process, memory_bytes
 from xmtc.data.collate import Batch
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.rowwise_config import LazyAdamConfig, RowwiseAdagradConfig
@@ -47,11 +47,6 @@ MINED = FinetuneConfig(
     ),
 )
 DRAWN = FinetuneConfig(loss=BinaryCrossEntropyConfig(), sampled_labels=SHORTLIST)
-
-
-def peak_gib() -> float:
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) / 2**20 for line in status if line.startswith("VmHWM"))
 
 
 def batches(labels: int) -> Iterator[Batch]:
@@ -99,13 +94,13 @@ def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - start_cpu)
     mining = {k.removeprefix("mine/"): v for k, v in objective.read_metrics().items()}
-    times = {"seconds": statistics.median(wall[3:]), "cpu_seconds": statistics.median(cpu[3:]), "peak_gib": peak_gib()}
+    times = {"seconds": statistics.median(wall[3:]), "cpu_seconds": statistics.median(cpu[3:])}
+    times |= {"peak_gib": memory_bytes("VmHWM") / 2**30}
     return times | {key: mining[key] for key in ("labels", "build_s", "query_ms") if key in mining}
 
 
-def in_own_process(labels: int, way: str) -> dict[str, float]:
-    command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(labels), "--way", way]
-    row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def measured(labels: int, way: str) -> dict[str, float]:
+    row = in_own_process("--worker", str(labels), "--way", way)
     figures = {key: round(value, 4) for key, value in row.items()}
     print(json.dumps({"way": way, "labels_L": labels, **figures}), flush=True)
     return row
@@ -119,16 +114,12 @@ def bench(args: argparse.Namespace) -> bool:
         rows = {labels: [] for labels in (SMALL, LARGE)}
         for _ in range(args.rounds):
             for labels, found in rows.items():
-                found.append(in_own_process(labels, way))
+                found.append(measured(labels, way))
         small, large = (min(row[clock] for row in rows[labels]) for labels in (SMALL, LARGE))
         peak = max(peak, *(row["peak_gib"] for row in rows[LARGE]))
         bars.append((f"step time, {way}, L=1,000,000 over L=10,000", large / small, TIME_BAR))
     bars.append(("peak memory of the process, GiB", peak, MEMORY_BAR_GIB))
-    for name, ratio, bar in bars:
-        print(json.dumps({"name": name, "ratio": round(ratio, 3), "bar": bar, "holds": ratio <= bar}))
-    worst = min(bar / ratio for _, ratio, bar in bars)
-    print(json.dumps({"name": "shortlist", "ratio": round(worst, 3), "bar": 1.0, "holds": worst >= 1}))
-    return worst >= 1
+    return held("shortlist", bars)
 
 
 def main() -> None:

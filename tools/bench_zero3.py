@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
+from bars import memory_bytes
 from xmtc.data.collate import Batch
 from xmtc.distributed.process_group import destroy_process_group, init_process_group
 from xmtc.distributed.strategies.config import DeepSpeedConfig, SingleConfig, StrategyConfig
@@ -40,9 +41,8 @@ ZERO = {
 }
 
 
-def status_gib(key: str) -> float:
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) / 2**20 for line in lines if line.startswith(key))
+def memory_gib(field: str) -> float:
+    return memory_bytes(field) / 2**30
 
 
 def make(folder: Path, layers: int) -> None:
@@ -89,10 +89,10 @@ def work(folder: Path, rank: int, workers: int) -> None:
         config = DeepSpeedConfig(stage=3, extra={"zero_optimization": ZERO})
     start = time.perf_counter()
     strategy = config.build("fp32", torch.device("cpu"))
-    begun_gib = status_gib("VmRSS")
+    begun_gib = memory_gib("VmRSS")
     with config.loading("fp32"):
         model = build(folder)
-    built_gib, values = status_gib("VmHWM"), [score(model)]
+    built_gib, values = memory_gib("VmHWM"), [score(model)]
     groups = [ParameterGroup("all", [p for p in model.parameters() if p.requires_grad], 1e-3, 0.0)]
     module = strategy.prepare(model, groups)
     for _ in range(STEPS):
@@ -105,7 +105,7 @@ def work(folder: Path, rank: int, workers: int) -> None:
             values.append(score(model))
     strategy.close()
     values.append(score(model))
-    figures = {"peak_gib": status_gib("VmHWM"), "built_gib": built_gib, "begun_gib": begun_gib}
+    figures = {"peak_gib": memory_gib("VmHWM"), "built_gib": built_gib, "begun_gib": begun_gib}
     figures |= {"seconds": time.perf_counter() - start}
     rounded = {key: round(value, 3) for key, value in figures.items()}
     print(

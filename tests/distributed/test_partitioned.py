@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from gloo import run_gloo
+from models.tiny import VOCAB, whole_documents
 from xmtc.data.collate import Batch
 from xmtc.distributed.partitioned import is_partitioned
 from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
@@ -19,7 +20,7 @@ from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 
-VOCAB, LABELS, TOKENS = 120, 11, 12
+LABELS = 11
 ZERO = DeepSpeedConfig(stage=3, extra={"zero_optimization": {"stage3_param_persistence_threshold": 0}})
 
 
@@ -41,20 +42,7 @@ def build(folder: Path) -> Classifier:
 
 
 def batch(rank: int) -> Batch:
-    ids_BT = torch.randint(1, VOCAB, (4, TOKENS), generator=torch.Generator().manual_seed(5))[2 * rank : 2 * rank + 2]
-    mask_BT = torch.ones_like(ids_BT, dtype=torch.bool)
-    return Batch(
-        documents_B=torch.arange(2),
-        token_ids_BT=ids_BT,
-        mask_BT=mask_BT,
-        input_ids_WU=ids_BT,
-        attention_mask_WU=mask_BT,
-        position_BT=None,
-        rows_P=torch.tensor([0, 1]),
-        labels_P=torch.tensor([3, 4]),
-        weight_B=torch.ones(2),
-        hidden_BTD=None,
-    )
+    return whole_documents([12, 12], positives=[(0, 3), (1, 4)], seed=rank)
 
 
 def trained(config: StrategyConfig, folder: Path, *, partitioned: bool) -> tuple[list[float], int]:

@@ -58,9 +58,9 @@ def test_the_flat_heads_index_ranks_as_its_logits_do():
     head = FlatConfig().build(8, 50).eval()
     head.set_classifier(bias_L=torch.randn(50))
     hidden, mask = torch.randn(3, 5, 8), torch.ones(3, 5, dtype=torch.bool)
-    products = query_vectors(head, hidden, mask) @ label_vectors(head).T
+    products = query_vectors(head.document_vectors(hidden, mask)) @ label_vectors(head).T
     np.testing.assert_allclose(products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5)
-    found = LabelIndex(label_vectors(head), IndexConfig()).search(query_vectors(head, hidden, mask), 7)
+    found = LabelIndex(label_vectors(head), IndexConfig()).search(query_vectors(head.document_vectors(hidden, mask)), 7)
     assert torch.equal(torch.from_numpy(found), head(hidden, mask).topk(7).indices)
 
 
@@ -71,7 +71,7 @@ def test_label_attention_is_indexed_as_if_it_looked_at_all_tokens_alike():
     with torch.no_grad():
         head.queries.zero_()
     hidden, mask = torch.randn(3, 5, 6), torch.ones(3, 5, dtype=torch.bool)
-    products = query_vectors(head, hidden, mask) @ label_vectors(head).T
+    products = query_vectors(head.document_vectors(hidden, mask)) @ label_vectors(head).T
     np.testing.assert_allclose(products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 

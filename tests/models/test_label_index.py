@@ -30,7 +30,7 @@ def assert_index_fits(folder: Path) -> ModelParts:
     assert parts.index is not None
     hidden, mask = torch.randn(3, 5, parts.classifier.encoder.width), torch.ones(3, 5, dtype=torch.bool)
     logits = parts.classifier.calibrated(parts.classifier.head(hidden, mask))
-    found = parts.index.index.search(query_vectors(parts.classifier.head, hidden, mask), 7)
+    found = parts.index.index.search(query_vectors(parts.classifier.head.document_vectors(hidden, mask)), 7)
     assert torch.equal(torch.from_numpy(found), logits.topk(7).indices)
     return parts
 

@@ -10,6 +10,7 @@ from xmtc.models.poolings.config import (
     MeanPoolingConfig,
     SummaryPoolingConfig,
 )
+from xmtc.models.poolings.pooling import FixedPoolings
 
 CONFIGS = [
     FirstPoolingConfig(),
@@ -19,7 +20,7 @@ CONFIGS = [
     AttentionPoolingConfig(),
     AttentionPoolingConfig(heads=2, normaliser="sparsemax"),
     AttentionPoolingConfig(heads=4, normaliser="entmax15"),
-    SummaryPoolingConfig(width=6, lead=2),
+    SummaryPoolingConfig(width=6),
 ]
 LENGTHS = (5, 1, 3, 0)
 
@@ -74,23 +75,23 @@ def test_each_pooling_is_what_its_name_says(batch):
     torch.testing.assert_close(attention(hidden, mask)[2], hidden[2, :3].mean(0))
 
 
-def test_summary_is_a_layer_over_four_poolings(batch):
-    hidden, mask = batch
-    pooling = build(SummaryPoolingConfig(width=6, lead=2))
-    document = hidden[2, :3].detach()
-    parts = torch.stack([document.mean(0), document.amax(0), document[0], document[:2].mean(0)])
-    inputs = ((parts - pooling.centres_4D) * pooling.gains_4D).flatten()
-    torch.testing.assert_close(pooling(hidden, mask)[2], (pooling.layer.weight @ inputs).clamp(min=0))
+def test_fixed_poolings_are_mean_maximum_first_and_lead():
+    hidden = torch.randn(1, 70, 8, generator=torch.Generator().manual_seed(3))
+    mask = torch.ones(1, 70, dtype=torch.bool)
+    document = hidden[0]
+    expected = torch.stack([document.mean(0), document.amax(0), document[0], document[:64].mean(0)])
+    torch.testing.assert_close(FixedPoolings(8)(hidden, mask)[0], expected)
 
 
-def test_inputs_of_a_summary_start_with_mean_0_and_variance_1(batch):
+def test_a_summary_is_a_layer_over_standardised_fixed_poolings(batch):
     hidden, mask = batch
-    pooling = SummaryPoolingConfig(width=6, lead=2).build(8)
-    inputs = pooling.inputs(hidden[:3] + 5, mask[:3])
-    pooling.start(inputs)
-    standard = (inputs - pooling.centres_4D) * pooling.gains_4D
-    torch.testing.assert_close(standard.mean(0), torch.zeros(4, 8), atol=1e-5, rtol=0)
-    torch.testing.assert_close(standard.var(0, correction=0), torch.ones(4, 8))
+    pooling = SummaryPoolingConfig(width=6).build(8)
+    fixed = pooling.fixed(hidden[:3] + 5, mask[:3]).detach()
+    pooling.start(fixed)
+    standard = (fixed - fixed.mean(0)) / fixed.std(0, correction=0)
+    expected = (standard.flatten(1) @ pooling.layer.weight_PX.T).clamp(min=0)
+    torch.testing.assert_close(pooling(hidden[:3] + 5, mask[:3]), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(pooling.of_fixed(fixed), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_pooled_is_the_weighted_sum(batch):

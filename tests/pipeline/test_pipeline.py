@@ -29,6 +29,10 @@ HEADLINE = (
 )
 
 
+def dev_scores(run: Path) -> list[float]:
+    return [line["dev/ndcg@5"] for line in metrics(run) if "dev/ndcg@5" in line]
+
+
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -228,6 +232,21 @@ def test_cached_hidden_states_change_nothing(whole):
     run = train_run(load(whole.config, "name=uncached", "plant.cache_hidden=false", "finetune.cache_hidden=false"))
     for stage in ("plant", "finetune"):
         assert losses(run, stage) == pytest.approx(losses(whole.run, stage), rel=1e-4)
+
+
+def test_a_head_that_reads_fixed_poolings_keeps_nothing_else(whole, tmp_path):
+    def tuned(name: str, *overrides: str) -> Path:
+        head = "model.head={kind: flat, pooling: {kind: summary, width: 8}, dropout: 0.0}"
+        corpus = f"data.corpus={tmp_path}/{name}"
+        phases = "finetune.phases=[{epochs: 2}]"
+        return train_run(load(whole.config, f"name={name}", head, corpus, phases, "plant.enabled=false", *overrides))
+
+    kept, encoded = tuned("kept"), tuned("encoded", "finetune.cache_hidden=false")
+    assert losses(kept, "finetune") == pytest.approx(losses(encoded, "finetune"), rel=1e-4)
+    assert dev_scores(kept) == pytest.approx(dev_scores(encoded), rel=1e-3)
+    (states,) = (tmp_path / "kept" / "pooled").glob("*/train/hidden.bin")
+    assert states.stat().st_size == 60 * 4 * 32 * 4  # documents, poolings, width, bytes
+    assert not (tmp_path / "kept" / "hidden").exists()
 
 
 def test_hidden_states_of_an_encoder_from_scratch_are_kept_by_seed_and_by_its_vectors(whole, tmp_path):

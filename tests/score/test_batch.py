@@ -317,7 +317,7 @@ def kill_and_restart(model, tmp_path, kills, rows):
 
 
 def test_killed_at_random_moments_every_document_is_there_once(model, tmp_path):
-    kill_and_restart(model, tmp_path, kills=3, rows=400)
+    kill_and_restart(model, tmp_path, kills=2, rows=250)
 
 
 @pytest.mark.faults

@@ -91,6 +91,7 @@ def cells() -> list[Cell]:
         Cell("flat", "all", "sgd", "zero3"),
     ]
     found += [Cell("label_attention", stage="plant", strategy=strategy) for strategy in ("ddp", "zero3")]
+    found += [Cell("label_attention", optimizer="lazy_adam", stage="plant")]
     focal = AsymmetricFocalConfig(gamma_negative=1.0, hard_negatives=4, sampled_negatives=LABELS)
     found += [Cell(head, loss=focal) for head in trained]
     kahan = [Cell(head, "all", "rowwise_adagrad", rows="bfloat16") for head in trained]
@@ -170,7 +171,8 @@ def build(cell: Cell) -> tuple[Classifier, LabelShard]:
 
 def objective_of(cell: Cell, classifier: Classifier, shard: LabelShard, **settings: Any) -> Objective:
     if cell.stage == "plant":
-        plan = PlantConfig(sampled_labels=2 * LABELS, loss=LambdaRankConfig())
+        optimizer = OPTIMIZERS[cell.optimizer]
+        plan = PlantConfig(sampled_labels=2 * LABELS, loss=LambdaRankConfig(), label_optimizer=optimizer)
         return PlantObjective(classifier, ranking(), plan, VOCABULARY, dict, shard)
     finetune = FinetuneConfig(loss=cell.loss, **(CHOICES[cell.choice] | settings))
     texts = Texts(classifier, shard) if cell.head == "two_tower" else None

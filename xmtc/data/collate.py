@@ -1,7 +1,7 @@
 """From document indices to the tensors that a model takes.
 
 Suffixes: B documents, T document tokens (padded), W windows, U window tokens (padded), P (document, label) pairs,
-D hidden width.
+D hidden width, K fixed poolings.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -37,6 +37,7 @@ class Batch:
         rows_P, labels_P: int64, the positive pairs: document in the batch, label id.
         weight_B: float32, 0 for a filler document (see `xmtc.data.sampler`), otherwise 1.
         hidden_BTD: hidden states read from a cache instead of running the backbone, or None.
+        fixed_BKD: poolings of the hidden states (`FixedPoolings`) read from a cache, or None.
         original: the batch on the CPU that this is a copy of, or None for that batch itself.
     """
 
@@ -50,6 +51,7 @@ class Batch:
     labels_P: Tensor
     weight_B: Tensor
     hidden_BTD: Tensor | None = None
+    fixed_BKD: Tensor | None = None
     original: "Batch | None" = None
 
     @property
@@ -71,10 +73,10 @@ class Batch:
 
 
 class HiddenReader(Protocol):
-    """Hidden states of documents that were encoded before, see `xmtc.data.hidden_cache`."""
+    """Vectors of documents that were encoded before, see `xmtc.data.hidden_cache`."""
 
     def read(self, documents: NDArray[np.int64]) -> list[Tensor]:
-        """(T, D) for each document, T its tokens with special tokens."""
+        """(T, D) for each document, T its tokens with special tokens; (K, D) where poolings of them were kept."""
         ...
 
 
@@ -87,6 +89,7 @@ class Collator:
         window: most tokens of a window, special tokens included.
         overlap: tokens that neighbouring windows of a long document share.
         hidden: where to read hidden states instead of running the backbone.
+        fixed: where to read their poolings.
 
     Raises:
         ConfigError: the overlap leaves a window no room to move.
@@ -100,6 +103,7 @@ class Collator:
         window: int,
         overlap: int,
         hidden: HiddenReader | None = None,
+        fixed: HiddenReader | None = None,
     ):
         prefix, suffix = special_tokens(tokenizer)
         self._prefix, self._suffix = np.array(prefix, dtype=np.int32), np.array(suffix, dtype=np.int32)
@@ -109,7 +113,7 @@ class Collator:
                 f"windows of {window} tokens hold {self._capacity} without special tokens, but overlap by {overlap}: "
                 "the overlap must be less"
             )
-        self._documents, self._hidden = documents, hidden
+        self._documents, self._hidden, self._fixed = documents, hidden, fixed
         # Padding is masked everywhere, so that any id will do where the tokenizer has no padding token.
         self._pad = int(tokenizer.pad_token_id) if isinstance(tokenizer.pad_token_id, int) else 0
 
@@ -140,6 +144,7 @@ class Collator:
             labels_P=labels_P,
             weight_B=torch.from_numpy(np.array(batch.weights, dtype=np.float32)),
             hidden_BTD=None if self._hidden is None else _stack(self._hidden.read(batch.documents), mask_BT.shape[1]),
+            fixed_BKD=None if self._fixed is None else torch.stack(self._fixed.read(batch.documents)),
         )
 
     def _wrapped(self, content: NDArray[np.int32]) -> NDArray[np.int32]:

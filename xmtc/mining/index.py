@@ -52,10 +52,10 @@ def label_vectors(head: HasLabelVectors) -> NDArray[np.float32]:
 
 
 @torch.no_grad()
-def query_vectors(head: HasLabelVectors, hidden_BTD: Tensor, mask_BT: Tensor) -> NDArray[np.float32]:
-    """Compute the documents' queries, (B, d)."""
-    pooled_BP = head.document_vectors(hidden_BTD, mask_BT).float().cpu()
-    return torch.cat([pooled_BP, torch.ones(len(pooled_BP), 1)], 1).numpy()
+def query_vectors(vectors_BP: Tensor) -> NDArray[np.float32]:
+    """Make the queries (B, d) of documents with these `Head.vectors`."""
+    vectors_BP = vectors_BP.float().cpu()
+    return torch.cat([vectors_BP, torch.ones(len(vectors_BP), 1)], 1).numpy()
 
 
 class LabelIndex:

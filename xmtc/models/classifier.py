@@ -1,6 +1,7 @@
 """The classifier: windows through the encoder, tokens put together to documents, documents through the head.
 
-Suffixes: B documents, T document tokens, W windows, U window tokens, D encoder width, L labels, S shortlist.
+Suffixes: B documents, T document tokens, W windows, U window tokens, D encoder width, K fixed poolings, L labels,
+S shortlist.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,6 +16,7 @@ from xmtc.models.calibration import Calibration
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.base import FIRST_TOKEN, Encoder
 from xmtc.models.heads.base import Head
+from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.models.shortlists import check_shortlist
 
 
@@ -31,6 +33,7 @@ class Classifier(nn.Module):
         self.encoder = encoder
         self.head = head
         self.labels = labels
+        self.fixed = FixedPoolings(encoder.width)
         self.calibration: Calibration | None = None
         self._groups = _group_parameters(self)
 
@@ -42,11 +45,33 @@ class Classifier(nn.Module):
         """
         if shortlist is not None:
             check_shortlist(shortlist, len(batch.mask_BT), self.labels)
-        return self.calibrated(self.head(self.encode(batch), batch.mask_BT, shortlist), shortlist)
+        return self.calibrated(self.head.score(self.read(batch), batch.mask_BT, shortlist), shortlist)
 
     def calibrated(self, logits: Tensor, shortlist: Tensor | None = None) -> Tensor:
         """The head's logits after calibration, if the model is calibrated. Padding of a shortlist stays unchanged."""
         return logits if self.calibration is None else self.calibration(logits, shortlist)
+
+    def read(self, batch: Batch) -> tuple[Tensor, ...]:
+        """What the label rows need of the documents, see `Head.read`."""
+        if self.head.settings.reads_fixed:
+            return self.head.read_fixed(self.pool(batch))
+        return self.head.read(self.encode(batch), batch.mask_BT)
+
+    def document_vectors(self, batch: Batch) -> Tensor:
+        """`Head.document_vectors` of the documents (B, P)."""
+        return self.head.document_vectors(self.encode(batch), batch.mask_BT)
+
+    def pool(self, batch: Batch) -> Tensor:
+        """`FixedPoolings` of the documents (B, K, D), the mean first; from the batch's cache where it has one."""
+        if batch.fixed_BKD is not None:
+            return batch.fixed_BKD.float()
+        return self.fixed(self.encode(batch), batch.mask_BT)
+
+    def pool_mean(self, batch: Batch) -> Tensor:
+        """Mean hidden state of each document, float32 (B, D)."""
+        if batch.fixed_BKD is not None:
+            return batch.fixed_BKD[:, 0].float()
+        return self.fixed.mean(self.encode(batch).float(), batch.mask_BT)
 
     def encode(self, batch: Batch) -> Tensor:
         """Hidden states (B, T, D) of the documents' tokens, zero on padding; from the batch's cache where it has one.

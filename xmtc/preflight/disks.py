@@ -87,7 +87,7 @@ def _swap_library() -> Check:
 
 def check_hidden_states(config: RunConfig) -> Iterator[Check]:
     """Check the disk space for cached hidden states, from the prepared corpus or from its limits."""
-    if not ((config.plants and config.plant.cache_hidden) or config.finetune.cache_hidden):
+    if not config.reads_tokens or not ((config.plants and config.plant.cache_hidden) or config.finetune.cache_hidden):
         return
     width, tokens = _encoder_width(config), _train_tokens(config)
     if width is None or tokens is None:

@@ -22,6 +22,7 @@ from xmtc.data.windows import cut
 from xmtc.errors import ConfigError
 from xmtc.files import reading
 from xmtc.models.classifier import Classifier
+from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.preflight.cards import CARDS, card_of
 from xmtc.preflight.check import check
 from xmtc.preflight.label_memory import describe, label_memory, memory_of_worker, scored_labels
@@ -393,7 +394,9 @@ def _product_weights(classifier: Classifier) -> int:
 
 
 def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> dict[str, float]:
-    tokens = workload.tokens * (workload.documents + workload.dev_documents)
+    documents = workload.documents + workload.dev_documents
+    tokens = workload.tokens * documents
+    vectors = tokens if config.reads_tokens else FixedPoolings.count * documents
     cached = (config.plants and config.plant.cache_hidden) or (
         config.finetune.cache_hidden and config.finetune.phases[0].encoder_layers == 0
     )
@@ -401,7 +404,7 @@ def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> di
     size = 2 if config.distributed.precision == "bf16" else 4
     return {
         "corpus": 4 * tokens,
-        "hidden states": tokens * width * size if cached else 0.0,
+        "hidden states": vectors * width * size if cached else 0.0,
         "checkpoints": 12.0 * trained * (config.track.keep_last + 1) + 4.0 * trained,
     }
 

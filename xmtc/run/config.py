@@ -58,12 +58,19 @@ class RunConfig:
         """Whether stage 2 changes the encoder."""
         return self.model.head.scores and self.finetune.trains_encoder
 
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether anything but poolings without parameters reads the encoder's hidden states."""
+        head = self.model.head
+        return head.scores and (not head.reads_fixed or self.finetune.contrastive is not None)
+
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
         self._check_finetune()
         if self.evaluate.shortlist and self.data.task == "single_label":
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
         self._check_loss()
+        self._check_label_optimizer()
         self._check_strategy()
         for refusal in self.model.head.refusals(self._head_use()):
             raise ValueError(refusal)
@@ -109,6 +116,12 @@ class RunConfig:
                 f"finetune.metric: {shown(metric)}: no metric of a {self.data.task} task that picks an epoch; "
                 f"{suggestion(metric, known)}known: {', '.join(known)}"
             )
+
+    def _check_label_optimizer(self) -> None:
+        """Refuse a row-wise optimizer in stage 1 where stage 2 needs the label tables whole on every worker."""
+        refusal = self.finetune.loss.refuses_label_shards
+        if self.plants and self.plant.label_optimizer and refusal:
+            raise ValueError(f"plant.label_optimizer: {refusal}; leave it out")
 
     def _check_loss(self) -> None:
         """Refuse a loss whose probabilities are not those of the task: one of all labels, or one of each."""

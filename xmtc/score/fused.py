@@ -102,17 +102,11 @@ def features_of(
     words_BV = words(batch.documents_B.cpu().numpy())
     states_BD = None
     if ensemble.needs_states:
-        batch = replace(batch, hidden_BTD=classifier.encode(batch))
-        states_BD = pooled_states(classifier, batch).cpu().numpy()
+        if batch.fixed_BKD is None:
+            batch = replace(batch, hidden_BTD=classifier.encode(batch))  # once for the states and the head
+        states_BD = classifier.pool_mean(batch).cpu().numpy()
     head = _head_scores(classifier, batch, shortlist) if ensemble.has_head else None
     return Features(words_BV, states_BD), head
-
-
-def pooled_states(classifier: Classifier, batch: Batch) -> Tensor:
-    """Average the hidden states of each document's tokens, float32 (B, D)."""
-    hidden_BTD = classifier.encode(batch).float()
-    tokens_B1 = batch.mask_BT.sum(1, keepdim=True).clamp(min=1)
-    return (hidden_BTD * batch.mask_BT[..., None]).sum(1) / tokens_B1
 
 
 def _head_scores(classifier: Classifier, batch: Batch, shortlist: Shortlist | None) -> Scored:

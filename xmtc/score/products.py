@@ -30,7 +30,7 @@ class ProductScores:
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label ids int64 (B, K) and their logits (B, K), best first."""
         classifier, head = self._classifier, self._classifier.head
-        (pooled_BP,) = head.read(classifier.encode(batch), batch.mask_BT)
+        (pooled_BP,) = classifier.read(batch)
         rows = head.product_rows()
         assert rows is not None  # the caller has checked
         return best_products(pooled_BP, rows, head.bias, self.size, classifier.calibrated)

@@ -50,15 +50,13 @@ class Shortlist:
         Raises:
             XmtcError: the index found fewer than N.
         """
-        classifier = self._classifier
-        hidden_BTD = classifier.encode(batch)
-        found_BN = self.index.search(query_vectors(classifier.head, hidden_BTD, batch.mask_BT), self.size, fill=True)
+        classifier, head = self._classifier, self._classifier.head
+        read = classifier.read(batch)
+        found_BN = self.index.search(query_vectors(head.vectors(read, batch.mask_BT)), self.size, fill=True)
         if (found_BN < 0).any():
-            raise XmtcError(
-                f"the index found fewer than {self.size} labels: raise its probes, or use a smaller shortlist"
-            )
-        ids_BN = torch.from_numpy(found_BN).to(hidden_BTD.device)
-        logits_BN = classifier.head(hidden_BTD, batch.mask_BT, ids_BN)
+            raise XmtcError(f"the index found fewer than {self.size} labels: raise its probes, or shorten the list")
+        ids_BN = torch.from_numpy(found_BN).to(batch.mask_BT.device)
+        logits_BN = head.score(read, batch.mask_BT, ids_BN)
         return ids_BN, classifier.calibrated(logits_BN, ids_BN).float()
 
     @property

@@ -26,7 +26,7 @@ def finetune(worker: Worker) -> None:
     settings, classifier = worker.config.finetune, worker.classifier
     if worker.config.plants:
         load_into(classifier.head, worker.paths.planted)
-    if worker.start is None and worker.config.model.head.starts_from_documents:
+    if worker.start is None and worker.config.model.head.reads_fixed:
         _start_from_documents(worker)
     drift = _drift(worker)
 
@@ -63,8 +63,8 @@ def _start_from_documents(worker: Worker) -> None:
     classifier.eval()
     with torch.inference_mode():
         shown = [collate(one).to(worker.strategy.device) for one in batches]
-        inputs = [classifier.head.inputs(classifier.encode(batch), batch.mask_BT).float().cpu() for batch in shown]
-    of_ranks = all_gather_object(torch.cat(inputs).numpy())
+        fixed = [classifier.pool(batch).float().cpu() for batch in shown]
+    of_ranks = all_gather_object(torch.cat(fixed).numpy())
     classifier.head.start(torch.from_numpy(np.concatenate(of_ranks)).to(worker.strategy.device))
 
 

@@ -15,7 +15,7 @@ from xmtc.training.config import PhaseConfig
 from xmtc.training.plant import PlantObjective
 from xmtc.training.prototypes import plant_classifier
 from xmtc.training.stage import Phase
-from xmtc.training.unfreeze import parameter_groups
+from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 from xmtc.training.weights import write_module
 
 
@@ -52,16 +52,16 @@ def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
 
     objective = PlantObjective(classifier, ranking, settings, len(worker.tokenizer), evaluate, worker.shard)
     attention = list(classifier.head.attention_parameters())
+    tables = {id(table) for table in classifier.head.label_tables().values()}
+    queries = [parameter for parameter in attention if id(parameter) in tables]
     if worker.start is not None:
-        # Tensors that all labels share keep the values learnt for known labels.
-        rows = {id(table) for table in classifier.head.label_tables().values()}
-        attention = [parameter for parameter in attention if id(parameter) in rows]
+        attention = queries  # tensors that all labels share keep the values learnt for known labels
     optimizer = settings.optimizer
 
     def groups() -> list[ParameterGroup]:
         trained = {"head.attention": attention}
-        return parameter_groups(
-            trained, PhaseConfig(epochs=settings.epochs), optimizer.learning_rate, optimizer.weight_decay
-        )
+        phase = PhaseConfig(epochs=settings.epochs)
+        found = parameter_groups(trained, phase, optimizer.learning_rate, optimizer.weight_decay)
+        return with_row_optimizer(found, queries, settings.label_optimizer)
 
     worker.train_stage(Stage.PLANT, objective, [Phase(settings.epochs, groups, collate)], settings, objective.metric)

@@ -16,7 +16,7 @@ from xmtc.evaluate import layout
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
 from xmtc.models.label_text import label_texts
-from xmtc.score.fused import FusedScores, pooled_states
+from xmtc.score.fused import FusedScores
 from xmtc.scorers.base import Candidates, Features, Training
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.ensemble import Ensemble, names_of
@@ -114,7 +114,7 @@ def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
         for one in batches:
             batch = collate(one).to(worker.strategy.device)
             with worker.strategy.autocast():
-                states_ND[one.documents] = pooled_states(worker.classifier, batch).cpu().numpy()
+                states_ND[one.documents] = worker.classifier.pool_mean(batch).cpu().numpy()
             task.advance(len(one.documents))
     own = np.unique(np.concatenate([one.documents for one in batches]))
     for rows, found in all_gather_object((own, states_ND[own])):

@@ -1,6 +1,7 @@
 """What the stages of a training worker share; the same code in this process and on Ray workers."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus, Split
+from xmtc.data.hidden_cache import HiddenCache
 from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
 from xmtc.distributed.collectives import all_gather_object, leads
 from xmtc.distributed.memory import keep_freed_memory
@@ -121,11 +123,11 @@ class Worker:
         return odds_R.log().to(self.strategy.device)
 
     def collator(self, split: Split, *, cached: bool = False) -> Collator:
-        """Turns documents of a split into batches; with `cached`, with the untrained encoder's hidden states."""
+        """Turns documents of a split into batches; with `cached`, with what the untrained encoder says of them."""
         window, overlap = self.classifier.encoder.window, self.config.model.overlap
-        plain = Collator(split, self.tokenizer, window=window, overlap=overlap)
+        collator = partial(Collator, split, self.tokenizer, window=window, overlap=overlap)
         if not cached:
-            return plain
+            return collator()
         if self.paths.corpus_uri is not None and sum(all_gather_object(leads(self.corpus.path))) > 1:
             raise ConfigError(
                 "plant.cache_hidden, finetune.cache_hidden: workers on several nodes write hidden states together, but "
@@ -135,15 +137,15 @@ class Worker:
         precision = self.config.distributed.precision
         encoder = to_plain(self.config.model.encoder)
         key = config_hash(self.corpus.fingerprint, encoder, overlap, precision, *self._start())
-        hidden = open_hidden(
-            self.corpus.path / "hidden" / key / split.name,
-            key,
-            split,
-            plain,
-            self.batches(split, ENCODE_TOKENS),
-            Encoding(self.classifier, self.strategy, "bfloat16" if precision == "bf16" else "float32", self.progress),
-        )
-        return Collator(split, self.tokenizer, window=window, overlap=overlap, hidden=hidden)
+        tokens, dtype = self.config.reads_tokens, "bfloat16" if precision == "bf16" else "float32"
+        encoding = Encoding(self.classifier, self.strategy, dtype, self.progress, tokens)
+        of_tokens = self.corpus.path / "hidden" / key / split.name
+        batches = self.batches(split, ENCODE_TOKENS)
+        if tokens:
+            return collator(hidden=open_hidden(of_tokens, key, split, collator(), batches, encoding))
+        source = collator(hidden=HiddenCache.open(of_tokens, key))  # another run may have encoded the corpus
+        of_documents = self.corpus.path / "pooled" / key / split.name
+        return collator(fixed=open_hidden(of_documents, key, split, source, batches, encoding))
 
     def _start(self) -> list[int | str]:
         """What the encoder's first weights come from apart from its settings: nothing for pretrained ones."""

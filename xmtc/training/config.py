@@ -86,6 +86,9 @@ class PlantConfig:
     """Maximum number of padded tokens in one forward pass on one worker."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """Optimizer and schedule."""
+    label_optimizer: RowwiseOptimizerConfig | None = None
+    """Optimizer of the labels' queries. Row-wise ones read and write only the rows that a step trains
+    (`sampled_labels`), which is what makes a step's time independent of the label set. Absent: AdamW, on all rows."""
     loss: RankingLossConfig = LambdaRankConfig()
     """Learning-to-rank loss."""
     sampled_labels: Annotated[int, Field(ge=1)] = 128

@@ -18,7 +18,7 @@ from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.row_shards import RowShard
 from xmtc.losses.base import LossOutput, SeparableLoss, Targets
-from xmtc.mining.index import label_vectors
+from xmtc.mining.index import label_vectors, query_vectors
 from xmtc.mining.miner import Miner
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_text import TextVectors, refresh
@@ -83,20 +83,20 @@ class FinetuneObjective(Objective):
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
         """Loss of a micro-batch over all labels, or an unbiased estimate of it from some."""
-        hidden_BTD = self.classifier.encode(batch)
         targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.most_labels)
-        output = self._classification(hidden_BTD, batch, targets, seed)
         if self.contrastive is None:
-            return output
-        added = self.contrastive(self.classifier.head.document_vectors(hidden_BTD, batch.mask_BT), targets)
+            return self._classification(batch, targets, seed)
+        batch = replace(batch, hidden_BTD=self.classifier.encode(batch))  # once for both losses
+        output = self._classification(batch, targets, seed)
+        added = self.contrastive(self.classifier.document_vectors(batch), targets)
         total, documents = self.contrasted  # on the device: reading a number would wait for it at every micro-batch
         self.contrasted = total + added.sum.detach(), documents + added.count
         return LossOutput(output.sum + added.sum, output.count)
 
-    def _classification(self, hidden_BTD: Tensor, batch: Batch, targets: Targets, seed: int) -> LossOutput:
+    def _classification(self, batch: Batch, targets: Targets, seed: int) -> LossOutput:
         """The part of the loss that this worker's labels have; summed over workers, it is all documents' loss."""
-        generator = torch.Generator(device=hidden_BTD.device).manual_seed(seed)
-        documents = self.shard.gather(hidden_BTD, batch.mask_BT, targets)
+        generator = torch.Generator(device=batch.mask_BT.device).manual_seed(seed)
+        documents = self.shard.gather(self.classifier.read(batch), batch.mask_BT, targets)
         output = self._of_own_labels(documents, generator)
         return output if self.shard.world == 1 else LossOutput(output.sum, targets.weight_B.sum())
 
@@ -163,7 +163,7 @@ class FinetuneObjective(Objective):
         assert self.settings.mining is not None
         head, alone = self.classifier.head, self.shard.world == 1
         targets, candidates = documents.targets, self.settings.mining.candidates
-        queries_Gd = _queries(head.vectors(documents.read, documents.mask_GT))
+        queries_Gd = query_vectors(head.vectors(documents.read, documents.mask_GT))
         trusted = alone and (head.index_is_exact or self.settings.mining.rerank == 1)
         mined_M = self.miner.mine(
             queries_Gd,
@@ -183,13 +183,6 @@ class FinetuneObjective(Objective):
     def _kept(self, scores_GK: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
         scores = torch.from_numpy(scores_GK).to(self.classifier.head.bias.device)
         return self.shard.among_best(scores, count).cpu().numpy()
-
-
-@torch.no_grad()
-def _queries(vectors_GP: Tensor) -> NDArray[np.float32]:
-    """What documents ask an index with (G, d): see `xmtc.mining.index`."""
-    vectors_GP = vectors_GP.float().cpu()
-    return torch.cat([vectors_GP, torch.ones(len(vectors_GP), 1)], 1).numpy()
 
 
 class AttentionDrift:

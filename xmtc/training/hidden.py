@@ -1,13 +1,19 @@
-"""Hidden states of a frozen encoder: encoded once, read back every epoch, shared by runs over the same corpus."""
+"""What a frozen encoder says of documents: computed once, read every epoch, shared by runs over the same corpus.
+
+For heads that read tokens, that is the hidden states of all tokens. For others, `FixedPoolings` take 1 % of that space.
+"""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from xmtc.data.collate import Collator
+from xmtc.data.collate import Batch, Collator
 from xmtc.data.config import CacheDtype
 from xmtc.data.corpus import Split
 from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
@@ -16,6 +22,7 @@ from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import barrier, broadcast_object
 from xmtc.distributed.strategy import Strategy
 from xmtc.models.classifier import Classifier
+from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.storage.lock import locked
 from xmtc.track.console import print_line
 
@@ -29,12 +36,27 @@ class Encoding:
         strategy: for rank, device and precision.
         dtype: of the stored states.
         progress: a bar.
+        tokens: keep the hidden states of all tokens; otherwise their `FixedPoolings`.
     """
 
     classifier: Classifier
     strategy: Strategy
     dtype: CacheDtype
     progress: Progress
+    tokens: bool
+
+    def lengths(self, split: Split, special_tokens: int) -> NDArray[np.int64]:
+        """Vectors per document that are kept."""
+        if self.tokens:
+            return split.lengths.astype(np.int64) + special_tokens
+        return np.full(len(split), FixedPoolings.count, np.int64)
+
+    def vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What is kept of a batch, (B, X, D), and which of it counts, (B, X)."""
+        if self.tokens:
+            return self.classifier.encode(batch), batch.mask_BT
+        fixed_BKD = self.classifier.pool(batch)
+        return fixed_BKD, torch.ones(fixed_BKD.shape[:2], dtype=torch.bool)
 
 
 def open_hidden(
@@ -77,7 +99,7 @@ def _fill(
     encoding: Encoding,
 ) -> None:
     first, dtype = encoding.strategy.rank == 0, encoding.dtype
-    lengths, width = split.lengths + collate.special_tokens, encoding.classifier.encoder.width
+    lengths, width = encoding.lengths(split, collate.special_tokens), encoding.classifier.encoder.width
     if first:
         print_line(f"hidden states of {split.name}: {cache_bytes(lengths, width, dtype) / 2**20:,.0f} MiB on disk")
     else:
@@ -99,5 +121,5 @@ def _encode(micro_batch: MicroBatch, writer: HiddenCacheWriter, collate: Collato
     batch = collate(micro_batch).to(encoding.strategy.device)
     encoding.classifier.eval()
     with encoding.strategy.autocast():
-        hidden_BTD = encoding.classifier.encode(batch)
-    writer.write(micro_batch.documents, hidden_BTD, batch.mask_BT)
+        vectors_BXD, mask_BX = encoding.vectors(batch)
+    writer.write(micro_batch.documents, vectors_BXD, mask_BX)

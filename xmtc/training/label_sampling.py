@@ -41,15 +41,15 @@ def draw_labels(
         generator: random generator on the device of `labels_P`.
     """
     others = labels - len(certain_C)
-    drawn = _complement(certain_C, _distinct(min(uniform, others), others, generator))
+    drawn = _complement(certain_C, distinct(uniform, others, generator))
     stands_for = others / max(1, len(drawn))
     labels_S, order_S = torch.cat([certain_C, drawn]).sort()
     importance_S = torch.where(order_S < len(certain_C), 1.0, stands_for)
     return DrawnLabels(labels_S, torch.searchsorted(labels_S, labels_P), importance_S)
 
 
-def _distinct(count: int, below: int, generator: torch.Generator) -> Tensor:
-    """Draw a set of `count` numbers from 0 … below − 1 uniformly, at a cost that depends only on `count`."""
+def distinct(count: int, below: int, generator: torch.Generator) -> Tensor:
+    """Draw at most `count` numbers from 0 … below − 1 uniformly, at a cost that depends only on `count`."""
     device = generator.device
     if 2 * count >= below:
         return torch.randperm(below, generator=generator, device=device)[:count]

@@ -89,15 +89,14 @@ class LabelShard:
         end = self.first + self.rows
         return max(1, count * end // self.labels - count * self.first // self.labels)
 
-    def gather(self, hidden_BTD: Tensor, mask_BT: Tensor, targets: Targets) -> Documents:
+    def gather(self, read: tuple[Tensor, ...], mask_BT: Tensor, targets: Targets) -> Documents:
         """All workers' documents. Collective, as is its backward pass.
 
         Args:
-            hidden_BTD: of this worker's documents.
+            read: of this worker's documents, see `Head.read`.
             mask_BT: False on padding.
             targets: of this worker's documents, columns among all labels.
         """
-        read = self.head.read(hidden_BTD, mask_BT)
         if self.world == 1:
             return Documents(read, mask_BT, targets)
         sizes = [*mask_BT.shape, len(targets.rows_P), targets.most_positives or len(targets.rows_P)]

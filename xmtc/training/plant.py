@@ -18,6 +18,7 @@ from xmtc.losses.base import LossOutput
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
 from xmtc.training.config import PlantConfig
+from xmtc.training.label_sampling import distinct
 from xmtc.training.label_shard import LabelShard, TokenDocuments
 from xmtc.training.stage import Objective
 
@@ -44,6 +45,7 @@ class PlantObjective(Objective):
         shard: LabelShard,
     ) -> None:
         super().__init__(classifier, evaluate)
+        classifier.head.sparse_gradients = settings.label_optimizer is not None
         self.metric = f"ndcg@{settings.ndcg_cutoff}"
         self.loss = settings.loss.build()
         self.settings = settings
@@ -67,9 +69,10 @@ class PlantObjective(Objective):
     def sample_labels(self, columns_P: Tensor, seed: int) -> Tensor:
         """Sample labels, int64 (S,): the documents' positives that have a ranking, plus uniformly drawn labels."""
         generator, wanted = torch.Generator().manual_seed(seed), self.shard.share(self.settings.sampled_labels)
-        positives = torch.from_numpy(np.intersect1d(columns_P.cpu().numpy(), self.rankable.numpy()))
+        positives = columns_P.cpu().unique()
+        positives = positives[_among(positives, self.rankable)]
         positives = positives[torch.randperm(len(positives), generator=generator)[:wanted]]
-        drawn = self.rankable[torch.randperm(len(self.rankable), generator=generator)]
+        drawn = self.rankable[distinct(wanted, len(self.rankable), generator)]
         return torch.cat([positives, drawn])[:wanted].unique()
 
     def lists(self, documents: TokenDocuments, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -94,7 +97,7 @@ class PlantObjective(Objective):
         """
         documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
         targets, mask_BT = documents.targets, documents.mask_BT
-        ranked_P = torch.isin(targets.columns_P.cpu(), self.rankable).to(mask_BT.device)
+        ranked_P = _among(targets.columns_P.cpu(), self.rankable).to(mask_BT.device)
         rows_P, labels_P = targets.rows_P[ranked_P], targets.columns_P[ranked_P]
         if len(rows_P) == 0:
             return 0.0, 0.0
@@ -112,6 +115,12 @@ class PlantObjective(Objective):
             token_ids_BT.device
         )
         return grades_SV[:, token_ids_BT].transpose(0, 1)
+
+
+def _among(labels_P: Tensor, sorted_L: Tensor) -> Tensor:
+    """Which labels are in an ascending list, at a cost that hardly depends on its length."""
+    place_P = torch.searchsorted(sorted_L, labels_P).clamp(max=len(sorted_L) - 1)
+    return sorted_L[place_P] == labels_P if len(sorted_L) else torch.zeros_like(labels_P, dtype=torch.bool)
 
 
 def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
 from xmtc.losses.base import Targets
-from xmtc.mining.index import LabelIndex
+from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.flat import best_products
 from xmtc.training.label_shard import Documents, LabelShard
@@ -44,7 +44,7 @@ class ShardScores:
         """Return label ids and logits (B, K), best first."""
         nothing = batch.rows_P[:0]
         targets = Targets(nothing, nothing, batch.weight_B)
-        documents = self._shard.gather(self._classifier.encode(batch), batch.mask_BT, targets)
+        documents = self._shard.gather(self._classifier.read(batch), batch.mask_BT, targets)
         ids_GK, logits_GK = self.own_best(documents)
         missing = (0, self.size - ids_GK.shape[1])  # a worker with fewer labels than K
         ids_GK = nn.functional.pad(ids_GK, missing)
@@ -75,7 +75,7 @@ class ShardScores:
         if self._index is None:
             best = head.score(read, mask_BT).float().topk(min(self.size, self._shard.rows))
             return best.indices, best.values
-        queries = torch.cat([head.vectors(read, mask_BT).cpu(), torch.ones(len(mask_BT), 1)], 1)
-        found = torch.from_numpy(self._index.search(queries.numpy(), self.size, fill=True)).to(mask_BT.device)
+        queries = query_vectors(head.vectors(read, mask_BT))
+        found = torch.from_numpy(self._index.search(queries, self.size, fill=True)).to(mask_BT.device)
         logits = head.score(read, mask_BT, found).float().masked_fill(found < 0, -torch.inf)
         return found.clamp(min=0), logits

@@ -63,7 +63,8 @@ def with_row_optimizer(
     found = [group for group in rest if group.parameters]
     for name, decay, wanted in (("label_tables", optimizer.weight_decay, True), ("label_tables.vectors", 0.0, False)):
         parameters = [table for table in tables if (table.ndim >= 2) is wanted]
-        found.append(ParameterGroup(name, parameters, optimizer.learning_rate, decay, optimizer))
+        if parameters:
+            found.append(ParameterGroup(name, parameters, optimizer.learning_rate, decay, optimizer))
     return found
 
 

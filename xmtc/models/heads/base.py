@@ -118,13 +118,13 @@ class Head(nn.Module, ABC):
         """Score these labels by these rows of `rows_of_texts` from now on."""
         raise self.cannot("makes no rows of label texts")
 
-    def inputs(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """What `start` wants to know of documents, (B, …), for heads with `settings.starts_from_documents`."""
-        raise self.cannot("starts from no documents")
+    def read_fixed(self, fixed_BKD: Tensor) -> tuple[Tensor, ...]:
+        """What `read` returns, from the documents' `FixedPoolings`, for heads with `settings.reads_fixed`."""
+        raise self.cannot("reads the hidden states of tokens")
 
-    def start(self, inputs_NX: Tensor) -> None:
-        """Start parameters at what `inputs` gave for a sample of N training documents."""
-        raise self.cannot("starts from no documents")
+    def start(self, fixed_NKD: Tensor) -> None:
+        """Start parameters at the `FixedPoolings` of a sample of N training documents."""
+        raise self.cannot("reads the hidden states of tokens")
 
     def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
         """Rows (N, …), by table, that follow from the mean hidden states of label names alone.

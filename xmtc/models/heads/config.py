@@ -85,8 +85,8 @@ class HeadSettings(Protocol):
         ...
 
     @property
-    def starts_from_documents(self) -> bool:
-        """Whether some parameters are initialised from a sample of training documents (`Head.start`)."""
+    def reads_fixed(self) -> bool:
+        """Whether the head reads only a document's `FixedPoolings`, and is initialised from those of a sample."""
         ...
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
@@ -131,8 +131,8 @@ class HeadDefaults:
         return f"head.kind: {self.kind}"
 
     @property
-    def starts_from_documents(self) -> bool:
-        """See `HeadSettings.starts_from_documents`."""
+    def reads_fixed(self) -> bool:
+        """See `HeadSettings.reads_fixed`."""
         return False
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
@@ -162,9 +162,9 @@ class _Pooled(HeadDefaults):
         return f"head.pooling.kind: {self.pooling.kind}"
 
     @property
-    def starts_from_documents(self) -> bool:
+    def reads_fixed(self) -> bool:
         """That of the pooling."""
-        return self.pooling.starts_from_documents
+        return self.pooling.reads_fixed
 
 
 @config

@@ -67,13 +67,13 @@ class FlatHead(Head):
         """See `Head.product_rows`."""
         return self.weights
 
-    def inputs(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Head.inputs`."""
-        return self.pooling.inputs(hidden_BTD, mask_BT)
+    def read_fixed(self, fixed_BKD: Tensor) -> tuple[Tensor, ...]:
+        """See `Head.read_fixed`."""
+        return (self.dropout(self.pooling.of_fixed(fixed_BKD)),)
 
-    def start(self, inputs_NX: Tensor) -> None:
+    def start(self, fixed_NKD: Tensor) -> None:
         """See `Head.start`."""
-        self.pooling.start(inputs_NX)
+        self.pooling.start(fixed_NKD)
 
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
         """See `Head.attention`: what each token counts in the pooled vector, (B, S, 1, T), the same for every label."""

@@ -30,8 +30,18 @@ class DocumentTower(Pooling):
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.forward`."""
-        projected_BP = self.projection(self.pooling(hidden_BTD, mask_BT)).float()
-        return F.normalize(projected_BP, dim=1) * self.log_scale.exp()
+        return self._scaled(self.pooling(hidden_BTD, mask_BT))
+
+    def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
+        """See `Pooling.of_fixed`."""
+        return self._scaled(self.pooling.of_fixed(fixed_BKD))
+
+    def start(self, fixed_NKD: Tensor) -> None:
+        """See `Pooling.start`."""
+        self.pooling.start(fixed_NKD)
+
+    def _scaled(self, pooled_BX: Tensor) -> Tensor:
+        return F.normalize(self.projection(pooled_BX).float(), dim=1) * self.log_scale.exp()
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.weights`."""

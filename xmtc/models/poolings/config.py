@@ -22,12 +22,12 @@ class _Pools:
     Attributes:
         first_token: the part of the first token in the pooled vector.
         trains: whether the pooling has parameters.
-        starts_from_documents: whether some of them start at what a sample of documents shows.
+        reads_fixed: whether it reads nothing of a document but its `FixedPoolings`.
     """
 
     first_token: ClassVar[FirstToken] = "as_others"
     trains: ClassVar[bool] = False
-    starts_from_documents: ClassVar[bool] = False
+    reads_fixed: ClassVar[bool] = False
 
 
 @config
@@ -118,22 +118,20 @@ class AttentionPoolingConfig(_Pools):
 
 @config
 class SummaryPoolingConfig(_Pools):
-    """A ReLU layer over mean, maximum, first token and the mean of the first tokens."""
+    """A ReLU layer over mean, maximum, first token and the mean of the first 64 tokens."""
 
     kind: Literal["summary"] = "summary"
     """Which pooling."""
     width: Annotated[int, Field(ge=1)] = 1024
     """Units of the layer, and width of the pooled vector."""
-    lead: Annotated[int, Field(ge=1)] = 64
-    """First tokens that have a separate mean."""
     trains: ClassVar[bool] = True
-    starts_from_documents: ClassVar[bool] = True
+    reads_fixed: ClassVar[bool] = True
 
     def build(self, width: int) -> "Pooling":
         """The pooling for hidden states of this width."""
         from xmtc.models.poolings.pooling import Summary
 
-        return Summary(width, self.width, self.lead)
+        return Summary(width, self.width)
 
 
 PoolingConfig = Annotated[

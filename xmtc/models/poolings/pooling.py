@@ -2,7 +2,7 @@
 
 Every pooling also says how much each token counts (`weights`), which is what `xmtc explain` shows for pooled models.
 
-Suffixes: B documents, T tokens, D width, H heads.
+Suffixes: B documents, T tokens, D width, H heads, K fixed poolings, P units of a layer.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from xmtc.models.kernels.normalisers import attention_weights
 from xmtc.models.kernels.options import Normaliser
 
+_LEAD = 64  # tokens that have a separate mean
 _LEAST_SPREAD = 1e-3  # of an input; a dimension that is the same for all documents stays small
 
 
@@ -41,12 +42,12 @@ class Pooling(nn.Module, ABC):
         """What each token adds to ⟨row, pooled vector⟩, (B, S, T); the sum over the tokens is exactly that product."""
         return (rows_BSD @ hidden_BTD.transpose(1, 2)) * self.weights(hidden_BTD, mask_BT).unsqueeze(1)
 
-    def inputs(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """What `start` wants to know of documents, (B, …)."""
+    def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
+        """Pooled vectors (B, width) from the documents' `FixedPoolings`, for poolings that read these alone."""
         raise NotImplementedError
 
-    def start(self, inputs_NX: Tensor) -> None:
-        """Start parameters at what `inputs` gave for a sample of N training documents."""
+    def start(self, fixed_NKD: Tensor) -> None:
+        """Start parameters at the `FixedPoolings` of a sample of N training documents."""
         raise NotImplementedError
 
 
@@ -158,60 +159,90 @@ class Lead(Mean):
         return super().weights(hidden_BTD, mask_BT & (mask_BT.cumsum(1) <= self.tokens))
 
 
-class Summary(Pooling):
-    """A ReLU layer over four poolings: mean, maximum, first token, and mean of the first tokens.
+class FixedPoolings(nn.Module):
+    """Mean, maximum, first token, and mean of the first tokens: what a frozen encoder says of a document, K = 4.
 
-    pooled = ReLU(W concat_i((pool_i(hidden) - centre_i) * gain_i)). Some dimensions of encoders lie far from 0
-    and would drown the others: `start` sets centre and gain so that each input starts with mean 0 and variance 1.
+    They have no parameters, so a run computes them once per document and keeps them on disk (`xmtc.training.hidden`).
+    """
+
+    count = 4
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mean = Mean(width)
+        self.others = nn.ModuleList([Max(width), OneToken(width, last=False), Lead(width, _LEAD)])
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """The poolings (B, K, D), the mean first; zero for a document of only padding."""
+        return torch.stack([pooling(hidden_BTD, mask_BT) for pooling in self], 1)
+
+    def __iter__(self) -> Iterator[Pooling]:
+        """Each of them."""
+        yield self.mean
+        for pooling in self.others:
+            assert isinstance(pooling, Pooling)
+            yield pooling
+
+
+class SummaryLayer(nn.Module):
+    """ReLU(W concat_k((fixed_k − centre_k) · gain_k)), (B, K, D) to (B, P).
+
+    Some dimensions of encoders lie far from 0 and would drown the others. Centre and gain start so that each input has
+    mean 0 and variance 1 over documents.
+    """
+
+    def __init__(self, count: int, width: int, units: int) -> None:
+        super().__init__()
+        self.weight_PX = nn.Parameter(nn.Linear(count * width, units, bias=False).weight.detach())
+        self.centres_KD = nn.Parameter(torch.zeros(count, width))
+        self.gains_KD = nn.Parameter(torch.ones(count, width))
+
+    def forward(self, fixed_BKD: Tensor) -> Tensor:
+        """The layer's units, zero for a document of only padding."""
+        filled_B1 = (fixed_BKD != 0).flatten(1).any(1, keepdim=True)
+        inputs_BKD = (fixed_BKD.to(self.weight_PX.dtype) - self.centres_KD) * self.gains_KD
+        return F.relu(F.linear(inputs_BKD.flatten(1), self.weight_PX)) * filled_B1
+
+
+class Summary(Pooling):
+    """A ReLU layer over `FixedPoolings`.
 
     A pooling of moved tokens is the moved pooling. So, for a given document, the vector is a sum over its tokens, seen
     from the centre, through the units that the ReLU keeps. `contributions` uses this.
     """
 
-    def __init__(self, hidden_width: int, width: int, lead: int) -> None:
+    def __init__(self, hidden_width: int, width: int) -> None:
         super().__init__(width)
-        parts = OneToken(hidden_width, last=False), Lead(hidden_width, lead)
-        self.parts = nn.ModuleList([Mean(hidden_width), Max(hidden_width), *parts])
-        self.layer = nn.Linear(len(self.parts) * hidden_width, width, bias=False)
-        self.centres_4D = nn.Parameter(torch.zeros(len(self.parts), hidden_width))
-        self.gains_4D = nn.Parameter(torch.ones(len(self.parts), hidden_width))
+        self.fixed = FixedPoolings(hidden_width)
+        self.layer = SummaryLayer(self.fixed.count, hidden_width, width)
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.forward`."""
-        inputs_B4D = (self.inputs(hidden_BTD, mask_BT) - self.centres_4D) * self.gains_4D
-        return F.relu(self.layer(inputs_B4D.flatten(1))) * mask_BT.any(1, keepdim=True)
+        return self.of_fixed(self.fixed(hidden_BTD, mask_BT))
+
+    def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
+        """See `Pooling.of_fixed`."""
+        return self.layer(fixed_BKD)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.weights`: the mean share that a token has in the four."""
-        return torch.stack([part.weights(hidden_BTD, mask_BT) for part in self.poolings()]).mean(0)
+        """See `Pooling.weights`: the mean share that a token has in the fixed poolings."""
+        return torch.stack([pooling.weights(hidden_BTD, mask_BT) for pooling in self.fixed]).mean(0)
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
         """See `Pooling.contributions`: by the units that the ReLU keeps for this document."""
+        layer = self.layer
         kept_BP = self(hidden_BTD, mask_BT) > 0
-        products_BSX = (rows_BSD * kept_BP.unsqueeze(1)) @ self.layer.weight.to(rows_BSD.dtype)
-        parts = zip(
-            self.poolings(), self.centres_4D, self.gains_4D, products_BSX.chunk(len(self.parts), 2), strict=True
-        )
+        products_BSX = (rows_BSD * kept_BP.unsqueeze(1)) @ layer.weight_PX.to(rows_BSD.dtype)
+        parts = zip(self.fixed, layer.centres_KD, layer.gains_KD, products_BSX.chunk(self.fixed.count, 2), strict=True)
         return torch.stack(
             [
-                part.contributions(hidden_BTD - centre_D, mask_BT, part_rows_BSD * gain_D)
-                for part, centre_D, gain_D, part_rows_BSD in parts
+                pooling.contributions(hidden_BTD - centre_D, mask_BT, part_rows_BSD * gain_D)
+                for pooling, centre_D, gain_D, part_rows_BSD in parts
             ]
         ).sum(0)
 
-    def inputs(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.inputs`: the four poolings (B, 4, D)."""
-        parts = [part(hidden_BTD, mask_BT) for part in self.poolings()]
-        return torch.stack(parts, 1).to(self.layer.weight.dtype)
-
     @torch.no_grad()
-    def start(self, inputs_NX: Tensor) -> None:
+    def start(self, fixed_NKD: Tensor) -> None:
         """See `Pooling.start`."""
-        self.centres_4D.copy_(inputs_NX.mean(0))
-        self.gains_4D.copy_(1 / inputs_NX.std(0, correction=0).clamp(min=_LEAST_SPREAD))
-
-    def poolings(self) -> Iterator[Pooling]:
-        """The four."""
-        for part in self.parts:
-            assert isinstance(part, Pooling)
-            yield part
+        self.layer.centres_KD.copy_(fixed_NKD.mean(0))
+        self.layer.gains_KD.copy_(1 / fixed_NKD.std(0, correction=0).clamp(min=_LEAST_SPREAD))
