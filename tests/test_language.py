@@ -85,6 +85,11 @@ def test_modules_are_plain_english(module: str) -> None:
     assert list(tics(words_of(MODULES[module]))) == []
 
 
+@pytest.mark.parametrize("tool", sorted((ROOT / "tools").rglob("*.py")), ids=lambda tool: tool.stem)
+def test_tools_are_plain_english(tool: Path) -> None:
+    assert list(tics(words_of(tool))) == []
+
+
 def test_names_that_are_not_yet_covered_exist() -> None:
     assert [name for name in NOT_YET_COVERED if name not in MODULES] == []
 
