@@ -5,7 +5,7 @@
     python tools/bench_onnx.py runs/imdb --threads 1 --clock cpu     # on a machine that others use too
 
 Exports the model of the run to a temporary folder and scores the same documents with each engine. Prints a JSON line
-each: metrics; for the graphs, in how many documents more than in PyTorch the best label is right (with one label a
+each: metrics; for the graphs, in how many documents more than in PyTorch the best label is right (with one label per
 document, the difference in accuracy), with the 95 % interval bootstrapped over documents; the share of documents
 that get the best label that PyTorch gives them; documents per second, the median of `--repeats` passes that the engines
 take in turns; and the size of the exported model.

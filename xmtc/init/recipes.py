@@ -1,7 +1,6 @@
-"""Recipes for a training run, from the best to the cheapest, and the one that fits a budget of time.
+"""Recipes for a training run, from the best to the cheapest, and the choice of one that fits a time budget.
 
-Each recipe is a few settings. Its cost is estimated from them by `xmtc.preflight.timing`, so that a recipe needs no
-formula here.
+Each recipe consists of a few settings. `xmtc.preflight.timing` estimates its cost from them.
 """
 
 import json
@@ -16,22 +15,22 @@ from xmtc.run.config import RunConfig
 Settings = dict[str, Any]
 ENCODER = "packaged:all-MiniLM-L6-v2"
 _WINDOW = 512
-_MANY_LABELS = 1_024  # beyond these, a training step has the logits of a sample
-_FEW_LABELS = 50  # with so few, pairs of words tell more than single ones
-_DUAL = 12_000  # training documents up to which the linear scorer factorises documents, whatever the number of terms
+_MANY_LABELS = 1_024  # with more labels, a training step only computes the logits of a sample
+_FEW_LABELS = 50  # with at most this many labels, pairs of words add information
+_DUAL = 12_000  # up to this many training documents, the linear scorer factorises documents instead of terms
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What recipes depend on.
+    """The properties of a task that recipes depend on.
 
     Attributes:
         source: the `data` section, without `max_length` and `words`.
-        name: of the run.
-        labels, documents: numbers of train.
+        name: name of the run.
+        labels, documents: numbers of labels and documents in train.
         readable: whether the labels, or their names, are words.
-        single: one label a document.
-        gpu: whether the machine has one.
+        single: whether each document has exactly one label.
+        gpu: whether the machine has a GPU.
     """
 
     source: Settings
@@ -48,11 +47,11 @@ class Recipe:
     """A way to train.
 
     Attributes:
-        name: for messages.
+        name: name for messages.
         encodes: whether documents go through the encoder.
-        what: what it does, for the comment in the configuration.
-        sections: its sections of the configuration.
-        on_gpu: whether it is for machines with a GPU alone.
+        what: description for the comment in the configuration.
+        sections: sections of the configuration.
+        on_gpu: whether it is only for machines with a GPU.
     """
 
     name: str
@@ -64,11 +63,11 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A recipe with its length.
+    """A recipe with a maximum length.
 
     Attributes:
-        recipe: which.
-        max_length: tokens at which documents are cut.
+        recipe: the recipe.
+        max_length: maximum number of tokens of a document.
         tree: the configuration.
     """
 
@@ -132,17 +131,17 @@ RECIPES = (
     Recipe("states", True, "scorers over words and frozen hidden states; nothing trains by gradient", _states),
     Recipe("words", False, "scorers over words alone; nothing is encoded", _words_only),
 )
-"""From the best to the cheapest."""
+"""All recipes, from the best to the cheapest."""
 
 
 def lengths_to_try(percentile: int) -> list[int]:
-    """Values of `max_length` worth a measurement, longest first: the 95th percentile within a window, and less."""
+    """Choose values of `max_length` to measure, longest first: the 95th percentile, at most a window, and shorter."""
     longest = min(max(-(-percentile // 32) * 32, 32), _WINDOW)
     return [longest, *(shorter for shorter in (256, 128) if shorter < longest)]
 
 
 def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
-    """Recipes with lengths, the best first; a recipe that encodes nothing has one."""
+    """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     for recipe in (one for one in RECIPES if task.gpu or not one.on_gpu):
         for max_length in lengths if recipe.encodes else lengths[:1]:
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
@@ -150,7 +149,7 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
 
 
 def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
-    """The cheapest recipe with fewer terms, then with fewer documents."""
+    """Yield the cheapest recipe with fewer terms, then with fewer documents."""
     cheapest = RECIPES[-1]
     for terms in (8_000, 4_000):
         tree = _tree(task, cheapest, max_length)
@@ -174,11 +173,11 @@ def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What the machine has to spare.
+    """The available resources.
 
     Attributes:
-        seconds: of the budget.
-        memory, disk: bytes that are free.
+        seconds: time budget.
+        memory, disk: free bytes.
     """
 
     seconds: float
@@ -191,10 +190,10 @@ class Choice:
     """The chosen candidate.
 
     Attributes:
-        candidate: it.
-        stages: stage -> seconds.
-        passed_over: better candidates and why they do not fit.
-        fits: False where nothing does, and this is the cheapest.
+        candidate: the candidate.
+        stages: seconds of each stage.
+        passed_over: better candidates, with the reasons why they do not fit.
+        fits: False if nothing fits and this is the cheapest.
     """
 
     candidate: Candidate
@@ -204,7 +203,7 @@ class Choice:
 
     @property
     def seconds(self) -> float:
-        """Of the whole run."""
+        """Seconds of the whole run."""
         return sum(self.stages.values())
 
 
@@ -215,14 +214,14 @@ def choose(
     tokens: Callable[[int], float],
     room: Room,
 ) -> Choice:
-    """The best candidate that fits.
+    """Choose the best candidate that fits.
 
     Args:
-        options: the best first.
-        timed: stage -> seconds of a configuration.
-        corpus: what the corpus of a configuration is like.
-        tokens: mean tokens of a document cut at a length.
-        room: budget and machine.
+        options: candidates, best first.
+        timed: estimates the seconds of each stage of a configuration.
+        corpus: estimates the size of a configuration's corpus.
+        tokens: computes the mean tokens of a document truncated to a length.
+        room: available resources.
     """
     passed: list[str] = []
     last: Choice | None = None
@@ -239,7 +238,7 @@ def choose(
 
 
 def _problem(choice: Choice, config: RunConfig, corpus: Corpus, tokens: float, room: Room) -> str | None:
-    """Why a candidate does not fit."""
+    """Why a candidate does not fit; None if it does."""
     if choice.seconds > room.seconds:
         return f"would take {choice.seconds / 60:,.0f} min"
     if (needed := memory_of_scorers(config, corpus)) > 0.7 * room.memory:
