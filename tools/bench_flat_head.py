@@ -15,7 +15,7 @@ import time
 import torch
 from torch import nn
 
-from bars import held, in_own_process, memory_bytes
+from bars import held, memory_bytes
 from xmtc.distributed.row_shards import RowShard
 from xmtc.distributed.rowwise_config import SGDConfig
 from xmtc.losses.base import Targets
@@ -36,37 +36,39 @@ def generate(labels: int) -> tuple[torch.Tensor, Targets]:
     return tokens, Targets(pairs[:, 0], pairs[:, 1], torch.ones(DOCUMENTS))
 
 
-def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
-    torch.manual_seed(0)
-    encoder = nn.EmbeddingBag(VOCABULARY, args.width, mode="mean", sparse=True)
-    optimizer = torch.optim.SparseAdam(encoder.parameters(), lr=1e-3)
-    weights = torch.empty(labels, args.width, dtype=getattr(torch, args.row_dtype)).normal_(std=args.width**-0.5)
-    shards = [RowShard.placed(table, 0, labels, True) for table in (weights, torch.full((labels,), -5.0))]
-    update = SGDConfig(momentum=args.momentum).build(shards)
-    for shard in shards:
-        update.make_state(shard)
-    step = FlatStep(BinaryCrossEntropyConfig().build(), *shards)
-    seconds, cpu = [], []
-    for _ in range(args.steps + 1):
-        tokens, targets = generate(labels)
+class Training:
+    """A flat head with its encoder and optimizers.
+
+    Attributes:
+        row_bytes: of rows and their momentum.
+        encoder_bytes: of weights and two moments.
+    """
+
+    def __init__(self, labels: int, args: argparse.Namespace) -> None:
+        torch.manual_seed(0)
+        self.labels = labels
+        self.encoder = nn.EmbeddingBag(VOCABULARY, args.width, mode="mean", sparse=True)
+        self.optimizer = torch.optim.SparseAdam(self.encoder.parameters(), lr=1e-3)
+        weights = torch.empty(labels, args.width, dtype=getattr(torch, args.row_dtype)).normal_(std=args.width**-0.5)
+        shards = [RowShard.placed(table, 0, labels, True) for table in (weights, torch.full((labels,), -5.0))]
+        self.update = SGDConfig(momentum=args.momentum).build(shards)
+        for shard in shards:
+            self.update.make_state(shard)
+        self.flat = FlatStep(BinaryCrossEntropyConfig().build(), *shards)
+        self.row_bytes = sum(t.nbytes for shard in shards for t in (shard, *self.update.state[shard].values()))
+        self.encoder_bytes = 3 * sum(p.nbytes for p in self.encoder.parameters())
+
+    def step(self) -> tuple[float, float]:
+        """One step's seconds, and CPU seconds."""
+        tokens, targets = generate(self.labels)
         start, start_cpu = time.perf_counter(), time.process_time()
-        (step(encoder(tokens), targets).sum / DOCUMENTS).backward()
-        for part, gradients in step.chunks(1.0):
-            for shard, gradient in zip(step.shards, gradients, strict=True):
-                update.update(shard, part, gradient)
-        optimizer.step()
-        optimizer.zero_grad()
-        seconds.append(time.perf_counter() - start)
-        cpu.append(time.process_time() - start_cpu)
-    row_bytes = sum(tensor.nbytes for shard in shards for tensor in (shard, *update.state[shard].values()))
-    encoder_bytes = 3 * sum(p.nbytes for p in encoder.parameters())  # weights and two moments
-    return {
-        "seconds": min(seconds[1:]),
-        "cpu_seconds": min(cpu[1:]),
-        "row_bytes": row_bytes,
-        "encoder_bytes": encoder_bytes,
-        "peak_bytes": memory_bytes("VmHWM"),
-    }
+        (self.flat(self.encoder(tokens), targets).sum / DOCUMENTS).backward()
+        for part, gradients in self.flat.chunks(1.0):
+            for shard, gradient in zip(self.flat.shards, gradients, strict=True):
+                self.update.update(shard, part, gradient)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return time.perf_counter() - start, time.process_time() - start_cpu
 
 
 def bandwidth() -> float:
@@ -80,24 +82,27 @@ def bandwidth() -> float:
     return best
 
 
-def measured(labels: int) -> dict[str, float]:
-    row = in_own_process("--worker", str(labels))
-    print(json.dumps({"labels": labels, **{k: round(v, 4) for k, v in row.items()}}), flush=True)
-    return row
-
-
 def bench(args: argparse.Namespace) -> bool:
-    sizes = [args.labels // 4, args.labels // 2, args.labels]
-    rows = [measured(labels) for labels in sizes]
-    clock = "cpu_seconds" if args.cpu_time else "seconds"
-    slope = (rows[-1][clock] - rows[0][clock]) / (sizes[-1] - sizes[0])
-    moved = 2 * (rows[-1]["row_bytes"] / args.labels) / slope
-    peak_rate = bandwidth()
+    whole = Training(args.labels, args)
+    whole.step()
+    peak = memory_bytes("VmHWM")
+    quarter = Training(args.labels // 4, args)
+    quarter.step()
+    times = {"whole": [], "quarter": []}
+    for _ in range(args.steps):  # turn by turn, so that other load meets both
+        times["quarter"].append(quarter.step())
+        times["whole"].append(whole.step())
+    seconds, cpu = ({size: min(step[clock] for step in steps) for size, steps in times.items()} for clock in (0, 1))
+    sizes = {"row_bytes": whole.row_bytes, "encoder_bytes": whole.encoder_bytes, "peak_bytes": peak}
+    print(json.dumps({"labels": args.labels, **sizes, "seconds": seconds, "cpu_seconds": cpu}))
+    used = cpu if args.cpu_time else seconds
+    slope = (used["whole"] - used["quarter"]) / (whole.labels - quarter.labels)
+    moved, peak_rate = 2 * whole.row_bytes / whole.labels / slope, bandwidth()
     rates = {"row_traffic_gb_s": moved / 1e9, "copy_gb_s": peak_rate / 1e9, "share_of_copy": moved / peak_rate}
     print(json.dumps({"ns_a_label": round(slope * 1e9, 2), **{k: round(v, 3) for k, v in rates.items()}}))
-    memory = rows[-1]["peak_bytes"] / (rows[-1]["row_bytes"] + rows[-1]["encoder_bytes"])
-    linear = rows[-1][clock] / (4 * rows[0][clock])
+    memory = peak / (whole.row_bytes + whole.encoder_bytes)
     bars = [("peak of the process over rows, momentum and encoder", memory, MEMORY_BAR)]
+    linear = used["whole"] / (4 * used["quarter"])
     bars.append(("time per label, all labels over a quarter of them", linear, LINEAR_BAR))
     return held("flat_head", bars)
 
@@ -111,13 +116,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cpu-time", action="store_true", help="compare CPU seconds, for a busy machine")
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    if args.worker:
-        print(json.dumps(measure(args.worker, args)))
-    else:
-        sys.exit(0 if bench(args) else 1)
+    sys.exit(0 if bench(args) else 1)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Files are made of public data sets: train.csv (or .jsonl, .tsv) and test of each task. Nothing is tuned for a task.
 
-.venv/bin/python tools/own_data_study.py DATA OUT --budget 5m --tasks clinic reviews
+.venv/bin/python tools/own_data_study.py DATA OUT --budget 10m --tasks clinic reviews
 """
 
 import argparse
@@ -30,7 +30,7 @@ from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import tune_threshold
 
 TOP = 100
-MOST_SVMS = 4_000
+MOST_SVMS = 8_000
 Scores = Callable[[Sequence[str]], SparsePredictions]
 
 
@@ -225,15 +225,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder with the public data sets")
     parser.add_argument("out", type=Path, help="folder for files and runs")
-    parser.add_argument("--budget", default="5m")
+    parser.add_argument("--budget", default="10m")
     parser.add_argument("--tasks", nargs="*", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--systems", nargs="*", choices=("peers", "xmtc"), default=("peers", "xmtc"))
     arguments = parser.parse_args()
     for task in arguments.tasks:
         folder = (arguments.out / task).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         TASKS[task](arguments.data, folder)
-        rows = run_peers(folder)
-        rows.append({"system": f"xmtc, {arguments.budget}", **run_xmtc(folder, arguments.budget)})
+        rows = run_peers(folder) if "peers" in arguments.systems else []
+        if "xmtc" in arguments.systems:
+            rows.append({"system": f"xmtc, {arguments.budget}", **run_xmtc(folder, arguments.budget)})
         with (arguments.out / "results.jsonl").open("a", encoding="utf-8") as results:
             for row in rows:
                 print(json.dumps({"task": task, **row}), file=results)

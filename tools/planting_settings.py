@@ -53,7 +53,7 @@ class Setting:
 
 
 def _eurlex(documents: int, arms: Sequence[str], phases: list[dict[str, float]] | None = None) -> Setting:
-    return Setting("eurlex57k_minilm.yaml", "eurlex57k", documents, arms, phases)
+    return Setting("eurlex57k_planted.yaml", "eurlex57k", documents, arms, phases)
 
 
 def _bigru(documents: int, arms: Sequence[str]) -> Setting:
@@ -64,7 +64,7 @@ SETTINGS = {
     "b": _eurlex(2000, ALL_ARMS),
     "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, ALL_ARMS),
     "a1": _bigru(2000, ALL_ARMS),
-    "e": Setting("eurlex57k_minilm.yaml", "gnd_tib", 4000, ORDER),
+    "e": Setting("eurlex57k_planted.yaml", "gnd_tib", 4000, ORDER),
     **{f"f{size}": _eurlex(size, ("random_long", "planted")) for size in (250, 500, 1000, 4000, 8000, 16000)},
     "a2": _bigru(8000, ("random_long", "prototypes", "planted_attention", "shuffled")),
     "c1": _eurlex(2000, ("random_long", "planted_attention", "planted", "shuffled"), TOP_TWO),

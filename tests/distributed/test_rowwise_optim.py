@@ -66,6 +66,22 @@ def test_lazy_adam_is_adam_when_every_row_is_touched():
     torch.testing.assert_close(*tables)
 
 
+def test_lazy_adam_moves_a_row_that_few_steps_touch_as_far_as_adam_on_all_rows_does():
+    tables = [torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(2)]
+    ours, adam = LazyAdamConfig().build([tables[0]]), torch.optim.Adam([tables[1]], lr=1e-3)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, 301):
+        rows = [0, 1] if step % 30 == 0 else [0]
+        tables[0].grad = sparse(rows, torch.rand(len(rows), 3, generator=generator) + 0.5, 2)
+        tables[1].grad = tables[0].grad.to_dense()
+        ours.step()
+        adam.step()
+    torch.testing.assert_close(ours.state[tables[0]]["square"], adam.state[tables[1]]["exp_avg_sq"])
+    ratio_L = tables[0].detach().mean(1) / tables[1].detach().mean(1)
+    assert float(ratio_L[0]) == pytest.approx(1, abs=1e-3)
+    assert 0.8 < ratio_L[1] < 1.3, "0.2 where its mean square counts the row's own steps"
+
+
 def test_rowwise_adagrad_moves_by_the_learning_rate_first_and_takes_biases():
     bias = torch.nn.Parameter(torch.zeros(4))
     bias.grad = sparse([2], torch.tensor([5.0]), 4)

@@ -22,8 +22,10 @@ from xmtc.init.command import name_of, seconds_of
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import find_files
 from xmtc.init.dialogue import write_config
+from xmtc.init.facts import read_facts
 from xmtc.init.recipes import Room, Task, candidates, choose, lengths_to_try
-from xmtc.init.roles import Answers
+from xmtc.init.roles import Answers, choose_roles
+from xmtc.init.vocabularies import label_columns
 from xmtc.own_data import _table
 from xmtc.preflight.measured import corpus_of
 from xmtc.preflight.probe import HeadSpeed, Speeds
@@ -116,6 +118,20 @@ def test_folders_name_splits_and_label_files(tmp_path):
         find_files(str(tmp_path / "none.csv"))
 
 
+def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
+    write_csv(tmp_path / "train.csv", ROWS)
+    concepts = "".join(f"e:{label} a skos:Concept ; skos:broader e:top .\n" for label in {*ROWS[0]["labels"], "top"})
+    prefixes = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n@prefix e: <http://example.org/> .\n"
+    (tmp_path / "subjects.ttl").write_text(prefixes + concepts)
+    files = find_files(str(tmp_path))
+    columns = read_facts(files.format().rows(tmp_path / "train.csv", None), files.place)
+    assert files.labels == str(tmp_path / "subjects.ttl")
+    assert label_columns(files, choose_roles(columns, Answers(), "here")) == {"label": "id", "parents": "parent_ids"}
+    (tmp_path / "subjects.ttl").write_text(prefixes + "e:other a skos:Concept .\n")
+    with pytest.raises(DataError, match=r"subjects\.ttl: no label of 'labels' is a concept's IRI"):
+        label_columns(files, choose_roles(columns, Answers(), "here"))
+
+
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
@@ -157,6 +173,7 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
         documents=documents,
         readable=True,
         single=single,
+        trees=True,
     )
     found = Survey(
         documents={"train": documents, "dev": documents // 10},
@@ -187,11 +204,16 @@ def test_a_larger_budget_never_gives_a_cheaper_recipe():
     assert all(one.seconds <= seconds for one, seconds in zip(chosen[1:], (60, 300, 900, 3_600, 36_000), strict=True))
 
 
+def test_many_documents_are_worth_trees():
+    assert plan_for(360_000, 40_000, 500).candidate.recipe.name == "trees"
+
+
 def test_what_does_not_fit_is_smaller_and_says_so():
     limited = plan_for(60, 2_000_000, 5_000)
     assert limited.candidate.tree["data"]["limit"]["train"] < 2_000_000
     assert any("would take" in words for words in limited.passed_over)
     assert not plan_for(0.5, 2_000_000, 5_000).fits
+    assert any("head at 416 tokens needs" in words for words in plan_for(36_000, 4_000, 2_000_000).passed_over)
 
 
 @pytest.mark.parametrize(("single", "labels"), [(True, 2), (False, 30), (False, 3_000)])
@@ -220,6 +242,11 @@ def test_budgets(text, seconds):
 def test_budgets_that_are_none(text):
     with pytest.raises(ConfigError, match="--budget"):
         seconds_of(text)
+
+
+def test_names_that_no_run_can_have(tmp_path):
+    with pytest.raises(ConfigError, match=r"--name \.\./x: a run's name has letters"):
+        write_config(str(tmp_path / "none.csv"), Answers(), name="../x")
 
 
 def test_names_and_comments():

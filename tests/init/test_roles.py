@@ -110,7 +110,7 @@ def test_blanks_separate_codes_and_not_words():
     [
         (
             [{"a": "x", "label": "b"}] * 9,
-            r"no column looks like text; name it with --text\. .*9 rows: a \(1 words, 1 diff",
+            r"no column looks like text; name it with --text\. .*9 rows: a \(1 word, 1 diff",
         ),
         ([{"t": text(i), "k": text(i + 50)} for i in range(20)], r"no column looks like labels; name it with --labels"),
         (

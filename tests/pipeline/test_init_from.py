@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tiny_runs import documents, load, write_config, write_jsonl
 from xmtc.errors import ConfigError
@@ -46,7 +47,11 @@ def _config(folder: Path, old: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def new(old: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_run(load(_config(tmp_path_factory.mktemp("new"), old)))
+    """A run that continues from the old run at a URI, with documents of all labels."""
+    MemoryFileSystem().put(str(old / "model"), "/test_init_from/old/model", recursive=True)
+    folder = tmp_path_factory.mktemp("new")
+    place = "model.init_from=memory://test_init_from/old/model"
+    return train_run(load(_config(folder, old), place, f"storage.cache={folder}/cache"))
 
 
 def test_known_rows_carry_over_and_planting_is_for_new_labels(old: Path, new: Path) -> None:

@@ -288,7 +288,8 @@ xmtc.score.local.score_local(job, Silent(), device="cpu", workers=1)
 """
 
 
-def kill_and_restart(model, tmp_path, kills, rows):
+def test_killed_at_random_moments_every_document_is_there_once(model, tmp_path):
+    kills, rows = 2, 250
     source, output = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "out"
     score(model, source, tmp_path / "expected")
     random_ = random.Random(kills)
@@ -314,16 +315,6 @@ def kill_and_restart(model, tmp_path, kills, rows):
     assert ids == Counter(f"d{i}" for i in range(rows))
     assert contents(output) == contents(tmp_path / "expected")
     assert not list(output.glob(".*tmp"))
-
-
-def test_killed_at_random_moments_every_document_is_there_once(model, tmp_path):
-    kill_and_restart(model, tmp_path, kills=2, rows=250)
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(1200)
-def test_killed_twenty_times(model, tmp_path):
-    kill_and_restart(model, tmp_path, kills=20, rows=3000)
 
 
 def test_many_files_of_which_some_are_done_are_told_apart_at_once(model, tmp_path):

@@ -79,7 +79,7 @@ def future_format(path: Path) -> None:
         (flip, "SHA-256"),
         (remove_file, "cannot be read"),
         (remove_manifest, "no manifest.json"),
-        (halve_manifest, "manifest.json cannot be read"),
+        (halve_manifest, "manifest.json: cannot be read"),
         (future_format, "format 99"),
     ],
 )

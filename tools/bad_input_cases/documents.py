@@ -92,7 +92,7 @@ READS_ROWS = {"control characters only", "control characters only, gzip"}
 def document_cases(site: Site) -> Iterator[Case]:
     """Files of documents, at every command that reads some."""
     for name, file_name, write in bad_documents():
-        for entry in ("predict", "score", "explain", "prepare"):
+        for entry in ("predict", "score", "explain", "prepare", "init"):
             call = partial(_read_documents, site, file_name, write, entry)
             yield Case("documents", entry, f"{file_name[-12:]!a}: {name}", call, name not in READS_ROWS)
 
@@ -108,6 +108,7 @@ def _read_documents(
         "predict": ("predict", site.model, "--input", file),
         "score": ("score", site.model, file, "-o", folder / "out"),
         "explain": ("explain", site.model, "--input", file, "--doc-id", "x"),
+        "init": ("init", file, "-o", folder / "new.yaml"),
         "prepare": ("prepare", site.config, f"data.source={source}", f"data.corpus={folder / 'corpus'}"),
     }
     return command(*arguments[entry])

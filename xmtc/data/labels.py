@@ -1,7 +1,7 @@
 """Labels of a corpus: ids, names, train counts, hierarchy, propensities. L labels."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -30,10 +30,6 @@ class LabelTable:
     names: list[str]
     train_counts: NDArray[np.int64]
     parents: list[tuple[str, ...]] | None = None
-    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_ids", {label: i for i, label in enumerate(self.labels)})
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -68,6 +64,11 @@ class LabelTable:
                 found.add(label)
                 waiting += self._children.get(label, ())
         return np.array(sorted(self._ids[label] for label in found if label in self._ids), np.int32)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        """Made when a label is looked up: training has no use for it, and millions of labels take hundreds of MiB."""
+        return {label: i for i, label in enumerate(self.labels)}
 
     @cached_property
     def _children(self) -> dict[str, list[str]]:
@@ -119,7 +120,9 @@ class LabelTable:
                 table = pa.ipc.open_file(source).read_all()
             parents = _tuples(table["parents"].to_pylist()) if "parents" in table.column_names else None
             counts = np.array(table["train_count"].to_numpy(), dtype=np.int64)
-            return LabelTable(table["label"].to_pylist(), table["name"].to_pylist(), counts, parents)
+            labels = table["label"].to_pylist()
+            names = labels if table["name"].equals(table["label"]) else table["name"].to_pylist()
+            return LabelTable(labels, names, counts, parents)
 
 
 def _tuples(lists: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

@@ -54,10 +54,10 @@ def map_processes(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]
 def _begin_worker(parent: int) -> None:
     # The processes already take every core; the tokenizers library reads this switch and nothing else.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """End this process soon after its parent, which a SIGKILL gives no time to tell it."""
     while os.getppid() == parent:
         time.sleep(_WATCH_S)

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from xmtc.distributed.collectives import all_gather_rows, broadcast_rows, rank_and_world_size
+from xmtc.distributed.state import FIX, save_tensors
 from xmtc.errors import CheckpointError
+from xmtc.files import reading
 
 _BLOCK = 1 << 24  # numbers that are read or exchanged at a time, because no rank has room for a whole table
 
@@ -136,11 +137,8 @@ def save_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
         tensors |= {f"{kind}/{name}": tensor for kind, tensor in states[name].items()}
     first = next(iter(shards.values()))
     metadata = {"first": str(first.first), "total": str(first.total)}
-    try:
-        cpu = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
-        save_file(cpu, directory / f"label_rows-{rank:05d}-of-{world:05d}.safetensors", metadata)
-    except SafetensorError as error:
-        raise OSError(f"label rows: {error}") from error
+    cpu = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
+    save_tensors(cpu, directory / f"label_rows-{rank:05d}-of-{world:05d}.safetensors", metadata)
 
 
 def load_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -152,12 +150,9 @@ def load_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
     files = saved_rows(directory)
     if not files:
         raise CheckpointError(f"{directory} holds no label rows: label_rows-*.safetensors is missing; copy it again")
-    try:
-        for path in files:
-            with safe_open(path, framework="pt") as file:
-                _read_overlap(file, path, shards, states)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{directory}: label rows cannot be read: {error}") from error
+    for path in files:
+        with reading(path, CheckpointError, FIX), safe_open(path, framework="pt") as file:
+            _read_overlap(file, path, shards, states)
 
 
 def saved_rows(directory: Path) -> list[Path]:

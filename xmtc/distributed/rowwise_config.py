@@ -1,7 +1,7 @@
 """The settings of row-wise optimizers, and the size of their state."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -48,21 +48,23 @@ class _TwoMoments:
     """State size of both kinds of Adam."""
 
     rounding: Rounding
+    counts: ClassVar[int] = 1
 
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """Bytes of state per row: two moments per element, and a step count.
+        """Bytes of state per row: two moments per element, and step counts.
 
         Args:
             elements: numbers in the row.
             bfloat16: whether the table is in bfloat16; float32 otherwise.
         """
-        return 8 * elements + 4 + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
+        return 8 * elements + 4 * self.counts + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
 
 
 @config
 class LazyAdamConfig(_TwoMoments):
-    """Adam whose moments decay only when their row is touched: 8 bytes per element."""
+    """Adam that reads and writes touched rows alone, and moves them as far as AdamW does: 8 bytes per element."""
 
+    counts: ClassVar[int] = 2
     kind: Literal["lazy_adam"] = "lazy_adam"
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """Learning rate of the label tables."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from xmtc.distributed.collectives import all_reduce_max_ints
 from xmtc.distributed.rounding import rounding_noise, split_sum, stochastic_round_
 from xmtc.distributed.rowwise_config import Rounding
 
@@ -151,6 +152,9 @@ class RowwiseOptimizer(Optimizer):
         """Return the initial state. Every tensor has one row per label."""
         raise NotImplementedError
 
+    def resume(self) -> None:
+        """Derive from the state, which has been loaded, what is not kept for each label. Collective."""
+
     def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
         """Compute what to subtract from the rows, per unit of learning rate.
 
@@ -181,8 +185,10 @@ class RowwiseAdagrad(RowwiseOptimizer):
         return gradient_RD / _by_row(scale_R, gradient_RD)
 
 
-class LazyAdam(RowwiseOptimizer):
-    """Adam (Kingma & Ba 2015) with β = (0.9, 0.999). Moments, decay and bias correction count steps per row."""
+class RowAdamW(RowwiseOptimizer):
+    """AdamW (Loshchilov & Hutter 2019), β = (0.9, 0.999). All rows move; without a gradient, by their moments."""
+
+    touches_all = True
 
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """`mean` and `square` in fp32 of the table's shape, `steps` int32 (L,)."""
@@ -197,10 +203,45 @@ class LazyAdam(RowwiseOptimizer):
         return (mean_RD / (1 - 0.9**steps)) / ((square_RD / (1 - 0.999**steps)).sqrt_().add_(1e-8))
 
 
-class RowAdamW(LazyAdam):
-    """AdamW (Loshchilov & Hutter 2019). Every row moves at every step; without a gradient, by its moments."""
+class LazyAdam(RowAdamW):
+    """Adam (Kingma & Ba 2015) that reads and writes only touched rows.
 
-    touches_all = True
+    The mean counts a row's own steps. The mean square counts all of them, those without a gradient as zeros, as Adam on
+    all rows does. Had it a row's own steps too, a label that few steps touch would move several times less than in
+    training on all labels, and rare labels would not be learned.
+
+    Attributes:
+        clock: steps so far.
+    """
+
+    touches_all = False
+
+    def __init__(self, parameters: Iterable[Tensor], **settings: Any) -> None:
+        super().__init__(parameters, **settings)
+        self.clock = 0
+
+    def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
+        """See the base; `last` int32 (L,), the step that touched a row last."""
+        return super().fresh_state(table) | {"last": torch.zeros(len(table), dtype=torch.int32, device=table.device)}
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """See the base."""
+        self.clock += 1
+        return super().step(closure)
+
+    def resume(self) -> None:
+        """See the base: some row was touched by the last step."""
+        newest = [int(state["last"].max()) for state in self.state.values() if len(state["last"])]
+        (self.clock,) = all_reduce_max_ints([max(newest, default=0)])
+
+    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
+        """See the base."""
+        steps = _by_row(state["steps"].add_(1), gradient_RD).float()
+        passed = _by_row(self.clock - state["last"], gradient_RD).float()
+        state["last"].fill_(self.clock)
+        mean_RD = state["mean"].lerp_(gradient_RD, 0.1)
+        square_RD = state["square"].mul_(0.999**passed).addcmul_(gradient_RD, gradient_RD, value=0.001)
+        return (mean_RD / (1 - 0.9**steps)) / ((square_RD / (1 - 0.999**self.clock)).sqrt_().add_(1e-8))
 
 
 class RowSGD(RowwiseOptimizer):

@@ -7,7 +7,7 @@ parts, and no rank holds more than one part in memory.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from xmtc.errors import CheckpointError
+from xmtc.files import read_json, reading
 
+FIX = "resume from an earlier checkpoint"
+"""What to do about a damaged file of a checkpoint."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
 _FORMAT = 1
 _INDEX = "optimizer.json"
@@ -60,8 +63,17 @@ def write_part(path: Path, states: dict[str, ParameterState]) -> None:
         tensors[f"parameter/{name}"] = state.value.contiguous()
         tensors[f"exp_avg/{name}"] = state.exp_avg.contiguous()
         tensors[f"exp_avg_sq/{name}"] = state.exp_avg_sq.contiguous()
+    save_tensors(tensors, path)
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file; a library's refusal is an OSError, like those of the system.
+
+    Raises:
+        OSError: no space, no permission.
+    """
     try:
-        save_file(tensors, path)
+        save_file(dict(tensors), path, metadata)
     except SafetensorError as error:
         raise OSError(f"{path.name}: {error}") from error
 
@@ -81,10 +93,11 @@ def read_index(directory: Path) -> tuple[int, int]:
     path = directory / _INDEX
     if not path.is_file():
         raise CheckpointError(f"{directory} holds no training state: {_INDEX} is missing")
-    index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if index.get("format") != _FORMAT:
-        raise CheckpointError(f"{path}: format {index.get('format')}, but this version reads format {_FORMAT}")
-    return index["parts"], index["steps"]
+    with reading(path, CheckpointError, FIX):
+        index: dict[str, Any] = read_json(path)
+        if index.get("format") != _FORMAT:
+            raise CheckpointError(f"{path}: format {index.get('format')}, but this version reads format {_FORMAT}")
+        return index["parts"], index["steps"]
 
 
 def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> Iterator[tuple[str, ParameterState]]:
@@ -100,7 +113,8 @@ def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> I
     """
     _check_names(directory, parts, shapes)
     for i in range(parts):
-        with _open(directory / part_name(i, parts)) as file:
+        path = directory / part_name(i, parts)
+        with reading(path, CheckpointError, FIX), safe_open(path, framework="pt") as file:
             for name in _names(file):
                 state = ParameterState(*(file.get_tensor(f"{kind}/{name}") for kind in ("parameter", *MOMENTS)))
                 if state.value.shape != shapes[name]:
@@ -114,7 +128,8 @@ def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> I
 def _check_names(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> None:
     found: set[str] = set()
     for i in range(parts):
-        with _open(directory / part_name(i, parts)) as file:
+        path = directory / part_name(i, parts)
+        with reading(path, CheckpointError, FIX), safe_open(path, framework="pt") as file:
             found.update(_names(file))
     if missing := sorted(set(shapes) - found):
         first = f"first {missing[0]}"
@@ -126,10 +141,3 @@ def _check_names(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> 
 def _names(file: Any) -> list[str]:  # safetensors does not export the type of an open file
     keys: list[str] = file.keys()
     return sorted(key.removeprefix("parameter/") for key in keys if key.startswith("parameter/"))
-
-
-def _open(path: Path) -> Any:
-    try:
-        return safe_open(path, framework="pt")
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: {error}") from error

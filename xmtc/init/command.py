@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         readable=wordy or found.named > 0,
         single=roles.task == "single_label",
         gpu=torch.cuda.is_available(),
+        trees=find_spec("omikuji") is not None,
     )
 
 

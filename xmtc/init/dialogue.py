@@ -1,5 +1,6 @@
 """The dialogue of `xmtc init`: questions on a terminal, the file, and a summary."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from rich.prompt import Confirm, IntPrompt
 from xmtc.errors import ConfigError
 from xmtc.init.command import make_plan, name_of, seconds_of, summary, write_plan
 from xmtc.init.roles import Answers
+from xmtc.run.config import RUN_NAME
 from xmtc.track.console import print_line, shared_console
 
 DEFAULT_BUDGET = "1h"
@@ -31,6 +33,10 @@ def write_config(
         DataError: see `make_plan`.
     """
     seconds, name = seconds_of(budget), name or name_of(data)
+    if not re.fullmatch(RUN_NAME, name):
+        raise ConfigError(
+            f"--name {name}: a run's name has letters, digits, '_', '-', and '.' after the first; change it"
+        )
     output = output or Path(f"{name}.yaml")
     here = _on_terminal()
     if output.exists() and not (here and Confirm.ask(f"{output} exists. Replace it?", console=shared_console())):

@@ -12,6 +12,7 @@ _SCORERS = {
     "word_neighbours": "votes of documents with similar words",
     "state_neighbours": "votes of documents with similar hidden states",
     "label_text": "names of labels in the text",
+    "tree": "linear classifiers in a tree over labels; evidence does not look into them",
 }
 
 
@@ -45,8 +46,8 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.limit": "more training documents do not fit the budget",
         "model.encoder": "frozen; installed with xmtc",
         "model.head": _head(plan),
-        "plant": "stage 1: the attention learns where the informative words are",
-        "finetune": "stage 2: the head, on hidden states from disk",
+        "plant": _planting(plan),
+        "finetune": "the head, on hidden states from disk",
         "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
     }
     for number, scorer in enumerate(tree["model"]["scorers"]):
@@ -55,6 +56,14 @@ def reasons(plan: "Plan") -> dict[str, str]:
 
 
 def _head(plan: "Plan") -> str:
-    if plan.choice.candidate.tree["model"]["head"]["kind"] == "none":
+    kind = plan.choice.candidate.tree["model"]["head"]["kind"]
+    if kind == "none":
         return "only the scorers, which are fitted in minutes"
-    return "one attention for each label, fused with the scorers"
+    what = "one attention for each label" if kind == "label_attention" else "a layer over pooled states"
+    return f"{what}, fused with the scorers"
+
+
+def _planting(plan: "Plan") -> str:
+    if plan.config.plants:
+        return "stage 1: the attention learns where the informative words are"
+    return "this head has no attention to plant"

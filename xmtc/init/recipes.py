@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from xmtc.config.shape import adapter
+from xmtc.preflight.label_memory import label_memory
 from xmtc.preflight.timing import Corpus, disk_of_states, memory_of_scorers
 from xmtc.run.config import RunConfig
 
 Settings = dict[str, Any]
 ENCODER = "packaged:all-MiniLM-L6-v2"
 _WINDOW = 512
-_MANY_LABELS = 1_024  # with more labels, a training step only computes the logits of a sample
+_MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
+_STEPS, _BATCH = 200, 128  # training steps of the head, and documents per step
+_EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information
+_TREE_DOCUMENTS = 20_000  # with fewer training documents, trees add too little, because they give no evidence
 _DUAL = 12_000  # up to this many training documents, the linear scorer factorises documents instead of terms
 
 
@@ -31,6 +35,7 @@ class Task:
         readable: whether the labels, or their names, are words.
         single: whether each document has exactly one label.
         gpu: whether the machine has a GPU.
+        trees: whether the package for trees is installed.
     """
 
     source: Settings
@@ -40,6 +45,7 @@ class Task:
     readable: bool
     single: bool
     gpu: bool = False
+    trees: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,14 +57,14 @@ class Recipe:
         encodes: whether documents go through the encoder.
         what: description for the comment in the configuration.
         sections: sections of the configuration.
-        on_gpu: whether it is only for machines with a GPU.
+        needs: requirements of the machine: `gpu`, `trees`.
     """
 
     name: str
     encodes: bool
     what: str
     sections: Callable[[Task], Settings]
-    on_gpu: bool = False
+    needs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,25 @@ def _states(task: Task) -> Settings:
 
 def _head(task: Task) -> Settings:
     sections = _states(task)
+    sections["model"]["head"] = {"kind": "flat", "pooling": {"kind": "summary"}, "dropout": 0.4}
+    finetune: Settings = {"loss": {"kind": "binary_cross_entropy"}, "batch_size": _BATCH, "dev_documents": 2_000}
+    if task.single:
+        finetune["loss"] = {"kind": "cross_entropy", "label_smoothing": 0.05}
+        finetune["metric"] = "accuracy"
+    fewest, most = _EPOCHS
+    epochs = min(max(-(-_STEPS * _BATCH // max(task.documents, 1)), fewest), most)
+    finetune |= {"optimizer": {"learning_rate": 2.0e-3}, "phases": [{"epochs": epochs}]}
+    return {**sections, "plant": {"enabled": False}, "finetune": finetune}
+
+
+def _trees(task: Task) -> Settings:
+    sections = _head(task)
+    sections["model"]["scorers"].append({"kind": "tree"})
+    return sections
+
+
+def _unfrozen(task: Task) -> Settings:
+    sections = _states(task)
     sections["model"]["head"] = {"kind": "label_attention", "width": 192, "heads": 4}
     planted: Settings = {"epochs": 5, "optimizer": {"learning_rate": 3.0e-3}, "loss": {"kind": "listnet"}}
     finetune: Settings = {"loss": {"kind": "binary_cross_entropy"}, "dev_documents": 300}
@@ -108,26 +133,26 @@ def _head(task: Task) -> Settings:
         finetune["metric"] = "accuracy"
     elif task.labels > _MANY_LABELS:
         finetune["sampled_labels"] = 512
-    finetune |= {"optimizer": {"learning_rate": 1.0e-3 if task.single else 4.0e-3}, "phases": [{"epochs": 8}]}
-    return {**sections, "plant": planted, "finetune": finetune}
-
-
-def _unfrozen(task: Task) -> Settings:
-    sections = _head(task)
     whole: Settings = {"epochs": 3, "encoder_layers": -1, "learning_rate": 5.0e-4, "encoder_learning_rate": 2.0e-5}
-    sections["finetune"]["phases"] = [{"epochs": 4}, whole]
-    return sections
+    finetune |= {"optimizer": {"learning_rate": 1.0e-3 if task.single else 4.0e-3}, "phases": [{"epochs": 4}, whole]}
+    return {**sections, "plant": planted, "finetune": finetune}
 
 
 def _encoder() -> Settings:
     return {"kind": "hugging_face", "name": ENCODER}
 
 
+_LAYER = "scorers over words and frozen hidden states, and a trained layer over pooled states"
 RECIPES = (
     Recipe(
-        "unfrozen", True, "scorers, and a planted label-attention head whose encoder trains too", _unfrozen, on_gpu=True
+        "unfrozen",
+        True,
+        "scorers, and a planted label-attention head whose encoder trains too",
+        _unfrozen,
+        needs=frozenset({"gpu"}),
     ),
-    Recipe("head", True, "scorers over words and frozen hidden states, and a planted label-attention head", _head),
+    Recipe("trees", True, f"{_LAYER}, and linear trees", _trees, needs=frozenset({"trees"})),
+    Recipe("head", True, _LAYER, _head),
     Recipe("states", True, "scorers over words and frozen hidden states; nothing trains by gradient", _states),
     Recipe("words", False, "scorers over words alone; nothing is encoded", _words_only),
 )
@@ -142,7 +167,9 @@ def lengths_to_try(percentile: int) -> list[int]:
 
 def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
-    for recipe in (one for one in RECIPES if task.gpu or not one.on_gpu):
+    trees = task.trees and task.documents >= _TREE_DOCUMENTS
+    there = {name for name, has in (("gpu", task.gpu), ("trees", trees)) if has}
+    for recipe in (one for one in RECIPES if one.needs <= there):
         for max_length in lengths if recipe.encodes else lengths[:1]:
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
     yield from _smaller(task, lengths[0])
@@ -227,14 +254,23 @@ def choose(
     last: Choice | None = None
     for candidate in options:
         config = candidate.config()
-        found, needed = timed(config), corpus(config)
-        last = Choice(candidate, found, passed, fits=True)
-        problem = _problem(last, config, needed, tokens(candidate.max_length), room)
+        needed = corpus(config)
+        too_large = _head_problem(config, needed, room)
+        last = Choice(candidate, {} if too_large else timed(config), passed, fits=True)
+        problem = too_large or _problem(last, config, needed, tokens(candidate.max_length), room)
         if problem is None:
             return last
         passed = [*passed, f"{candidate.recipe.name} at {candidate.max_length} tokens {problem}"]
     assert last is not None, "there are candidates"
     return Choice(last.candidate, last.stages, last.passed_over, fits=False)
+
+
+def _head_problem(config: RunConfig, corpus: Corpus, room: Room) -> str | None:
+    """Why a head does not even fit the memory in which its speed would be measured."""
+    if not config.model.head.scores:
+        return None
+    needed = label_memory(config, corpus.load.width, corpus.load.labels, config.finetune.batch_size).total
+    return f"needs {needed / 2**30:.1f} GiB of memory" if needed > 0.7 * room.memory else None
 
 
 def _problem(choice: Choice, config: RunConfig, corpus: Corpus, tokens: float, room: Room) -> str | None:

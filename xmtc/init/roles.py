@@ -272,9 +272,14 @@ def describe(columns: Sequence[ColumnFacts]) -> str:
         "nested": "objects, which xmtc does not read",
     }
     shown = [
-        f"{column.name} ({what.get(column.kind, f'{column.words:,.0f} words')}, {column.distinct:,} different)"
+        f"{column.name} ({what.get(column.kind, _length(column))}, {column.distinct:,} different)"
         if column.kind != "nested"
         else f"{column.name} ({what['nested']})"
         for column in columns
     ]
     return f"The columns of {columns[0].rows if columns else 0:,} rows: {', '.join(shown)}"
+
+
+def _length(column: ColumnFacts) -> str:
+    words = f"{column.words:,.0f}"
+    return f"{words} word{'' if words == '1' else 's'}"

@@ -18,13 +18,13 @@ from typing import Annotated
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from xmtc.config.base import config
 from xmtc.config.plain import to_plain
 from xmtc.errors import CheckpointError
-from xmtc.files import read_file
+from xmtc.files import read_file, reading
 from xmtc.mining.config import IndexConfig
 from xmtc.mining.index import LabelIndex, label_vectors
 from xmtc.models.calibration import Calibration
@@ -117,10 +117,8 @@ def read_notes(folder: Path) -> IndexNotes:
         CheckpointError: the file is missing or damaged.
     """
     path = folder / NOTES
-    try:
+    with reading(path, CheckpointError, "copy the whole model folder, or export it again", "missing or damaged"):
         return TypeAdapter(IndexNotes).validate_json(read_file(path))
-    except (OSError, ValidationError) as error:
-        raise CheckpointError(f"{path}: missing or damaged: copy the whole model folder, or export it again") from error
 
 
 def has_index(info: ModelInfo) -> bool:

@@ -99,7 +99,8 @@ def head_speed(config: RunConfig, width: int, labels: int, tokens: float, labels
         return None
     kept = round(labels_a_document * config.finetune.batch_size)
     found = _head(config.model.head, width, labels, config.finetune.sampled_labels, kept)
-    return HeadSpeed(train_s=found.train_s * tokens, step_s=found.step_s, score_s=found.score_s * tokens)
+    share = 1.0 if config.model.head.reads_fixed else tokens
+    return HeadSpeed(train_s=found.train_s * share, step_s=found.step_s, score_s=found.score_s * share)
 
 
 @cache

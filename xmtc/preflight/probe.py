@@ -32,7 +32,8 @@ from xmtc.scorers.config import LabelTextConfig
 _ENCODE_TOKENS = 4096
 _MATRIX, _ITEMS = 1_200, 400_000
 _SCALING = 0.85  # exponent of the number of cores
-_HEAD_DOCUMENTS, _HEAD_TOKENS = 8, 96
+_HEAD_SHAPE = 8, 96  # documents, and tokens of each, with which a head is measured
+_POOLED_SHAPE = 64, 1  # one that reads poolings alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +104,13 @@ def _probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[in
 def probe_head(
     settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int
 ) -> HeadSpeed:
-    """Measure a head on random hidden states of a few tokens. Its time is proportional to the number of tokens.
+    """Measure a head on random hidden states of a few tokens. Its time is proportional to tokens, or to documents.
 
     Args:
         settings: settings of the head.
         width: D.
         labels: L.
-        tokens: mean T of the documents.
+        tokens: mean T of the documents; 1 for a head that reads only poolings, whose time does not depend on T.
         sampled: number of labels with logits in a training batch; None: all.
         kept: number of labels that a document has.
     """
@@ -121,8 +122,8 @@ def _probe_head(
     settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int
 ) -> HeadSpeed:
     head = settings.build(width, labels)
-    hidden_BTD = torch.randn(_HEAD_DOCUMENTS, _HEAD_TOKENS, width)
-    mask_BT = torch.ones(_HEAD_DOCUMENTS, _HEAD_TOKENS, dtype=torch.bool)
+    shape = _POOLED_SHAPE if settings.reads_fixed else _HEAD_SHAPE
+    hidden_BTD, mask_BT = torch.randn(*shape, width), torch.ones(shape, dtype=torch.bool)
     count = min(labels, max(sampled or labels, kept))
     shortlist_S = torch.randperm(labels)[:count].sort().values if count < labels else None
     optimizer = torch.optim.AdamW(head.parameters())
@@ -136,7 +137,7 @@ def _probe_head(
         with torch.inference_mode():
             head(hidden_BTD, mask_BT)
 
-    share = tokens / _HEAD_TOKENS / _HEAD_DOCUMENTS / _gain()
+    share = tokens / shape[1] / shape[0] / _gain()
     train_s, step_s = _best_of(1, train) * share, _best_of(1, optimizer.step) / _gain()
     head.eval()
     return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score) * share)

@@ -15,6 +15,7 @@ _START_S = 8.0  # imports, and the first look at the corpus
 _STAGE_S = 2.0  # the model is built again
 _REPORT_S = 4.0
 _USUAL_LAYERS = 6
+_POOLINGS = 4  # poolings that are kept per document, see `xmtc.models.poolings.pooling.FixedPoolings`
 _FUSE_ITEMS = 90.0  # per candidate of a dev document and scorer: maps, regressions, and leaving each scorer out
 _BOOTSTRAP_ITEMS = 0.25  # per kept prediction and resample
 
@@ -71,16 +72,17 @@ def memory_of_scorers(config: RunConfig, corpus: Corpus) -> float:
 
 
 def disk_of_states(config: RunConfig, corpus: Corpus, tokens: float) -> float:
-    """Bytes of cached hidden states.
+    """Bytes of cached hidden states, or of their poolings where nothing reads more.
 
     Args:
         config: configuration of the run.
         corpus: size of the corpus.
         tokens: mean tokens of a document, truncated to `data.max_length`.
     """
-    size = 2 if config.distributed.precision == "bf16" else 4
-    reads = config.model.head.scores or reads_states(config)
-    return (corpus.train + corpus.dev) * tokens * corpus.load.width * size * reads
+    cached = (corpus.train + corpus.dev) * corpus.load.width
+    if config.reads_tokens:
+        return cached * tokens * (2 if config.distributed.precision == "bf16" else 4)
+    return cached * _POOLINGS * 4 * (config.model.head.scores or reads_states(config))
 
 
 def reads_states(config: RunConfig) -> bool:

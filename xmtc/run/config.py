@@ -20,12 +20,15 @@ from xmtc.storage.config import StorageConfig
 from xmtc.track.config import TrackConfig
 from xmtc.training.config import FinetuneConfig, PlantConfig
 
+RUN_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+"""A folder's name, on every file system."""
+
 
 @config
 class RunConfig:
     """A training run."""
 
-    name: Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
+    name: Annotated[str, Field(min_length=1, pattern=RUN_NAME)]
     """The run's name; its directory is `<track.directory>/<name>`."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 13
     """Fixes initialisation, the order of documents and every sampled choice."""

@@ -208,7 +208,7 @@ class BlockScorer:
             self.scoring,
             batches=batches,
             on_logits=explain if self.settings.evidence else None,
-            shortlist=best,
+            best=best,
         )
         return ids_NK, scores_NK, words
 
@@ -217,9 +217,7 @@ class BlockScorer:
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, Words]]:
         """Compute fused scores of batches, and the words of every label that the table keeps."""
         explained = ExplainedScores(fused, self.settings.top_k, self._reasons(block, fused))
-        ids_NK, scores_NK = score_split(
-            self.classifier, block, collate, self.scoring, batches=batches, shortlist=explained
-        )
+        ids_NK, scores_NK = score_split(self.classifier, block, collate, self.scoring, batches=batches, best=explained)
         return ids_NK, scores_NK, explained.words
 
     def _reasons(self, block: TokenBlock, fused: FusedScores) -> Reasons:

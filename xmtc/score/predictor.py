@@ -253,7 +253,7 @@ class Model:
             bfloat16=self._bfloat16,
             only=None if only is None else only.allowed,
         )
-        return score_split(self.classifier, documents, self._collator(documents), scoring, shortlist=found)
+        return score_split(self.classifier, documents, self._collator(documents), scoring, best=found)
 
     def _shortlist(self, size: int | None) -> Shortlist | None:
         return None if size is None else Shortlist(self.classifier, as_count(size, "shortlist"), self._index)

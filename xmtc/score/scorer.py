@@ -80,7 +80,7 @@ def score_split(
     batches: Sequence[NDArray[np.int64]] | None = None,
     progress: Callable[[int], None] | None = None,
     on_logits: Callable[[NDArray[np.int64], Tensor], None] | None = None,
-    shortlist: BestLabels | None = None,
+    best: BestLabels | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Find each document's K best labels and their probabilities, best first.
 
@@ -92,8 +92,7 @@ def score_split(
         batches: rows to score, batch by batch. Ranks pass `batches[rank::world]`. Default: all rows, longest first.
         progress: called with the number of documents of each batch.
         on_logits: called with the rows and their logits (B, L), float32, for statistics over all labels.
-        shortlist: shortlist of the model. If given, the K best of each document's shortlisted labels are returned,
-            `on_logits` is not called, and nothing of size L is computed.
+        best: finds each document's best labels without all logits; then `on_logits` is not called.
 
     Returns:
         Label ids int32 (N, K) and probabilities float32 (N, K), padded with -1 and 0; documents that are not in
@@ -103,28 +102,28 @@ def score_split(
         XmtcError: a score that is not finite.
         ConfigError: a shortlist for labels that exclude each other.
     """
-    if shortlist is not None and scoring.task == "single_label" and not shortlist.knows_all:
+    if best is not None and scoring.task == "single_label" and not best.knows_all:
         raise ConfigError("a shortlist needs independent labels, because a softmax is over all labels; leave it out")
-    if shortlist is None and on_logits is None and scoring.only is None:
-        shortlist = product_scores(model, scoring.top_k, independent=scoring.task == "multi_label")
+    if best is None and on_logits is None and scoring.only is None:
+        best = product_scores(model, scoring.top_k, independent=scoring.task == "multi_label")
     labels = scoring.labels
-    top_k = min(scoring.top_k, labels if shortlist is None else shortlist.size)
+    top_k = min(scoring.top_k, labels if best is None else best.size)
     ids_NK = np.full((len(split.lengths), top_k), -1, np.int32)
     scores_NK = np.zeros((len(split.lengths), top_k), np.float32)
     if batches is None:
         batches = evaluation_batches(split.lengths, scoring.tokens_per_batch)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))  # an ONNX graph has none
     with _evaluating(model), torch.inference_mode():
-        thunks = (partial(_collated, collate, rows_B) for rows_B in _limited(batches, labels, shortlist))
+        thunks = (partial(_collated, collate, rows_B) for rows_B in _limited(batches, labels, best))
         for rows_B, batch in prefetch(thunks, depth=2):
             batch = batch.to(device)
-            if shortlist is None:
+            if best is None:
                 logits_BL = _logits(model, batch, bfloat16=scoring.bfloat16)
                 if on_logits is not None:
                     on_logits(rows_B, logits_BL)
                 ids_BK, scores_BK = best_labels(logits_BL, top_k, scoring.task, scoring.only)
             else:
-                ids_BK, scores_BK = _best_shortlisted(shortlist, batch, top_k, scoring)
+                ids_BK, scores_BK = _best_of_some(best, batch, top_k, scoring)
             ids_NK[rows_B], scores_NK[rows_B] = ids_BK.cpu().numpy(), scores_BK.cpu().numpy()
             if progress is not None:
                 progress(len(rows_B))
@@ -156,9 +155,9 @@ def _kept(logits_BL: Tensor, only: NDArray[np.int64] | None) -> Tensor:
     return logits_BL.masked_fill(hidden_L, -torch.inf)
 
 
-def _best_shortlisted(shortlist: BestLabels, batch: Batch, top_k: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
+def _best_of_some(best: BestLabels, batch: Batch, top_k: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
     with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=scoring.bfloat16):
-        ids_BN, logits_BN = shortlist(batch)
+        ids_BN, logits_BN = best(batch)
     if scoring.only is not None:
         hidden_BN = ~torch.isin(ids_BN, torch.from_numpy(scoring.only).to(ids_BN.device))
         ids_BN, logits_BN = ids_BN.masked_fill(hidden_BN, -1), logits_BN.masked_fill(hidden_BN, -torch.inf)
@@ -175,16 +174,14 @@ def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:
         return model(batch).float()
 
 
-def most_documents(labels: int, shortlist: BestLabels | None) -> int:
-    """Maximum number of documents in a batch whose logits, or shortlisted label rows, fit in memory."""
-    return max(1, _LOGIT_BYTES // (4 * labels)) if shortlist is None else shortlist.most_documents
+def most_documents(labels: int, best: BestLabels | None) -> int:
+    """Maximum number of documents in a batch whose logits, or those of shortlists, fit in memory."""
+    return max(1, _LOGIT_BYTES // (4 * labels)) if best is None else best.most_documents
 
 
-def _limited(
-    batches: Sequence[NDArray[np.int64]], labels: int, shortlist: BestLabels | None
-) -> Iterator[NDArray[np.int64]]:
-    """Divide rows into batches whose logits, or shortlisted label rows, fit in memory."""
-    most = most_documents(labels, shortlist)
+def _limited(batches: Sequence[NDArray[np.int64]], labels: int, best: BestLabels | None) -> Iterator[NDArray[np.int64]]:
+    """Divide rows into batches whose logits, or those of shortlists, fit in memory."""
+    most = most_documents(labels, best)
     for rows in batches:
         for start in range(0, len(rows), most):
             yield rows[start : start + most]

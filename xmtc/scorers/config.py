@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from xmtc.scorers.base import Scorer, Training
 
 Feature = Literal["words", "states", "label_texts"]
+_BRANCHES = 100  # of a tree's top
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
 
 
@@ -313,10 +314,15 @@ class TreeConfig:
         return False
 
     def work(self, load: Load) -> Work:
-        """The linear classifiers of the top level see all documents, those below a share of them."""
-        levels = 2 + load.labels_a_document / 2
-        items = self.trees * levels * load.documents * load.words
-        return Work(fit_items=400 * items, score_items=20.0 * self.trees * self.beam * load.words, bytes=24.0 * items)
+        """Classifiers of the top branches see all documents; those of a branch's labels see the branch's documents."""
+        top = min(_BRANCHES, load.labels)
+        below = load.labels / top if load.labels > top else 0.0  # labels of a branch
+        cells = self.trees * load.documents * load.words
+        return Work(
+            fit_items=0.5 * cells * (top + load.labels_a_document * below),
+            score_items=0.05 * self.trees * load.words * (top + min(self.beam, top) * below),
+            bytes=24.0 * cells * (2 + load.labels_a_document / 2),
+        )
 
     def fit(self, training: "Training") -> "Scorer":
         """Train the trees."""

@@ -53,7 +53,7 @@ def score(
             batches=parts,
             progress=task.advance,
             on_logits=None if histogram is None else counter(histogram, batches, split.label_matrix()),
-            shortlist=chosen,
+            best=chosen,
         )
     if histogram is not None:
         histogram.sum_over_ranks()

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from xmtc.distributed.collectives import all_gather_object, broadcast_object, leads, rank_and_world_size
+from xmtc.distributed.state import FIX
 from xmtc.errors import CheckpointError, StorageError, XmtcError
-from xmtc.files import TEMPORARY, file_sha256, publish_directory, read_json
+from xmtc.files import TEMPORARY, file_sha256, publish_directory, read_json, reading
 from xmtc.storage.mirror import Mirror
 from xmtc.training.layout import of_a_checkpoint
 
@@ -262,29 +263,24 @@ def verify(path: Path) -> Checkpoint:
     Raises:
         CheckpointError: the manifest is missing or unreadable, or a file is missing or differs in size or hash.
     """
-    try:
+    if not (path / _MANIFEST).exists():
+        raise CheckpointError(f"{path} has no {_MANIFEST}")
+    with reading(path / _MANIFEST, CheckpointError, FIX):
         manifest = read_json(path / _MANIFEST)
-        files, step, state, world_size = (manifest[key] for key in ("files", "step", "state", "world_size"))
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path} has no {_MANIFEST}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path / _MANIFEST} cannot be read: {error}") from error
-    if manifest.get("format") != _FORMAT:
-        raise CheckpointError(f"{path}: format {manifest.get('format')}, but this version reads format {_FORMAT}")
-    for name, expected in files.items():
-        _verify_file(path / name, expected)
-    return Checkpoint(path, step, state, world_size)
+        if manifest["format"] != _FORMAT:
+            raise CheckpointError(f"{path}: format {manifest['format']}, but this version reads format {_FORMAT}")
+        for name, expected in manifest["files"].items():
+            _verify_file(path / name, expected["bytes"], expected["sha256"])
+        return Checkpoint(path, int(manifest["step"]), dict(manifest["state"]), int(manifest["world_size"]))
 
 
-def _verify_file(path: Path, expected: dict[str, Any]) -> None:
-    try:
-        size = path.stat().st_size
-        if size != expected["bytes"]:
-            raise CheckpointError(f"{path} has {size:,} bytes instead of {expected['bytes']:,}")
-        if file_sha256(path) != expected["sha256"]:
+def _verify_file(path: Path, size: int, sha256: str) -> None:
+    with reading(path, CheckpointError, FIX):
+        found = path.stat().st_size
+        if found != size:
+            raise CheckpointError(f"{path} has {found:,} bytes instead of {size:,}")
+        if file_sha256(path) != sha256:
             raise CheckpointError(f"{path} is damaged: its SHA-256 differs from the manifest's")
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
 def _describe(temporary: Path) -> dict[str, Any]:
@@ -301,7 +297,7 @@ def _finish(temporary: Path, final: Path, manifest: dict[str, Any], own: dict[st
     _sync(temporary / _MANIFEST)
     _sync(temporary)
     for name, expected in own.items():
-        _verify_file(temporary / name, expected)
+        _verify_file(temporary / name, expected["bytes"], expected["sha256"])
     publish_directory(
         temporary, final
     )  # replaces a damaged checkpoint, or one beyond the step that this run resumed at

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -18,6 +18,7 @@ from xmtc.files import reading, replacing
 from xmtc.storage.mirror import Mirror
 from xmtc.training.checkpoint import together
 
+_WRONG, _FIX = "missing or damaged", "copy it again, or train under another name"
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
 
 
@@ -140,22 +141,17 @@ def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> N
         CheckpointError: the file is missing or damaged, or belongs to another model.
     """
     targets = module.state_dict(keep_vars=True)
-    try:
-        with safe_open(path, framework="pt") as file:
-            found = set(file.keys())
-            if found - targets.keys() or (names is not None and found != names):
-                raise CheckpointError(f"{path} holds other parameters than this run trains; delete the run directory")
-            for name in sorted(found):
-                target, source = targets[name], file.get_slice(name)
-                start = target.first if isinstance(target, RowShard) else 0
-                if target.ndim:
-                    copy_rows(target.detach(), source, start)
-                else:
-                    target.detach().copy_(file.get_tensor(name))
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path}: missing or damaged ({error}): copy it again, or train under another name"
-        ) from error
+    with reading(path, CheckpointError, _FIX, _WRONG), safe_open(path, framework="pt") as file:
+        found = set(file.keys())
+        if found - targets.keys() or (names is not None and found != names):
+            raise CheckpointError(f"{path} holds other parameters than this run trains; delete the run directory")
+        for name in sorted(found):
+            target, source = targets[name], file.get_slice(name)
+            start = target.first if isinstance(target, RowShard) else 0
+            if target.ndim:
+                copy_rows(target.detach(), source, start)
+            else:
+                target.detach().copy_(file.get_tensor(name))
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -164,5 +160,5 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    with reading(path, CheckpointError, "copy it again, or train under another name", "missing or damaged"):
+    with reading(path, CheckpointError, _FIX, _WRONG):
         return load_file(path)

@@ -115,6 +115,8 @@ class ShardedRowsStrategy:
         """See `Strategy.load`."""
         if self._shards:
             load_rows(directory, self._shards, self._states())
+            for optimizer in self._optimizers:
+                optimizer.resume()
         if self._inside_groups:
             self._inside.load(directory)
 

@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from xmtc.distributed.row_shards import RowShard, own_rows
+from xmtc.distributed.state import FIX, save_tensors
 from xmtc.errors import CheckpointError, ConfigError
+from xmtc.files import reading
 from xmtc.training.callbacks.base import Callback, StageContext
 from xmtc.training.callbacks.config import EmaConfig
 from xmtc.training.stage import Position
@@ -91,10 +92,7 @@ class Ema(Callback):
         whole = {name: _whole(self._parameters[name], average) for name, average in self._averages.items()}
         if self._context.rank != 0:
             return
-        try:
-            save_file(whole, directory / _FILE, {_UPDATES: str(self._updates)})
-        except SafetensorError as error:
-            raise OSError(f"{_FILE}: {error}") from error
+        save_tensors(whole, directory / _FILE, {_UPDATES: str(self._updates)})
 
     def load(self, directory: Path) -> None:
         """See `Callback.load`."""
@@ -104,13 +102,10 @@ class Ema(Callback):
                 f"{directory} was saved without {self._context.stage}.callbacks: ema; leave ema out, or start under "
                 "another name"
             )
-        try:
-            with safe_open(path, framework="pt") as file:
-                names = list(file.keys())
-                saved = {name: file.get_tensor(name) for name in names}
-                self._updates = int(file.metadata()[_UPDATES])
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}; resume from an earlier checkpoint") from error
+        with reading(path, CheckpointError, FIX), safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            saved = {name: file.get_tensor(name) for name in names}
+            self._updates = int(file.metadata()[_UPDATES])
         if saved.keys() != self._averages.keys():
             raise CheckpointError(f"{path} averages other parameters than this run trains; start under another name")
         for name, average in self._averages.items():

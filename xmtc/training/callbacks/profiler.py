@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
 
-from xmtc.files import cannot_write, replacing
+from xmtc.files import replacing, writing
 from xmtc.track.console import print_line
 from xmtc.training.callbacks.base import Callback, StageContext
 from xmtc.training.callbacks.config import ProfilerConfig
@@ -60,11 +60,8 @@ class Profiler(Callback):
             return
         recorded.stop()
         path = self._path()
-        try:
-            with replacing(path) as partial:
-                recorded.export_chrome_trace(str(partial))
-        except OSError as error:
-            raise cannot_write(path, error) from error
+        with writing(path), replacing(path) as partial:
+            recorded.export_chrome_trace(str(partial))
         print_line(f"{self._context.stage}: profile of steps {self._first} to {self._last} in {path}")
 
     def _path(self) -> Path:
