@@ -185,7 +185,7 @@ def test_a_bucket_that_is_absent_and_a_server_that_is_gone(server: S3Server, mon
     check = stored(*at_uris("s3://nobodys-bucket/runs"))["runs"]
     assert check.status == "missing"
     assert "writing failed: FileNotFoundError" in check.detail
-    assert check.fix.startswith("make the bucket")
+    assert check.fix.startswith("create the bucket")
     server.stop()
     checks = stored(*at_uris(f"s3://{BUCKET}/runs"))
     for name in ("runs", "corpus", "source"):

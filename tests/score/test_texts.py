@@ -82,7 +82,7 @@ SECRET = "Mrs Smith"
         ([SECRET + "\ud83d"], "text 0 holds half of a character"),
         (None, "NoneType is not a collection"),
         (7, "int is not a collection"),
-        (open, "no collection"),
+        (open, "not a collection"),
     ],
 )
 def test_anything_else_is_refused_without_its_text(wrong, words):
