@@ -62,7 +62,7 @@ class _TwoMoments:
 
 @config
 class LazyAdamConfig(_TwoMoments):
-    """Adam that reads and writes touched rows alone, and moves them as far as AdamW does: 8 bytes per element."""
+    """Adam that reads and writes only touched rows, and moves them as far as AdamW does: 8 bytes per element."""
 
     counts: ClassVar[int] = 2
     kind: Literal["lazy_adam"] = "lazy_adam"

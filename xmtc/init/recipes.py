@@ -266,7 +266,7 @@ def choose(
 
 
 def _head_problem(config: RunConfig, corpus: Corpus, room: Room) -> str | None:
-    """Why a head does not even fit the memory in which its speed would be measured."""
+    """Why there is too little memory even to measure a head's speed; None if there is enough."""
     if not config.model.head.scores:
         return None
     needed = label_memory(config, corpus.load.width, corpus.load.labels, config.finetune.batch_size).total

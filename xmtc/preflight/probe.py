@@ -32,8 +32,8 @@ from xmtc.scorers.config import LabelTextConfig
 _ENCODE_TOKENS = 4096
 _MATRIX, _ITEMS = 1_200, 400_000
 _SCALING = 0.85  # exponent of the number of cores
-_HEAD_SHAPE = 8, 96  # documents, and tokens of each, with which a head is measured
-_POOLED_SHAPE = 64, 1  # one that reads poolings alone
+_HEAD_SHAPE = 8, 96  # documents, and tokens per document, for measuring a head
+_POOLED_SHAPE = 64, 1  # the same for a head that reads only poolings
 
 
 @dataclass(frozen=True, kw_only=True)

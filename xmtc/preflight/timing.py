@@ -72,7 +72,7 @@ def memory_of_scorers(config: RunConfig, corpus: Corpus) -> float:
 
 
 def disk_of_states(config: RunConfig, corpus: Corpus, tokens: float) -> float:
-    """Bytes of cached hidden states, or of their poolings where nothing reads more.
+    """Bytes of cached hidden states, or of their poolings if nothing else is read.
 
     Args:
         config: configuration of the run.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xmtc.scorers.base import Scorer, Training
 
 Feature = Literal["words", "states", "label_texts"]
-_BRANCHES = 100  # of a tree's top
+_BRANCHES = 100  # number of branches at a tree's top
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
 
 
