@@ -65,7 +65,7 @@ def score(
 
 
 def _of_all_workers(worker: Worker, top_k: int) -> ShardScores:
-    """Make the merged best labels of all workers; with a shortlist, each worker scores only its own."""
+    """Make the merged best labels of all workers; with a shortlist, each worker only scores what its index finds."""
     settings = worker.config.evaluate
     size = settings.shortlist
     index = None if size is None else LabelIndex(label_vectors(worker.classifier.head), settings.index)
