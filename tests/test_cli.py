@@ -207,7 +207,7 @@ def test_predict(xmtc, trained):
     assert {row["predicted"] for row in json.loads(outcome.out)["labels"]} == {True, False}
     outcome = xmtc("predict", model, "--text", " ")
     assert outcome.code == 1
-    assert "text 0 has no token" in outcome.err
+    assert "text 0 has no tokens" in outcome.err
 
 
 def test_predict_reads_lines_and_says_which(xmtc, trained, tmp_path, monkeypatch):
@@ -224,7 +224,7 @@ def test_predict_reads_lines_and_says_which(xmtc, trained, tmp_path, monkeypatch
     for content, words in {
         "café".encode("latin-1"): r"in\.txt:1: not UTF-8 text \(.*\); convert the file",
         b" \n": r"in\.txt: only blank lines",
-        b"law\n\x01\n": "--input: line 2 has no token: leave it out",
+        b"law\n\x01\n": "--input: line 2 has no tokens: leave it out",
     }.items():
         file.write_bytes(content)
         outcome = xmtc("predict", model, "--input", file)

@@ -1,4 +1,4 @@
-"""What benchmarks share: memory of this process, a measurement in a process of its own, and how bars are printed."""
+"""Code that benchmarks share: memory of this process, measurements in a separate process, and printing of bars."""
 
 import json
 import subprocess
@@ -7,24 +7,24 @@ from collections.abc import Sequence
 
 
 def memory_bytes(field: str = "VmRSS") -> int:
-    """Memory of this process, by its name in /proc: VmRSS now, VmHWM the peak."""
+    """Read this process's memory from /proc by name: VmRSS is the current value, VmHWM the peak."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field))
 
 
 def in_own_process(*more: str) -> dict[str, float]:
-    """What this script prints as its last line when it is run again, with its arguments and `more`."""
+    """Run this script again with its arguments and `more`, and return its last line."""
     command = [sys.executable, *sys.argv, *more]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(printed.splitlines()[-1])
 
 
 def held(name: str, bars: Sequence[tuple[str, float, float]]) -> bool:
-    """Print each bar, and the benchmark's line last; whether all hold.
+    """Print each bar, then the benchmark's result. Return whether all bars hold.
 
     Args:
-        name: of the benchmark.
-        bars: name, value, and the most that it may be.
+        name: name of the benchmark.
+        bars: name, value, and maximum of each bar.
     """
     for what, value, bar in bars:
         print(json.dumps({"name": what, "ratio": round(value, 3), "bar": bar, "holds": value <= bar}))

@@ -80,7 +80,7 @@ def train(config: RunConfig, clock: str) -> dict[str, float]:
 
 
 def apart(config: RunConfig, clock: str) -> dict[str, float]:
-    """`train` in a process of its own: DeepSpeed changes the one that it is in."""
+    """Run `train` in a separate process, because DeepSpeed changes its process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(train, config, clock).result()
 

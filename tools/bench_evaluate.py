@@ -4,7 +4,7 @@
     .venv/bin/python tools/bench_evaluate.py --documents 100000 --max-seconds 20
 
 Prints JSON lines; the last holds the bar: under 120 s and 6 GiB at the default size on 2 cores. Exits 1 when it is not
-held. Made-up predictions: labels by a power law, about 5 gold labels and 5 predictions above the threshold a document.
+held. Made-up predictions: labels by a power law, about 5 gold labels and 5 predicted labels per document.
 """
 
 import argparse

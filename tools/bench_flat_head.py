@@ -1,7 +1,7 @@
 """The flat head at three million labels: memory and time of a training step on the CPU.
 
 Prints JSON lines. Bars: the peak of the whole process stays under 1.3 times the bytes of rows, momentum and encoder,
-interpreter and libraries included; the step's time is linear in L: time a label at 3,000,000 within 1.2 times that at
+including interpreter and libraries; the step's time is linear in L: per label at 3,000,000 at most 1.2 times that at
 750,000. The slope is stated against the memory bandwidth that a large copy reaches.
 
     .venv/bin/python tools/bench_flat_head.py [--labels 3000000] [--width 256] [--row-dtype bfloat16]
@@ -72,7 +72,7 @@ class Training:
 
 
 def bandwidth() -> float:
-    """Bytes a second that a large copy reads and writes: the best of three."""
+    """Bytes per second that a large copy reads and writes: the best of three."""
     source = torch.zeros(2**26)
     target, best = torch.empty_like(source), 0.0
     for _ in range(3):
@@ -103,7 +103,7 @@ def bench(args: argparse.Namespace) -> bool:
     memory = peak / (whole.row_bytes + whole.encoder_bytes)
     bars = [("peak of the process over rows, momentum and encoder", memory, MEMORY_BAR)]
     linear = used["whole"] / (4 * used["quarter"])
-    bars.append(("time a label, all labels over a quarter of them", linear, LINEAR_BAR))
+    bars.append(("time per label, all labels over a quarter of them", linear, LINEAR_BAR))
     return held("flat_head", bars)
 
 

@@ -7,7 +7,7 @@ Label vectors and documents are made up to resemble those of a trained model:
   that frequency
 - a document has 1 to 6 labels of a few topics. Its vector is the sum of their rows' directions and noise, scaled so
   that its own labels get logits around 3
-- for label attention, tokens speak for a label each or for nothing, and the label's query resembles its tokens
+- for label attention, each token marks one label or none, and a label's query resembles its tokens
 
 `flat`: the product with the label's vector is the logit, and the index alone finds the best five. `attention`: the
 index finds a shortlist by the mean of the tokens, and the head gives these labels their logits.
@@ -113,7 +113,7 @@ def documents_of(world: World, tokens: int) -> Iterator[Tensor]:
     """Hidden states (1, T, D) whose own labels get logits of about 3 from a flat head."""
     for labels in world.labels_N:
         own_KD = world.rows_Ld[torch.from_numpy(labels)]
-        about_T = torch.randint(len(labels) * 3, (tokens,))  # two thirds of the tokens speak for no label
+        about_T = torch.randint(len(labels) * 3, (tokens,))  # two thirds of the tokens mark no label
         said_TD = torch.where((about_T < len(labels))[:, None], unit(own_KD)[about_T % len(labels)], torch.zeros(WIDTH))
         hidden_TD = said_TD + 0.35 * unit(torch.randn(tokens, WIDTH))
         own_logit = (hidden_TD.mean(0) @ own_KD.T).clamp(min=0.05).mean()

@@ -105,7 +105,7 @@ def worker(rank: int, world: int, folder: str, args: argparse.Namespace) -> None
 
 
 def measured(world: int, args: argparse.Namespace) -> dict[str, float]:
-    """Of the worker that holds most; documents a second of all together."""
+    """Memory of the worker with the most, and documents per second of all workers together."""
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.start_processes(worker, (world, folder, args), nprocs=world, start_method="spawn")
         rows = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(world)]

@@ -145,7 +145,7 @@ def trainer(model: nn.Module, shortest: int = TOKENS) -> Callable[[], None]:
 
 
 def matmul_rate() -> float:
-    """Floating-point operations a second of the layer's own kind of product: many rows, narrow."""
+    """Floating-point operations per second of the layer's own kind of product: many rows, narrow."""
     rows = torch.randn(DOCUMENTS * TOKENS, WIDTH)
     weight = torch.randn(WIDTH, INNER)
     return 2 * rows.numel() * INNER / seconds(lambda: rows @ weight, 15)
@@ -158,7 +158,7 @@ def operations_per_document() -> float:
 
 
 def bench_recurrent(repeats: int) -> bool:
-    """Documents a second of a training step of the recurrent encoders, against PyTorch's layers on packed sequences."""
+    """Documents per second of a training step of recurrent encoders, against PyTorch's layers on packed sequences."""
     torch.manual_seed(0)
     pairs = {
         "bigru": (BiGRUConfig().build(VOCAB), nn.GRU(WIDTH, WIDTH, batch_first=True, bidirectional=True)),
@@ -176,7 +176,7 @@ def bench_recurrent(repeats: int) -> bool:
 
 
 def bench_training(repeats: int) -> bool:
-    """Documents a second of a training step, in turns so that all see the same machine."""
+    """Documents per second of a training step, in turns so that all see the same machine."""
     torch.manual_seed(0)
     ours = SelfAttentionConfig(layers=LAYERS, width=WIDTH, heads=HEADS, feed_forward=INNER).build(VOCAB)
     steps = {

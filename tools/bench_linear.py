@@ -5,8 +5,8 @@
 
 The corpus is made up: words and labels follow a power law, and a label's documents share some words. Seconds are CPU
 seconds of this process, so that other work on the machine counts little. A fit has three parts: the Gram matrix grows
-with the documents, the factorisation with the cube of the terms, and solving with the labels, of which ranks take
-shares. Prints JSON lines; the last one compares seconds per label at the largest size with those at the smallest.
+with the documents, the factorisation with the cube of the terms, and solving with the labels, which ranks share. Prints
+JSON lines; the last one compares seconds per label at the largest size with those at the smallest.
 """
 
 import argparse

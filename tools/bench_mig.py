@@ -1,11 +1,10 @@
-"""Time, memory and exactness of the token ranking on EURLEX57K, beside scikit-learn's `mutual_info_score`.
+"""Time, memory and exactness of the token ranking on EURLEX57K, compared with scikit-learn's `mutual_info_score`.
 
     .venv/bin/python tools/bench_mig.py [--data DIR]
 
 Ranks the tokens of all labels of the 45,000 training documents (whole documents, MiniLM's 30k word pieces), each time
-in a fresh process; tokenising is done once, outside of the measured time, and kept under build/. scikit-learn is timed
-on a sample of pairs and extrapolated. Prints JSON lines; the last says whether all bars are held, and so does the exit
-status.
+in a new process. Tokenising is not timed; it is done once and kept under build/. scikit-learn is timed on a sample of
+pairs and extrapolated. Prints JSON lines; the last line and the exit status say whether all bars hold.
 """
 
 import argparse
@@ -40,7 +39,7 @@ ARRAYS = ("tokens", "offsets", "label_ids", "label_offsets")
 
 
 class TokenisedSplit:
-    """A split of EURLEX57K from the memory-mapped cache, in the form that `rank_tokens` takes."""
+    """A split of EURLEX57K from the memory-mapped cache, in the form that `rank_tokens` accepts."""
 
     def __init__(self, cache: Path) -> None:
         arrays = {name: np.load(cache / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
@@ -121,7 +120,7 @@ def special_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def tokenise(parquet: Path, tokenizer: Tokenizer) -> Path:
-    """Token and label ids of the documents as .npy files; the folder's name tells their source."""
+    """Write token and label ids of the documents as .npy files, in a folder named after their source."""
     stat = parquet.stat()
     cache = ROOT / "build" / "bench_mig" / f"{stat.st_size:x}-{stat.st_mtime_ns:x}"
     if (cache / "done").exists():
@@ -143,7 +142,7 @@ def tokenise(parquet: Path, tokenizer: Tokenizer) -> Path:
 
 
 def measure_ranking(cache: Path, special: list[int], vocab_size: int) -> dict[str, float]:
-    """One ranking in a process of its own, so that its peak memory is its own."""
+    """Run one ranking in a separate process, to measure its peak memory."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         figures = executor.submit(rank_once, cache, special, vocab_size).result()
     write(name="mig/run", **figures)
@@ -167,7 +166,7 @@ def rank_once(cache: Path, special: list[int], vocab_size: int) -> dict[str, flo
 
 
 def measure_lookup(ranking: TokenRanking, calls: int = 50, selected: int = 256) -> float:
-    """Median CPU milliseconds of `ranks` for 256 random labels, what every step of planting asks for."""
+    """Median CPU milliseconds of `ranks` for 256 random labels, as in every planting step."""
     rng, times = np.random.default_rng(0), []
     for _ in range(calls):
         label_ids = rng.integers(0, len(ranking.label_documents_L), selected)
@@ -180,9 +179,10 @@ def measure_lookup(ranking: TokenRanking, calls: int = 50, selected: int = 256) 
 def measure_scikit_learn(
     split: TokenisedSplit, ranking: TokenRanking, count: int, special: list[int]
 ) -> dict[str, float]:
-    """CPU time a pair takes and largest difference, half of the pairs ranked ones, half drawn from all pairs.
+    """Measure CPU time per pair and the largest difference. Half of the pairs are ranked, half drawn from all pairs.
 
-    CPU time, so that a busy machine does not flatter our ratio: our own side is wall time.
+    scikit-learn is charged CPU time, because wall time on a busy machine would flatter our ratio; we charge ourselves
+    wall time.
     """
     labels_NL = sparse.csc_array(split.label_matrix())
     document_of_token = np.repeat(np.arange(ranking.documents), np.diff(split.offsets))
@@ -218,7 +218,7 @@ def sample_pairs(ranking: TokenRanking, count: int, special: list[int]) -> list[
 
 
 def our_score(ranking: TokenRanking, label: int, token: int, both: int) -> float:
-    """Our figure in float64 from our own counts; `both` stands in where the ranking does not hold the pair."""
+    """Our value in float64 from our counts; `both` replaces the count if the ranking does not contain the pair."""
     held = np.flatnonzero(ranking.token_ids_LK[label] == token)
     together = int(ranking.together_LK[label, held[0]]) if held.size else both
     one = np.ones(1, np.int64)
@@ -228,7 +228,7 @@ def our_score(ranking: TokenRanking, label: int, token: int, both: int) -> float
 
 
 def time_with_counts(ranking: TokenRanking, label: int, token: int, both: int) -> float:
-    """scikit-learn's time when the four counts are handed to it, so that it only computes the formula."""
+    """scikit-learn's time if it is given the four counts and only computes the formula."""
     n_t, n_l = int(ranking.token_documents_V[token]), int(ranking.label_documents_L[label])
     table = np.array([[both, n_l - both], [n_t - both, ranking.documents - n_t - n_l + both]])
     start = time.thread_time()

@@ -2,7 +2,8 @@
 
 For training documents of the run, the m negatives that the trained head scores highest, by computing every logit, are
 compared with those that the index finds, re-ranked by the head or not (`finetune.mining.rerank`); with what other
-vectors would find; and with what the popularity of labels alone would. Beside it the time to build each kind of index,
+vectors would find; and with what the popularity of labels alone would. It also measures the
+time to build each kind of index,
 to query it, and its agreement with exact search. Prints JSON lines.
 
     .venv/bin/python tools/bench_mining.py build/shortlist_parity/runs/shortlist [--documents 300]

@@ -1,13 +1,13 @@
-"""What ONNX and its 8-bit weights change: metrics and documents a second of one trained model, against PyTorch.
+"""What ONNX and its 8-bit weights change: metrics and documents per second of one trained model, against PyTorch.
 
     python tools/bench_onnx.py runs/quickstart
     python tools/bench_onnx.py runs/imdb --split test
     python tools/bench_onnx.py runs/imdb --threads 1 --clock cpu     # on a machine that others use too
 
 Exports the model of the run to a temporary folder and scores the same documents with each engine. Prints a JSON line
-each: metrics; for the graphs, in how many documents more than in PyTorch the best label is right (with one label a
+each: metrics; for the graphs, in how many documents more than in PyTorch the best label is right (with one label per
 document, the difference in accuracy), with the 95 % interval bootstrapped over documents; the share of documents
-that get the best label that PyTorch gives them; documents a second, the median of `--repeats` passes that the engines
+that get the best label that PyTorch gives them; documents per second, the median of `--repeats` passes that the engines
 take in turns; and the size of the exported model.
 """
 
@@ -97,7 +97,7 @@ def score_in_turns(
 
 
 def right(ids_NK: NDArray[np.int32], split: Split) -> NDArray[np.float64]:
-    """1 for each document (N,) whose best label is one of its own; with one label a document, whether it is right."""
+    """1 for each document (N,) whose best label is correct, otherwise 0."""
     labels_NL = split.label_matrix()[: len(ids_NK)].tocsr()
     return np.asarray(labels_NL[np.arange(len(ids_NK)), ids_NK[:, 0]], np.float64).ravel()
 

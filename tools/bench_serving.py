@@ -4,7 +4,7 @@
         [--memory-requests 10000] [--memory-seconds 400]
 
 The plain application is what one writes: `Model.from_pretrained`, a route that is no coroutine, `Model.predict` of the
-request's text. Both run as processes of their own, with their defaults for threads. One at a time is loaded, and rounds
+request's text. Both run as separate processes, with their defaults for threads. One at a time is loaded, and rounds
 alternate. A measurement ends after --requests answers or --seconds, whichever comes first. Documents are random
 words, --tokens tokens each. Without --model, an untrained MiniLM with label attention (2,000 labels) is built.
 

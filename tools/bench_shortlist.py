@@ -1,7 +1,7 @@
 """Shortlist training of the label-attention head: does the step's time depend on the shortlist, and not on L?
 
 Whole optimizer steps through the real objective and strategy (draw or mine labels, forward, loss, backward, clipping,
-row-wise optimizer) on cached hidden states, at d=128, B=16, T=128. Two ways to about 512 labels a step: drawn
+row-wise optimizer) on cached hidden states, at d=128, B=16, T=128. Two ways to about 512 labels per step: drawn
 uniformly, and mined with FAISS. Prints JSON lines. Bars: a step at L=1,000,000 takes at most 1.3 times the step at
 L=10,000, for each of them, and the process stays under 12 GiB in all. The first index is built, and timed, before
 the steps; a refresh in the background is not part of them.

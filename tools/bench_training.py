@@ -1,13 +1,13 @@
-"""Padding and training throughput on EURLEX57K, beside a plain Hugging Face `Trainer` on the same model and documents.
+"""Padding and training throughput on EURLEX57K, compared with Hugging Face's `Trainer` on the same model and documents.
 
     .venv/bin/python tools/bench_training.py [--data DIR]
 
 Three loops train the same classifier (MiniLM and label attention, everything trainable, all labels) on the same
-documents in turn, round after round, each in a process of its own: xmtc's loop as its workers run it (bf16, length
-bucketing, token budget, freed memory kept), `Trainer` with its defaults (fp32, padding to the maximum length), and
-`Trainer` with bf16 and length grouping. Ratios are taken within a round, and their median over rounds. Prints JSON
-lines; the last says whether all bars are held, and so does the exit status. On a machine that others use too, `--clock
-cpu` compares processor seconds of the loop's process.
+documents in turn, for several rounds, each in a separate process: xmtc's loop with the settings of its workers (bf16,
+length bucketing, token budget, freed memory kept), `Trainer` with its defaults (fp32, padding to the maximum length),
+and `Trainer` with bf16 and length grouping. A ratio compares loops of one round; the median over rounds counts. Prints
+JSON lines; the last line and the exit status say whether all bars hold. On a shared machine, `--clock cpu` compares
+processor seconds of the loop's process.
 """
 
 import argparse
@@ -57,7 +57,7 @@ from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import BestWeights
 
 PADDING, DEFAULTS, GROUPED = 0.10, 1.5, 1.0
-MEGA_BATCH = 50  # batches inside of which Trainer's length grouping sorts; the sampler's chunks are as long
+MEGA_BATCH = 50  # number of batches that Trainer's length grouping sorts together; the sampler's chunks are as long
 XMTC, TRAINER, TRAINER_GROUPED = "xmtc", "Trainer, defaults", "Trainer, bf16 and length grouping"
 
 
@@ -70,7 +70,7 @@ class Reading:
 
     @classmethod
     def now(cls) -> "Reading":
-        """Both clocks as they stand."""
+        """Read both clocks."""
         return cls(time.perf_counter(), time.process_time())
 
 
@@ -87,7 +87,7 @@ class Watch:
         self.computed += inputs[1].numel()
 
     def result(self, documents: int) -> "Result":
-        """What was seen between start and end."""
+        """The measurements between start and end."""
         self._hook.remove()
         wall, cpu = self.end.wall - self.start.wall, self.end.cpu - self.start.cpu
         return Result(documents, self.real, round(1 - self.real / self.computed, 4), wall, cpu)
@@ -95,7 +95,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Result:
-    """What one loop took for the documents of a round."""
+    """The cost of one loop for the documents of a round."""
 
     documents: int
     tokens: int
@@ -104,12 +104,12 @@ class Result:
     cpu_seconds: float
 
     def rate(self, clock: str) -> float:
-        """Documents a second."""
+        """Documents per second."""
         return self.documents / (self.seconds if clock == "wall" else self.cpu_seconds)
 
 
 class WatchedStrategy(SingleStrategy):
-    """Starts the watch when the optimizer stands, and stops it after the last step."""
+    """Starts the clock when the optimizer is ready, and stops it after the last step."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__("bf16", torch.device("cpu"))
@@ -129,7 +129,7 @@ class WatchedStrategy(SingleStrategy):
 
 
 class WatchedTrainer(TrainerCallback):
-    """The same for Trainer: from the first look at the data to the last step."""
+    """The same for Trainer: from the first access to the data to the last step."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -144,7 +144,7 @@ class WatchedTrainer(TrainerCallback):
 
 
 class PlainModel(nn.Module):
-    """The classifier in the form that Trainer takes: padded tokens and multi-hot labels in, mean loss out."""
+    """The classifier in the form that Trainer accepts: padded tokens and multi-hot labels in, mean loss out."""
 
     def __init__(self, classifier: Classifier, loss: nn.Module) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class PlainModel(nn.Module):
 
 
 class TokenisedDocuments(Dataset[dict[str, Any]]):
-    """Documents tokenised beforehand, as one hands them to Trainer."""
+    """Documents that were tokenised beforehand, as usual for Trainer."""
 
     def __init__(self, split: Split, rows: NDArray[np.int64], tokenizer: PreTrainedTokenizerBase, labels: int) -> None:
         prefix, suffix = special_tokens(tokenizer)
@@ -182,7 +182,7 @@ class Bench:
     """The classifier, its documents, and the three loops.
 
     Attributes:
-        loops: by name, each trains on rows of the split and says what it took.
+        loops: loops by name; each trains on rows of the split and returns its cost.
     """
 
     def __init__(self, config: RunConfig, corpus: Corpus, work: Path, batch_size: int, width: int) -> None:
@@ -197,7 +197,7 @@ class Bench:
 
     @cached_property
     def classifier(self) -> Classifier:
-        """The model that a loop trains, made in the loop's process."""
+        """Build the model that a loop trains, in the loop's process."""
         torch.manual_seed(self.config.seed)
         classifier = self.config.model.build(len(self.tokenizer), self.labels)
         classifier.train_only(classifier.parameter_groups())
@@ -286,7 +286,7 @@ def open_bench(args: argparse.Namespace) -> Bench:
 
 
 class LoopProcess:
-    """A process that runs one of the loops, so that the memory settings of one do not serve the others."""
+    """A process that runs one of the loops, so that its memory settings do not affect the others."""
 
     bench: Bench  # of the process
 
@@ -339,12 +339,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--config", type=Path, default=Path("configs/eurlex57k_planted.yaml"))
     parser.add_argument("--data", type=Path, default=root / "eurlex57k", help="folder with train, dev, labels.parquet")
     parser.add_argument("--train-docs", type=int, default=5000, help="documents whose padding is measured")
-    parser.add_argument("--max-length", type=int, default=512, help="tokens of a document, special tokens included")
+    parser.add_argument("--max-length", type=int, default=512, help="tokens per document, including special tokens")
     parser.add_argument("--batch-size", type=int, default=8, help="of all three loops; 8 is Trainer's default")
     parser.add_argument("--documents", type=int, default=48, help="of a round")
-    parser.add_argument("--rounds", type=int, default=3, help="besides a short one that warms up")
-    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="what the bars are held against")
-    parser.add_argument("--threads", type=int, help="of torch; torch's choice when absent")
+    parser.add_argument("--rounds", type=int, default=3, help="in addition to a short warm-up round")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="clock that the bars use")
+    parser.add_argument("--threads", type=int, help="threads of torch; default: torch's choice")
     parser.add_argument("--work", type=Path, default=Path("build/bench_training"))
     args = parser.parse_args()
     if not (args.data / "train.parquet").exists():
@@ -353,7 +353,7 @@ def arguments() -> argparse.Namespace:
 
 
 def overrides(args: argparse.Namespace) -> list[str]:
-    """EURLEX57K at this length, every label in the loss; 2 of a document's tokens are special ones."""
+    """Configure EURLEX57K with this length and all labels in the loss; 2 tokens per document are special tokens."""
     return [
         f"data.source.files={{train: {args.data}/train.parquet, dev: {args.data}/dev.parquet}}",
         f"data.source.labels.path={args.data}/labels.parquet",
@@ -365,7 +365,7 @@ def overrides(args: argparse.Namespace) -> list[str]:
 
 
 def padding_share(bench: Bench, batch_size: int) -> float:
-    """Padding of an epoch of the loader with the configuration's own batch and token budget; others beside it."""
+    """Measure the padding of an epoch with the configuration's batch and token budget, and of alternatives."""
     lengths = bench.split.lengths + len([token for part in special_tokens(bench.tokenizer) for token in part])
 
     def share(size: int) -> float:
@@ -383,7 +383,7 @@ def padding_share(bench: Bench, batch_size: int) -> float:
 
 
 def run_round(bench: Bench, loops: Sequence[LoopProcess], number: int, args: argparse.Namespace) -> dict[str, Result]:
-    """Every loop over the same documents, in an order that turns from round to round; round 0 has one batch."""
+    """Run every loop on the same documents, in an order that rotates between rounds; round 0 has one batch."""
     rows = grouped_rows(bench, args.documents if number else args.batch_size, number)
     first = number % len(loops)
     found = {}
@@ -396,10 +396,10 @@ def run_round(bench: Bench, loops: Sequence[LoopProcess], number: int, args: arg
 
 
 def grouped_rows(bench: Bench, documents: int, seed: int) -> NDArray[np.int64]:
-    """Rows of a round: batches that Trainer's length grouping makes of the whole split, from short to long.
+    """Choose the rows of a round: batches from Trainer's length grouping of the whole split, from short to long.
 
-    Grouping a round's few documents by themselves would group nothing: Trainer sorts inside of 50 batches, or of a
-    quarter of all where these are few. So its own function groups the split, and every n-th batch is taken.
+    Grouping only a round's few documents would have no effect, because Trainer sorts within 50 batches, or within a
+    quarter of all batches if there are few. Therefore its function groups the split, and every n-th batch is used.
     """
     generator = torch.Generator().manual_seed(seed)
     size = bench.batch_size
@@ -410,7 +410,7 @@ def grouped_rows(bench: Bench, documents: int, seed: int) -> NDArray[np.int64]:
 
 
 def ratio(rounds: Sequence[dict[str, Result]], name: str, clock: str) -> float:
-    """Median over rounds of xmtc's documents a second, as a multiple of the other loop's in the same round."""
+    """Median over rounds of xmtc's documents per second, as a multiple of the other loop's in the same round."""
     return statistics.median(found[XMTC].rate(clock) / found[name].rate(clock) for found in rounds)
 
 

@@ -14,7 +14,7 @@ from xmtc.run.config import RunConfig
 
 
 def main() -> None:
-    """Read the arguments, reckon, print."""
+    """Read the arguments, estimate, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", type=Path)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")

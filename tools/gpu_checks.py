@@ -1,16 +1,16 @@
-"""Everything that only a GPU can show, in one run: one JSON line a finding, exit 1 where a bar is not held.
+"""Run all checks that need a GPU: print one JSON line per finding, and exit with 1 if a bar is missed.
 
 .venv/bin/python tools/gpu_checks.py --list
 .venv/bin/python tools/gpu_checks.py --only kernels,bf16
 
-On a GPU machine without network that has torch, transformers, peft, pyarrow, safetensors, pandas and scikit-learn,
-these wheels are enough; together they are under 4 MiB (x86-64, in MiB):
+On a GPU machine without network that has torch, transformers, peft, pyarrow, safetensors, pandas and scikit-learn, you
+only need these wheels, which together are under 4 MiB (x86-64, in MiB):
 
-    entmax 0.1, xxhash 0.5; where they are not there either: pydantic 0.5, pydantic-core 2.2, annotated-types 0.1,
+    entmax 0.1, xxhash 0.5; if they are missing too: pydantic 0.5, pydantic-core 2.2, annotated-types 0.1,
     typing-inspection 0.1, rich 0.3
     pip install --no-index --no-deps WHEELS && PYTHONPATH=. python tools/gpu_checks.py
 
-`faiss` needs faiss for GPUs, `zero` Ray and DeepSpeed; where they are not installed, both are skipped and say so.
+`faiss` needs faiss for GPUs, and `zero` needs Ray and DeepSpeed. Without them, these checks are skipped with a message.
 """
 
 import argparse
@@ -58,8 +58,8 @@ class Finding:
     Attributes:
         name: what was measured.
         value, unit: the figure.
-        bar: what it should reach (`at_least`) or not exceed; None for plain figures.
-        holds: whether it does.
+        bar: minimum (`at_least`) or maximum; None for plain figures.
+        holds: whether the bar holds.
     """
 
     name: str
@@ -85,7 +85,7 @@ def kernels() -> Iterator[Finding]:
         yield Finding(name=f"kernels: {name}, forward and backward, B8 T2048 L50000 d512", value=value, unit="s")
     ratio = seconds["sdpa"] / seconds["triton"]
     yield Finding(name="kernels: sdpa / triton", value=ratio, unit="x", bar=1.5, holds=ratio >= 1.5)
-    # two products forward, and backward the gradients of both sides of each; what is recomputed is no use to anyone
+    # two products forward, and the gradients of both factors backward; recomputation is not useful work
     rate = 6 * 2 * documents * tokens * labels * width / seconds["triton"]
     yield Finding(name="kernels: triton, share of matrix-product rate", value=rate / _matmul_rate(), unit="")
     own = _extra_bytes(lambda: _attention(large, "triton", heads=8))
@@ -96,7 +96,7 @@ def kernels() -> Iterator[Finding]:
 
 
 def bf16() -> Iterator[Finding]:
-    """The matrix-product rate that this card reaches, which shares of peak are shares of."""
+    """Measure the matrix-product rate of this card, which serves as its peak."""
     yield Finding(name="bf16: matrix products", value=_matmul_rate() / 1e12, unit="TFLOP/s")
 
 
@@ -120,7 +120,7 @@ def zero() -> Iterator[Finding]:
 
 
 def throughput() -> Iterator[Finding]:
-    """LoRA steps of an LLaMA-3-8B with random weights, 4,096 tokens a document: rate, share, memory, and Trainer's."""
+    """LoRA steps of a random LLaMA-3-8B with 4,096 tokens per document: rate, share, memory, and Trainer's."""
     shape = backbone_shape(load_config(RunConfig, ROOT / "configs/mimic4_llama3.yaml"))
     assert shape is not None
     documents, tokens, labels = 2, 4096, 8000
@@ -259,7 +259,7 @@ def _attention(
 
 
 def _extra_bytes(run: Callable[[], list[Tensor]]) -> int:
-    """Most memory that a call holds beside its tensors and what it returns."""
+    """Peak memory of a call, in addition to its arguments and results."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -286,7 +286,7 @@ def _matmul_rate() -> float:
 
 
 def _seconds(run: Callable[[], Any], repeats: int = 10) -> float:
-    """Mean time of a call, after two that warm up."""
+    """Mean time of a call, after two warm-up calls."""
     for _ in range(2):
         run()
     _wait()
@@ -301,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the checks; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help=f"checks to run, separated by commas, of {', '.join(CHECKS)}")
-    parser.add_argument("--list", action="store_true", help="say which checks there are, and stop")
+    parser.add_argument("--list", action="store_true", help="list the checks and exit")
     given = parser.parse_args(arguments)
     chosen = given.only.split(",") if given.only else list(CHECKS)
     if unknown := [name for name in chosen if name not in CHECKS]:
@@ -313,12 +313,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("no CUDA device here; --list says what would be checked", file=sys.stderr)
         return 1
-    held = [_run(name) for name in chosen]  # every one runs, whatever the others found
+    held = [_run(name) for name in chosen]  # all run, whatever the results
     return 0 if all(held) else 1
 
 
 def _run(name: str) -> bool:
-    """Run one check; what cannot run here is a finding too."""
+    """Run one check; report a check that cannot run here as a finding."""
     if absent := [package for package in NEEDS.get(name, ()) if find_spec(package) is None]:
         print(json.dumps({"name": name, "skipped": f"{', '.join(absent)} is not installed"}))
         return True

@@ -1,16 +1,16 @@
-"""Exactly once: score a corpus, kill -9 what scores it at random moments, again and again, and count what is there.
+"""Verify exactly-once scoring: score a corpus, kill the scoring processes (-9) at random moments, and check the output.
 
     python tools/kill_scoring.py MODEL INPUT... --output DIR --id doc_id [--text title --text text] --kills local=5
     python tools/kill_scoring.py ... --kills local=4 ray=2 driver=4 actor=6 node=4 --block-rows 16
 
-INPUT are Parquet files. MODEL, INPUT and the output may be at URIs; --disks then gives every node a home of its own, so
-that nodes share no file. What is killed: the process of the local engine (local); a driver with a Ray of its own (ray);
-and, on a cluster of two nodes that is started here, the driver (driver), a scoring actor (actor), and all of a node,
-which a new one replaces (node). All go on with the same job, one after the other, and where a kill ends it, the same
-command starts again. The last attempt may finish. Then: as many documents as the input has, the same ids, each once,
-every part as its checksum says, no file besides, no process that a kill left behind, and, unless --once, the same bytes
-as an undisturbed local job writes. JSON lines; the last is {"name", "ratio", "bar", "holds"}, the ratio being the share
-of these checks that hold; exit status 1 where one does not.
+INPUT are Parquet files. MODEL, INPUT and the output may be at URIs; with --disks, every node then has a separate home,
+and nodes share no files. The script kills the process of the local engine (local), a driver that started Ray (ray),
+and, on a cluster of two nodes that it starts, the driver (driver), a scoring actor (actor), or a whole node, which a
+new one replaces (node). All kills hit the same job. If a kill ends it, the same command starts again; the last attempt
+may finish. The checks: the output has the documents and ids of the input, each once; every part matches its checksum;
+there are no other files and no processes left; and, unless --once, the bytes equal those of an undisturbed local job.
+Prints JSON lines; the last is {"name", "ratio", "bar", "holds"} with the share of checks that hold. The exit status is
+1 if one fails.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def say(line: Json) -> None:
 
 
 def files(output: str) -> dict[str, str]:
-    """The files at a path or URI by name, hidden ones left out."""
+    """List the files at a path or URI by name, without hidden ones."""
     fs, root = url_to_fs(output)
     fs.invalidate_cache()
     found = fs.find(root) if fs.exists(root) else []
@@ -74,13 +74,13 @@ class Nodes:
         self.address = self._cluster.address
 
     def _add(self) -> None:
-        """A node; where nothing is shared, its home is empty, and with it its copies of what is at URIs."""
+        """Start a node. If nothing is shared, its home is empty, so it has no copies of files at URIs."""
         self._number += 1
         home = {"HOME": str(self._disks / f"node{self._number}")} if self._disks else {}
         self._cluster.add_node(**self._node, env_vars=home)
 
     def lose_one(self) -> None:
-        """Kill the node with everything on it; a new one joins."""
+        """Kill the node with all its processes; a new one joins."""
         self._cluster.remove_node(next(iter(self._cluster.worker_nodes)), allow_graceful=False)
         self._add()
 
@@ -100,7 +100,7 @@ class Job:
         self.left: list[psutil.Process] = []
 
     def start(self, mode: str) -> bool:
-        """Start the command, if it does not run; whether that was so."""
+        """Start the command if it is not running; return whether it was started."""
         if self.process is not None:
             return False
         with self.log.open("wb") as log:
@@ -121,7 +121,7 @@ class Job:
         return ["--engine", "local" if mode == "local" else "ray"]
 
     def wait(self, more: int, delay_s: float) -> None:
-        """Until so many more parts are there, and a moment longer."""
+        """Wait until this many more parts exist, and a moment longer."""
         assert self.process is not None
         wanted, deadline = parts(self.output) + more, time.monotonic() + PATIENCE_S
         while parts(self.output) < wanted and self.process.poll() is None:
@@ -133,7 +133,7 @@ class Job:
             self.problem("the job ended before the last kill (give a larger corpus, or fewer kills)")
 
     def kill(self, kind: str) -> bool:
-        """Kill one of these; whether there was one."""
+        """Kill one of these; return whether there was one."""
         assert self.process is not None
         if kind == "actor":
             return kill_an_actor()
@@ -141,7 +141,7 @@ class Job:
             assert self.nodes is not None
             self.nodes.lose_one()
             return True
-        # The next attempt begins beside what is left of this one.
+        # The next attempt begins while processes of this one may still run.
         self.left += psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -149,7 +149,7 @@ class Job:
         return True
 
     def finish(self, mode: str) -> None:
-        """Let it finish by itself."""
+        """Let the command finish."""
         self.start(mode)
         assert self.process is not None
         if self.process.wait() != 0:
@@ -157,12 +157,12 @@ class Job:
         self.process = None
 
     def problem(self, words: str) -> None:
-        """Stop, with the last line that the job said."""
+        """Exit with the last line that the job printed."""
         last = self.log.read_text().strip().splitlines()[-1:]
         raise SystemExit(f"{words}: {' '.join(last)}")
 
     def close(self) -> None:
-        """End what still runs."""
+        """Stop processes that still run."""
         if self.process is not None:
             self.process.kill()
         if self.nodes is not None:
@@ -170,7 +170,7 @@ class Job:
 
 
 def kill_an_actor() -> bool:
-    """Of this process's own cluster."""
+    """Processes of the cluster that this process started."""
     for process in psutil.Process().children(recursive=True):
         try:
             if any("_Scorer" in word for word in process.cmdline()):
@@ -182,18 +182,18 @@ def kill_an_actor() -> bool:
 
 
 def none_left(processes: list[psutil.Process]) -> bool:
-    """Whether what killed processes had started has ended, which takes Ray's agents minutes; a zombie has ended."""
+    """Whether children of killed processes have ended, which takes Ray's agents minutes; zombies count as ended."""
     _, alive = psutil.wait_procs(processes, timeout=180)
     return not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def disturb(job: Job, kinds: list[str], random_: random.Random, most: int) -> None:
-    """Kill these, one after the other, each at a random moment."""
+    """Kill these one after another, each at a random moment."""
     began = time.monotonic()
     for number, kind in enumerate(kinds):
         fresh = job.start(MODES[kind])
         before = parts(job.output)
-        if random_.random() < 0.25:  # before anything is published, or while the job gets over the last kill
+        if random_.random() < 0.25:  # before anything is published, or while the job recovers from the last kill
             job.wait(0, random_.uniform(0, 10 if fresh else 2))
         else:
             job.wait(random_.randint(1, most), random_.random())

@@ -238,7 +238,7 @@ def run_tfidf(config: RunConfig) -> tuple[NDArray[np.bool_], Json]:
 
 
 def resampled(right_SN: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Accuracies (RESAMPLES,) over documents and seeds, both drawn anew with replacement.
+    """Accuracies (RESAMPLES,) over documents and seeds, both drawn with replacement.
 
     The documents of a draw depend on their number alone, so that what two systems get is paired.
     """

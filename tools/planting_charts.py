@@ -84,7 +84,7 @@ def _write(stem: Path, chart: str, arms: Sequence[str]) -> None:
 
 
 def _standalone(chart: str, arms: Sequence[str], palette: Sequence[str]) -> str:
-    """A chart of the report with its colours and a legend, as a file of its own."""
+    """Write a chart of the report with its colours and a legend to a separate file."""
     paper, ink, soft, grid, colours = palette
     rules = [f".{name}{{stroke:{colour};fill:none}}" for name, colour in (("axis", soft), ("grid", grid))]
     rules += [f"text{{font:12px sans-serif;fill:{soft};text-anchor:middle}}text.y{{text-anchor:end}}"]

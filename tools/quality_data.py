@@ -79,7 +79,7 @@ def splits(folder: Path) -> tuple[Rows, Rows]:
 
 
 def _rows(path: Path) -> Rows:
-    """Texts, with the title before them where it is a column of its own, and labels."""
+    """Read texts, preceded by the title if it is a separate column, and labels."""
     rows = pq.read_table(path).to_pydict()
     if path.parent.name in TITLED:
         rows["text"] = [f"{title}\n{text}" for title, text in zip(rows["title"], rows["text"], strict=True)]

@@ -2,9 +2,9 @@
 
 Two runs with the same planted head, documents, epochs and cached hidden states of a frozen MiniLM: all labels with
 AdamW, and a mined shortlist with row-wise Adam. Figures are on dev documents; best epoch and threshold are chosen on
-dev, for both alike. Beside them omikuji's Bonsai on TF-IDF of the same tokens and of the whole texts. Speed is that of
+dev, for both alike. Also run: omikuji's Bonsai on TF-IDF of the same tokens and of the whole texts. Speed is that of
 training steps, in the runs, and once more with as many labels as all of GND's training documents have. Bars: at least
-5 times the documents a second there; nDCG@5 and macro-F1 at most one point below all labels. Prints JSON lines.
+5 times the documents per second there; nDCG@5 and macro-F1 at most one point below all labels. Prints JSON lines.
 
     .venv/bin/python tools/shortlist_parity.py [--train-docs 4000] [--epochs 6]
 """
@@ -80,7 +80,7 @@ def configuration(arm: str, args: argparse.Namespace) -> RunConfig:
 
 
 def trained(arm: str, args: argparse.Namespace) -> dict[str, float]:
-    """Dev figures in percent, and documents a second of the run's steps."""
+    """Dev figures in percent, and documents per second of the run's steps."""
     config = configuration(arm, args)
     run = train_run(config)
     metrics = json.loads((run / "eval" / "dev" / "metrics.json").read_text())
@@ -92,7 +92,7 @@ def trained(arm: str, args: argparse.Namespace) -> dict[str, float]:
 
 
 def step_seconds(settings: FinetuneConfig, worker: Worker, steps: int) -> Iterator[float]:
-    """Documents a second of each step of `settings`, at `ALL_LABELS` labels, on the corpus's documents."""
+    """Documents per second of each step of `settings`, at `ALL_LABELS` labels, on the corpus's documents."""
     classifier = worker.config.model.build(len(worker.tokenizer), ALL_LABELS)
     objective = FinetuneObjective(classifier, settings, dict, LabelShard(classifier))
     groups = parameter_groups(classifier.parameter_groups(), settings.phases[0], RATE, 0.01)
@@ -120,7 +120,7 @@ def documents(worker: Worker, size: int) -> Iterator[Batch]:
 
 
 def speeds(args: argparse.Namespace) -> dict[str, float]:
-    """Median documents a second of both arms, turn by turn, so that other load meets both."""
+    """Median documents per second of both arms, turn by turn, so that other load meets both."""
     config = configuration("all labels", args)
     worker = Worker(config, RunPaths.of(config))
     found: dict[str, list[float]] = {arm: [] for arm in ARMS}
@@ -149,7 +149,7 @@ def say(record: dict[str, Any]) -> None:
 
 def verdict(rows: dict[str, dict[str, float]], rates: dict[str, float]) -> bool:
     speed = rates["shortlist"] / rates["all labels"]
-    say({"name": f"documents a second at L={ALL_LABELS:,}", "ratio": round(speed, 2), "bar": SPEED_BAR})
+    say({"name": f"documents per second at L={ALL_LABELS:,}", "ratio": round(speed, 2), "bar": SPEED_BAR})
     lost = {key: rows["all labels"][key] - rows["shortlist"][key] for key in ("ndcg@5", "macro_f1")}
     for key, points in lost.items():
         say({"name": f"points of {key} lost", "ratio": round(points, 2), "bar": POINTS_BAR})

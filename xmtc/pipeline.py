@@ -32,7 +32,7 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
     """Run the whole job; finished stages are skipped.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         overwrite: replace a finished run whose data have changed since.
 
     Returns:
@@ -62,7 +62,7 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
 
 
 def _check_unfinished(config: RunConfig, paths: RunPaths) -> None:
-    """Refuse to replace a finished run: by now its data make another corpus."""
+    """Refuse to replace a finished run whose data now make another corpus."""
     record = check_resume(paths.root, config, config.track.resume)
     if record is not None and record.finished:
         now = fingerprint_of(config, paths)
@@ -76,7 +76,7 @@ def _check_unfinished(config: RunConfig, paths: RunPaths) -> None:
 def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
     with _stage(state, paths, Stage.PREPARE, config_hash(config.data)):
         corpus = _prepare(config, paths)
-        corpus.verify()  # a flipped bit would be learned from without an error
+        corpus.verify()  # otherwise training would silently use damaged data
     state.set_fingerprint("corpus", corpus.fingerprint)
     for line in label_lines(config, workload_of_corpus(corpus)):
         print_line(line)
@@ -114,14 +114,14 @@ def _stage(state: RunState, paths: RunPaths, stage: Stage, fingerprint: str) -> 
 def _is_done(state: RunState, stage: Stage, fingerprint: str) -> bool:
     done = state.is_done(stage, fingerprint)
     if done:
-        print_line(f"{stage}: done before, skipped")
+        print_line(f"{stage}: already done, skipped")
     return done
 
 
 def stages(config: RunConfig) -> list[Stage]:
-    """The stages of the whole job, in order."""
+    """List the stages of the whole job, in order."""
     skipped = {
-        Stage.MIG: not config.model.head.attends_by_label,  # planted by it, or compared with it
+        Stage.MIG: not config.model.head.attends_by_label,  # planting and its comparison need the ranking
         Stage.SCORERS: not config.model.scorers,
         Stage.PLANT: not config.plants,
         Stage.FINETUNE: not config.model.head.scores,
@@ -130,7 +130,7 @@ def stages(config: RunConfig) -> list[Stage]:
 
 
 def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
-    """The stages that need the model, each with a fingerprint of everything its result depends on."""
+    """List the stages that need the model, each with a fingerprint of everything its result depends on."""
     # Training the head reads nothing of the scorers.
     alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
     plant = config_hash(ranking, config.seed, alone, config.plant, *start_digest(config))
@@ -139,7 +139,7 @@ def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
     found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
     fused = [to_plain(scorer) for scorer in config.model.scorers]
     if fused:
-        # Before the head, as the first result; but states of an encoder that trains are those of its last weights.
+        # Before the head, for a first result. If the encoder trains, after it, because states need its final weights.
         after = config.trains_encoder and any("states" in one.needs for one in config.model.scorers)
         scorers = config_hash(finetune if after else plant, fused)
         found.insert(len(found) if after else 0, (Stage.SCORERS, scorers))
@@ -148,7 +148,7 @@ def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
 
 
 def prepare_stage(config: RunConfig) -> Corpus:
-    """Prepare the corpus alone, see `xmtc prepare`."""
+    """Prepare only the corpus, see `xmtc prepare`."""
     check_tokenizer(config)
     return _prepare(config, RunPaths.of(config))
 
@@ -156,7 +156,7 @@ def prepare_stage(config: RunConfig) -> Corpus:
 def _prepare(config: RunConfig, paths: RunPaths) -> Corpus:
     """Prepare on the cluster that training joins, or on this machine."""
     mapper = None
-    # Copies of remote parts are on this machine only, so it does the work alone.
+    # Copies of remote parts are only on this machine, so it does all the work.
     if config.distributed.most_workers > 0 and not has_remote_parts(config.data):
         from xmtc.cluster.tasks import cluster_mapper
 
@@ -193,7 +193,7 @@ def end_workers(config: RunConfig) -> None:
 
 
 def print_summary(paths: RunPaths) -> None:
-    """Print the metrics of the last evaluated split and where report and model are."""
+    """Print the metrics of the last evaluated split, and the paths of report and model."""
     split = paths.evaluated()[-1]
     metrics = json.loads(paths.metrics(split).read_text(encoding="utf-8"))
     Console().print(summary_table(metrics, f"{paths.root.name}: {split}"))

@@ -49,7 +49,7 @@ def assert_resumed(log: str) -> None:
 
 
 def start_again(folder: Path, name: str, undisturbed: Path, *more: str) -> None:
-    """The same command goes on where the run stopped."""
+    """The same command continues where the run stopped."""
     job = Job(folder, name, *SHORT, *more)
     code, log = job.finish()
     assert code == 0, log[-5000:]
@@ -210,7 +210,9 @@ def test_a_disk_that_fills_up_in_mid_run_ends_it_and_with_room_it_goes_on(tiny, 
     try:
         settings = tiny_runs.load(config, "name=full", f"track.directory={disk}", "track.checkpoint_every_steps=3")
         fill_after_the_first_checkpoint(disk, monkeypatch)
-        with pytest.raises(CheckpointError, match=r"could not be written .* bytes are free.*make room and resume"):
+        with pytest.raises(
+            CheckpointError, match=r"could not be written .* bytes are free.*free disk space and resume"
+        ):
             train_run(settings)
         monkeypatch.undo()
         (disk / "ballast").unlink()

@@ -62,8 +62,8 @@ def test_union_is_chosen_by_kind():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 2, "strategy": {"kind": "single"}}, "single trains with 1 worker at most, not workers=2; use ddp"),
-        ({"workers": [1, 2], "strategy": {"kind": "single"}}, "at most, not workers=2"),
+        ({"workers": 2, "strategy": {"kind": "single"}}, "single supports at most 1 worker, not workers=2; use ddp"),
+        ({"workers": [1, 2], "strategy": {"kind": "single"}}, "at most 1 worker, not workers=2"),
         ({"workers": [3, 2]}, "give the smaller number first"),
         ({"workers": [0, 2]}, "greater than or equal to 1"),
         ({"strategy": {"kind": "deepspeed", "stage": 4}}, "0, 1, 2 or 3"),

@@ -64,7 +64,7 @@ def test_what_is_written_is_a_configuration_that_says_why(written):
     text = written.read_text()
     assert "# Estimate on this machine:" in text
     assert re.search(r"6 different ones in\s+82 rows", text), text
-    with pytest.raises(ConfigError, match=r"news\.yaml exists already: give another name by -o"):
+    with pytest.raises(ConfigError, match=r"news\.yaml already exists: give another name with -o"):
         write_config(str(written.with_name("news.csv")), Answers(), budget="1m", output=written)
 
 
@@ -135,7 +135,7 @@ def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (ROWS[:3], r"3 documents with text \(and 0 bad rows\); 20 are the least"),
+        (ROWS[:3], r"3 documents with text \(and 0 bad rows\); at least 20 are needed"),
         ([{**row, "labels": ["same"]} for row in ROWS], "every document has the same label in 'labels'"),
     ],
 )

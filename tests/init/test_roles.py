@@ -110,17 +110,17 @@ def test_blanks_separate_codes_and_not_words():
     [
         (
             [{"a": "x", "label": "b"}] * 9,
-            r"no column looks like text; name it by --text\. .*9 rows: a \(1 word, 1 diff",
+            r"no column looks like text; name it with --text\. .*9 rows: a \(1 word, 1 diff",
         ),
-        ([{"t": text(i), "k": text(i + 50)} for i in range(20)], r"no column looks like labels; name it by --labels"),
+        ([{"t": text(i), "k": text(i + 50)} for i in range(20)], r"no column looks like labels; name it with --labels"),
         (
             [{"t": text(i), "tags": f"only{i}x"} for i in range(30)],
-            r"no label of 'tags' comes twice in 30 rows.*--label-sep",
+            r"no label of 'tags' occurs twice in 30 rows.*--label-sep",
         ),
         ([{"t": text(i), "labels": ""} for i in range(20)], r"no column looks like labels"),
         (
             [{"t": text(i), **{name: str((i + j) % 2) for j, name in enumerate(NAMES)}} for i in range(20)],
-            r"columns law, fish.* hold 0 and 1 alone.*--labels",
+            r"columns law, fish.* hold only 0 and 1.*--labels",
         ),
         ([{"t": text(i), "meta": {"label": "x"}} for i in range(20)], r"meta \(objects, which xmtc does not read\)"),
         (

@@ -158,8 +158,8 @@ def test_the_command_adds_labels_and_says_what_names_explain(model, tmp_path, mo
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"label": "L03", "name": "x"}, r"new.jsonl:2: label 'L03' is in the model already"),
-        ({"label": "N1", "name": "x"}, r"new.jsonl:2: label 'N1' is in line 1 already"),
+        ({"label": "L03", "name": "x"}, r"new.jsonl:2: label 'L03' is already in the model"),
+        ({"label": "N1", "name": "x"}, r"new.jsonl:2: label 'N1' is already in line 1"),
         ({"label": "N2"}, r"new.jsonl:2: name: Field required"),
         ({"label": "N2", "name": " "}, r"new.jsonl:2: name is empty"),
         ({"label": 7, "name": "x"}, r"new.jsonl:2: label: Input should be a valid string"),
@@ -189,14 +189,14 @@ def test_files_and_models_that_will_not_do(model, tmp_path):
         add_labels(model, write(tmp_path / "empty.jsonl", ""), tmp_path / "longer")
     with pytest.raises(ConfigError, match="is the model itself"):
         add_labels(model, file, model)
-    with pytest.raises(ConfigError, match=r"holds something else than an exported model with a head\.safetensors"):
+    with pytest.raises(ConfigError, match=r"not an exported model with a head\.safetensors"):
         add_labels(model, file, tmp_path)
     graph = shutil.copytree(model, tmp_path / "graph")
     (graph / "head.safetensors").rename(graph / "model.onnx")
     with pytest.raises(ConfigError, match="the labels of an ONNX model cannot change"):
         add_labels(graph, file, tmp_path / "longer")
     one = export(tmp_path / "single", task="single_label", calibrated=False)
-    with pytest.raises(ConfigError, match="a new one changes the others"):
+    with pytest.raises(ConfigError, match="a single-label model cannot get labels"):
         add_labels(one, file, tmp_path / "longer")
     few = export(tmp_path / "few", calibrated=False, counts=np.arange(LABELS) // 15)
     with pytest.raises(ConfigError, match="15 trained labels are too few"):

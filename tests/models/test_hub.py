@@ -115,8 +115,8 @@ def test_no_network_is_said_in_one_line(hub, model, monkeypatch):
         hub_constants, "HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}/{revision}/{filename}"
     )
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # the client tries again for some seconds
-    assert "out of reach" in message(StorageError)
-    with pytest.raises(StorageError, match="out of reach"):
+    assert "cannot be reached" in message(StorageError)
+    with pytest.raises(StorageError, match="cannot be reached"):
         push(model, NAME)
 
 

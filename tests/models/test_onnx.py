@@ -156,14 +156,14 @@ def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
     model, onnx = exported
     with pytest.raises(ConfigError, match="is an ONNX model already"):
         export_onnx(onnx, tmp_path / "again", int8=False)
-    with pytest.raises(CheckpointError, match=r"no ONNX model there; write one with `xmtc export"):
+    with pytest.raises(CheckpointError, match=r"not an ONNX model; make one with `xmtc export"):
         require_onnx(model, Settings())
     with pytest.raises(ConfigError, match="--engine onnx and --shortlist exclude each other"):
         require_onnx(onnx, Settings(shortlist=2))
     with pytest.raises(ConfigError, match="evidence"):
         xmtc.Model.from_pretrained(onnx).predict(TEXTS, evidence=True)
     attending = export(tmp_path / "maxpool", MaxPoolConfig(base=BERT, last_layers=2), FlatConfig())
-    with pytest.raises(ConfigError, match="maxpool's additional attention has no ONNX graph"):
+    with pytest.raises(ConfigError, match="maxpool's additional attention cannot be exported to ONNX"):
         export_onnx(attending, tmp_path / "never", int8=False)
     assert not (tmp_path / "never").exists()
     (tmp_path / "in.jsonl").write_text('{"text": "kidney"}\n')
@@ -171,9 +171,9 @@ def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
         job = make_job(
             onnx, [str(tmp_path / "in.jsonl")], tmp_path / option, Settings(**{option: value}, bfloat16=False)
         )
-        with pytest.raises(ConfigError, match=f"--{option}: an ONNX model gives every label's score and no more"):
+        with pytest.raises(ConfigError, match=f"--{option}: an ONNX model only gives the score of every label"):
             score_local(job, Silent(), device="cpu")
-    with pytest.raises(ConfigError, match="a shortlist needs the tables of labels, which an ONNX model has not"):
+    with pytest.raises(ConfigError, match="a shortlist needs label tables, which ONNX models do not contain"):
         xmtc.Model.from_pretrained(onnx).predict(TEXTS, shortlist=2)
 
 
@@ -190,11 +190,11 @@ def test_only_an_onnx_model_is_replaced(exported, tmp_path, monkeypatch):
     for output, words in {
         model: "is the model itself",
         model / "onnx": "is inside of the model",
-        other: "holds something else than an exported model with a model.onnx",
+        other: "not an exported model with a model.onnx",
         model.parent: "you are in this folder",
         folder: "holds something else",
         folder / "file": "is a file",
-        mixed: "holds tokenizer/mine.txt, no part of the model there",
+        mixed: "has tokenizer/mine.txt, which is not part of the model",
         ".": "you are in this folder",
         onnx: "you are in this folder",
     }.items():
@@ -219,7 +219,7 @@ def test_an_onnx_model_is_published_at_a_uri(exported, tmp_path, monkeypatch):
         assert there.isfile("/team/onnx/model.onnx")
         assert there.isfile("/team/onnx/tokenizer/tokenizer.json")
     there.pipe("/team/onnx/notes.txt", b"mine")
-    with pytest.raises(ConfigError, match=r"memory://team/onnx: holds notes.txt, no part of the model there"):
+    with pytest.raises(ConfigError, match=r"memory://team/onnx: has notes.txt, which is not part of the model"):
         CliRunner().invoke(app, command, catch_exceptions=False)
     assert there.cat("/team/onnx/notes.txt") == b"mine"
     assert [path.name for path in tmp_path.iterdir()] == [".cache"]
@@ -229,7 +229,7 @@ def test_a_graph_that_does_not_run_is_refused_in_words(exported, tmp_path, monke
     """As one that has the example's sizes in it."""
     monkeypatch.setattr("xmtc.models.onnx_graph._SHAPES", {})
     with pytest.raises(
-        CheckpointError, match=r"the ONNX graph fails for input_ids \[1, 3\], .*use the model it is made"
+        CheckpointError, match=r"the ONNX graph fails for input_ids \[1, 3\], .*use the model that it was made"
     ):
         export_onnx(exported[0], tmp_path / "never", int8=False)
     assert not (tmp_path / "never").exists()

@@ -13,11 +13,11 @@ def test_good_shortlists_pass(rows):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([3, 10], "row 0: label 10 is not among 0 … 9"),
-        ([3, -1], "row 0: label -1 is not among"),
-        ([[3, 1], [4, -2]], "row 1: label -2 is not among"),
-        ([[3, 1], [4, 4]], "row 1: label 4 is there twice"),
-        ([5, 5], "label 5 is there twice"),
+        ([3, 10], "row 0: label 10 is not in 0 … 9"),
+        ([3, -1], "row 0: label -1 is not in"),
+        ([[3, 1], [4, -2]], "row 1: label -2 is not in"),
+        ([[3, 1], [4, 4]], "row 1: label 4 occurs twice"),
+        ([5, 5], "label 5 occurs twice"),
         ([[3, 1], [-1, -1]], "row 1 has no label"),
         ([[3, 1]], "1 rows for 2 documents"),
         ([[[3]]], r"not torch.int64 \(1, 1, 1\)"),

@@ -102,7 +102,7 @@ def test_a_second_run_skips_what_is_done_and_says_so(whole, monkeypatch, capsys)
     train_run(load(whole.config))
     said = capsys.readouterr().err
     for stage in ("mig", "plant", "finetune", "evaluate"):
-        assert f"{stage}: done before, skipped" in said
+        assert f"{stage}: already done, skipped" in said
     assert {p: p.stat().st_mtime_ns for p in (whole.run / "model").rglob("*")} == before
 
 
@@ -133,7 +133,7 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
         ),
         (
             ["name=foreign", "model.encoder.from_config=null"],
-            r"data\.tokenizer: \{kind: trained, model: wordpiece\} numbers tokens .* model\.encoder\.name: packaged:"
+            r"data\.tokenizer: \{kind: trained, model: wordpiece\} does not match .* model\.encoder\.name: packaged:"
             r".*; set data\.tokenizer=null",
         ),
         (
@@ -161,7 +161,7 @@ def test_a_pretrained_backbone_takes_tokenizers_that_number_tokens_as_it_does(wh
     for name in ("packaged:all-MiniLM-L6-v2", tmp_path):
         check(tokenizer(name))
     for command in (check, pipeline.prepare_stage):
-        with pytest.raises(ConfigError, match=r"data\.tokenizer: .*corpus/tokenizer numbers tokens in another way"):
+        with pytest.raises(ConfigError, match=r"data\.tokenizer: .*corpus/tokenizer does not match the token ids"):
             command(tokenizer(whole.folder / "corpus" / "tokenizer"))
 
 

@@ -83,7 +83,7 @@ def test_a_card_that_nobody_names_gets_times_of_several(
 def test_what_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     print_estimate(run(resources_per_worker={"accelerator_type:L4": 0.001}), FOUND)
-    assert "that does not fit the 24.0 GiB of a worker" in capsys.readouterr().out
+    assert "this exceeds the 24.0 GiB of a worker" in capsys.readouterr().out
 
 
 def test_the_table_has_every_name_once_and_longer_names_first() -> None:

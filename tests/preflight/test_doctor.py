@@ -131,7 +131,7 @@ def test_more_workers_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found("distributed.workers=2")["cpu"].status == "ok"
     check = found("distributed.workers=2", "distributed.cpus_per_worker=2")["cpu"]
     assert check.status == "missing"
-    assert "4 wanted" in check.detail
+    assert "4 needed" in check.detail
 
 
 def test_bf16_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_a_bucket_that_is_absent_and_a_server_that_is_gone(server: S3Server, mon
     check = stored(*at_uris("s3://nobodys-bucket/runs"))["runs"]
     assert check.status == "missing"
     assert "writing failed: FileNotFoundError" in check.detail
-    assert check.fix.startswith("make the bucket")
+    assert check.fix.startswith("create the bucket")
     server.stop()
     checks = stored(*at_uris(f"s3://{BUCKET}/runs"))
     for name in ("runs", "corpus", "source"):
@@ -205,7 +205,7 @@ def test_a_bucket_that_may_only_be_read(server: S3Server, tmp_path: Path) -> Non
     assert "writing failed: PermissionError" in checks["runs"].detail
     assert checks["runs"].fix == "give the client credentials that may list, read, write and delete there"
     assert checks["corpus"].status == "note"
-    assert "can be read, not written" in checks["corpus"].detail
+    assert "can be read but not written" in checks["corpus"].detail
 
 
 @contextmanager
@@ -236,7 +236,7 @@ def test_an_offload_to_a_disk(no_ray: list[int], tmp_path: Path, monkeypatch: py
     wanted = ("distributed.workers=2", f"distributed.strategy={strategy}")
     checks = found(*wanted)
     assert (checks["libaio"].status, checks["disk: nvme_path"].status) == ("ok", "ok")
-    assert re.search(r"about \d+\.\d GiB wanted by all workers together", checks["disk: nvme_path"].detail)
+    assert re.search(r"all workers together need about \d+\.\d GiB", checks["disk: nvme_path"].detail)
     no_ray[0] = 3
     assert "apt-get install libaio-dev" in found(*wanted)["libaio"].fix
     no_ray[0] = 1

@@ -151,7 +151,7 @@ def test_hidden_states_on_disk_and_unknown_backbones() -> None:
     none = replace(none, finetune=replace(none.finetune, cache_hidden=False))
     assert estimate(none, LOAD).disk["hidden states"] == 0
     assert estimate(none, LOAD).flops > estimate(settings, LOAD).flops
-    with pytest.raises(ConfigError, match="nobody/knows is not on this machine and its shape not known here"):
+    with pytest.raises(ConfigError, match="nobody/knows is not on this machine, and its shape is unknown"):
         estimate(config("mimic4_llama3", "model.encoder.name=nobody/knows"), LOAD)
 
 
@@ -169,4 +169,4 @@ def test_time_is_said_to_be_the_encoders_alone(capsys) -> None:
     print_estimate(settings, estimate(settings, LOAD), 1.0, 0.5)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("time in the encoder: about 0 min")
-    assert last.endswith("its attention and the head come on top")
+    assert last.endswith("its attention and the head take additional time")

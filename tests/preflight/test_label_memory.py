@@ -81,7 +81,7 @@ def test_what_fits_is_said_only_where_something_does_not(monkeypatch):
     memory.available = 4 * 2**30
     lines = label_lines(config(), load)
     assert "1,000,000 labels take" in lines[0]
-    assert "does not fit the 4.0 GiB" in lines[1]
+    assert "exceeds the 4.0 GiB" in lines[1]
     assert lines[-1].endswith("which fits")
     assert not any(line.endswith("which fits") for line in lines[:-1])
 

@@ -168,7 +168,7 @@ def test_a_finished_job_is_scored_again_where_it_may_overwrite(model, source, tm
     whole = contents(output)
     with caplog.at_level("INFO", "xmtc"):
         assert score(model, source, output) == manifest
-    assert "finished before; only what is damaged is scored again, with --overwrite all" in caplog.text
+    assert "this job is complete; only damaged parts are scored again (use --overwrite" in caplog.text
     with monkeypatch.context() as patch:
         blocks = scored_blocks(patch)
         assert score(model, source, output, overwrite=True) == manifest
@@ -223,7 +223,7 @@ def test_bad_rows_are_listed_counted_and_limited(model, tmp_path):
     manifest = score(model, tmp_path / "in.jsonl", tmp_path / "out", max_rejected=3)
     rejected = pq.read_table(tmp_path / "out" / "_rejected.parquet").to_pylist()
     assert (manifest["documents"], manifest["rejected"], len(rejected)) == (1, 3, 3)
-    assert {"no text in 'text'", "the text has no token: leave it out"} <= {row["reason"] for row in rejected}
+    assert {"no text in 'text'", "the text has no tokens: leave it out"} <= {row["reason"] for row in rejected}
     (tmp_path / "bad.jsonl").write_text('{"body": "x"}\n')
     with pytest.raises(DataError, match=r"every row is bad.*no column 'id'"):
         score(model, tmp_path / "bad.jsonl", tmp_path / "bad")
@@ -245,7 +245,7 @@ def test_inputs_by_glob_folder_address_and_kind(tmp_path):
     assert len(ids) == len(set(ids)) == 7
     for given, message in (
         (str(tmp_path / "nothing*"), "nothing matches"),
-        (str(tmp_path / "x" / "notes.txt"), "unknown kind of file"),
+        (str(tmp_path / "x" / "notes.txt"), "unknown file type"),
     ):
         with pytest.raises(DataError, match=message):
             find_files([given])

@@ -79,7 +79,7 @@ def test_a_model_remembers_its_columns_and_labels_files_by_them(whole, xmtc, tmp
         ("a.jsonl", '{"text": "fish"}\nMrs Smith\n', "a.jsonl:2: malformed JSON"),
         ("a.json", '[{"text": "Mrs Smith"}]', "a.json:1: a JSON list, not an object"),
         ("a.csv", "body,x\nMrs Smith,2\n", "no column 'text'"),
-        ("a.csv", "text\n", "holds no row"),
+        ("a.csv", "text\n", "has no rows"),
         ("a.parquet", "PAR1Mrs SmithPAR1", "cannot be read as Parquet"),
         ("a.txt", '\n{"text": "Mrs Smith"}\n', "line 2 is a JSON object"),
         ("-", '{"text": "Mrs Smith"}\n', "line 1 is a JSON object"),

@@ -76,7 +76,7 @@ def test_evidence_that_no_word_decides_is_called_spread(model):
     for contributions, half, spread in (([-9.0] + [0.1] * 39, 1, False), ([1.0, -1.0] * 20, 20, True)):
         shares = tuple(replace(word, contribution=c) for word, c in zip(words, contributions, strict=True))
         one = replace(section, explanation=replace(section.explanation, words=shares), half=_half(contributions))
-        assert one.spread.startswith(f"{half} of the 40 words make half")
+        assert one.spread.startswith(f"{half} of the 40 words make up half")
         assert ("no word decides" in one.spread) == spread
 
 
@@ -155,5 +155,5 @@ def test_a_document_is_found_by_its_id(tmp_path):
 def test_unknown_labels_and_empty_texts_are_named(model):
     with pytest.raises(DataError, match="no label 'L99'"):
         explain_text(model, TEXT, ["L99"], 1)
-    with pytest.raises(DataError, match="text 0 has no token"):
+    with pytest.raises(DataError, match="text 0 has no tokens"):
         explain_text(model, " ", [], 1)

@@ -230,7 +230,7 @@ def test_a_diverged_model_is_refused_and_its_mode_restored(directory):
 
 @pytest.mark.parametrize(
     ("texts", "message"),
-    [("one text", "a list of texts"), (["a", None], "text 1 is a NoneType"), (["a", " \n"], "text 1 has no token")],
+    [("one text", "a list of texts"), (["a", None], "text 1 is a NoneType"), (["a", " \n"], "text 1 has no tokens")],
 )
 def test_bad_texts_are_named_by_their_row(model, texts, message):
     with pytest.raises(DataError, match=message):
@@ -244,7 +244,7 @@ def test_no_texts_no_predictions(model):
 def test_an_unknown_label_device_or_folder_is_named(model, directory, tmp_path):
     with pytest.raises(DataError, match="no label 'nonsense'"):
         model.explain("text", ["nonsense"])
-    with pytest.raises(ConfigError, match="device 'gpu' is not there"):
+    with pytest.raises(ConfigError, match="there is no device 'gpu'"):
         xmtc.Model.from_pretrained(directory, device="gpu")
     with pytest.raises(CheckpointError, match=r"config\.json: missing"):
         xmtc.Model.from_pretrained(tmp_path)
@@ -265,7 +265,7 @@ def test_a_model_that_reads_the_first_token_shows_what_that_one_looked_at(tmp_pa
     model = xmtc.Model.from_pretrained(folder, device="cpu")
     section = explain_text(model, TEXTS[0], [], 1)[0]
     assert not any(word.contribution for word in section.explanation.words)
-    assert "reads a special token alone" in section.spread
+    assert "reads only a special token" in section.spread
     looked_at = section.explanation.received["cls"]
     assert 0 < sum(looked_at) < 1  # [CLS] and [SEP] have the rest
     shares = [bar.received["cls"] for bar in section.bars]

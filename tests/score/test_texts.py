@@ -64,7 +64,7 @@ SECRET = "Mrs Smith"
     ("wrong", "words"),
     [
         (SECRET, "brackets"),
-        (SECRET.encode(), "bytes is no collection"),
+        (SECRET.encode(), "bytes is not a collection"),
         (bytearray(b"x"), "bytearray"),
         ({"text": SECRET}, "several columns"),
         (OrderedDict(text=SECRET), "several columns"),
@@ -80,9 +80,9 @@ SECRET = "Mrs Smith"
         ([SECRET, [SECRET]], "text 1 is a list"),
         ([SECRET, b"x"], "decode it"),
         ([SECRET + "\ud83d"], "text 0 holds half of a character"),
-        (None, "NoneType is no collection"),
-        (7, "int is no collection"),
-        (open, "no collection"),
+        (None, "NoneType is not a collection"),
+        (7, "int is not a collection"),
+        (open, "not a collection"),
     ],
 )
 def test_anything_else_is_refused_without_its_text(wrong, words):

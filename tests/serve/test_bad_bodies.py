@@ -45,7 +45,7 @@ BAD = {
     "a list among texts": (b'{"texts": [["a"]]}', 422, "texts.0"),
     "an empty text": (b'{"texts": [""]}', 422, "texts.0: String should have at least 1 character"),
     "blanks": (b'{"texts": [" \\n\\t"]}', 422, "text 0 is empty"),
-    "no token": ('{"texts": ["a", "\u200b"]}'.encode(), 422, "text 1 has no token"),
+    "no token": ('{"texts": ["a", "\u200b"]}'.encode(), 422, "text 1 has no tokens"),
     "half a character": (b'{"texts": ["\\ud83d"]}', 422, "texts.0"),
     "not UTF-8": (b'{"texts": ["\xff\xfe"]}', 400, "error parsing the body"),
     "UTF-16": ('{"texts": ["a"], "top_k": 0}'.encode("utf-16"), 422, "top_k"),

@@ -187,7 +187,9 @@ def test_weights_are_written_whole_or_not_at_all(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(CheckpointError, match=r"best\.safetensors could not be written \(rank 0: .*make room"):
+        with pytest.raises(
+            CheckpointError, match=r"best\.safetensors could not be written \(rank 0: .*free disk space"
+        ):
             write_weights(path, {"w": torch.ones(100_000)}, here=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

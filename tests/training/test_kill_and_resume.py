@@ -1,4 +1,4 @@
-"""Workers are killed in the middle of a save; a new set of them goes on from the checkpoint before."""
+"""Workers are killed in the middle of a save; a new set of them continues from the previous checkpoint."""
 
 import os
 import signal

@@ -197,7 +197,7 @@ def test_a_checkpoint_of_another_corpus_is_left_behind(tmp_path, capsys):
     again = run(tiny_runs.load(path))
     said = capsys.readouterr().err
     for stage in STAGES:
-        assert f"{stage}: starts anew: " in said
+        assert f"{stage}: starting from scratch: " in said
     same(again, run(tiny_runs.load(path, "name=fresh")))
     assert {p.name for p in (again / "checkpoints").iterdir()} == {"step_00000015", "step_00000020", "best.safetensors"}
 
@@ -323,6 +323,6 @@ def test_patience_ends_a_stage_says_so_and_a_resume_knows_it(config, monkeypatch
     monkeypatch.setattr(Loop, "run", scripted)
     root = run(config, ["finetune"])
     assert max(tiny_runs.losses(root, "finetune")) == 10
-    said = "finetune: stops after epoch 2 of 4: epochs without a better ndcg@5: 1 (finetune.patience)"
+    said = "finetune: stopping after epoch 2 of 4: ndcg@5 has not improved for 1 epochs (finetune.patience)"
     assert said in capsys.readouterr().err
     assert max(tiny_runs.losses(run(config, ["finetune"]), "finetune")) == 10

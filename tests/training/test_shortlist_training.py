@@ -90,7 +90,7 @@ def test_too_few_sampled_labels_are_warned_of_once(path, caplog):
         finetune(config)
     warnings = [record.getMessage() for record in caplog.records if "finetune.sampled_labels: 2" in record.message]
     assert len(warnings) == 1
-    assert "leaves all others out; give more" in warnings[0]
+    assert "ignores all other labels; raise it" in warnings[0]
 
 
 def killed(config: RunConfig, monkeypatch, at: int) -> None:

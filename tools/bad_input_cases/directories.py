@@ -1,4 +1,4 @@
-"""Directories of which one file is damaged: models, runs, corpora, scores."""
+"""Directories with one damaged file: models, runs, corpora, scores."""
 
 import itertools
 import re

@@ -60,7 +60,7 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
     "unknown document": ONE,
     "numbers as ids": ONE | {"doc_id": [1]},
     "null id": ONE | {"doc_id": pa.array([None], pa.string())},
-    "one label a row": ONE | {"labels": ["law"]},
+    "one label per row": ONE | {"labels": ["law"]},
     "one score a row": ONE | {"scores": [0.5]},
     "more scores than labels": ONE | {"scores": [[0.5, 0.4]]},
     "NaN": ONE | {"scores": [[float("nan")]]},

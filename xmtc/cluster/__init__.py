@@ -1,4 +1,4 @@
-"""All of Ray, which `pip install xmtc` alone does not bring."""
+"""All code that uses Ray, which plain `pip install xmtc` does not install."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""The connection to Ray: a cluster that is there, or one that ends with this process."""
+"""The connection to Ray: an existing cluster, or one that is started here and ends with this process."""
 
 import logging
 import os
@@ -22,13 +22,13 @@ def connect(config: RunConfig) -> None:
 
 
 def join(address: str | None) -> bool:
-    """Join the cluster at `address`, or else the one whose job this is; otherwise start one here.
+    """Join the cluster at `address`. Without an address, join the cluster whose job this is, or start Ray here.
 
     A bare `ray.init()` would attach to any cluster that happens to run on this machine. A Ray that is started here
     listens on loopback.
 
     Returns:
-        Whether that was necessary.
+        Whether this call connected; False if the process was already connected.
 
     Raises:
         ConfigError: there is no such cluster, or Ray does not start.
@@ -48,16 +48,16 @@ def join(address: str | None) -> bool:
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"Ray at {address!r} cannot be joined or started: {error}".splitlines()[0]) from error
     if not known and token.exists():
-        token.chmod(0o600)  # Ray has just made it, for all to read
+        token.chmod(0o600)  # Ray has just made it readable for everyone
     return True
 
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """A Ray that starts within listens on loopback alone.
+    """Make a Ray that starts inside the context listen only on loopback.
 
-    That is what Ray's switch for Windows and macOS does. Ray reads its environment variable when it is imported, and
-    ignores `_node_ip_address="127.0.0.1"`.
+    Ray's switch for Windows and macOS does this. Ray reads the environment variable on import, and ignores
+    `_node_ip_address="127.0.0.1"`.
     """
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -68,22 +68,22 @@ def _on_loopback() -> Iterator[None]:
 
 
 def _gloo_on_loopback() -> dict[str, str]:
-    """The variable that has workers of one machine exchange gradients over its loopback interface."""
+    """The environment variable that makes workers on one machine exchange gradients over the loopback interface."""
     names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
     return {"GLOO_SOCKET_IFNAME": min(names)} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
 
 
 def disconnect(config: RunConfig) -> None:
-    """End the Ray that `connect` started; leave a cluster that was there before alone."""
+    """Stop the Ray that `connect` started; leave an existing cluster running."""
     if not config.distributed.joins_cluster:
         ray.shutdown()
 
 
 def quiet_ray() -> None:
-    """In every Ray process: silence what tells a user nothing.
+    """Silence messages in every Ray process that do not help users.
 
-    The cleaner asks the dashboard once a second whether the controller lives, which a Ray without one cannot answer;
-    such a Ray ends with this process, and everything in it.
+    Ray's cleaner asks the dashboard once a second whether the controller is alive. Without a dashboard this fails, but
+    such a Ray ends with this process anyway.
     """
     for module in ("placement_group_cleaner", "controller"):
         logging.getLogger(f"ray.train.v2._internal.execution.controller.{module}").setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
-"""The Ray engine of `xmtc score`: readers, tokenisers and a pool of scoring actors, streamed, with back-pressure.
+"""The Ray engine of `xmtc score`: readers, tokenisers and a pool of scoring actors, streamed with back-pressure.
 
-A row of the dataset is a block. Actors publish their blocks themselves, so that what the driver, a node or an actor
-loses on its way out is found again in the output directory; see `xmtc.score.job`.
+A row of the dataset is a block. Actors publish their blocks themselves. If the driver, a node or an actor dies, the
+next attempt finds the published blocks in the output directory; see `xmtc.score.job`.
 """
 
 import time
@@ -47,20 +47,19 @@ def score_on_cluster(
     """Run the job on a Ray cluster, or on a Ray started here; see `xmtc.score.local.score_local`.
 
     Args:
-        job: what to score. Workers read input and model, and write parts, where they are: at URIs, or at paths that
-            every node has.
-        device: `cuda`: one GPU an actor; `auto`: one where the cluster has any.
-        workers: scoring actors; None: one a GPU, or one a core.
-        max_rejected: stop when there are more bad rows than this.
-        overwrite: throw away the output of another job, or this one's when it was finished.
-        address: of the cluster; None: the one whose job this is, otherwise one started here.
+        job: the job. Workers read input and model and write parts directly: at URIs, or at paths that every node has.
+        device: `cuda`: one GPU per actor; `auto`: one GPU per actor if the cluster has any.
+        workers: number of scoring actors; None: one per GPU, or one per core.
+        max_rejected: stop if there are more bad rows than this.
+        overwrite: delete the output of another job, or of this job if it was complete.
+        address: address of the cluster; None: the cluster whose job this is, otherwise a Ray started here.
 
     Returns:
         The manifest.
 
     Raises:
         ConfigError: no cluster answers at the address.
-        DataError: too many bad rows; the input cannot be read; the output is another job's.
+        DataError: too many bad rows, the input cannot be read, or the output belongs to another job.
     """
     started_s = time.monotonic()
     if address is not None:
@@ -95,15 +94,15 @@ def _stream(job: Job, records: list[Record], device: str, workers: int | None) -
     gpu = device.startswith("cuda") or (device == "auto" and gpus > 0)
     if gpu and not gpus:
         raise ConfigError(f"--device {device}: the Ray cluster has no GPU: use auto or cpu")
-    # Without GPUs one core stays free, for reading and tokenising.
+    # Without GPUs, one core stays free for reading and tokenising.
     actors = workers or max(1, int(gpus if gpu else resources.get("CPU", 2) - 1))
     context = DataContext.get_current().copy()
-    context.target_max_block_size = 1  # every row, a block of the corpus, travels on its own
+    context.target_max_block_size = 1  # every row (a block of the corpus) is sent separately
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     with DataContext.current(context):
         dataset = ray.data.from_items(files, override_num_blocks=len(files))
-        # Different needs keep Ray from joining the two: the blocks of one file are tokenised side by side.
+        # Different resources keep Ray from fusing the two steps, so blocks of one file are tokenised in parallel.
         dataset = dataset.flat_map(partial(_read, job, done), num_cpus=0.25)
         dataset = dataset.map(partial(_tokenise, job), num_cpus=0.5)
         scored = dataset.map(
@@ -150,24 +149,24 @@ def _tokenise(job: Job, row: Row) -> Row:
 
 @cache
 def _tokenizer(model: str, digest: str) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
-    """Of this process, which tokenises many blocks."""
+    """Load the tokenizer once per process, which tokenises many blocks."""
     return load_tokenizer(_here(model, digest))
 
 
 def _here(model: str, digest: str) -> Path:
-    """The model on this machine.
+    """Find the model on this machine.
 
     Raises:
-        CheckpointError: it is another one than the driver's, or none.
+        CheckpointError: it is missing, or differs from the driver's.
     """
     folder = fetched_model(model)
     if model_digest(folder) != digest:
-        raise CheckpointError(f"{model}: another model than when the job began; give the command again")
+        raise CheckpointError(f"{model}: the model has changed since the job began; run the command again")
     return folder
 
 
 def _token_block(row: Row) -> TokenBlock:
-    """What `_tokenise` made a row of."""
+    """Convert a row from `_tokenise` back to a block."""
     ends = np.cumsum(np.frombuffer(row["lengths"], np.int32))[:-1]
     ids = np.split(np.array(np.frombuffer(row["ids"], np.int32)), ends) if len(row["doc_ids"]) else []
     offsets = np.split(np.frombuffer(row["offsets"], np.int64).reshape(-1, 2), ends) if len(row["texts"]) else []

@@ -1,4 +1,4 @@
-"""`xmtc serve` on a Ray cluster: the same application in replicas of a Ray Serve deployment, see launch/serve.yaml."""
+"""`xmtc serve` on a Ray cluster: replicas of the application in a Ray Serve deployment, see launch/serve.yaml."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +20,8 @@ class Arguments(BaseModel):
     """`args` of the application in a Serve configuration.
 
     Attributes:
-        model: directory or URI; every node must reach it.
-        set: such as `[limits.texts=128]`.
+        model: directory or URI that every node can reach.
+        set: overrides of settings, such as `[limits.texts=128]`.
         device: see `choose_device`.
         precision: see `use_bfloat16`.
     """
@@ -35,7 +35,7 @@ class Arguments(BaseModel):
 
 
 def application(args: Arguments) -> serve.Application:
-    """What Ray Serve runs. Every replica loads the model and has a queue of its own; annotations are not kept.
+    """Build the application for Ray Serve. Every replica loads the model and has a separate queue; annotations are off.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -49,10 +49,10 @@ def application(args: Arguments) -> serve.Application:
 
 
 def _replica(args: Arguments, tuning: Tuning) -> Any:
-    """The application of one replica, in its process.
+    """Build the application of one replica, in its process.
 
     Raises:
-        ConfigError: nobody set a token: Ray's proxies may listen to other machines.
+        ConfigError: there is no token, although other machines may reach Ray's proxies.
     """
     token = read_token(None)
     if token is None:

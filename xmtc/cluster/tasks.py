@@ -1,4 +1,4 @@
-"""Work on all machines of a cluster: the parallel map that `prepare` takes, and that of sweeps, as Ray tasks."""
+"""Parallel maps over all machines of a cluster, as Ray tasks, for `prepare` and for sweeps."""
 
 import functools
 import os
@@ -16,17 +16,18 @@ from xmtc.run.config import RunConfig
 T = TypeVar("T")
 R = TypeVar("R")
 
-_WAITING = 2  # tasks submitted for each that can run, so that a machine has its next one when it ends one
+_WAITING = 2  # submitted tasks per running task, so that a machine that finishes a task has the next one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a task takes of a cluster.
+    """The resources that a task needs.
 
     Attributes:
-        cpus: cores.
-        gpus: GPUs, or a share of one.
-        held: by the task itself; otherwise by what it starts, and only as many tasks run as the cluster has room for.
+        cpus: number of cores.
+        gpus: number of GPUs, or a share of one.
+        held: whether the task itself holds them. Otherwise processes that it starts do, and only as many tasks run as
+            the cluster has room for.
     """
 
     cpus: float = 1
@@ -34,15 +35,15 @@ class Needs:
     held: bool = True
 
     def room(self) -> int:
-        """Tasks that the cluster can run at once, at least one."""
+        """Number of tasks that the cluster can run at once, at least one."""
         have, wanted = ray.cluster_resources(), {"CPU": self.cpus, "GPU": self.gpus}
         return max(1, min(int(have.get(name, 0) // amount) for name, amount in wanted.items() if amount))
 
 
 def cluster_mapper(config: RunConfig) -> MapUnordered | None:
-    """Works on the cluster that the run joins; None for a run with a Ray of its own, whose machine has no more cores.
+    """Make a map over the cluster that the run joins; None if the run starts Ray here, which adds no cores.
 
-    Connects when the first item comes, which it does not for a corpus that is up to date.
+    It connects when it gets the first item, so not at all if the corpus is up to date.
     """
     return functools.partial(_map_on_cluster, config) if config.distributed.joins_cluster else None
 
@@ -53,9 +54,9 @@ def _map_on_cluster(config: RunConfig, function: Callable[[T], R], items: Iterab
 
 
 def map_tasks(function: Callable[[T], R], items: Iterable[T], needs: Needs = Needs()) -> Iterator[R]:
-    """Results of `function(item)`, each a Ray task, in any order; Ray repeats the tasks of a machine that is lost.
+    """Yield the results of `function(item)`, one Ray task each, in any order. Ray repeats the tasks of a lost machine.
 
-    Tasks run in this process's working directory, which, like all paths in `items`, every machine must have.
+    Tasks run in this process's working directory. Every machine must have this directory and all paths in `items`.
     """
     task: Any = ray.remote(num_cpus=needs.cpus * needs.held, num_gpus=needs.gpus * needs.held)(_run_in)
     shared, directory = ray.put(function), os.getcwd()
@@ -76,10 +77,10 @@ def _run_in(directory: str, function: Callable[[T], R], item: T) -> R:
 
 
 def _next(running: list[Any]) -> Any:
-    """The first result that is ready; its task leaves `running`.
+    """Wait for the first result, and remove its task from `running`.
 
     Raises:
-        Exception: what the task raised, as it raised it; the others are cancelled.
+        Exception: the task's exception; the other tasks are cancelled.
     """
     (ready,), running[:] = ray.wait(running, num_returns=1)
     try:

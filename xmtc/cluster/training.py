@@ -1,4 +1,4 @@
-"""The training workers on Ray. Ray starts and restarts processes; checkpoints, metrics and resume are xmtc's own."""
+"""Training workers on Ray. Ray starts and restarts processes; xmtc handles checkpoints, metrics and resume."""
 
 import shutil
 import signal
@@ -24,28 +24,28 @@ from xmtc.run.stage import Stage
 from xmtc.track.console import print_line
 
 _GROWTH_S = 600.0
-"""Seconds between two looks for room for more workers: taking them in costs the steps since the newest checkpoint."""
+"""Seconds between checks for room for more workers. Adding workers repeats the steps since the newest checkpoint."""
 
 
 def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
-    """Run a stage on `distributed.workers` Ray workers; a dead worker's group restarts from a checkpoint.
+    """Run a stage on `distributed.workers` Ray workers. If a worker dies, all restart from the newest checkpoint.
 
     Ray stays up for the next stage; see `disconnect`.
 
     Args:
-        stage: its name.
-        config: of the run.
-        paths: of the run; every worker must be able to reach them.
+        stage: name of the stage.
+        config: configuration of the run.
+        paths: paths of the run, which every worker must be able to reach.
 
     Raises:
         TrainingError: training failed more often than `distributed.max_failures` allows.
-        XmtcError: what a worker raised.
-        KeyboardInterrupt: on Ctrl-C, when the workers are gone.
+        XmtcError: a worker's error.
+        KeyboardInterrupt: on Ctrl-C, after the workers have ended.
     """
     settings = config.distributed
     connect(config)
     _say_what_is_awaited(config)
-    # A name of its own for every attempt: Ray silently does nothing for a name that has finished before.
+    # Each attempt has a unique name: for a name that has finished before, Ray silently does nothing.
     name = f"{stage}-{time.time_ns()}"
     storage = paths.root / ".ray"
     errors = WorkerErrors()
@@ -78,29 +78,29 @@ def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
         if found is not None:
             raise found
     finally:
-        shutil.rmtree(storage, ignore_errors=True)  # Ray's own notes, of no use to another attempt
+        shutil.rmtree(storage, ignore_errors=True)  # Ray's internal files, which another attempt cannot use
 
 
 def _say_what_is_awaited(config: RunConfig) -> None:
-    """A cluster may grow: it is not refused for what it has now."""
+    """Warn if the cluster is too small now. It may grow, so this is not an error."""
     settings, have = config.distributed, ray.cluster_resources()
     each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker} | settings.resources_per_worker
     for name, amount in each.items():
         if settings.fewest_workers * amount > have.get(name, 0):
-            wanted = f"{settings.fewest_workers * amount:g} {name} wanted, the cluster has {have.get(name, 0):g}"
-            print_line(f"warning: {wanted}: training waits until it has more; Ctrl-C ends the wait")
+            wanted = f"{settings.fewest_workers * amount:g} {name} needed, the cluster has {have.get(name, 0):g}"
+            print_line(f"warning: {wanted}: waiting until it has more; press Ctrl-C to stop")
 
 
 @contextmanager
 def _interruptible(stage: str) -> Iterator[None]:
-    """Ctrl-C ends what is within as an interrupt; Ray's handler would end this process as if all had gone well."""
+    """Turn Ctrl-C inside the context into KeyboardInterrupt; Ray's handler would end this process with success."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     except SystemExit as end:
-        raise KeyboardInterrupt(f"{stage} stopped; the same command goes on from the newest checkpoint") from end
+        raise KeyboardInterrupt(f"{stage} stopped; the same command continues from the newest checkpoint") from end
     finally:
-        if threading.current_thread() is threading.main_thread():  # only there does Ray set its own
+        if threading.current_thread() is threading.main_thread():  # Ray sets its handler only there
             signal.signal(signal.SIGINT, handler)
 
 
@@ -124,7 +124,7 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
 
 
 def _left(errors: WorkerErrors) -> XmtcError | None:
-    """What a worker has left, where the cluster is still there to say so."""
+    """The error that a worker left, if the cluster can still be reached."""
     try:
         return errors.first()
     except RayError:
@@ -132,9 +132,9 @@ def _left(errors: WorkerErrors) -> XmtcError | None:
 
 
 def _explain(failure: TrainingFailedError) -> TrainingError:
-    """Of an error that is not the user's: a worker that died too often, or a bug, whose traceback Ray has printed."""
+    """Convert an error that the user cannot fix: a worker died too often, or a bug, whose traceback Ray has printed."""
     causes = [str(cause).strip().splitlines()[-1:] for cause in getattr(failure, "worker_failures", {}).values()]
     words = "; ".join(sorted({line for lines in causes for line in lines})) or str(failure)
     return TrainingError(
-        f"training on Ray failed, see above: {words}. The same command goes on from the last checkpoint"
+        f"training on Ray failed, see above: {words}. The same command continues from the newest checkpoint"
     )

@@ -1,8 +1,8 @@
-"""How an error that a user can mend travels from Ray workers to the user, once and without a traceback.
+"""Pass an error that users can fix from Ray workers to the user, once and without a traceback.
 
-Ray restarts a group of workers whatever the error was. A bad learning rate does not mend itself by that, so workers
-leave such an error with an actor: when all of them have met one they end as if they were done, and when only some
-have, the group that Ray starts next ends at once. The process that started them then raises it.
+Ray restarts a group of workers after any error, but restarting does not fix a bad learning rate. Workers therefore
+leave such an error with an actor. If all workers have left one, they end as if they had finished. If only some have,
+the group that Ray starts next ends immediately. The process that started the workers then raises the error.
 """
 
 import time
@@ -16,18 +16,18 @@ _PATIENCE_S, _POLL_S = 10.0, 0.1
 
 
 def explain_lost_exchange(error: RuntimeError, timeout_s: float) -> str | None:
-    """What a rank says whose exchange with the others failed; None for any other error.
+    """Explain a failed exchange between ranks; None for any other error.
 
-    PyTorch tells it by words alone: gloo raises a plain RuntimeError.
+    Only the text identifies it: gloo raises a plain RuntimeError.
     """
     words = str(error).lower()
     if "timed out" in words:
         return (
             f"an exchange between workers took more than distributed.timeout_s={timeout_s:g}: a worker hangs, or the "
-            "network is cut. The workers start again from the newest checkpoint"
+            "network is down. The workers restart from the newest checkpoint"
         )
     if "connection closed by peer" in words or "connection reset by peer" in words:
-        return "the connection to another worker is lost. The workers start again from the newest checkpoint"
+        return "the connection to another worker is lost. The workers restart from the newest checkpoint"
     return None
 
 
@@ -48,9 +48,9 @@ class _Board:
 
 
 class WorkerErrors:
-    """The errors of one attempt at a stage, kept on the node, and as long as the process, that makes this object.
+    """The errors of one attempt at a stage, kept in an actor on the node and for the lifetime of the creating process.
 
-    A connection to Ray is needed. Workers get a copy, which speaks with the same actor.
+    Needs a connection to Ray. Workers get a copy that uses the same actor.
     """
 
     def __init__(self) -> None:
@@ -58,10 +58,10 @@ class WorkerErrors:
         self._board = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote()
 
     def leave(self, error: XmtcError, rank: int, world_size: int) -> bool:
-        """Hand in this rank's error, and wait a little for the others'.
+        """Leave this rank's error, and wait briefly for errors of the others.
 
         Returns:
-            Whether every rank has met one, so that none waits for this one in an exchange.
+            Whether every rank has left one. If so, no rank waits for this one in an exchange.
         """
         ray.get(self._board.leave.remote(error, rank))
         deadline = time.monotonic() + _PATIENCE_S
@@ -75,6 +75,6 @@ class WorkerErrors:
         """The error of the lowest rank that left one.
 
         Raises:
-            RayError: nobody can be asked any more.
+            RayError: the actor can no longer be reached.
         """
         return ray.get(self._board.first.remote())

@@ -1,4 +1,4 @@
-"""The few exchanges between ranks that the rest of the code needs; without a process group each is the identity."""
+"""Collectives that the rest of the code uses. Without a process group, each is the identity."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def rank_and_world_size() -> tuple[int, int]:
 
 
 def all_reduce_sum(value: Tensor) -> Tensor:
-    """Sum over ranks, on every rank, as a new tensor on the device of `value`; without gradient."""
+    """Sum a tensor over ranks into a new tensor on its device, on every rank; without gradient."""
     result = value.detach().clone()
     if is_distributed():
         exchanged = result.to(_device())
@@ -33,12 +33,12 @@ def all_reduce_sum(value: Tensor) -> Tensor:
 
 
 def all_reduce_sum_floats(values: list[float]) -> list[float]:
-    """Elementwise sum over ranks of equally long lists, in float64, in one exchange."""
+    """Sum equally long lists elementwise over ranks, in float64, in one exchange."""
     return all_reduce_sum(torch.tensor(values, dtype=torch.float64)).tolist()
 
 
 def all_reduce_max_ints(values: Sequence[int]) -> list[int]:
-    """Elementwise maximum over ranks of equally long lists, in one exchange."""
+    """Take the elementwise maximum over ranks of equally long lists, in one exchange."""
     if not is_distributed():
         return list(values)
     exchanged = torch.tensor(values, dtype=torch.int64, device=_device())
@@ -47,7 +47,7 @@ def all_reduce_max_ints(values: Sequence[int]) -> list[int]:
 
 
 def broadcast_object(value: T, source: int = 0) -> T:
-    """`value` of rank `source` on every rank. Pickled: small objects of this program's own only."""
+    """Send `value` of rank `source` to every rank. Pickled: only for this program's small objects."""
     if not is_distributed():
         return value
     box = [value]
@@ -56,7 +56,7 @@ def broadcast_object(value: T, source: int = 0) -> T:
 
 
 def all_gather_object(value: T) -> list[T]:
-    """The values of all ranks, in rank order, on every rank. Pickled, as `broadcast_object`."""
+    """Gather the values of all ranks, in rank order, on every rank. Pickled, like `broadcast_object`."""
     if not is_distributed():
         return [value]
     gathered: list[T | None] = [None] * dist.get_world_size()
@@ -65,11 +65,11 @@ def all_gather_object(value: T) -> list[T]:
 
 
 def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
-    """The rows of all ranks below each other, on the CPU of every rank.
+    """Concatenate the rows of all ranks, on the CPU of every rank.
 
     Args:
-        rows: of this rank; alike on all ranks but in their number.
-        counts: of each rank.
+        rows: rows of this rank; only their number may differ between ranks.
+        counts: number of rows of each rank.
     """
     if not is_distributed():
         return rows.to("cpu", copy=True)
@@ -82,7 +82,7 @@ def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
 
 
 def broadcast_rows(rows: Tensor | None, shape: Sequence[int], dtype: torch.dtype, source: int) -> Tensor:
-    """The rows that rank `source` gives, on the CPU of every rank; the others give None."""
+    """Send the rows of rank `source` to the CPU of every rank. The other ranks pass None."""
     if not is_distributed():
         assert rows is not None  # this rank is the source
         return rows.cpu()
@@ -92,21 +92,22 @@ def broadcast_rows(rows: Tensor | None, shape: Sequence[int], dtype: torch.dtype
 
 
 def barrier() -> None:
-    """Wait until every rank has come here."""
+    """Wait until every rank has called this."""
     if is_distributed():
         devices = [_device().index] if dist.get_backend() == "nccl" else None
         dist.barrier(device_ids=devices)
 
 
 def leads(directory: Path) -> bool:
-    """Whether this rank is the lowest of those that share `directory`: one of each node, or rank 0. Collective.
+    """Whether this rank is the lowest of the ranks that share `directory`. Collective.
 
-    Found out by looking for each other's files, because neither host names nor paths say what is mounted where.
+    On a shared file system this is rank 0, otherwise one rank per node. Ranks look for each other's files, because
+    host names and paths do not show which file systems are shared.
     """
     rank, world_size = rank_and_world_size()
     if world_size == 1:
         return True
-    # A fresh name: a network file system may answer for one that was looked up before from its cache.
+    # A new name: a network file system may answer from its cache for a name that was looked up before.
     prefix = broadcast_object(f".rank-{uuid4().hex}")
     directory.mkdir(parents=True, exist_ok=True)
     own = directory / f"{prefix}-{rank}"
@@ -119,7 +120,7 @@ def leads(directory: Path) -> bool:
 
 
 def _device() -> torch.device:
-    """Where the backend takes tensors from."""
+    """The device whose tensors the backend exchanges."""
     if dist.get_backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

@@ -1,4 +1,4 @@
-"""How the C library hands out memory on the CPU."""
+"""Settings of the C library's memory allocator, for training on the CPU."""
 
 import ctypes
 import sys
@@ -9,14 +9,14 @@ _TOP_PAD = 64 * 1024**2
 
 
 def keep_freed_memory() -> bool:
-    """Let the process keep memory that tensors free, for the next ones, as PyTorch's allocator does on a GPU.
+    """Let the process reuse the memory of freed tensors, as PyTorch's allocator does on a GPU.
 
-    By default glibc gives every large block back to the system, and every step of training faults all of its
-    activations in again: about 40 % of a training step on the CPU (docs/benchmarks/training.md). The price is a higher
-    resident set, by what fragmentation costs.
+    By default glibc returns every large block to the system, so every training step faults in all of its activations
+    again. This takes about 40 % of a training step on the CPU (docs/benchmarks/training.md). In exchange, fragmentation
+    makes the resident set larger.
 
     Returns:
-        Whether the C library took the settings; on systems without glibc nothing changes.
+        Whether the C library accepted the settings. On systems without glibc nothing changes.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,8 +1,8 @@
-"""Pretrained weights that no worker ever holds whole: partitioned while they are read, gathered block by block.
+"""Load and use pretrained weights that do not fit in one worker: partitioned on reading, gathered block by block.
 
-`Loading.current()` is set around the building of a model whose strategy partitions parameters. Whoever loads pretrained
-weights then hands them over one by one, and each worker keeps its share. While no engine of DeepSpeed runs (before
-training, in evaluation, in export), `BlockGathering` makes the weights of a block whole for its forward pass alone.
+`Loading.current()` is set while a model is built whose strategy partitions parameters. Code that loads pretrained
+weights passes them to it one by one, and each worker keeps its share. While no DeepSpeed engine runs (before training,
+in evaluation, in export), `BlockGathering` gathers the weights of each block for its forward pass only.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from xmtc.distributed.collectives import rank_and_world_size
 
 
 class Loading:
-    """How pretrained weights arrive under ZeRO-3.
+    """Partitions pretrained weights under ZeRO-3 while they are loaded.
 
     Args:
         engine_config: DeepSpeed's configuration.
@@ -31,12 +31,12 @@ class Loading:
 
     @classmethod
     def current(cls) -> "Loading | None":
-        """What holds now; None where every worker loads all weights."""
+        """The active `Loading`; None if every worker loads all weights."""
         return cls._current.get()
 
     @contextmanager
     def active(self) -> Iterator[Self]:
-        """Within it, this is `current`."""
+        """Make this `current` inside the context."""
         token = self._current.set(self)
         try:
             yield self
@@ -45,16 +45,16 @@ class Loading:
 
     @property
     def reads(self) -> bool:
-        """Whether this worker reads weights; the others receive them from it."""
+        """Whether this worker reads the weights. The other workers receive them from it."""
         return rank_and_world_size()[0] == 0
 
     def partition(self, module: nn.Module, name: str, value: Tensor) -> None:
-        """Put this worker's share of a parameter into a module, instead of one on the meta device. Collective.
+        """Replace a module's parameter on the meta device by this worker's share of `value`. Collective.
 
         Args:
-            module: that owns the parameter itself.
-            name: of the parameter in it.
-            value: all of it where this worker `reads`; elsewhere any tensor of that shape and type.
+            module: module that owns the parameter directly.
+            name: name of the parameter in `module`.
+            value: the whole value if this worker `reads`; otherwise any tensor of the same shape and type.
         """
         import deepspeed
 
@@ -71,16 +71,16 @@ class Loading:
 
 
 class BlockGathering:
-    """Gathers the partitioned weights of a model's blocks, each for its own forward pass. Collective.
+    """Gathers the partitioned weights of each block of a model for the block's forward pass. Collective.
 
     Every worker must run the same number of forward passes.
 
     Args:
-        model: gets the attribute `gathering`, by which `gatherings` finds this.
-        blocks: modules that are run one after the other, such as layers; the rest is gathered module by module.
+        model: model; its new attribute `gathering` lets `gatherings` find this object.
+        blocks: modules that run one after the other, such as layers. All other modules are gathered one by one.
 
     Attributes:
-        enabled: off while DeepSpeed's engine gathers.
+        enabled: False while DeepSpeed's engine gathers the weights.
     """
 
     def __init__(self, model: nn.Module, blocks: Iterable[nn.Module]) -> None:
@@ -117,11 +117,11 @@ class BlockGathering:
 
 
 def gatherings(model: nn.Module) -> list[BlockGathering]:
-    """Those of a model's parts whose weights arrived partitioned."""
+    """Find the `BlockGathering` of each part of a model whose weights were loaded partitioned."""
     found = (vars(module).get("gathering") for module in model.modules())
     return [one for one in found if isinstance(one, BlockGathering)]
 
 
 def is_partitioned(parameter: torch.Tensor) -> bool:
-    """Whether this worker holds a share of a parameter alone."""
+    """Whether this worker holds only a share of a parameter."""
     return hasattr(parameter, "ds_id")

@@ -1,4 +1,4 @@
-"""The process group: taken over where one exists (Ray Train makes it), made where not."""
+"""The process group: use an existing one (Ray Train makes one), or make one."""
 
 import os
 from datetime import timedelta
@@ -12,7 +12,7 @@ from xmtc.errors import ConfigError
 
 
 def default_device() -> torch.device:
-    """The GPU of this process (by LOCAL_RANK, as launchers set it), or the CPU of a machine without."""
+    """The GPU of this process (from LOCAL_RANK, which launchers set), or the CPU if there is no GPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
@@ -29,18 +29,18 @@ def init_process_group(
     """Join the process group: gloo on CPU, NCCL on GPU.
 
     Args:
-        rank: of this process; from RANK, as torchrun sets it, when absent.
-        world_size: processes; from WORLD_SIZE when absent.
-        file_store: an absent file on storage that all ranks share, instead of MASTER_ADDR and MASTER_PORT.
-        timeout_s: after which a collective that other ranks do not join fails.
-        device: of this process; `default_device()` when absent.
+        rank: rank of this process. Default: RANK, which torchrun sets.
+        world_size: number of processes. Default: WORLD_SIZE.
+        file_store: path, on storage that all ranks share, of a file that does not exist yet. Replaces MASTER_ADDR and
+            MASTER_PORT.
+        timeout_s: seconds after which a collective fails because another rank does not join.
+        device: device of this process. Default: `default_device()`.
 
     Returns:
-        True if this call made the group, and the caller has to destroy it; False if one existed (its own timeout
-        then holds).
+        True if this call made the group; the caller then has to destroy it. False if one existed; it keeps its timeout.
 
     Raises:
-        ConfigError: neither the arguments nor the environment say which rank this is or where the others are.
+        ConfigError: neither the arguments nor the environment give the rank or the address of the other ranks.
     """
     if is_distributed():
         return False

@@ -1,7 +1,7 @@
-"""bf16 tables that still take updates smaller than half a unit in the last place.
+"""Rounding that lets bf16 tables accumulate updates smaller than half a unit in the last place.
 
-Stochastic rounding takes them on average, and needs no memory. Compensated (Kahan) sums take them to 16 bits of
-mantissa, and keep what was rounded away in a second bf16 table (Zamirai et al. 2020, Revisiting BFloat16 Training).
+Stochastic rounding keeps them on average and needs no memory. Compensated (Kahan) sums keep 16 bits of mantissa: a
+second bf16 table holds the rounding error (Zamirai et al. 2020, Revisiting BFloat16 Training).
 """
 
 import torch
@@ -9,21 +9,22 @@ from torch import Tensor
 
 
 def rounding_noise(shape: torch.Size, device: torch.device, generator: torch.Generator | None = None) -> Tensor:
-    """Random 16-bit integers, as int32, of the given shape: what `stochastic_round` adds."""
+    """Draw random 16-bit integers, as int32, for `stochastic_round_`."""
     return torch.randint(0, 1 << 16, shape, dtype=torch.int32, device=device, generator=generator)
 
 
 def stochastic_round_(values: Tensor, noise: Tensor) -> Tensor:
-    """Rounds fp32 in place to values that bf16 holds, up or down with the probability that keeps the expected value.
+    """Round fp32 values in place to bf16 values, up or down with the probabilities that keep the expected value.
 
-    The noise (of `rounding_noise`, of the shape of the values) is added below the bits that bf16 keeps, and these are
-    cut off. Values rounded by the same noise are rounded each without bias, but not independently. Finite values only.
+    The noise (from `rounding_noise`, in the shape of the values) is added to the bits that bf16 drops; then these bits
+    are cut off. If values share noise, each rounding is unbiased, but the roundings depend on each other. Finite values
+    only.
     """
     values.view(torch.int32).add_(noise).bitwise_and_(-(1 << 16))
     return values
 
 
 def split_sum(values: Tensor) -> tuple[Tensor, Tensor]:
-    """fp32 values as the sum of two in bf16: the nearest, and what it lacks (the compensation of a Kahan sum)."""
+    """Split fp32 values into two bf16 terms: the nearest value, and the remainder (the compensation of a Kahan sum)."""
     rounded = values.to(torch.bfloat16)
     return rounded, (values - rounded.float()).to(torch.bfloat16)

@@ -1,9 +1,9 @@
-"""Label tables cut over the ranks: each holds the rows of its own labels, and files put them together again.
+"""Label tables split over the ranks: each rank holds the rows of its labels.
 
-`label_rows-00000-of-00002.safetensors` … hold `parameter/<name>` and the optimizer's state, `<kind>/<name>`, of each
-rank's rows, and in their metadata which rows these are, so that another number of ranks can read its own share.
+The files `label_rows-00000-of-00002.safetensors` … hold `parameter/<name>` and the optimizer's state, `<kind>/<name>`,
+of each rank's rows. Their metadata gives the range of rows, so another number of ranks can read them.
 
-Suffixes: L rows of a whole table, R of this rank.
+Suffixes: L rows of a whole table, R rows of this rank.
 """
 
 import re
@@ -19,24 +19,24 @@ from xmtc.distributed.state import FIX, save_tensors
 from xmtc.errors import CheckpointError
 from xmtc.files import reading
 
-_BLOCK = 1 << 24  # numbers that are read or exchanged at a time: no rank needs room for a whole table
+_BLOCK = 1 << 24  # numbers that are read or exchanged at a time, because no rank has room for a whole table
 
 
 class LaterGradient(Protocol):
-    """The gradient of some shards as a function of their rows: nothing as large as a table exists.
+    """The gradient of some shards, computed chunk by chunk on demand. No tensor is as large as a table.
 
     Attributes:
-        shards: whose gradient it is.
+        shards: shards that the gradient belongs to.
     """
 
     shards: "tuple[RowShard, ...]"
 
     def finite(self) -> bool:
-        """Whether every number of it is."""
+        """Whether every number of the gradient is finite."""
         ...
 
     def chunks(self, scale: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-        """Rows, and their gradient for each of `shards` in float32, `scale` times; forgotten when all are given."""
+        """Yield rows with `scale` times their gradient for each of `shards`, in float32; afterwards none is pending."""
         ...
 
     def forget(self) -> None:
@@ -45,12 +45,12 @@ class LaterGradient(Protocol):
 
 
 class RowShard(nn.Parameter):
-    """This rank's rows of a table: a parameter of its own, not a replica. One process has all rows.
+    """This rank's rows of a table, as a parameter that is not replicated. A single process has all rows.
 
     Attributes:
-        first: number of its first row in the whole table.
+        first: index of this shard's first row in the whole table.
         total: L.
-        later: what gives the gradient instead of `grad`, if anything does.
+        later: source of the gradient instead of `grad`, if any.
     """
 
     first: int
@@ -59,7 +59,7 @@ class RowShard(nn.Parameter):
 
     @classmethod
     def of(cls, table_L: Tensor) -> "RowShard":
-        """This rank's share of a table that every rank has whole."""
+        """Cut this rank's share from a table that every rank has in full."""
         rank, world = rank_and_world_size()
         first, end = share_of(rank, world, len(table_L))
         rows = table_L.detach()[first:end]
@@ -67,38 +67,38 @@ class RowShard(nn.Parameter):
 
     @classmethod
     def placed(cls, rows_R: Tensor, first: int, total: int, requires_grad: bool = True) -> "RowShard":
-        """Rows that begin at number `first` of a table of `total` rows."""
+        """Make a shard of rows that begin at index `first` of a table of `total` rows."""
         shard = cls(rows_R, requires_grad=requires_grad)
         shard.first, shard.total = first, total
         return shard
 
     @property
     def whole_numel(self) -> int:
-        """Numbers in the whole table."""
+        """Number of elements of the whole table."""
         return self.numel() // max(1, len(self)) * self.total
 
     def own(self, table_L: Tensor) -> Tensor:
-        """These rows of a whole table."""
+        """Select this shard's rows of a whole table."""
         return table_L[self.first : self.first + len(self)]
 
     def whole(self, rows_R: Tensor) -> Tensor:
-        """The whole table, on every rank's CPU, from rows that lie on each rank as these do. Collective."""
+        """Gather the whole table on every rank's CPU from rows that are split like this shard. Collective."""
         return all_gather_rows(rows_R, [end - first for first, end in shares(self.total)])
 
 
 def share_of(rank: int, world: int, rows: int) -> tuple[int, int]:
-    """First row of a rank, and of the next one."""
+    """First row of a rank, and first row of the next rank."""
     return rows * rank // world, rows * (rank + 1) // world
 
 
 def shares(rows: int) -> list[tuple[int, int]]:
-    """First row of every rank, and of the next one."""
+    """For every rank, its first row and the first row of the next rank."""
     _, world = rank_and_world_size()
     return [share_of(rank, world, rows) for rank in range(world)]
 
 
 def blocks_of_all_ranks(shard: RowShard) -> Iterator[Tensor]:
-    """The rows of the whole table in their order, on the CPU, a block at a time. Collective; use a block at once."""
+    """Yield the rows of the whole table in order, in blocks on the CPU. Collective. A block is valid until the next."""
     rows_R = shard.detach()
     step = max(1, _BLOCK * len(shard) // max(1, shard.numel()))
     for rank, (first, end) in enumerate(shares(shard.total)):
@@ -112,12 +112,12 @@ def _rank() -> int:
 
 
 def own_rows(parameter: nn.Parameter, whole: Tensor) -> Tensor:
-    """What belongs into `parameter` of the whole tensor: all of it, or this rank's rows."""
+    """Select the part of a whole tensor that `parameter` holds: all of it, or this rank's rows."""
     return parameter.own(whole) if isinstance(parameter, RowShard) else whole
 
 
 def copy_rows(target_R: Tensor, source: Any, start: int) -> None:
-    """Fill rows from those that begin at `start` of a `get_slice` of a safetensors file, a block at a time."""
+    """Copy rows from `start` on, in blocks, from a `get_slice` of a safetensors file."""
     block = max(1, _BLOCK * len(target_R) // max(1, target_R.numel()))
     for low in range(0, len(target_R), block):
         high = min(low + block, len(target_R))
@@ -125,10 +125,10 @@ def copy_rows(target_R: Tensor, source: Any, start: int) -> None:
 
 
 def save_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Write this rank's rows and their optimizer's state, by name.
+    """Write this rank's rows and their optimizer state, by name.
 
     Raises:
-        OSError: no space, no permission.
+        OSError: no space or no permission.
     """
     rank, world = rank_and_world_size()
     tensors = {}
@@ -142,10 +142,10 @@ def save_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
 
 
 def load_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Read this rank's rows and state, in place, from files of any number of ranks.
+    """Read this rank's rows and state in place, from files that any number of ranks wrote.
 
     Raises:
-        CheckpointError: missing, damaged, or of other tables or another optimizer.
+        CheckpointError: the files are missing or damaged, or belong to other tables or another optimizer.
     """
     files = saved_rows(directory)
     if not files:
@@ -156,14 +156,14 @@ def load_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
 
 
 def saved_rows(directory: Path) -> list[Path]:
-    """The files of label rows in a checkpoint, in the order of their rows."""
+    """List a checkpoint's files of label rows, in the order of the rows."""
     return sorted(path for path in directory.glob("label_rows-*") if re.search(r"-of-\d{5}\.safetensors$", path.name))
 
 
 def _read_overlap(
     file: Any, path: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
-    """Copy the rows of one file that are this rank's."""
+    """Copy this rank's rows from one file."""
     metadata, keys = file.metadata(), set(file.keys())
     targets = {f"parameter/{name}": shard.detach() for name, shard in shards.items()}
     targets |= {f"{kind}/{name}": tensor for name, state in states.items() for kind, tensor in state.items()}
@@ -171,8 +171,8 @@ def _read_overlap(
     if keys != targets.keys() or totals != {int(metadata["total"])}:
         odd = sorted(keys ^ targets.keys()) or [f"{metadata['total']} rows"]
         raise CheckpointError(
-            f"{path}: other label tables, or of another optimizer, than this run's ({odd[0]} differs); resume with the "
-            "configuration that the checkpoint was made with"
+            f"{path}: label tables or optimizer differ from this run's ({odd[0]}); resume with the configuration that "
+            "the checkpoint was made with"
         )
     start = int(metadata["first"])
     first = next(iter(shards.values())).first

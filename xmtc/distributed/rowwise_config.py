@@ -1,4 +1,4 @@
-"""The settings of row-wise optimizers, and what state each keeps."""
+"""The settings of row-wise optimizers, and the size of their state."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -17,19 +17,19 @@ Rounding = Literal["stochastic", "kahan"]
 
 @config
 class RowwiseAdagradConfig:
-    """Adagrad with one accumulator per row (Duchi et al. 2011, as embedding tables use it): 4 bytes per label."""
+    """Adagrad with one accumulator per row (Duchi et al. 2011, as used for embedding tables): 4 bytes per label."""
 
     kind: Literal["rowwise_adagrad"] = "rowwise_adagrad"
     learning_rate: Annotated[float, Field(gt=0)] = 0.05
-    """Learning rate of the label tables; a row's first step moves each element by about this."""
+    """Learning rate of the label tables. A row's first step moves each element by about this much."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled decay, applied to touched rows only."""
     rounding: Rounding = "stochastic"
-    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
-    rows lack takes 2 more bytes per element; no randomness."""
+    """How tables in bfloat16 round. `stochastic` keeps small updates on average. `kahan` keeps them to 16 bits of
+    mantissa, without randomness, and takes 2 more bytes per element."""
 
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """State of one row in bytes: an accumulator.
+        """Bytes of state per row: an accumulator.
 
         Args:
             elements: numbers in the row.
@@ -45,13 +45,13 @@ class RowwiseAdagradConfig:
 
 
 class _TwoMoments:
-    """What the two kinds of Adam keep."""
+    """State size of both kinds of Adam."""
 
     rounding: Rounding
     counts: ClassVar[int] = 1
 
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """State of one row in bytes: two moments per element, and counts of steps.
+        """Bytes of state per row: two moments per element, and step counts.
 
         Args:
             elements: numbers in the row.
@@ -62,7 +62,7 @@ class _TwoMoments:
 
 @config
 class LazyAdamConfig(_TwoMoments):
-    """Adam that reads and writes touched rows alone, and moves them as far as AdamW does: 8 bytes per element."""
+    """Adam that reads and writes only touched rows, and moves them as far as AdamW does: 8 bytes per element."""
 
     counts: ClassVar[int] = 2
     kind: Literal["lazy_adam"] = "lazy_adam"
@@ -71,8 +71,8 @@ class LazyAdamConfig(_TwoMoments):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled decay, applied to touched rows only."""
     rounding: Rounding = "stochastic"
-    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
-    rows lack takes 2 more bytes per element; no randomness."""
+    """How tables in bfloat16 round. `stochastic` keeps small updates on average. `kahan` keeps them to 16 bits of
+    mantissa, without randomness, and takes 2 more bytes per element."""
 
     def build(self, parameters: "Iterable[Tensor]") -> "LazyAdam":
         """The optimizer for these tables."""
@@ -91,8 +91,8 @@ class AdamWConfig(_TwoMoments):
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Decoupled decay of every row."""
     rounding: Rounding = "stochastic"
-    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
-    rows lack takes 2 more bytes per element; no randomness."""
+    """How tables in bfloat16 round. `stochastic` keeps small updates on average. `kahan` keeps them to 16 bits of
+    mantissa, without randomness, and takes 2 more bytes per element."""
 
     def build(self, parameters: "Iterable[Tensor]") -> "RowAdamW":
         """The optimizer for these tables."""
@@ -109,15 +109,15 @@ class SGDConfig:
     learning_rate: Annotated[float, Field(gt=0)] = 0.1
     """Learning rate of the label tables."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Decay of the momentum, which then moves every row at every step; 0 keeps none."""
+    """Decay of the momentum; with momentum, every row moves at every step. 0: no momentum."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled decay, of the rows that move."""
+    """Decoupled decay, applied to the rows that move."""
     rounding: Rounding = "stochastic"
-    """Of tables in bfloat16. stochastic: small updates arrive on average. kahan: they arrive, to 16 bits, and what the
-    rows lack takes 2 more bytes per element; the momentum is rounded stochastically."""
+    """How tables in bfloat16 round. `stochastic` keeps small updates on average. `kahan` keeps them to 16 bits of
+    mantissa and takes 2 more bytes per element; the momentum is rounded stochastically."""
 
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """State of one row in bytes: its momentum.
+        """Bytes of state per row: the momentum.
 
         Args:
             elements: numbers in the row.
@@ -140,7 +140,7 @@ class SGDConfig:
 
 
 def _lacking_bytes(rounding: Rounding, elements: int, *, bfloat16: bool) -> int:
-    """What compensated sums keep of a row: what rounding to bfloat16 has cut off."""
+    """Bytes that compensated sums take per row, for the rounding errors of bfloat16."""
     return 2 * elements if rounding == "kahan" and bfloat16 else 0
 
 

@@ -1,8 +1,8 @@
-"""Optimizers for label tables: they read and write the rows that a step touches, or all rows a chunk at a time.
+"""Optimizers for label tables. They update only the rows that a step touches, or all rows chunk by chunk.
 
-They take sparse gradients, dense ones, and gradients that exist for one chunk of rows at a time (`LaterGradient`).
-Tables may be bfloat16: updates smaller than half a unit in the last place still arrive, by stochastic rounding or by
-compensated sums. All state has one row per label, so that it can be cut and joined like the tables.
+They accept sparse gradients, dense gradients, and gradients computed for one chunk of rows at a time
+(`LaterGradient`). Tables may be bfloat16: stochastic rounding or compensated sums keep updates smaller than half a unit
+in the last place. All state has one row per label and can be split like the tables.
 
 Suffixes: L rows of a table, R touched rows, D width.
 """
@@ -23,9 +23,9 @@ _CHUNK = 1 << 20  # numbers of a table that are updated at a time
 
 
 def touched_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Row numbers, ascending and each once, and their summed gradients in fp32.
+    """Return distinct row numbers in ascending order, and their summed gradients in fp32.
 
-    A shortlist names popular labels many times. torch's own coalesce() sums bf16 in bf16; this sums in fp32.
+    A shortlist contains popular labels many times. torch's coalesce() sums bf16 in bf16; this function sums in fp32.
     """
     if gradient.is_coalesced():
         return gradient._indices()[0], gradient._values().float()
@@ -36,7 +36,7 @@ def touched_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def coalesce(table: Tensor) -> Tensor | None:
-    """The numbers of a table's gradient, each row once, as a tensor that can be scaled in place; None without one."""
+    """The values of a table's gradient, each row once, as a tensor that can be scaled in place; None if it has none."""
     gradient = table.grad
     if gradient is None or not gradient.is_sparse:
         return gradient
@@ -49,14 +49,14 @@ def coalesce(table: Tensor) -> Tensor | None:
 
 
 def chunks_of(table: Tensor) -> Iterator[slice]:
-    """Slices that cover a table's rows."""
+    """Yield slices that cover a table's rows."""
     rows = max(1, _CHUNK * len(table) // max(1, table.numel()))
     for start in range(0, len(table), rows):
         yield slice(start, min(start + rows, len(table)))
 
 
 class RowwiseOptimizer(Optimizer):
-    """Reads and writes touched rows; subclasses say how far a row moves.
+    """Reads and writes touched rows. Subclasses compute how far a row moves.
 
     Attributes:
         touches_all: whether rows without a gradient move too.
@@ -74,7 +74,7 @@ class RowwiseOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One step for every table that has a gradient."""
+        """Update every table that has a gradient."""
         loss = closure() if closure is not None else None
         for group in self.param_groups:
             for table in group["params"]:
@@ -103,9 +103,9 @@ class RowwiseOptimizer(Optimizer):
         """Move these rows of a table.
 
         Args:
-            table: one of the optimizer's.
-            rows: a slice, or row numbers, each once.
-            gradient_RD: fp32, of these rows.
+            table: a table of this optimizer.
+            rows: a slice, or distinct row numbers.
+            gradient_RD: gradient of these rows, fp32.
         """
         self.make_state(table)
         group, state = self._group_of[id(table)], self.state[table]
@@ -129,10 +129,10 @@ class RowwiseOptimizer(Optimizer):
         table[rows] = values_RD
 
     def _noise_of(self, values_RD: Tensor, rows: Rows) -> Tensor:
-        """Noise of this shape.
+        """Return noise in the shape of `values_RD`.
 
-        The chunks of a step share one draw: to draw for each costs more than its arithmetic. Roundings of rows a chunk
-        apart are then tied, each still without bias.
+        All chunks of a step share one draw, because a draw per chunk costs more than the chunk's arithmetic. Rows one
+        chunk apart then round with the same noise; each rounding is still unbiased.
         """
         if not isinstance(rows, slice):
             return rounding_noise(values_RD.shape, values_RD.device)
@@ -142,31 +142,31 @@ class RowwiseOptimizer(Optimizer):
         return self._noise[: len(values_RD)]
 
     def make_state(self, table: Tensor) -> None:
-        """Give the table the state of before its first step, where it has none yet."""
+        """Initialise the table's state if it has none yet."""
         if not self.state[table]:
             self.state[table].update(self.fresh_state(table))
             if self.rounding == "kahan" and table.dtype == torch.bfloat16:
                 self.state[table]["lacking"] = torch.zeros_like(table, requires_grad=False)
 
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
-        """The state of before the first step, every tensor with one row per label."""
+        """Return the initial state. Every tensor has one row per label."""
         raise NotImplementedError
 
     def resume(self) -> None:
         """Derive from the state, which has been loaded, what is not kept for each label. Collective."""
 
     def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
-        """What to subtract from the rows, per unit of learning rate.
+        """Compute what to subtract from the rows, per unit of learning rate.
 
         Args:
-            state: of these rows, floats in fp32; updated in place.
-            gradient_RD: of these rows.
+            state: state of these rows, floats in fp32; updated in place.
+            gradient_RD: gradient of these rows.
         """
         raise NotImplementedError
 
 
 def _read(table: Tensor, rows: Rows) -> Tensor:
-    """Rows for arithmetic: floats in fp32. A view where `rows` is a slice of an fp32 table."""
+    """Read rows for arithmetic: floats in fp32. Returns a view if `rows` is a slice of an fp32 table."""
     part = table[rows]
     return part.float() if part.dtype == torch.bfloat16 else part
 
@@ -186,7 +186,7 @@ class RowwiseAdagrad(RowwiseOptimizer):
 
 
 class RowAdamW(RowwiseOptimizer):
-    """AdamW (Loshchilov & Hutter 2019), β = (0.9, 0.999): all rows move, those without a gradient by their moments."""
+    """AdamW (Loshchilov & Hutter 2019), β = (0.9, 0.999). All rows move; without a gradient, by their moments."""
 
     touches_all = True
 
@@ -204,7 +204,7 @@ class RowAdamW(RowwiseOptimizer):
 
 
 class LazyAdam(RowAdamW):
-    """Adam (Kingma & Ba 2015) that reads and writes touched rows alone.
+    """Adam (Kingma & Ba 2015) that reads and writes only touched rows.
 
     The mean counts a row's own steps. The mean square counts all of them, those without a gradient as zeros, as Adam on
     all rows does. Had it a row's own steps too, a label that few steps touch would move several times less than in
@@ -245,10 +245,10 @@ class LazyAdam(RowAdamW):
 
 
 class RowSGD(RowwiseOptimizer):
-    """SGD with heavy-ball momentum, which is kept in the dtype of the table.
+    """SGD with heavy-ball momentum in the dtype of the table.
 
     Args:
-        momentum: its decay; 0 keeps none.
+        momentum: decay of the momentum; 0: no momentum.
     """
 
     def __init__(self, parameters: Iterable[Tensor], *, momentum: float, **settings: Any) -> None:

@@ -1,9 +1,9 @@
-"""Training state as files that do not depend on strategy or world size.
+"""Files of training state that do not depend on strategy or world size.
 
 `trainable-00000-of-00003.safetensors` … hold three tensors for every trained parameter: `parameter/<name>` and AdamW's
-moments `exp_avg/<name>` and `exp_avg_sq/<name>` (float32); `optimizer.json` holds the number of steps taken. Tensors
-are full, not the partitions of a rank, so that a run may go on with more or fewer workers or another strategy. The
-parts are written by different ranks, and no rank holds more than one part in memory.
+moments `exp_avg/<name>` and `exp_avg_sq/<name>` (float32). `optimizer.json` holds the number of steps taken. The
+tensors are whole, so a run may continue with another number of workers or another strategy. Different ranks write the
+parts, and no rank holds more than one part in memory.
 """
 
 import json
@@ -29,7 +29,7 @@ _INDEX = "optimizer.json"
 
 @dataclass(frozen=True)
 class ParameterState:
-    """One parameter's value and AdamW moments, full, on the CPU."""
+    """One parameter's whole value and AdamW moments, on the CPU."""
 
     value: Tensor
     exp_avg: Tensor
@@ -37,7 +37,7 @@ class ParameterState:
 
 
 def plan_parts(sizes: Sequence[int], part_bytes: int) -> list[range]:
-    """Cut parameters, given their sizes in bytes, in runs of at most `part_bytes` (or one parameter)."""
+    """Divide parameters of the given sizes in bytes into ranges of at most `part_bytes` (or one parameter)."""
     parts, start, filled = [], 0, 0
     for i, size in enumerate(sizes):
         if i > start and filled + size > part_bytes:
@@ -79,16 +79,16 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, 
 
 
 def write_index(directory: Path, parts: int, steps: int) -> None:
-    """Write what the parts have in common: how many there are, and AdamW's step count."""
+    """Write the index of the parts: their number, and AdamW's step count."""
     text = json.dumps({"format": _FORMAT, "parts": parts, "steps": steps})
     (directory / _INDEX).write_text(text, encoding="utf-8")
 
 
 def read_index(directory: Path) -> tuple[int, int]:
-    """(parts, AdamW's step count) of saved state.
+    """Read the number of parts and AdamW's step count.
 
     Raises:
-        CheckpointError: missing or not of this format.
+        CheckpointError: the index is missing or in another format.
     """
     path = directory / _INDEX
     if not path.is_file():
@@ -104,12 +104,12 @@ def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> I
     """Yield every parameter once, one in memory at a time, in the same order on every rank.
 
     Args:
-        directory: that `write_part` wrote to.
-        parts: as `read_index` says.
-        shapes: name → shape of every parameter that must be there.
+        directory: directory that `write_part` wrote to.
+        parts: number of parts from `read_index`.
+        shapes: shape of every parameter that must be there, by name.
 
     Raises:
-        CheckpointError: a file cannot be read, or the names or shapes are not those of `shapes`.
+        CheckpointError: a file cannot be read, or its names or shapes differ from `shapes`.
     """
     _check_names(directory, parts, shapes)
     for i in range(parts):
@@ -119,7 +119,7 @@ def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> I
                 state = ParameterState(*(file.get_tensor(f"{kind}/{name}") for kind in ("parameter", *MOMENTS)))
                 if state.value.shape != shapes[name]:
                     raise CheckpointError(
-                        f"{directory}: {name} has shape {tuple(state.value.shape)}, the model's {tuple(shapes[name])}; "
+                        f"{directory}: {name} has shape {tuple(state.value.shape)}, expected {tuple(shapes[name])}; "
                         "resume with the configuration that the checkpoint was made with"
                     )
                 yield name, state
@@ -133,7 +133,7 @@ def _check_names(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> 
             found.update(_names(file))
     if missing := sorted(set(shapes) - found):
         first = f"first {missing[0]}"
-        raise CheckpointError(f"{directory}: {len(missing)} trained parameters are not in it, {first}")
+        raise CheckpointError(f"{directory}: {len(missing)} trained parameters are missing, {first}")
     if unknown := sorted(found - set(shapes)):
         raise CheckpointError(f"{directory}: {len(unknown)} parameters in it are not trained now, first {unknown[0]}")
 

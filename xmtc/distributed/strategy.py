@@ -1,4 +1,4 @@
-"""What a distribution strategy does for the training loop. Nothing outside this package asks which one it is.
+"""The interface of distribution strategies. Code outside this package never asks which strategy it has.
 
 One optimizer step of the loop::
 
@@ -28,12 +28,12 @@ class ParameterGroup:
     """Parameters that share a learning rate and a weight decay.
 
     Attributes:
-        name: for messages and logs.
-        parameters: of the model, at least one.
-        learning_rate: until `Strategy.set_learning_rates` sets another.
-        weight_decay: decoupled, as in AdamW.
-        optimizer: of tables with one row per label, of which it updates only the rows that have a gradient; the group's
-            learning rate and decay replace its own. None: AdamW.
+        name: name for messages and logs.
+        parameters: parameters of the model, at least one.
+        learning_rate: initial learning rate; `Strategy.set_learning_rates` changes it.
+        weight_decay: decoupled weight decay, as in AdamW.
+        optimizer: row-wise optimizer, for tables with one row per label; the group's learning rate and decay replace
+            its settings. None: AdamW.
     """
 
     name: str
@@ -46,15 +46,15 @@ class ParameterGroup:
 class Strategy(Protocol):
     """How the ranks share a model, its gradients and its optimizer state.
 
-    Every method is collective: all ranks call it, in the same order. The gradient of a step is
-    the SUM over ranks and micro-batches of the gradients of their losses, whatever the strategy; a loss is therefore
-    this rank's share of the global mean.
+    Every method is collective: all ranks call it, in the same order. With every strategy, the gradient of a step is
+    the SUM over ranks and micro-batches of the gradients of their losses. A loss is therefore this rank's share of the
+    global mean.
 
     Attributes:
-        rank: of this process, from 0.
-        world_size: processes.
-        device: where the model and the batches belong.
-        loss_scale: by what `backward` multiplies a loss, and so the gradients of what the strategy does not train.
+        rank: rank of this process, from 0.
+        world_size: number of processes.
+        device: device of the model and the batches.
+        loss_scale: factor that `backward` applies to a loss, and so to gradients that the strategy does not manage.
     """
 
     rank: int
@@ -65,11 +65,11 @@ class Strategy(Protocol):
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
         """Move `model` to the device, train the parameters in `groups` with a new optimizer, freeze all others.
 
-        May be called again, for the same model, with another choice of parameters (a phase of gradual unfreezing);
-        the module that an earlier call returned is then dead. Parameters keep their identity and their values.
+        May be called again for the same model with other parameters (a phase of gradual unfreezing). The module
+        from the earlier call must then no longer be used. Parameters stay the same objects and keep their values.
 
         Returns:
-            The callable that the loop must run the model through: gradients flow through its output only.
+            The module that the loop must call instead of the model. Gradients flow only through its output.
 
         Raises:
             ConfigError: the strategy cannot train this model.
@@ -77,11 +77,11 @@ class Strategy(Protocol):
         ...
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward of one micro-batch: gradients are exchanged with the last one only."""
+        """Wrap forward and backward of one micro-batch. Ranks exchange gradients only with the last one."""
         ...
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Around forward and loss: computes in bfloat16 where the precision says so. Parameters stay as they are."""
+        """Wrap forward and loss to compute in bfloat16, if the precision is `bf16`. Parameters do not change."""
         ...
 
     def backward(self, loss: Tensor) -> None:
@@ -89,30 +89,31 @@ class Strategy(Protocol):
         ...
 
     def set_learning_rates(self, rates: Sequence[float]) -> None:
-        """For the next step: one learning rate for each group, in the order of `prepare`."""
+        """Set the next step's learning rates: one per group, in the order of `prepare`."""
         ...
 
-    def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
-        """Scale the gradients down to `max_grad_norm`, update the parameters, forget the gradients.
+    def step(self, max_grad_norm: float, outside_norm: float = 0.0) -> float:
+        """Scale the gradients down to `max_grad_norm`, update the parameters, and clear the gradients.
 
         Args:
-            max_grad_norm: most that the global norm may be.
-            beside: norm of gradients that are applied elsewhere, the same on all ranks; the global norm counts it in.
+            max_grad_norm: upper bound of the global norm.
+            outside_norm: norm of gradients that are applied elsewhere, the same on all ranks. The global norm
+            includes it.
 
         Returns:
-            The global L2 norm before clipping. If it is not finite, no rank has changed anything but forgotten its
-            gradients; the caller decides what follows.
+            The global L2 norm before clipping. If it is not finite, every rank only cleared its gradients; the caller
+            decides how to continue.
         """
         ...
 
     def save(self, directory: Path) -> None:
         """Write trained parameters and optimizer state to `directory`, which exists and is shared by all ranks.
 
-        The files do not depend on strategy and world size: any strategy loads what any other saved.
+        The files do not depend on strategy and world size: any strategy can load the files of any other.
 
         Raises:
             OSError: this rank could not write its part; raised after the last collective, so that no rank hangs.
-            CheckpointError: a parameter came out empty.
+            CheckpointError: a gathered parameter is empty.
         """
         ...
 
@@ -120,30 +121,30 @@ class Strategy(Protocol):
         """Read what `save` wrote, after `prepare` with the same groups.
 
         Raises:
-            CheckpointError: other parameters, other shapes, missing or damaged files.
+            CheckpointError: parameters or shapes differ, or files are missing or damaged.
         """
         ...
 
     def gather_trainable(self) -> dict[str, Tensor]:
-        """Name → full CPU copy of every trained parameter, on every rank; label rows, which stay split, are left out.
+        """Gather whole CPU copies of the trained parameters, by name, on every rank. Label rows are left out.
 
         Raises:
-            CheckpointError: a parameter came out empty.
+            CheckpointError: a gathered parameter is empty.
         """
         ...
 
     def checkpoint_bytes(self) -> int:
-        """What `save` will write, about, summed over ranks."""
+        """Estimate the bytes that `save` will write, summed over ranks."""
         ...
 
     def whole(self) -> AbstractContextManager[None]:
-        """Around evaluation: within, every rank holds the whole model and may call any part of it, without gradient.
+        """Wrap evaluation: inside, every rank holds the whole model and may call any part of it without gradient.
 
-        Outside, under ZeRO 3, parameters are partitioned, and only the module that `prepare` returned can be called;
-        the context needs the memory for all of them. Within it no method of the strategy but `autocast` may be called.
+        Outside, under ZeRO 3, parameters are partitioned, and only the module that `prepare` returned can be called.
+        The context needs memory for all parameters. Inside it, `autocast` is the only method that may be called.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the model: an ordinary one again, whole on every rank, without hooks. Needs its memory."""
+        """Make the model an ordinary one again: whole on every rank, without hooks. This needs memory for all of it."""
         ...

@@ -1,4 +1,4 @@
-"""`xmtc init`: look at data and machine, choose the best recipe that fits the budget, and write its configuration."""
+"""`xmtc init`: inspect data and machine, choose the best recipe that fits the budget, and write its configuration."""
 
 import json
 import re
@@ -35,19 +35,19 @@ from xmtc.track.progress import Progress
 
 Ask = Callable[[str, list[str]], str]
 """Asks a person a question with these answers to choose from."""
-_LEAST = 20  # documents with which it makes sense to begin
-_SHARE = 0.9  # of the budget is planned for
+_LEAST = 20  # minimum number of documents
+_SHARE = 0.9  # share of the budget that is planned
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What `init` has found out, and the configuration that it would write.
+    """The findings of `init`, and the configuration to write.
 
     Attributes:
         files, roles, found: the data.
-        lengths: tokens of sampled documents.
+        lengths: number of tokens of sampled documents.
         choice: recipe and estimate.
-        budget_s: seconds to spend.
+        budget_s: budget in seconds.
     """
 
     files: DataFiles
@@ -68,10 +68,10 @@ class Plan:
 
 
 def seconds_of(budget: str) -> float:
-    """Seconds of a budget such as `10m`, `1h`, `1h30m`, `90s`.
+    """Parse a budget such as `10m`, `1h`, `1h30m` or `90s` to seconds.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the budget is invalid.
     """
     text = budget.strip().lower()
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([hms])", text)
@@ -84,17 +84,17 @@ def seconds_of(budget: str) -> float:
 
 
 def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask | None = None) -> Plan:
-    """Look, measure and choose.
+    """Inspect the data, measure the machine, and choose a recipe.
 
     Args:
         data: a file, a folder, or a URI of either.
-        answers: what the user said.
+        answers: options of the user.
         budget_s: seconds that a run may take.
-        name: of the run.
-        ask: asks a person what the data do not say; None: never.
+        name: name of the run.
+        ask: asks the user if the data are ambiguous; None: never.
 
     Raises:
-        DataError: the data cannot be read, or do not say what is what; the message names the option that decides.
+        DataError: the data cannot be read or are ambiguous; the message names the option that decides.
     """
     files = find_files(data)
     roles = _roles(files, answers, ask)
@@ -104,7 +104,7 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     source |= _check(found, roles, data)
     lengths = found.lengths(ENCODER)
     task = _task(source, name, roles, found)
-    print_line("measure this machine: a few seconds")
+    print_line("measuring this machine: a few seconds")
     tried = lengths_to_try(int(np.percentile(lengths, 95)))
     options = list(candidates(task, tried))
     speeds = probe(found.texts, options[0].config().model, tried)
@@ -116,33 +116,33 @@ def write_plan(plan: Plan, output: Path, *, replace_file: bool = False) -> None:
     """Write the configuration.
 
     Raises:
-        ConfigError: the file is there already.
+        ConfigError: the file already exists.
     """
     if output.exists() and not replace_file:
-        raise ConfigError(f"{output}: exists already; give another name by -o, or delete it")
+        raise ConfigError(f"{output}: already exists; give another name with -o, or delete it")
     write_text(output, plan.text())
 
 
 def name_of(data: str) -> str:
-    """A name for a run over some data: its file name without ending."""
+    """Make the name of a run from its data: the file name without extension."""
     stem = data.rstrip("/").rsplit("/", 1)[-1].split(".")[0]
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "run"
 
 
 def summary(plan: Plan) -> list[str]:
-    """What was found and chosen, for the terminal."""
+    """Summarise findings and choice, for the terminal."""
     found, roles, choice = plan.found, plan.roles, plan.choice
     splits = ", ".join(f"{split} {number:,}" for split, number in found.documents.items())
     lines = [
         f"{plan.files.place}: {'' if found.exact else 'about '}{found.total:,} documents ({splits}), "
-        f"{found.labels:,} labels, {found.labels_per_document:.1f} for each document",
+        f"{found.labels:,} labels, {found.labels_per_document:.1f} per document",
         f"text: {' + '.join(roles.text)} ({roles.why['text']}); labels: {roles.labels} ({roles.why['labels']})",
     ]
     notes = {
         "documents without labels, kept": found.bare,
-        "rows that are no documents, skipped": found.rejected,
-        "documents whose text comes before": found.repeated,
-        "dev or test documents whose text is a training text, dropped": found.leaked,
+        "rows that are not documents, skipped": found.rejected,
+        "documents that repeat an earlier text": found.repeated,
+        "dev or test documents that repeat a training text, dropped": found.leaked,
     }
     lines += [f"{number:,} {words}" for words, number in notes.items() if number]
     lines.append(machine())
@@ -159,7 +159,7 @@ def summary(plan: Plan) -> list[str]:
 def _roles(files: DataFiles, answers: Answers, ask: Ask | None) -> Roles:
     first = files.local[files.by_split["train"][0]]
     columns = read_facts(files.format().rows(first, None), files.place)
-    if any(split != "train" for split in files.by_split):  # files say what the split is
+    if any(split != "train" for split in files.by_split):  # the files give the split
         columns = [column for column in columns if not column.is_split]
     while True:
         try:
@@ -173,7 +173,7 @@ def _roles(files: DataFiles, answers: Answers, ask: Ask | None) -> Roles:
 
 
 def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
-    """The `data` section, with files as the user named them."""
+    """Make the `data` section, with files as the user named them."""
     columns = {
         "id": roles.id,
         "text": roles.text[0] if len(roles.text) == 1 else list(roles.text),
@@ -191,7 +191,7 @@ def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
 
 
 def _data_config(files: DataFiles, section: Settings) -> DataConfig:
-    """The `data` section with local files, to be read."""
+    """Make a `data` section with local files, for reading."""
     local = json.loads(json.dumps(section))
     local["source"]["files"] = {
         split: [str(files.local[name]) for name in names] for split, names in files.by_split.items()
@@ -202,21 +202,21 @@ def _data_config(files: DataFiles, section: Settings) -> DataConfig:
 
 
 def _check(found: Survey, roles: Roles, place: str) -> Settings:
-    """Refuse data from which nothing can be learnt; further settings of the `data` section."""
+    """Refuse data from which nothing can be learnt. Return further settings of the `data` section."""
     if found.total < _LEAST:
         raise DataError(
-            f"{place}: {found.total} documents with text (and {found.rejected} bad rows); {_LEAST} are the least to "
-            "train and to measure with; name other columns by --text and --labels, or give more data"
+            f"{place}: {found.total} documents with text (and {found.rejected} bad rows); at least {_LEAST} are "
+            "needed for training and measuring; name other columns with --text and --labels, or give more data"
         )
     if len(found.label_counts) == 1 and not found.bare:
         raise DataError(
-            f"{place}: every document has the same label in {roles.labels!r}, so that there is nothing to learn; name "
-            "another column by --labels"
+            f"{place}: every document has the same label in {roles.labels!r}, so there is nothing to learn; name "
+            "another column with --labels"
         )
     if found.label_counts.total() == found.labels:
         raise DataError(
-            f"{place}: no label of {roles.labels!r} has two documents, so that none can be learnt; give "
-            "--label-separator, or another column by --labels"
+            f"{place}: no label of {roles.labels!r} has two documents, so none can be learnt; give "
+            "--label-separator, or another column with --labels"
         )
     settings: Settings = {}
     if roles.task == "single_label" and found.bare:
@@ -227,7 +227,7 @@ def _check(found: Survey, roles: Roles, place: str) -> Settings:
 
 
 def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
-    """What recipes depend on; labels that look like words are read as their own names."""
+    """Describe the task for recipes; labels that look like words serve as their names."""
     some = list(found.label_counts)[:200]
     wordy = sum(bool(re.search(r"[^\W\d_]{3,}", label)) and not label.isupper() for label in some) > 0.5 * len(some)
     return Task(
@@ -263,7 +263,7 @@ def _choose(
 
 
 def machine() -> str:
-    """Cores, memory, disk and GPUs, in words."""
+    """Describe cores, memory, disk and GPUs in words."""
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     free = shutil.disk_usage(Path.cwd()).free
     return (

@@ -1,4 +1,4 @@
-"""YAML with a reason behind each chosen value."""
+"""Write YAML with the reason for each value in a comment."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,12 +9,12 @@ _WIDTH = 58  # comments begin here, where lines are not longer
 
 
 def commented_yaml(tree: Mapping[str, Any], why: Mapping[str, str], header: list[str]) -> str:
-    """The configuration as text.
+    """Format the configuration as text.
 
     Args:
         tree: plain data.
-        why: dotted key -> reason; an item of a list is named by its number.
-        header: lines of the comment above.
+        why: reasons by dotted key; an item of a list is named by its index.
+        header: lines of the comment at the top.
     """
     lines = [f"# {line}".rstrip() for line in header]
     for key, value in tree.items():
@@ -23,7 +23,7 @@ def commented_yaml(tree: Mapping[str, Any], why: Mapping[str, str], header: list
 
 
 def _lines(key: str, value: Any, why: Mapping[str, str], above: tuple[str, ...], depth: int) -> list[str]:
-    """A key and what is below it: sections of sections in blocks, the rest in one line."""
+    """Format a key and its value: nested sections as blocks, everything else in one line."""
     path, pad = (*above, key), "  " * depth
     reason = why.get(".".join(path))
     if isinstance(value, Mapping) and depth < 3 and not (set(value) == {"kind"} or _is_small(value, path, why)):
@@ -39,7 +39,7 @@ def _lines(key: str, value: Any, why: Mapping[str, str], above: tuple[str, ...],
 
 
 def _is_small(value: Mapping[str, Any], path: tuple[str, ...], why: Mapping[str, str]) -> bool:
-    """Whether a section stands in one line: nothing in it has a reason of its own."""
+    """Whether a section fits in one line, because nothing in it has a reason."""
     below = ".".join(path) + "."
     flat = not any(isinstance(inner, Mapping | list) for inner in value.values())
     return len(path) > 1 and flat and not any(key.startswith(below) for key in why)

@@ -1,4 +1,4 @@
-"""Which files hold the documents: one file, or a folder with files by split; local or at a URI."""
+"""Find the files with the documents: one file, or a folder with files by split; local or at a URI."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ _SPLITS = {
 _SKOS = ("skos", "vocabulary", "thesaurus", "subjects")
 _LABELS = ("labels", "label", "label_names", "classes")
 _DELIMITERS = (",", ";", "\t", "|")
-_LOOKED_AT = 1 << 16  # characters of a CSV file from which its delimiter is told
+_LOOKED_AT = 1 << 16  # characters of a CSV file that are read to infer its delimiter
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class DataFiles:
     """Files of one format.
 
     Attributes:
-        place: what the user gave.
-        by_split: train, dev, test -> files as the configuration names them; URIs stay URIs.
+        place: the path or URI that the user gave.
+        by_split: files of train, dev and test, as the configuration names them; URIs stay URIs.
         local: the same files on this machine, by the name in the configuration.
         settings: class of the source's settings.
-        delimiter: of CSV files, where it is not the one that the ending says.
-        labels: a label file, where the folder has one.
+        delimiter: delimiter of CSV files, if it differs from the extension's.
+        labels: a label file, if the folder has one.
     """
 
     place: str
@@ -66,13 +66,13 @@ class DataFiles:
 
 
 def find_files(data: str) -> DataFiles:
-    """The files that `data` names.
+    """Find the files that `data` names.
 
     Args:
         data: a file, a folder, or a URI of either.
 
     Raises:
-        DataError: there is nothing that can be read; the message says what is there.
+        DataError: there are no readable files; the message says what is there.
         StorageError: a URI cannot be copied to this machine.
     """
     local = fetched(data)
@@ -87,7 +87,7 @@ def find_files(data: str) -> DataFiles:
 
 
 def _in_folder(data: str, folder: Path) -> DataFiles:
-    """Files of a folder, or of its folder `data`, by what their names begin with."""
+    """Find the files of a folder, or of its subfolder `data`, by the beginning of their names."""
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return _saved_dataset(data, folder)
     places = [place for place in (folder, folder / "data") if place.is_dir()]
@@ -101,7 +101,7 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
 
 
 def _saved_dataset(data: str, folder: Path) -> DataFiles:
-    """What `save_to_disk` of Hugging Face `datasets` wrote: one data set, or a folder for each split."""
+    """Find the files of a data set that Hugging Face `datasets` saved: one data set, or one folder per split."""
     by_split = {split: sorted(folder.glob("data-*.arrow")) for split in ("train",)}
     for part in sorted(path for path in folder.iterdir() if path.is_dir()):
         if (split := _split_of(part)) is not None:
@@ -119,7 +119,7 @@ def _saved_dataset(data: str, folder: Path) -> DataFiles:
 
 
 def _is_vocabulary(path: Path) -> bool:
-    """Whether a file is a SKOS vocabulary by its name."""
+    """Whether a file is a SKOS vocabulary, judging by its name."""
     return not SKOS_FORMATS.keys().isdisjoint(path.suffixes) and _stem(path) in (*_LABELS, *_SKOS)
 
 
@@ -151,7 +151,7 @@ def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Pat
 
 
 def _named(data: str, folder: Path, path: Path) -> str:
-    """A file of the folder as the configuration names it."""
+    """The name of a file of the folder in the configuration."""
     inside = path.relative_to(folder).as_posix()
     return f"{data.rstrip('/')}/{inside}" if is_remote(data) else str(path)
 
@@ -161,13 +161,13 @@ def _stem(path: Path) -> str:
 
 
 def _split_of(path: Path) -> str | None:
-    """The split whose name a file name begins with, such as `train-00000-of-00002.parquet`."""
+    """The split that a file name begins with, such as `train-00000-of-00002.parquet`."""
     first = _stem(path).replace("_", "-").split("-")[0]
     return next((split for split, names in _SPLITS.items() if first in names), None)
 
 
 def _with_delimiter(files: DataFiles) -> DataFiles:
-    """The same files, with the delimiter that the first lines of a CSV file speak for."""
+    """Return the same files with the delimiter that fits the first lines of a CSV file best."""
     if files.settings is not CsvConfig:
         return files
     first = files.local[files.by_split["train"][0]]
@@ -179,7 +179,7 @@ def _with_delimiter(files: DataFiles) -> DataFiles:
 
 
 def _fit(start: str, delimiter: str) -> float:
-    """Share of the rows that have as many cells as the header; 0 where the header has one cell."""
+    """Share of the rows with as many cells as the header; 0 if the header has only one cell."""
     csv.field_size_limit(1 << 30)
     try:
         rows = list(csv.reader(io.StringIO(start), delimiter=delimiter))[:200]
@@ -187,5 +187,5 @@ def _fit(start: str, delimiter: str) -> float:
         return 0.0
     if not rows or len(rows[0]) < 2:
         return 0.0
-    body = [row for row in rows[1:-1] if row]  # the last row may be cut
+    body = [row for row in rows[1:-1] if row]  # the last row may be incomplete
     return sum(len(row) == len(rows[0]) for row in body) / len(body) if body else 0.5

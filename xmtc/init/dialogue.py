@@ -1,4 +1,4 @@
-"""`xmtc init` as a person meets it: questions on a terminal, a file, and a few lines that say what is in it."""
+"""The dialogue of `xmtc init`: questions on a terminal, the file, and a summary."""
 
 import re
 import sys
@@ -19,17 +19,17 @@ DEFAULT_BUDGET = "1h"
 def write_config(
     data: str, answers: Answers, *, budget: str = DEFAULT_BUDGET, name: str | None = None, output: Path | None = None
 ) -> Path:
-    """Look, choose, write and say so; asks only on a terminal.
+    """Choose and write a configuration, and print a summary; ask questions only on a terminal.
 
     Args:
         data: a file, a folder, or a URI of either.
-        answers: what the user said by options.
-        budget: such as `10m`.
-        name: of the run; that of the data when absent.
-        output: file to write; `<name>.yaml` when absent.
+        answers: options of the user.
+        budget: budget, such as `10m`.
+        name: name of the run. Default: the name of the data.
+        output: file to write. Default: `<name>.yaml`.
 
     Raises:
-        ConfigError: the file is there already, or the budget is none.
+        ConfigError: the file already exists, or the budget is invalid.
         DataError: see `make_plan`.
     """
     seconds, name = seconds_of(budget), name or name_of(data)
@@ -40,7 +40,7 @@ def write_config(
     output = output or Path(f"{name}.yaml")
     here = _on_terminal()
     if output.exists() and not (here and Confirm.ask(f"{output} exists. Replace it?", console=shared_console())):
-        raise ConfigError(f"{output} exists already: give another name by -o, or delete it")
+        raise ConfigError(f"{output} already exists: give another name with -o, or delete it")
     plan = make_plan(data, answers, seconds, name, _choose_one if here else None)
     write_plan(plan, output)
     print("\n".join(summary(plan)))
@@ -49,10 +49,10 @@ def write_config(
 
 
 def config_for(data: str) -> Path:
-    """The configuration that `xmtc init` wrote for some data, or writes now."""
+    """Find the configuration that `xmtc init` wrote for some data, or write it now."""
     config = Path(f"{name_of(data)}.yaml")
     if config.exists():
-        print_line(f"{config} is there already: used as it is")
+        print_line(f"using the existing configuration {config}")
         return config
     return write_config(data, Answers(), output=config)
 

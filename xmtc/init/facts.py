@@ -1,4 +1,4 @@
-"""What a column of a sample holds: texts, lists, numbers; how long, how often repeated."""
+"""Describe the columns of a sample: texts, lists or numbers, their lengths, and how often values repeat."""
 
 import random
 import time
@@ -15,10 +15,10 @@ from xmtc.errors import DataError
 
 Kind = Literal["empty", "text", "number", "list", "nested"]
 SEPARATORS = (";", "|", ",", "\t", "\n", "/", " ")
-"""What may stand between labels in one cell."""
+"""Possible separators of labels in one cell."""
 SAMPLE = 2_000
-"""Rows that are looked at: a random sample of the first ones."""
-_REPEATED_MORE = 0.1  # share of labels that come again, beyond that of whole cells
+"""Number of rows in the random sample of the first rows."""
+_REPEATED_MORE = 0.1  # minimum difference between the shares of repeated labels and repeated cells
 _FIRST = 50_000
 _SECONDS = 10.0
 
@@ -28,10 +28,10 @@ class ColumnFacts:
     """A column of a sample.
 
     Attributes:
-        name: of the column.
-        kind: what most of its cells are; `nested` are objects, and lists of objects or lists.
-        cells: cells that are not empty, of that kind.
-        rows: rows of the sample.
+        name: name of the column.
+        kind: kind of most cells; `nested` means objects, and lists of objects or lists.
+        cells: nonempty cells of that kind.
+        rows: number of rows of the sample.
     """
 
     name: str
@@ -46,19 +46,19 @@ class ColumnFacts:
 
     @property
     def distinct_share(self) -> float:
-        """Different cells, as a share of the cells."""
+        """Number of distinct cells as a share of all cells."""
         return self.distinct / max(len(self.cells), 1)
 
     @property
     def words(self) -> float:
-        """Mean words of a cell; 0 of what is not text."""
+        """Mean number of words per cell; 0 if the column is not text."""
         if self.kind != "text" or not self.cells:
             return 0.0
         return sum(len(cell.split()) for cell in self.cells) / len(self.cells)
 
     @property
     def is_split(self) -> bool:
-        """Whether it says train, dev and test, or two of them."""
+        """Whether its values are train, dev and test, or two of them."""
         if self.kind != "text" or len(self.cells) < self.rows:
             return False
         names = {SPLIT_NAMES.get(cell.strip().lower()) for cell in self.cells}
@@ -66,11 +66,11 @@ class ColumnFacts:
 
     @property
     def is_indicator(self) -> bool:
-        """Whether it holds 0 and 1 alone."""
+        """Whether it holds only 0 and 1."""
         return bool(self.cells) and {str(cell) for cell in self.cells} <= {"0", "1", "0.0", "1.0", "True", "False"}
 
     def parts(self, separator: str | None) -> Iterator[list[str]]:
-        """The labels of each cell, were it a label column."""
+        """The labels of each cell, if this is a label column."""
         for cell in self.cells:
             if isinstance(cell, list):
                 values = [str(value) for value in cell if value is not None]
@@ -79,11 +79,11 @@ class ColumnFacts:
             yield [value.strip() for value in values if value.strip()]
 
     def separator(self) -> str | None:
-        """What separates labels in the cells; None where each cell is one label, or a list.
+        """Infer the separator of labels in the cells; None if each cell is one label or a list.
 
-        Cells of several labels put the same labels together in different ways. So there are fewer different parts than
-        different cells, or, where most labels are rare, parts come again that cells do not. Names such as `Trade,
-        foreign` do neither.
+        Cells with several labels combine the same labels in different ways. There are then fewer distinct parts than
+        distinct cells, or, if most labels are rare, parts repeat although cells do not. Neither holds for names such as
+        `Trade, foreign`.
         """
         if self.kind != "text":
             return None
@@ -102,7 +102,7 @@ class ColumnFacts:
 
 
 def _are_codes(parts: set[str]) -> bool:
-    """Whether most of them are no words of natural language: upper case, digits, underscores."""
+    """Whether most of them are not natural-language words, but have upper case, digits or underscores."""
     codes = sum(any(letter.isdigit() or letter == "_" for letter in part) or part.isupper() for part in parts)
     return codes >= 0.8 * len(parts)
 
@@ -112,10 +112,10 @@ class Labels:
     """Labels of a sample, under a separator.
 
     Attributes:
-        counts: documents of each label.
-        rows: rows of the sample.
-        several: rows with more than one label.
-        none: rows without a label.
+        counts: number of documents of each label.
+        rows: number of rows of the sample.
+        several: number of rows with more than one label.
+        none: number of rows without labels.
     """
 
     counts: Counter[str]
@@ -133,24 +133,24 @@ class Labels:
 
     @property
     def given(self) -> int:
-        """(document, label) pairs."""
+        """Number of (document, label) pairs."""
         return self.counts.total()
 
     @property
     def repeated(self) -> float:
-        """Share of the pairs whose label has another document."""
+        """Share of the pairs whose label also has another document."""
         return 1 - len(self.counts) / max(self.given, 1)
 
 
 def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
-    """Facts of the columns of a sample.
+    """Describe the columns of a sample.
 
     Args:
-        rows: of a table; the sample is drawn from the first ones, for files are often sorted by label.
+        rows: rows of a table. The sample is drawn from many of the first rows, because files are often sorted by label.
         place: the table, for messages.
 
     Raises:
-        DataError: there is no row, or none that can be read.
+        DataError: there are no rows, or none can be read.
     """
     good, bad = _sampled(rows)
     if not good:
@@ -160,7 +160,7 @@ def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
 
 
 def _sampled(rows: Iterable[Row | Rejected]) -> tuple[list[Mapping[str, Any]], Rejected | None]:
-    """Cells of a random sample of the first rows, in order, and the first bad row."""
+    """Draw a random sample of the first rows, in order; also return the first bad row."""
     draw, begun = random.Random(0), time.perf_counter()
     kept: list[tuple[int, Mapping[str, Any]]] = []
     bad = None

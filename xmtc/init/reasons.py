@@ -1,4 +1,4 @@
-"""Why each value was chosen, in a few words, for the comments of the configuration."""
+"""The reasons for chosen values, in a few words, for the comments of the configuration."""
 
 from typing import TYPE_CHECKING
 
@@ -41,14 +41,14 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.max_length": f"tokens; {cut:.0%} of the documents are longer",
         "data.task": f"{roles.why['task']}; --task",
         "data.without_labels": f"{found.bare:,} documents have no label, and this task needs one",
-        "data.on_bad_row": f"{found.rejected:,} rows are no documents, such as rows without text",
+        "data.on_bad_row": f"{found.rejected:,} rows are not documents, for example rows without text",
         "data.words": "pairs of words too: few labels, many documents each",
         "data.limit": "more training documents do not fit the budget",
         "model.encoder": "frozen; installed with xmtc",
         "model.head": _head(plan),
         "plant": _planting(plan),
         "finetune": "the head, on hidden states from disk",
-        "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample stand for all",
+        "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
     }
     for number, scorer in enumerate(tree["model"]["scorers"]):
         why[f"model.scorers.{number}"] = _SCORERS[scorer["kind"]]
@@ -58,7 +58,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
 def _head(plan: "Plan") -> str:
     kind = plan.choice.candidate.tree["model"]["head"]["kind"]
     if kind == "none":
-        return "the scorers alone: they are fitted in minutes"
+        return "only the scorers, which are fitted in minutes"
     what = "one attention for each label" if kind == "label_attention" else "a layer over pooled states"
     return f"{what}, fused with the scorers"
 

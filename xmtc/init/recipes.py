@@ -1,7 +1,6 @@
-"""Recipes for a training run, from the best to the cheapest, and the one that fits a budget of time.
+"""Recipes for a training run, from the best to the cheapest, and the choice of one that fits a time budget.
 
-Each recipe is a few settings. Its cost is estimated from them by `xmtc.preflight.timing`, so that a recipe needs no
-formula here.
+Each recipe consists of a few settings. `xmtc.preflight.timing` estimates its cost from them.
 """
 
 import json
@@ -17,25 +16,25 @@ from xmtc.run.config import RunConfig
 Settings = dict[str, Any]
 ENCODER = "packaged:all-MiniLM-L6-v2"
 _WINDOW = 512
-_MANY_LABELS = 1_024  # beyond these, a training step of label attention has the logits of a sample
-_STEPS, _BATCH = 200, 128  # of the head, and documents in each
-_EPOCHS = 9, 40  # the fewest and the most of the head
-_FEW_LABELS = 50  # with so few, pairs of words tell more than single ones
-_TREE_DOCUMENTS = 20_000  # from here on, and for few labels, trees add something; evidence cannot look into them
-_DUAL = 12_000  # training documents up to which the linear scorer factorises documents, whatever the number of terms
+_MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
+_STEPS, _BATCH = 200, 128  # training steps of the head, and documents per step
+_EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
+_FEW_LABELS = 50  # with at most this many labels, pairs of words add information
+_TREE_DOCUMENTS = 20_000  # with fewer, and more than a few labels, trees add too little for losing their evidence
+_DUAL = 12_000  # up to this many training documents, the linear scorer factorises documents instead of terms
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What recipes depend on.
+    """The properties of a task that recipes depend on.
 
     Attributes:
         source: the `data` section, without `max_length` and `words`.
-        name: of the run.
-        labels, documents: numbers of train.
+        name: name of the run.
+        labels, documents: numbers of labels and documents in train.
         readable: whether the labels, or their names, are words.
-        single: one label a document.
-        gpu: whether the machine has one.
+        single: whether each document has exactly one label.
+        gpu: whether the machine has a GPU.
         trees: whether the package for trees is installed.
     """
 
@@ -54,11 +53,11 @@ class Recipe:
     """A way to train.
 
     Attributes:
-        name: for messages.
+        name: name for messages.
         encodes: whether documents go through the encoder.
-        what: what it does, for the comment in the configuration.
-        sections: its sections of the configuration.
-        needs: what the machine must have: `gpu`, `trees`.
+        what: description for the comment in the configuration.
+        sections: sections of the configuration.
+        needs: requirements of the machine: `gpu`, `trees`.
     """
 
     name: str
@@ -70,11 +69,11 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A recipe with its length.
+    """A recipe with a maximum length.
 
     Attributes:
-        recipe: which.
-        max_length: tokens at which documents are cut.
+        recipe: the recipe.
+        max_length: maximum number of tokens of a document.
         tree: the configuration.
     """
 
@@ -157,17 +156,17 @@ RECIPES = (
     Recipe("states", True, "scorers over words and frozen hidden states; nothing trains by gradient", _states),
     Recipe("words", False, "scorers over words alone; nothing is encoded", _words_only),
 )
-"""From the best to the cheapest."""
+"""All recipes, from the best to the cheapest."""
 
 
 def lengths_to_try(percentile: int) -> list[int]:
-    """Values of `max_length` worth a measurement, longest first: the 95th percentile within a window, and less."""
+    """Choose values of `max_length` to measure, longest first: the 95th percentile, at most a window, and shorter."""
     longest = min(max(-(-percentile // 32) * 32, 32), _WINDOW)
     return [longest, *(shorter for shorter in (256, 128) if shorter < longest)]
 
 
 def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
-    """Recipes with lengths, the best first; a recipe that encodes nothing has one."""
+    """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
     there = {name for name, has in (("gpu", task.gpu), ("trees", trees)) if has}
     for recipe in (one for one in RECIPES if one.needs <= there):
@@ -177,7 +176,7 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
 
 
 def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
-    """The cheapest recipe with fewer terms, then with fewer documents."""
+    """Yield the cheapest recipe with fewer terms, then with fewer documents."""
     cheapest = RECIPES[-1]
     for terms in (8_000, 4_000):
         tree = _tree(task, cheapest, max_length)
@@ -201,11 +200,11 @@ def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What the machine has to spare.
+    """The available resources.
 
     Attributes:
-        seconds: of the budget.
-        memory, disk: bytes that are free.
+        seconds: time budget.
+        memory, disk: free bytes.
     """
 
     seconds: float
@@ -218,10 +217,10 @@ class Choice:
     """The chosen candidate.
 
     Attributes:
-        candidate: it.
-        stages: stage -> seconds.
-        passed_over: better candidates and why they do not fit.
-        fits: False where nothing does, and this is the cheapest.
+        candidate: the candidate.
+        stages: seconds of each stage.
+        passed_over: better candidates, with the reasons why they do not fit.
+        fits: False if nothing fits and this is the cheapest.
     """
 
     candidate: Candidate
@@ -231,7 +230,7 @@ class Choice:
 
     @property
     def seconds(self) -> float:
-        """Of the whole run."""
+        """Seconds of the whole run."""
         return sum(self.stages.values())
 
 
@@ -242,14 +241,14 @@ def choose(
     tokens: Callable[[int], float],
     room: Room,
 ) -> Choice:
-    """The best candidate that fits.
+    """Choose the best candidate that fits.
 
     Args:
-        options: the best first.
-        timed: stage -> seconds of a configuration.
-        corpus: what the corpus of a configuration is like.
-        tokens: mean tokens of a document cut at a length.
-        room: budget and machine.
+        options: candidates, best first.
+        timed: estimates the seconds of each stage of a configuration.
+        corpus: estimates the size of a configuration's corpus.
+        tokens: computes the mean tokens of a document truncated to a length.
+        room: available resources.
     """
     passed: list[str] = []
     last: Choice | None = None
@@ -267,7 +266,7 @@ def choose(
 
 
 def _head_problem(config: RunConfig, corpus: Corpus, room: Room) -> str | None:
-    """Why a head does not even fit the memory in which its speed would be measured."""
+    """Why there is too little memory even to measure a head's speed; None if there is enough."""
     if not config.model.head.scores:
         return None
     needed = label_memory(config, corpus.load.width, corpus.load.labels, config.finetune.batch_size).total
@@ -275,7 +274,7 @@ def _head_problem(config: RunConfig, corpus: Corpus, room: Room) -> str | None:
 
 
 def _problem(choice: Choice, config: RunConfig, corpus: Corpus, tokens: float, room: Room) -> str | None:
-    """Why a candidate does not fit."""
+    """Why a candidate does not fit; None if it does."""
     if choice.seconds > room.seconds:
         return f"would take {choice.seconds / 60:,.0f} min"
     if (needed := memory_of_scorers(config, corpus)) > 0.7 * room.memory:

@@ -1,4 +1,4 @@
-"""Which column is what: told by content, names decide between equals."""
+"""Infer the role of each column from its content; names decide between equal candidates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,17 +29,17 @@ _LABELS = (
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
 _SHORT_WORDS = 8  # labels of a document have fewer words than its text
 _SEVERAL_INDICATORS = 3
-_FEW_ROWS = 20  # so few that no label needs to come again
+_FEW_ROWS = 20  # with at most this many rows, labels need not repeat
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What the user says instead of leaving it to the columns' content. Absent: told by content.
+    """The user's options about the data. Default: inferred from the columns' content.
 
     Attributes:
         text, labels, id, split_column: columns.
-        label_separator: between labels of one cell; an empty one says that a cell is one label.
-        task: one label a document, or any number.
+        label_separator: separator of labels in a cell; if empty, a cell is one label.
+        task: whether a document has one label or any number.
     """
 
     text: Sequence[str] = ()
@@ -58,7 +58,7 @@ def answers_of(
     label_separator: str | None,
     task: str | None,
 ) -> Answers:
-    """Answers from options.
+    """Make answers from options.
 
     Raises:
         ConfigError: there is no such task.
@@ -76,12 +76,12 @@ def answers_of(
 
 
 class UnclearError(DataError):
-    """What the columns do not say.
+    """Raised if the columns are ambiguous.
 
     Attributes:
         answer: the attribute of `Answers` that decides, and the name of the option.
-        question: what to ask a person.
-        choices: columns that it may be.
+        question: question for the user.
+        choices: possible columns.
     """
 
     def __init__(
@@ -90,21 +90,21 @@ class UnclearError(DataError):
         self.answer, self.choices = answer, list(choices)
         self.question = f"{place}: {problem}; which one is it?"
         words = describe(seen) if seen else f"They are: {', '.join(choices)}"
-        super().__init__(f"{place}: {problem}; name it by --{answer}. {words}")
+        super().__init__(f"{place}: {problem}; name it with --{answer}. {words}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """Which column is what.
+    """The roles of the columns.
 
     Attributes:
         text: columns to join.
         labels, id, split: columns.
-        separator: between labels of one cell; None where a cell is one label or a list.
-        task: one label a document, or any number.
+        separator: separator of labels in a cell; None if a cell is one label or a list.
+        task: whether a document has one label or any number.
         found: labels of the sample.
         unused: columns that nothing reads.
-        why: role -> reason, for the comment in the configuration.
+        why: reasons by role, for the comments in the configuration.
     """
 
     text: tuple[str, ...]
@@ -119,15 +119,15 @@ class Roles:
 
 
 def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> Roles:
-    """Tell the columns apart.
+    """Infer the roles of the columns.
 
     Args:
-        columns: of a sample.
-        answers: of the user.
+        columns: columns of a sample.
+        answers: options of the user.
         place: the data, for messages.
 
     Raises:
-        DataError: no column can be the text or the labels; the message says what there is and which option decides.
+        DataError: no column can be the text or the labels; the message describes the columns and names the option.
     """
     _check_names(columns, answers, place)
     by_name = {column.name: column for column in columns}
@@ -168,7 +168,7 @@ def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
 
 
 def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
-    """The longest texts, with a title before them where there is one."""
+    """Choose the column with the longest texts, preceded by a title if there is one."""
     texts = [column for column in candidates if column.words >= 3 and column.distinct_share > 0.5]
     if not texts:
         raise UnclearError(place, "text", "no column looks like text", [column.name for column in candidates], columns)
@@ -178,7 +178,7 @@ def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], pla
 
 
 def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> str:
-    """The column whose values come again; of several, the one with a usual name, then the list, then the first."""
+    """Choose the column whose values repeat. Of several, prefer one with a usual name, then a list, then the first."""
     ranked = sorted(
         (column for column in candidates if _may_be_labels(column)),
         key=lambda column: (_place_in(_LABELS, column.name), column.kind != "list"),
@@ -191,14 +191,14 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
     indicators = [column.name for column in candidates if column.is_indicator]
     if len(indicators) >= _SEVERAL_INDICATORS:
         raise DataError(
-            f"{place}: the columns {', '.join(indicators[:5])} hold 0 and 1 alone. If each stands for a label, write "
-            "one column that lists the labels of a row, separated by ';', and name it by --labels"
+            f"{place}: the columns {', '.join(indicators[:5])} hold only 0 and 1. If each is a label, write one column "
+            "that lists the labels of a row, separated by ';', and name it with --labels"
         )
     raise UnclearError(place, "labels", "no column looks like labels", [column.name for column in candidates], columns)
 
 
 def _may_be_labels(column: ColumnFacts) -> bool:
-    """Short values that come again; one of several columns of 0 and 1 is not enough unless it has a usual name."""
+    """Whether values are short and repeat. One of several columns of 0 and 1 also needs a usual name."""
     named = column.name.lower() in _LABELS
     if column.kind in ("empty", "nested") or column.name.lower() in _IDS:
         return False
@@ -212,7 +212,7 @@ def _may_be_labels(column: ColumnFacts) -> bool:
 
 
 def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
-    """A column in which each row differs, of short values without blanks; of several, one with a usual name."""
+    """Choose a column of distinct short values without spaces; of several, one with a usual name."""
     found = [
         column
         for column in candidates
@@ -227,19 +227,21 @@ def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
 def _check_labels(found: Labels, column: str, separator: str | None, place: str) -> None:
     """Refuse labels from which nothing can be learnt."""
     if not found.counts:
-        raise DataError(f"{place}: column {column!r} has no labels; name another one by --labels")
+        raise DataError(f"{place}: column {column!r} has no labels; name another one with --labels")
     if found.repeated == 0 and found.rows > _FEW_ROWS:
         hint = (
-            "name another column by --labels" if separator else "give --label-separator, or another column by --labels"
+            "name another column with --labels"
+            if separator
+            else "give --label-separator, or another column with --labels"
         )
         raise DataError(
-            f"{place}: no label of {column!r} comes twice in {found.rows:,} rows, so that none can be learnt; {hint}"
+            f"{place}: no label of {column!r} occurs twice in {found.rows:,} rows, so none can be learnt; {hint}"
         )
 
 
 def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
     if answer is not None:
-        return answer, "as asked for"
+        return answer, "as requested"
     if found.several:
         return "multi_label", f"{found.several / found.rows:.0%} of the documents have more than one label"
     if found.none:
@@ -262,7 +264,7 @@ def _place_in(names: Sequence[str], name: str) -> int:
 
 
 def describe(columns: Sequence[ColumnFacts]) -> str:
-    """What was seen: each column's kind, words and different values, without any of them."""
+    """Describe each column's kind, number of words and number of distinct values, without showing any value."""
     what: dict[Literal["empty", "text", "number", "list", "nested"], str] = {
         "empty": "empty",
         "number": "numbers",

@@ -1,4 +1,4 @@
-"""Which column of a SKOS vocabulary the labels of documents are."""
+"""Find the column of a SKOS vocabulary that the labels of documents refer to."""
 
 from itertools import islice
 
@@ -8,11 +8,11 @@ from xmtc.errors import DataError
 from xmtc.init.data_files import DataFiles
 from xmtc.init.roles import Roles
 
-_ROWS = 1000  # of documents whose labels are looked up
+_ROWS = 1000  # number of documents whose labels are looked up
 
 
 def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
-    """Settings of a label file that is a SKOS vocabulary; none for other tables.
+    """Choose settings for a label file that is a SKOS vocabulary; empty for other tables.
 
     Raises:
         DataError: no label of the first documents is in the vocabulary.
@@ -27,14 +27,14 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
     best = max(found, key=lambda term: found[term])
     if not found[best]:
         raise DataError(
-            f"{files.labels}: no label of {roles.labels!r} is a concept's IRI, the last part of it, or a notation; "
-            "name another column by --labels, or move the vocabulary away"
+            f"{files.labels}: no label of {roles.labels!r} is a concept's IRI, the last part of one, or a notation; "
+            "name another column with --labels, or move the vocabulary away"
         )
     return {"label": best, "parents": TERMS[best]}
 
 
 def _labels(files: DataFiles, roles: Roles) -> set[str]:
-    """Labels of the first documents."""
+    """Read the labels of the first documents."""
     first = files.local[files.by_split["train"][0]]
     cells = [
         row.cells.get(roles.labels)

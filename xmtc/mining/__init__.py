@@ -1,1 +1,1 @@
-"""Hard negatives: a nearest-neighbour index over label vectors, refreshed in the background of training."""
+"""Hard negatives from a nearest-neighbour index over label vectors, refreshed in the background of training."""

@@ -1,8 +1,8 @@
 """A FAISS index over label vectors, searched by inner product.
 
-The index holds each label's vector with its bias as one more element; a document asks with its own vector and a one.
-Their product is the logit where the head says so (`Head.index_is_exact`), as a flat head does. Else it is a guess: for
-label attention, the logit that the label would have if it looked at all tokens alike.
+The index holds each label's vector with its bias as an extra element; a document's query is its vector with an extra 1.
+Their product is the logit if `Head.index_is_exact`, as for a flat head. Otherwise it is an approximation: for label
+attention, the logit of a label that attends to all tokens equally.
 
 Suffixes: L labels, B documents, d width of the vectors, K found labels.
 """
@@ -20,12 +20,12 @@ from torch import Tensor
 from xmtc.errors import CheckpointError, StorageError, XmtcError
 from xmtc.mining.config import IndexConfig
 
-_TRAINING_VECTORS = 64  # of each cell of an ivf index; FAISS warns below 39
+_TRAINING_VECTORS = 64  # per cell of an ivf index; FAISS warns below 39
 _SEED = 1234
 
 
 class HasLabelVectors(Protocol):
-    """What an index needs of a head; see `xmtc.models.heads.base.Head`."""
+    """The part of a head that an index uses; see `xmtc.models.heads.base.Head`."""
 
     @property
     def bias(self) -> Tensor:
@@ -43,7 +43,7 @@ class HasLabelVectors(Protocol):
 
 @torch.no_grad()
 def label_vectors(head: HasLabelVectors) -> NDArray[np.float32]:
-    """A copy (L, d) of what is indexed, on the CPU."""
+    """Copy the vectors to index, (L, d), to the CPU."""
     vectors = head.label_vectors()
     table = torch.empty(len(vectors), vectors.shape[1] + 1)
     table[:, :-1] = vectors
@@ -53,17 +53,17 @@ def label_vectors(head: HasLabelVectors) -> NDArray[np.float32]:
 
 @torch.no_grad()
 def query_vectors(vectors_BP: Tensor) -> NDArray[np.float32]:
-    """Queries (B, d) of documents with these `Head.vectors`."""
+    """Make the queries (B, d) of documents with these `Head.vectors`."""
     vectors_BP = vectors_BP.float().cpu()
     return torch.cat([vectors_BP, torch.ones(len(vectors_BP), 1)], 1).numpy()
 
 
 class LabelIndex:
-    """Nearest labels of documents.
+    """Finds the labels nearest to documents.
 
     Args:
         vectors_Ld: float32, finite.
-        config: kind and effort.
+        config: see `IndexConfig`.
 
     Raises:
         XmtcError: the vectors are not finite, or there are none.
@@ -73,11 +73,11 @@ class LabelIndex:
         self.labels, self.width = vectors_Ld.shape
         if not self.labels or not np.isfinite(vectors_Ld).all():
             raise XmtcError(
-                f"no index of {self.labels} label vectors: there are none, or some are not finite; resume from an "
+                f"cannot index {self.labels} label vectors: there are none, or some are not finite; resume from an "
                 "earlier checkpoint, or train with a lower learning rate"
             )
         threads = faiss.omp_get_max_threads()
-        faiss.omp_set_num_threads(config.build_threads)  # of this thread alone
+        faiss.omp_set_num_threads(config.build_threads)  # affects only this thread
         try:
             self._index = _build(vectors_Ld, config)
         finally:
@@ -85,9 +85,9 @@ class LabelIndex:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Map what `save` wrote into memory: pages are read from the disk when a search needs them.
+        """Memory-map a saved index: searches read pages from the disk as they need them.
 
-        A memory-mapped index searches on the CPU, with a FAISS for GPUs too.
+        A memory-mapped index searches on the CPU, even if FAISS was built for GPUs.
 
         Raises:
             CheckpointError: the file is missing or damaged.
@@ -112,18 +112,20 @@ class LabelIndex:
         try:
             faiss.write_index(faiss.index_gpu_to_cpu(self._index) if on_gpu else self._index, str(path))
         except RuntimeError as error:
-            raise StorageError(f"{path}: cannot be written ({error}): free space, or fix rights") from error
+            raise StorageError(
+                f"{path}: cannot be written ({error}): free disk space, or correct permissions"
+            ) from error
 
     def search(self, queries_Bd: NDArray[np.float32], count: int, *, fill: bool = False) -> NDArray[np.int64]:
-        """The nearest labels (B, K) of each document, best first, K = min(count, L); -1 where fewer were found.
+        """Find the nearest labels (B, K) of each document, best first, K = min(count, L); -1 pads shorter results.
 
         Args:
-            queries_Bd: of documents.
-            count: wanted.
-            fill: look for those of which fewer were found in all cells of an ivf index, whatever its probes.
+            queries_Bd: queries of documents, see `query_vectors`.
+            count: number of labels to find.
+            fill: if an ivf index finds fewer than K labels for a document, search all its cells.
 
         Raises:
-            XmtcError: the queries have another width than the index.
+            XmtcError: the width of the queries differs from the index's.
         """
         if queries_Bd.ndim != 2 or queries_Bd.shape[1] != self.width:
             raise XmtcError(
@@ -167,7 +169,7 @@ def _cells(quantizer: Any, vectors_Ld: NDArray[np.float32], config: IndexConfig)
 
 
 def _on_gpu(index: Any) -> Any:
-    """The same index on the first GPU, where FAISS was built for one and there is one."""
+    """Move the index to the first GPU, if there is one and FAISS was built for it."""
     if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
         return index
     return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)

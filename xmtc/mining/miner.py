@@ -1,4 +1,4 @@
-"""Hard negatives during training: an index of label vectors, at most `refresh_steps` old, and what is found in it.
+"""Find hard negatives during training in an index of label vectors, at most `refresh_steps` old.
 
 Suffixes: B documents, d width of the vectors, K candidates, P (document, label) pairs, M mined labels.
 """
@@ -23,7 +23,7 @@ Keep = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 
 @dataclass(frozen=True)
 class _Built:
-    """An index, the step whose label vectors it holds, and the seconds that it took."""
+    """An index, the step whose label vectors it holds, and the seconds that the build took."""
 
     index: LabelIndex
     step: int
@@ -37,15 +37,15 @@ def _build(vectors_Ld: NDArray[np.float32], config: IndexConfig, step: int) -> _
 
 
 class Miner:
-    """Finds the labels nearest to documents. Not for several threads at once.
+    """Finds the labels nearest to documents. Not thread-safe.
 
-    An index is begun every half of `refresh_steps`, and takes over at a step that is known beforehand, so that two runs
-    mine the same as long as building keeps up. The first index, and the first after a resume, is built before the step
-    that needs it, from the weights of that step.
+    Every `refresh_steps / 2` steps, the build of a new index begins. It is put into use at a fixed later step, so two
+    runs mine the same labels as long as builds finish in time. The first index, and the first after a resume, is built
+    before the step that needs it, from the weights of that step.
 
     Args:
         config: see `MiningConfig`.
-        snapshot: a copy of the label vectors as they are now, (L, d).
+        snapshot: copies the current label vectors, (L, d).
     """
 
     def __init__(self, config: MiningConfig, snapshot: Snapshot) -> None:
@@ -58,7 +58,7 @@ class Miner:
         self._age = 0
 
     def before_step(self, step: int) -> None:
-        """Put a finished index into service, and begin the next one, where it is time for that.
+        """Put a finished index into use and start building the next one, if either is due at this step.
 
         Raises:
             XmtcError: the label vectors are not finite.
@@ -77,7 +77,7 @@ class Miner:
         late = self._age - self._config.refresh_steps
         if late > 0 and (late - 1) % self._config.refresh_steps == 0:
             print_line(
-                f"mining: the index is {self._age} steps old at step {step}, and the next one is not built yet: "
+                f"mining: the index is {self._age} steps old at step {step}, and the next one is not ready: "
                 f"raise finetune.mining.refresh_steps ({self._config.refresh_steps}) or mining.index.build_threads"
             )
 
@@ -89,18 +89,19 @@ class Miner:
         rank: Rank | None = None,
         keep: Keep | None = None,
     ) -> NDArray[np.int64]:
-        """The hard negatives of all documents, (M,), ascending, each once; a label may be another document's own.
+        """Find the hard negatives of all documents, (M,), ascending, distinct. A label may belong to another document.
 
         Args:
-            queries_Bd: one per document (`query_vectors`).
+            queries_Bd: one query per document, see `query_vectors`.
             rows_P: document of each positive pair.
-            labels_P: its label.
-            rank: scores of looked-up labels (B, K), -1 for none found; the best of `rerank` times as many are taken.
-            keep: which of the candidates, by their scores (B, K), are among the best of all workers' indexes; needs
-                `rank`. All are where None.
+            labels_P: label of each positive pair.
+            rank: scores looked-up labels (B, K), where -1 stands for no label; the best of `rerank` times as many are
+                kept.
+            keep: decides from the scores (B, K) which candidates are among the best of all workers' indexes. Needs
+                `rank`. None keeps all.
 
         Raises:
-            XmtcError: queries of another width than the index.
+            XmtcError: the width of the queries differs from the index's.
         """
         assert self._serving is not None, "before_step comes first"
         start = time.perf_counter()
@@ -121,7 +122,7 @@ class Miner:
     def _search(
         self, index: LabelIndex, queries_Bd: NDArray[np.float32], rank: Rank | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
-        """Candidates (B, K) and, where `rank` gives them, their scores."""
+        """Candidates (B, K) and, with `rank`, their scores."""
         wanted = self._config.candidates
         if rank is None:
             return index.search(queries_Bd, wanted), None
@@ -131,7 +132,7 @@ class Miner:
         return np.take_along_axis(found_BK, best_BK, axis=1), np.take_along_axis(scores_BK, best_BK, axis=1)
 
     def read_metrics(self) -> dict[str, float]:
-        """`mine/…` since the last call; counts are means over documents, `labels` over micro-batches."""
+        """Metrics `mine/…` since the last call. Counts are means over documents, `labels` over micro-batches."""
         sums, self._sums = self._sums, defaultdict(float)
         if not sums["batches"] or self._serving is None:
             return {}
@@ -149,7 +150,7 @@ class Miner:
 
 
 def _is_own(found_BK: NDArray[np.int64], rows_P: NDArray[np.int64], labels_P: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which candidates are positives of the document that they were found for."""
+    """Mark the candidates that are positives of the document that they were found for."""
     width = max(int(labels_P.max(initial=0)), int(found_BK.max(initial=0))) + 1
     keys_BK = np.arange(len(found_BK))[:, None] * width + found_BK
     return np.isin(keys_BK, rows_P * width + labels_P) & (found_BK >= 0)

@@ -10,20 +10,20 @@ from torch import nn
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import LoraConfig
 
-# The component of a parameter's qualified name that says it belongs to attention: self_attn, attn, attention.
+# The part of a parameter's qualified name that marks attention: self_attn, attn, attention.
 _ATTENTION = re.compile(r"(^|[._])(attn|attention)([._]|$)")
 _BLOCK = re.compile(r"^(?P<stack>.*?)\.(?P<index>\d+)\.(?P<inner>.+)$")
 
 
 def infer_target_modules(model: nn.Module, *, all_linear: bool = False) -> list[str]:
-    """Name endings of the linear layers in `model`'s blocks that LoRA adapts.
+    """Find the name suffixes of the linear layers in `model`'s blocks that LoRA adapts.
 
-    Read off the modules: in every family that Transformers carries, projections of attention lie beneath a module
-    called `attention`, `attn` or `self_attn` (LLaMA, Mistral, Qwen: q/k/v/o_proj; Phi-3: the fused qkv_proj, o_proj;
-    BERT-like: attention.self.query …, attention.output.dense; DeBERTa: query_proj …; ModernBERT: attn.Wqkv, attn.Wo).
+    In every Transformers architecture, attention projections are inside a module called `attention`, `attn` or
+    `self_attn` (LLaMA, Mistral, Qwen: q/k/v/o_proj; Phi-3: the fused qkv_proj, o_proj; BERT-like: attention.self.query
+    …, attention.output.dense; DeBERTa: query_proj …; ModernBERT: attn.Wqkv, attn.Wo).
 
     Raises:
-        ConfigError: no such layer.
+        ConfigError: there is no such layer.
     """
     targets = set()
     for name, module in model.named_modules():
@@ -37,10 +37,10 @@ def infer_target_modules(model: nn.Module, *, all_linear: bool = False) -> list[
 
 
 def add_lora(model: nn.Module, config: LoraConfig) -> PeftModel:
-    """Freeze `model` and put trainable adapters into it, in place; the wrapper knows PEFT's file layout.
+    """Freeze `model` and add trainable adapters to it, in place. The returned wrapper writes PEFT's file layout.
 
     Raises:
-        ConfigError: `target_modules` name nothing in the model.
+        ConfigError: `target_modules` match nothing in the model.
     """
     targets = list(config.target_modules or infer_target_modules(model, all_linear=config.all_linear))
     lora = PeftLoraConfig(
@@ -61,7 +61,7 @@ def add_lora(model: nn.Module, config: LoraConfig) -> PeftModel:
 
 
 def has_adapters(module: nn.Module) -> bool:
-    """Whether there is a LoRA parameter in `module`."""
+    """Whether `module` has a LoRA parameter."""
     return any("lora_" in name for name, _ in module.named_parameters())
 
 

@@ -1,4 +1,4 @@
-"""Calibration: a scale and an offset of each label's logit that make its probability one.
+"""Calibration: a scale and an offset per label, after which the sigmoid of a logit is a calibrated probability.
 
 Suffixes: B documents, L labels, S shortlisted labels.
 """
@@ -18,7 +18,7 @@ from xmtc.files import reading
 class Calibration:
     """calibrated logit = scale · logit + offset.
 
-    Scales are positive, so that no label's documents change their order; labels of a document may.
+    Scales are positive, so the ranking of documents by a label does not change; the ranking of labels may.
 
     Attributes:
         scale_L: float32 (L,), one over the temperature.
@@ -29,14 +29,14 @@ class Calibration:
     offset_L: Tensor
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the two do not fit each other, or a scale is not positive."""
+        """Raise ValueError if the shapes differ, or a scale is not positive."""
         if self.scale_L.shape != self.offset_L.shape or self.scale_L.ndim != 1:
             raise ValueError(f"scales {tuple(self.scale_L.shape)} and offsets {tuple(self.offset_L.shape)}: not (L,)")
         if not (self.scale_L > 0).all() or not self.offset_L.isfinite().all():
             raise ValueError("scales must be positive, offsets finite")
 
     def __call__(self, logits: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        """Calibrated logits, float32.
+        """Calibrate logits, float32.
 
         Args:
             logits: (B, L), or (B, S) for the label ids in `shortlist`.
@@ -49,7 +49,7 @@ class Calibration:
         return torch.where(shortlist < 0, logits.float(), found)
 
     def of(self, label_ids: Tensor) -> "Calibration":
-        """The calibration of a model that is cut down to these labels."""
+        """Select the calibration of these labels."""
         return Calibration(self.scale_L[label_ids], self.offset_L[label_ids])
 
     def save(self, path: Path) -> None:
@@ -58,12 +58,12 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path, labels: int) -> "Calibration":
-        """Read what `save` wrote.
+        """Read a saved calibration.
 
         Raises:
-            CheckpointError: the file is damaged, or is not one of a model with L labels.
+            CheckpointError: the file is damaged, or belongs to a model with another number of labels.
         """
-        with reading(path, CheckpointError, "copy it, or export it, again"):
+        with reading(path, CheckpointError, "copy it again, or export the model again"):
             tensors = load_file(path)
             found = cls(tensors["scale"], tensors["offset"])
         if len(found.scale_L) != labels:

@@ -1,4 +1,4 @@
-"""The classifier: windows through the encoder, tokens put together to documents, documents through the head.
+"""The classifier: the encoder reads windows, their tokens are joined to documents, and the head reads documents.
 
 Suffixes: B documents, T document tokens, W windows, U window tokens, D encoder width, K fixed poolings, L labels,
 S shortlist.
@@ -25,7 +25,7 @@ class Classifier(nn.Module):
 
     Attributes:
         labels: L.
-        calibration: of the logits, fitted after training; or None.
+        calibration: calibration of the logits, fitted after training; or None.
     """
 
     def __init__(self, encoder: Encoder, head: Head, labels: int) -> None:
@@ -38,21 +38,21 @@ class Classifier(nn.Module):
         self._groups = _group_parameters(self)
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
-        """Logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S).
+        """Compute logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S).
 
         Raises:
-            DataError: the shortlist has labels that are not there, labels twice, or a document without any.
+            DataError: the shortlist has unknown or repeated labels, or a document without labels.
         """
         if shortlist is not None:
             check_shortlist(shortlist, len(batch.mask_BT), self.labels)
         return self.calibrated(self.head.score(self.read(batch), batch.mask_BT, shortlist), shortlist)
 
     def calibrated(self, logits: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        """The head's logits after calibration, if the model is calibrated. Padding of a shortlist stays unchanged."""
+        """Calibrate the head's logits, if the model is calibrated. Padding of a shortlist stays unchanged."""
         return logits if self.calibration is None else self.calibration(logits, shortlist)
 
     def read(self, batch: Batch) -> tuple[Tensor, ...]:
-        """What the label rows need of the documents, see `Head.read`."""
+        """Compute the inputs that the label rows need, see `Head.read`."""
         if self.head.settings.reads_fixed:
             return self.head.read_fixed(self.pool(batch))
         return self.head.read(self.encode(batch), batch.mask_BT)
@@ -62,7 +62,7 @@ class Classifier(nn.Module):
         return self.head.document_vectors(self.encode(batch), batch.mask_BT)
 
     def pool(self, batch: Batch) -> Tensor:
-        """`FixedPoolings` of the documents (B, K, D), the mean first; from the batch's cache where it has one."""
+        """`FixedPoolings` of the documents (B, K, D), the mean first; read from the batch's cache if it has one."""
         if batch.fixed_BKD is not None:
             return batch.fixed_BKD.float()
         return self.fixed(self.encode(batch), batch.mask_BT)
@@ -74,9 +74,9 @@ class Classifier(nn.Module):
         return self.fixed.mean(self.encode(batch).float(), batch.mask_BT)
 
     def encode(self, batch: Batch) -> Tensor:
-        """Hidden states (B, T, D) of the documents' tokens, zero on padding; from the batch's cache where it has one.
+        """Hidden states (B, T, D) of the documents' tokens, zero on padding; read from the batch's cache if it has one.
 
-        A frozen encoder runs without gradient and without dropout, so that a cache of its states gives the same.
+        A frozen encoder runs without gradient and dropout, so a cache of its states gives the same result.
         """
         if batch.hidden_BTD is not None:
             return batch.hidden_BTD.float()
@@ -88,7 +88,7 @@ class Classifier(nn.Module):
         return gather_documents(hidden_WUD, batch)
 
     def contributions(self, batch: Batch, labels_S: Tensor) -> tuple[Tensor, Tensor]:
-        """What each token adds to a logit (B, S, T), and what is there without any token (S,): in sum, the logit."""
+        """Each token's contribution to a logit (B, S, T), and the part without tokens (S,). They sum to the logit."""
         head = self.head
         shares_BST = head.contributions(self.encode(batch), batch.mask_BT, labels_S.expand(len(batch.mask_BT), -1))
         bias_S = head.bias[labels_S].float()
@@ -98,10 +98,10 @@ class Classifier(nn.Module):
         return shares_BST * scale_S1, self.calibration(bias_S[None], labels_S)[0]
 
     def attention_received(self, batch: Batch) -> dict[str, Tensor]:
-        """Share (B, T) of the encoder's top-layer attention that each document token gets, by kind of attention.
+        """Share (B, T) of the encoder's top-layer attention that each document token receives, by kind of attention.
 
-        Empty where the encoder does not say. A token that stands in two windows counts in the one that represents it.
-        Where the first token attends, it sees the document's first window alone.
+        Empty if the encoder does not provide it. A token in two windows counts in the window that represents it. If
+        only the first token attends, it sees only the document's first window.
         """
         received = self.encoder.attention_received(batch.input_ids_WU, batch.attention_mask_WU)
         gather = {FIRST_TOKEN: _first_windows}
@@ -109,24 +109,24 @@ class Classifier(nn.Module):
 
     @property
     def encoder_trainable(self) -> bool:
-        """Whether any parameter of the encoder trains now."""
+        """Whether any parameter of the encoder currently trains."""
         return any(p.requires_grad for p in self.encoder.parameters())
 
     def parameter_groups(self) -> Mapping[str, list[nn.Parameter]]:
-        """Every parameter that may ever train, by group, in the order of gradual unfreezing.
+        """All parameters that can train, by group, in the order of gradual unfreezing.
 
-        `head.attention` (queries and projections, what stage 1 plants; absent for heads without attention by label),
-        `head.classifier` (the rest of the head), then `encoder.<i>` from the top down, i the index in
-        `encoder.layers()`. With LoRA these hold the adapters only. Groups without parameters are left out.
+        The groups are `head.attention` (queries and projections, which stage 1 trains; only for heads with attention by
+        label), `head.classifier` (the rest of the head), then `encoder.<i>` from the top down, where i is the index in
+        `encoder.layers()`. With LoRA, encoder groups contain only adapters. Empty groups are left out.
         """
         return self._groups
 
     def regroup(self) -> None:
-        """Find the groups again, after parameters of the head were replaced by others."""
+        """Update the groups after parameters of the head were replaced."""
         self._groups = _group_parameters(self)
 
     def train_only(self, groups: Collection[str]) -> None:
-        """Let the parameters of `groups` train, and freeze all others.
+        """Make the parameters of `groups` trainable, and freeze all others.
 
         Raises:
             KeyError: there is no such group.
@@ -148,14 +148,14 @@ def build_classifier(model: ModelConfig, vocab_size: int, labels: int) -> Classi
         raise ConfigError(f"model.overlap: {model.overlap} is more than half a window; give at most {half}")
     if encoder.first_token_is_blind and model.head.first_token == "alone":
         raise ConfigError(
-            f"model.{model.head.reads_tokens_by}: a decoder's first token sees no other and says nothing of the text; "
-            "use last or mean, or let it see them with bidirectional: true in the encoder"
+            f"model.{model.head.reads_tokens_by}: a decoder's first token sees no other, so it does not represent the "
+            "text; use last or mean, or set bidirectional: true in the encoder"
         )
     return Classifier(encoder, model.head.build(encoder.width, labels), labels)
 
 
 def gather_documents(hidden_WUD: Tensor, batch: Batch) -> Tensor:
-    """Hidden states (B, T, D): each document token's from the window and position that represent it, 0 on padding."""
+    """Gather hidden states (B, T, D): each token's from the window and position that represent it, 0 on padding."""
     if batch.position_BT is None:
         hidden_BTD = hidden_WUD
     else:
@@ -170,12 +170,12 @@ def _shares_of_documents(shares_WU: Tensor, batch: Batch) -> Tensor:
 
 
 def _first_windows(values_WU: Tensor, batch: Batch) -> Tensor:
-    """Values (B, T) that the tokens have in their document's first window; 0 for those behind it."""
+    """Values (B, T) of the tokens in their document's first window; 0 for tokens after it."""
     if batch.position_BT is None:
         return values_WU
     width = min(values_WU.shape[1], batch.mask_BT.shape[1])
     first_B = batch.position_BT[:, 0] // values_WU.shape[1]
-    # Not the special token that ends the window: it stands where the document continues.
+    # Excludes the special token that ends the window, because the document continues there.
     same_BU = batch.input_ids_WU[first_B, :width] == batch.token_ids_BT[:, :width]
     return F.pad(values_WU[first_B, :width] * same_BU, (0, batch.mask_BT.shape[1] - width))
 
@@ -187,7 +187,7 @@ def _group_parameters(classifier: Classifier) -> dict[str, list[nn.Parameter]]:
     groups = {"head.attention": attention, "head.classifier": _without(_candidates(head.parameters()), attention)}
     layers = [_candidates(layer.parameters()) for layer in encoder.layers()]
     inside = [parameter for layer in layers for parameter in layer]
-    layers[-1] += _without(_candidates(encoder.parameters()), inside)  # final norms go with the top layer
+    layers[-1] += _without(_candidates(encoder.parameters()), inside)  # final norms belong to the top layer
     for index, parameters in reversed(list(enumerate(layers))):
         groups[f"encoder.{index}"] = parameters
     return {name: parameters for name, parameters in groups.items() if parameters}

@@ -1,4 +1,4 @@
-"""The section `model`: an encoder, a head and what joins them; nothing heavy is imported before a model is built."""
+"""The section `model`: encoder, head and scorers. Heavy imports happen only when a model is built."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,34 +19,33 @@ class ModelConfig:
     """An encoder and a head."""
 
     encoder: EncoderConfig = HuggingFaceConfig()
-    """From tokens to hidden states."""
+    """Turns tokens into hidden states."""
     head: HeadConfig = LabelAttentionConfig()
-    """From hidden states to labels."""
+    """Turns hidden states into labels."""
     overlap: Annotated[int, Field(ge=0)] = 64
-    """Tokens that two windows of one long document share."""
+    """Number of tokens that neighbouring windows of a long document share."""
     scorers: tuple[ScorerConfig, ...] = ()
-    """Further scorers whose scores are fused with the head's: linear, neighbours, label texts
-    (docs/explanation/scorers.md)."""
+    """Further scorers, fused with the head: linear, neighbours, label texts (docs/explanation/scorers.md)."""
     fusion: FusionConfig = FusionConfig()
-    """How the scores of head and scorers become one probability."""
+    """Fusion of the scores of head and scorers into one probability."""
 
     init_from: Annotated[str, Field(min_length=1)] | None = None
-    """Continue from this exported model, or run directory: folder, URI, or `owner/name` on the Hugging Face Hub.
-    Encoder and head start from its weights, labels that it knows keep their rows, and the report compares with it
+    """Continue from this exported model or run directory: folder, URI, or `owner/name` on the Hugging Face Hub. Encoder
+    and head start from its weights, labels that it knows keep their rows, and the report compares with it
     (docs/how-to/continue.md)."""
     label_text: bool = False
-    """Start the label queries and classifier rows from the labels' names, embedded by the encoder, and after training
-    give labels without training documents rows made of their names (docs/reference/models.md)."""
+    """Initialise label queries and classifier rows from the labels' names, embedded by the encoder. After training,
+    labels without training documents get rows computed from their names (docs/reference/models.md)."""
 
     def __post_init__(self) -> None:
-        """Refuse a model that nothing scores, and a head that cannot use the encoder."""
+        """Refuse a model without head and scorers, and a head that cannot use the encoder."""
         if not self.head.scores and not self.scorers:
-            raise ValueError(f"head.kind: {self.head.kind} leaves nothing that scores; give scorers, or another head")
+            raise ValueError(f"head.kind: {self.head.kind} scores nothing; give scorers, or another head")
         if refusal := self.encoder.head_refusal(self.head):
             raise ValueError(refusal)
 
     def build(self, vocab_size: int, labels: int) -> "Classifier":
-        """The model, on the CPU, with the weights it starts from.
+        """Build the model on the CPU, with its initial weights.
 
         Args:
             vocab_size: number of token ids of the corpus's tokenizer.

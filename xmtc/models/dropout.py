@@ -1,17 +1,17 @@
-"""Dropout whose masks cost little to draw on a CPU."""
+"""Dropout with masks that are cheap to draw on a CPU."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_LEVELS = 2**16  # of a random number of 16 bits
+_LEVELS = 2**16  # values of a 16-bit random number
 
 
 class Dropout(nn.Module):
     """x ⊙ mask / (1 − rate) in training and x in evaluation (Srivastava et al., 2014).
 
-    On a CPU a value draws 16 random bits in place of a floating-point number, which takes a quarter of the time; the
-    rate is then the nearest multiple of 1/65,536, and the values that stay are scaled by that.
+    On a CPU, each value draws 16 random bits instead of a floating-point number, which takes a quarter of the time. The
+    rate is then the nearest multiple of 1/65,536; remaining values are scaled accordingly.
     """
 
     def __init__(self, rate: float) -> None:
@@ -19,7 +19,7 @@ class Dropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Values of the same shape, drawn from PyTorch's default generator."""
+        """Apply dropout with PyTorch's default generator."""
         if not self.training or x.device.type != "cpu":
             return F.dropout(x, self.rate, self.training)
         dropped = min(round(self.rate * _LEVELS), _LEVELS - 1)

@@ -1,15 +1,15 @@
-"""The exported model: a directory of safetensors, JSON and Arrow; no pickle, and no code that loading would run.
+"""The exported model: a directory of safetensors, JSON and Arrow. It has no pickle and no code that loading would run.
 
 config.json          format, the model's configuration, task, sizes, identity of the backbone, checksums
 head.safetensors     the head
-scorers/             the scorers, their vocabulary and their fusion, where there are some
-adapter/             PEFT layout, where there is LoRA
-encoder/             the whole encoder, where it is not simply a pretrained model that can be had again
+scorers/             the scorers, their vocabulary and their fusion, if any
+adapter/             PEFT layout, with LoRA
+encoder/             the whole encoder, unless it is an unchanged pretrained model
 tokenizer/           Hugging Face layout
 labels.arrow         label, name, train_count, parents; row number = label id
-calibration.safetensors  scale and offset of each label's logit, where they were fitted
-labels.faiss, index.json  the index of the labels and its recall; not of a single-label model, nor without a head
-thresholds.json      from which probability on a label counts as predicted
+calibration.safetensors  scale and offset of each label's logit, if fitted
+labels.faiss, index.json  the index of the labels and its recall; multi-label models with a head only
+thresholds.json      minimum probability of a predicted label
 README.md            model card
 """
 
@@ -44,17 +44,17 @@ CALIBRATION, SCORERS = "calibration.safetensors", "scorers"
 
 @dataclass(frozen=True)
 class ModelParts:
-    """The parts of an exported model; where it was loaded, on the CPU and in evaluation mode.
+    """The parts of an exported model. After loading, they are on the CPU and in evaluation mode.
 
     Attributes:
         info: configuration and sizes.
         classifier: the weights.
-        tokenizer: the corpus's.
-        labels: the corpus's.
-        threshold: from which probability on a label counts as predicted.
-        thresholds_L: float32, the labels' own thresholds, or None.
-        ensemble: the scorers and their fusion with the head; None where the head scores alone.
-        index: of a loaded model; export does not write this one, because the tables may have changed.
+        tokenizer: tokenizer of the corpus.
+        labels: labels of the corpus.
+        threshold: minimum probability of a predicted label.
+        thresholds_L: float32, thresholds per label, or None.
+        ensemble: scorers and their fusion with the head; None if only the head scores.
+        index: index of a loaded model. Export does not write this one, because the tables may have changed.
     """
 
     info: ModelInfo
@@ -67,7 +67,7 @@ class ModelParts:
     index: ModelIndex | None = None
 
     def limits(self) -> NDArray[np.float32] | None:
-        """From which probability on each label counts as predicted, (L,); None where that is the best one alone."""
+        """Minimum probability at which each label is predicted, (L,); None if only the best label is predicted."""
         if self.info.task == "single_label":
             return None
         if self.thresholds_L is not None:
@@ -82,18 +82,18 @@ def export_model(
     metrics: Mapping[str, Mapping[str, float]] | None = None,
     index: ModelIndex | None = None,
 ) -> Path:
-    """Write the exported model under a temporary name, and publish it by rename; an earlier one is replaced.
+    """Write the exported model under a temporary name, and publish it by rename, replacing an earlier one.
 
     Args:
         directory: the model directory.
-        parts: what is written. Of the classifier, the tensors that `trained` lacks.
-        trained: full tensors (as a strategy gathers them) by the classifier's parameter names. Without LoRA, an
-            `encoder.` tensor among them makes the whole encoder part of the export.
-        metrics: split → metric → value, for the model card.
-        index: of exactly these labels; built when absent, where the model has one.
+        parts: the parts to write; of the classifier, only tensors that are not in `trained`.
+        trained: whole tensors (as a strategy gathers them) by the classifier's parameter names. Without LoRA, the
+            export includes the whole encoder if `trained` has an `encoder.` tensor.
+        metrics: values by split and metric, for the model card.
+        index: index of exactly these labels. Default: built here, if the model has one.
 
     Raises:
-        CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or the disk refuses.
+        CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or a file cannot be written.
     """
     classifier = parts.classifier
     with replacing(Path(directory)) as temporary:
@@ -116,7 +116,7 @@ def export_model(
 
 
 def _card(parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_encoder: bool) -> str:
-    contents = "the whole model" if has_encoder else "what was trained; the backbone is loaded by its name"
+    contents = "the whole model" if has_encoder else "the trained weights; the backbone is loaded by its name"
     backbone = parts.classifier.encoder.backbone
     base = None if backbone is None else backbone.name
     return model_card(parts.info, parts.classifier, len(parts.labels), base=base, contents=contents, metrics=metrics)
@@ -133,16 +133,16 @@ def load_model(directory: Path) -> ModelParts:
 
 
 def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
-    """The tokenizer of an exported model, and what the model is.
+    """Load the tokenizer and the configuration of an exported model.
 
     Raises:
-        CheckpointError: the model's configuration is missing or of another kind.
+        CheckpointError: the model's configuration is missing or has the wrong format.
     """
     return load_pretrained(str(directory / "tokenizer")), read_info(directory)
 
 
 def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Classifier]) -> ModelParts:
-    """Read a model whose classifier is made by `read_classifier`, given its configuration and number of labels."""
+    """Read a model; `read_classifier` makes its classifier from its configuration and number of labels."""
     info = read_info(directory)
     labels = LabelTable.load(directory / "labels.arrow")
     threshold, thresholds_L = read_thresholds(directory / "thresholds.json", len(labels))
@@ -182,10 +182,10 @@ def read_calibration(classifier: Classifier, directory: Path) -> None:
 
 
 def read_thresholds(path: Path, labels: int) -> tuple[float, NDArray[np.float32] | None]:
-    """The global threshold, and float32 (L,) the labels' own, or None.
+    """Read the global threshold, and the thresholds per label, float32 (L,), or None.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or of another model.
+        CheckpointError: the file is missing or damaged, or belongs to another model.
     """
     content = read_json(path)
     if not isinstance(content, dict) or set(content) != {"global", "per_label"}:

@@ -1,6 +1,6 @@
-"""New labels for an exported model, without training: their rows are what their names make likely.
+"""Add labels to an exported model without training: their rows are predicted from their names.
 
-Suffixes: L labels of the model, N new labels, D encoder width, R numbers of a label's row.
+Suffixes: L labels of the model, N new labels, D encoder width, R elements of a label's row.
 """
 
 from collections.abc import Mapping
@@ -29,25 +29,25 @@ class NewLabel:
     """A line of the file of new labels."""
 
     label: str
-    """As predictions are to call it."""
+    """The label, as in predictions."""
     name: str
-    """For people, and what the encoder reads."""
+    """Readable name, which the encoder reads."""
     description: str = ""
-    """Read after the name."""
+    """Description, which the encoder reads after the name."""
 
     @property
     def text(self) -> str:
-        """What the encoder reads."""
+        """The text that the encoder reads."""
         return f"{self.name}. {self.description}" if self.description else self.name
 
 
 @dataclass(frozen=True)
 class Added:
-    """What was done.
+    """The result of adding labels.
 
     Attributes:
         labels: N.
-        explained: table → share of its trained rows' variance that names explain, of labels left out of the fit.
+        explained: by table, share of the trained rows' variance that names explain for labels left out of the fit.
     """
 
     labels: int
@@ -55,25 +55,25 @@ class Added:
 
 
 def add_labels(model: Path, file: Path, output: Path) -> Added:
-    """Write a model that knows the labels of `file` too.
+    """Write a model that also knows the labels of `file`.
 
-    The rows of the other labels stay the same, bit for bit, and their scores but for rounding: products of another
-    size add in another order.
+    The rows of other labels stay the same, bit for bit. Their scores may differ by rounding, because products of
+    another size add in another order.
 
     Args:
-        model: exported model, which is left as it is.
-        file: JSON lines with `label`, `name` and, where there is one, `description`.
+        model: exported model, which does not change.
+        file: JSON lines with `label`, `name` and optionally `description`.
         output: directory of the new model; see `check_output`.
 
     Raises:
-        DataError: the file cannot be read, or a line of it is no new label.
-        CheckpointError: the model is missing or damaged, or the disk refuses.
-        ConfigError: the model cannot take new labels, or something else than a model is at `output`.
+        DataError: the file cannot be read, or a line is not a new label.
+        CheckpointError: the model is missing or damaged, or a file cannot be written.
+        ConfigError: the model cannot take new labels, or `output` holds something that is not a model.
     """
     parts = open_model(model, output)
     if parts.info.task == "single_label":
         raise ConfigError(
-            f"{model}: chooses one of all its labels, so that a new one changes the others' probabilities"
+            f"{model}: a single-label model cannot get labels, because they change all probabilities; train it again"
         )
     new = read_new_labels(file, parts.labels)
     embed = partial(
@@ -89,10 +89,10 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
 
 
 def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
-    """The labels of a file, each with a name, none of which is among those `known` or there twice.
+    """Read the labels of a file. Each must have a name, be new to the model, and occur once.
 
     Raises:
-        DataError: names file, line and what to do.
+        DataError: names file, line and fix.
     """
     with reading(path, fix="give JSON lines with labels and names"):
         lines = read_file(path).decode().split("\n")  # JSON strings may hold other line separators
@@ -104,13 +104,13 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
         label, where = _parse(line, f"{path}:{number}"), f"{path}:{number}"
         shown = quoted_label(label.label)
         if label.label in known:
-            raise DataError(f"{where}: label {shown} is in the model already: leave the line out")
+            raise DataError(f"{where}: label {shown} is already in the model: leave the line out")
         if label.label in first:
-            raise DataError(f"{where}: label {shown} is in line {first[label.label]} already: leave one out")
+            raise DataError(f"{where}: label {shown} is already in line {first[label.label]}: leave one out")
         first[label.label] = number
         labels.append(label)
     if not labels:
-        raise DataError(f'{path}: no labels; give one a line, such as {{"label": "x1", "name": "its name"}}')
+        raise DataError(f'{path}: no labels; give one per line, such as {{"label": "x1", "name": "its name"}}')
     return labels
 
 
@@ -126,12 +126,12 @@ def _parse(line: str, where: str) -> NewLabel:
         ) from error
     for key in ("label", "name"):
         if not getattr(label, key).strip():
-            raise DataError(f"{where}: {key} is empty; without a training document the name is all there is")
+            raise DataError(f"{where}: {key} is empty; a label without training documents needs it")
     return label
 
 
 def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]) -> LabelParts:
-    """What has a row for each label, with rows for the new ones."""
+    """Extend everything that has one row per label by rows of the new labels."""
     tables = {name: table.detach() for name, table in parts.classifier.head.label_tables().items()}
     for name, rows_NR in rows.items():
         tables[name] = torch.cat([tables[name], rows_NR.view(-1, *tables[name].shape[1:]).to(tables[name].dtype)])
@@ -146,7 +146,7 @@ def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]
 
 
 def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:
-    """New labels are calibrated as the rarest that were trained, to whose rows theirs are most alike."""
+    """Give new labels the calibration of the rarest trained labels, whose rows are most similar."""
     counts_L = np.where(labels.train_counts > 0, labels.train_counts, np.iinfo(np.int64).max)
     rarest_N = torch.full((new,), int(counts_L.argmin()))
     return calibration.of(torch.cat([torch.arange(len(labels)), rarest_N]))

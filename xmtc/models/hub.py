@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub: a repository becomes a folder of its cache, and a folder becomes a repository."""
+"""Download models from the Hugging Face Hub, and upload them."""
 
 import re
 import warnings
@@ -20,15 +20,15 @@ _CONFIG = "config.json"
 
 
 def located(model: str | Path) -> Path:
-    """The local folder of a model, downloaded first where a repository of the Hub is meant.
+    """Find the local folder of a model; a repository of the Hub is downloaded first.
 
-    A local path wins: `owner/name` is a repository only where no file or folder `owner` is here.
+    Local paths take precedence: `owner/name` is a repository only if there is no file or folder `owner` here.
 
     Args:
         model: a folder, or `owner/name`, or `owner/name@revision`.
 
     Raises:
-        CheckpointError: the repository is not there, or holds no model of xmtc.
+        CheckpointError: the repository does not exist, or has no model of xmtc.
         StorageError: the Hub does not answer, and its cache lacks the model.
     """
     found = _REPOSITORY.fullmatch(str(model)) if isinstance(model, str) else None
@@ -38,14 +38,16 @@ def located(model: str | Path) -> Path:
 
 
 def _pulled(repository: str, revision: str | None) -> Path:
-    """The settings first: they name the files to fetch, and nothing else of the repository is downloaded."""
+    """Download the settings, then the files that they name, and nothing else."""
     from huggingface_hub import HfApi
 
     api = HfApi(library_name="xmtc")
     with _explained(repository):
         settings = _settings(api, repository, revision)
         if settings is None or not (names := model_files(settings.read_bytes())):
-            raise CheckpointError(f"{repository}: this repository holds no model exported by xmtc; see xmtc push")
+            raise CheckpointError(
+                f"{repository}: this repository has no model exported by xmtc; upload one with `xmtc push`"
+            )
         commit = settings.parent.name
         return Path(api.snapshot_download(repository, revision=commit, allow_patterns=sorted(names)))
 
@@ -60,16 +62,16 @@ def _settings(api: "HfApi", repository: str, revision: str | None = None) -> Pat
 
 
 def push(model: Path, repository: str, *, public: bool = False) -> str:
-    """Upload an exported model; returns its address.
+    """Upload an exported model and return its address.
 
     Args:
         model: folder that `xmtc train` or `xmtc export` wrote.
-        repository: `owner/name`; it is made if it is not there, and an earlier model in it is replaced.
-        public: whether a new repository can be read by everyone.
+        repository: `owner/name`; it is created if needed, and an earlier model in it is replaced.
+        public: whether everyone can read a new repository.
 
     Raises:
-        CheckpointError: the folder holds no model, or a damaged one.
-        ConfigError: the name is none of a repository, or the repository holds something else.
+        CheckpointError: the folder has no model, or the model is damaged.
+        ConfigError: the name is not a repository's, or the repository has other content.
         StorageError: the Hub does not answer, or refuses.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
@@ -92,22 +94,22 @@ def push(model: Path, repository: str, *, public: bool = False) -> str:
 
 
 def _replaceable(api: "HfApi", repository: str) -> set[str]:
-    """The files of the model that is there.
+    """List the files of the repository's model.
 
     Raises:
-        ConfigError: something else is there.
+        ConfigError: the repository has other content.
     """
     names = set(api.list_repo_files(repository))
     settings = _settings(api, repository) if _CONFIG in names else None
     own = model_files(settings.read_bytes()) if settings else set()
     if foreign := sorted(names - own - _ALWAYS_THERE):
-        raise ConfigError(f"{repository}: holds {foreign[0]}, no part of a model of xmtc: give a new repository")
+        raise ConfigError(f"{repository}: has {foreign[0]}, which is not part of an xmtc model: give a new repository")
     return own & names
 
 
 @contextmanager
 def _explained(repository: str) -> Iterator[None]:
-    """Turn the errors of the Hub's client into ours, in one line."""
+    """Convert the errors of the Hub's client to xmtc's, in one line."""
     from httpx2 import HTTPError
     from huggingface_hub import constants, errors
 
@@ -125,7 +127,7 @@ def _explained(repository: str) -> Iterator[None]:
     except errors.RevisionNotFoundError as error:
         raise CheckpointError(f"{repository}: the repository has no such revision") from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        words = "HF_HUB_OFFLINE is set: unset it" if constants.HF_HUB_OFFLINE else "the Hub is out of reach: connect"
+        words = "HF_HUB_OFFLINE is set: unset it" if constants.HF_HUB_OFFLINE else "the Hub cannot be reached: connect"
         raise StorageError(
             f"{repository}: neither here nor in the Hub's cache, and {words}, or copy the model folder to this machine"
         ) from error
@@ -135,5 +137,5 @@ def _explained(repository: str) -> Iterator[None]:
         raise StorageError(f"{repository}: the Hub answers {status}; {words}") from error
     except (HTTPError, errors.LocalTokenNotFoundError) as error:
         raise StorageError(
-            f"{repository}: the Hub is out of reach ({type(error).__name__}); see the network"
+            f"{repository}: the Hub cannot be reached ({type(error).__name__}); check the network"
         ) from error

@@ -1,4 +1,4 @@
-"""`config.json` of an exported model, read and written without loading any weights."""
+"""Read and write `config.json` of an exported model, without loading weights."""
 
 import importlib.metadata
 import json
@@ -20,28 +20,28 @@ from xmtc.models.output import EDITABLE, FORMAT
 FORMAT_VERSION = 1
 _PACKAGES, _CHECKSUMS = "packages", "sha256"
 _READ = frozenset({".safetensors", ".arrow", ".json", ".onnx", ".faiss", ".txt", ".model"})
-"""Endings of files that loading a model may read."""
+"""Extensions of the files that loading a model may read."""
 _COPY = "copy the whole model folder again, or export the model again"
 
 
 @config
 class ModelInfo:
-    """What an exported model is, apart from its weights."""
+    """The description of an exported model, without its weights."""
 
     name: str
-    """The run that made it."""
+    """Name of the run that made it."""
     model: ModelConfig
     """Encoder and head."""
     vocab_size: Annotated[int, Field(ge=1)]
-    """Token ids of the tokenizer."""
+    """Number of token ids of the tokenizer."""
     max_length: Annotated[int, Field(ge=1)]
-    """Content tokens that a document is cut to."""
+    """Maximum number of content tokens of a document; longer documents are truncated."""
     task: Literal["multi_label", "single_label"] = "multi_label"
     """Whether a document has any number of labels (sigmoid) or exactly one (softmax)."""
     corpus: str = ""
     """Fingerprint of the corpus it was trained on."""
     columns: DocumentColumns | None = None
-    """Where the training documents had id and text; null where they came from no table."""
+    """Columns of id and text in the training data; null if they were not a table."""
 
 
 def write_info(folder: Path, info: ModelInfo) -> None:
@@ -60,10 +60,10 @@ def write_info(folder: Path, info: ModelInfo) -> None:
 
 
 def read_info(directory: Path) -> ModelInfo:
-    """What a model is, after checking every file against its checksum.
+    """Read the description of a model, after checking every file against its checksum.
 
     Raises:
-        CheckpointError: a file is missing, damaged or of another kind, or a package that the model needs is not
+        CheckpointError: a file is missing, damaged or has the wrong format, or a package that the model needs is not
             installed.
     """
     _check_files(directory, _content(directory).get(_CHECKSUMS))
@@ -71,7 +71,7 @@ def read_info(directory: Path) -> ModelInfo:
 
 
 def describe(directory: Path) -> ModelInfo:
-    """What a model says it is; no other file is read.
+    """Read the description of a model, and no other file.
 
     Raises:
         CheckpointError: see `read_info`.
@@ -100,10 +100,10 @@ def _content(directory: Path) -> dict[str, Any]:
 
 
 def _check_files(directory: Path, checksums: Any) -> None:
-    """Refuse a model of which a file differs from its checksum, lacks one, or is missing."""
+    """Refuse a model if a file is missing, has no checksum, or differs from it."""
     path = directory / "config.json"
     if not isinstance(checksums, dict) or not all(isinstance(value, str) for value in checksums.values()):
-        raise CheckpointError(f"{path}: {_CHECKSUMS}: missing, so that nobody can tell damaged files; {_COPY}")
+        raise CheckpointError(f"{path}: {_CHECKSUMS}: missing, so damage cannot be detected; {_COPY}")
     there = (found for found in directory.rglob("*") if found.suffix in _READ and found.is_file())
     names = {found.relative_to(directory).as_posix() for found in there if not found.name.startswith(".")}
     unknown = sorted(names - set(checksums) - EDITABLE - {"config.json"})
@@ -119,9 +119,9 @@ def _check_files(directory: Path, checksums: Any) -> None:
 
 
 def _check_packages(path: Path, packages: Any) -> None:
-    """Refuse a model whose members of open families are not installed, or come from another package.
+    """Refuse a model that needs components that are not installed, or that come from another package.
 
-    Code comes from installed packages alone: what a model directory says is only compared with them.
+    Only installed packages provide code; the model directory's list is only compared with them.
     """
     if not isinstance(packages, dict):
         raise CheckpointError(f"{path}: {_PACKAGES}: must be a section of <group>: <kind> and a package")
@@ -136,7 +136,7 @@ def _check_packages(path: Path, packages: Any) -> None:
             )
         if installed.distribution.partition(" ")[0] != name:
             raise CheckpointError(
-                f"{path}: the model needs {kind} of {group} from the package {needed}, and here it comes from "
+                f"{path}: the model needs {kind} of {group} from the package {needed}, but here it comes from "
                 f"{installed.distribution}; uninstall that one, and pip install '{name}=={version}'"
             )
 

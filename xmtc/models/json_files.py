@@ -9,7 +9,7 @@ from xmtc.files import reading
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+    """Read a JSON file.
 
     Raises:
         CheckpointError: the file is missing or damaged, or has a key twice.

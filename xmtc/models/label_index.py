@@ -1,10 +1,10 @@
-"""The index of labels in an exported model: written by export, memory-mapped by everything that scores.
+"""The index of labels in an exported model. Export writes it; scoring memory-maps it.
 
 labels.faiss    the index of the head's calibrated label vectors
 index.json      how it was built, and the share of the best labels that it finds
 
-Where the head is calibrated, so is the index: label l has scale[l] times its row, and its calibrated bias. For a flat
-head the product is then the logit that the model gives.
+If the head is calibrated, so is the index: label l has scale[l] times its row, and its calibrated bias. For a flat
+head, the product is then the model's logit.
 
 Suffixes: L labels, d width of the vectors.
 """
@@ -36,16 +36,16 @@ INDEX, NOTES = "labels.faiss", "index.json"
 
 @config
 class IndexRecall:
-    """What a shortlist from the index holds, measured on a sample of documents."""
+    """Recall of a shortlist from the index, measured on a sample of documents."""
 
     share: Annotated[float, Field(ge=0, le=1)]
-    """Of the labels that exact scoring puts first, how many are in the shortlist."""
+    """Share of the best labels by exact scoring that are in the shortlist."""
     best: Annotated[int, Field(ge=1)]
-    """How many labels of a document exact scoring puts first."""
+    """Number of best labels per document."""
     shortlist: Annotated[int, Field(ge=1)]
-    """Labels of the shortlist."""
+    """Size of the shortlist."""
     documents: Annotated[int, Field(ge=1)]
-    """Of the sample."""
+    """Number of documents in the sample."""
 
 
 @config
@@ -53,9 +53,9 @@ class IndexNotes:
     """The content of `index.json`."""
 
     built: IndexConfig
-    """How the index was built, and how it is searched."""
+    """Settings for building and searching the index."""
     recall: IndexRecall | None = None
-    """Absent where nobody has measured it, as after a change of labels."""
+    """Absent if not measured, for example after a change of labels."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class ModelIndex:
     """An index of a model's labels.
 
     Attributes:
-        index: of the L labels.
-        notes: how it was built, and what it finds.
+        index: index of the L labels.
+        notes: settings and recall.
     """
 
     index: LabelIndex
@@ -80,7 +80,7 @@ class ModelIndex:
         return cls(LabelIndex(calibrated_vectors(head, calibration), settings), IndexNotes(built=settings))
 
     def measured(self, recall: IndexRecall) -> "ModelIndex":
-        """The same with its recall."""
+        """Return the index with its recall."""
         return replace(self, notes=replace(self.notes, recall=recall))
 
     def save(self, folder: Path) -> None:
@@ -94,7 +94,7 @@ class ModelIndex:
 
     @classmethod
     def open(cls, folder: Path, labels: int) -> "ModelIndex | None":
-        """Memory-map what `save` wrote; None where the model has no index.
+        """Memory-map a saved index; None if the model has none.
 
         Raises:
             CheckpointError: a file is damaged, or belongs to a model with another number of labels.
@@ -111,10 +111,10 @@ class ModelIndex:
 
 
 def read_notes(folder: Path) -> IndexNotes:
-    """What `index.json` says.
+    """Read `index.json`.
 
     Raises:
-        CheckpointError: it is missing or damaged.
+        CheckpointError: the file is missing or damaged.
     """
     path = folder / NOTES
     with reading(path, CheckpointError, "copy the whole model folder, or export it again", "missing or damaged"):
@@ -122,17 +122,17 @@ def read_notes(folder: Path) -> IndexNotes:
 
 
 def has_index(info: ModelInfo) -> bool:
-    """Whether a model gets an index: its head scores, and each label has a probability of its own."""
+    """Whether a model gets an index: its head scores, and its labels have independent probabilities."""
     return info.model.head.scores and info.task == "multi_label"
 
 
 def head_of(info: ModelInfo, width: int, tensors: Mapping[str, Tensor]) -> Head:
-    """A head with these tensors, which are not copied.
+    """Build a head with these tensors, which are not copied.
 
     Args:
-        info: of the model.
-        width: of the encoder.
-        tensors: by the head's names; whole.
+        info: description of the model.
+        width: width of the encoder.
+        tensors: whole tensors by the head's names.
     """
     with torch.device("meta"):
         head = info.model.head.build(width, len(tensors["bias"]))
@@ -142,7 +142,7 @@ def head_of(info: ModelInfo, width: int, tensors: Mapping[str, Tensor]) -> Head:
 
 @torch.no_grad()
 def calibrated_vectors(head: Head, calibration: Calibration | None) -> NDArray[np.float32]:
-    """Vectors (L, d) whose product with a document's is the calibrated logit where `Head.index_is_exact`."""
+    """Vectors (L, d) whose product with a document's vector is the calibrated logit, if `Head.index_is_exact`."""
     vectors_Ld = label_vectors(head)
     if calibration is not None:
         vectors_Ld *= calibration.scale_L.cpu().numpy()[:, None]

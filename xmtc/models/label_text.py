@@ -1,9 +1,9 @@
-"""Labels without training documents: rows of the head's tables from the labels' names, embedded by the encoder.
+"""Compute rows of the head's tables for labels without training documents, from names embedded by the encoder.
 
-A query is the key that the name itself has, so that the label looks at tokens like those of its name. A classifier row
-and a bias are what ridge regression on the names of trained labels expects (figures in docs/benchmarks/label_text.md).
+A query is the key of the name, so the label attends to tokens like those of its name. Ridge regression, fitted on the
+names of trained labels, predicts classifier row and bias (figures in docs/benchmarks/label_text.md).
 
-Suffixes: N texts, L labels, D encoder width, R numbers of a label's row.
+Suffixes: N texts, L labels, D encoder width, R elements of a label's row.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,20 +25,20 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import Head
 
 TOKENS_PER_BATCH = 4096
-MOST_LABELS = 50_000  # that rows are learned from; a map of some hundred dimensions is settled long before
-LEAST_LABELS = 20  # trained ones, that say how names and rows hang together
+MOST_LABELS = 50_000  # labels to learn from; a map of a few hundred dimensions needs far fewer
+LEAST_LABELS = 20  # trained labels needed to learn rows from names
 _RIDGES = torch.logspace(-3, 3, 25)
 
 
 class TextVectors:
-    """Mean hidden states of the tokens of texts, special ones left out.
+    """Computes the mean hidden states of texts, without special tokens.
 
     Args:
-        classifier: its encoder is used as it is and where it is.
-        tokenizer: the model's.
-        texts: N, of any length above 0.
-        max_length: content tokens that a text is cut to.
-        overlap: tokens that two windows of a long text share.
+        classifier: classifier whose encoder is used, on its device.
+        tokenizer: tokenizer of the model.
+        texts: N nonempty texts.
+        max_length: maximum number of content tokens; longer texts are truncated.
+        overlap: number of tokens that neighbouring windows of a long text share.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TextVectors:
         self.lengths_N = documents.lengths
 
     def __call__(self, rows_S: NDArray[np.int64]) -> Tensor:
-        """Vectors (S, D) of these texts, in one batch, on the classifier's device; with gradient where there is one."""
+        """Compute vectors (S, D) of these texts in one batch, on the classifier's device; with gradient, if enabled."""
         batch = self._collate(MicroBatch(rows_S, np.ones(len(rows_S), np.float32)))
         batch = batch.to(self._classifier.head.bias.device)
         hidden_STD = self._classifier.encode(batch)[:, self._first :].float()
@@ -67,7 +67,7 @@ class TextVectors:
 
     @torch.no_grad()
     def all(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-        """Numbers and vectors of all texts, batch by batch, in evaluation mode."""
+        """Yield indices and vectors of all texts, batch by batch, in evaluation mode."""
         training = self._classifier.training
         self._classifier.eval()
         for rows_S in evaluation_batches(self.lengths_N, TOKENS_PER_BATCH):
@@ -78,7 +78,7 @@ class TextVectors:
 def embed_texts(
     classifier: Classifier, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], *, max_length: int, overlap: int
 ) -> Tensor:
-    """Vectors (N, D) of texts, float32 on the CPU, see `TextVectors`."""
+    """Compute vectors (N, D) of texts, float32 on the CPU, see `TextVectors`."""
     vectors_ND = torch.empty(len(texts), classifier.encoder.width)
     for rows, vectors in TextVectors(classifier, tokenizer, texts, max_length=max_length, overlap=overlap).all():
         vectors_ND[rows] = vectors.cpu()
@@ -86,12 +86,12 @@ def embed_texts(
 
 
 def label_texts(labels: LabelTable) -> list[str]:
-    """What stands for each label: its name, or else the label itself."""
+    """The text of each label: its name, or the label itself if it has none."""
     return [name or label for name, label in zip(labels.names, labels.labels, strict=True)]
 
 
 def refresh(head: Head, texts: TextVectors) -> None:
-    """Embed all label texts again, and let the head score by them."""
+    """Embed all label texts again, and let the head score with the new vectors."""
     for rows, vectors_SD in texts.all():
         with torch.no_grad():
             head.keep_rows(head.rows_of_texts(vectors_SD), torch.from_numpy(rows).to(vectors_SD.device))
@@ -102,9 +102,9 @@ class RowsFromText:
     """A linear map from a text's vector to a label's row.
 
     Attributes:
-        centre_D, mean_R: of the labels that it was learned from.
-        slope_DR: how rows change with vectors.
-        explained: share of the variance of rows left out of the fit that the map explains; 0 at least.
+        centre_D, mean_R: means over the labels that it was learned from.
+        slope_DR: coefficients of the map.
+        explained: share of the variance that the map explains for rows left out of the fit; at least 0.
     """
 
     centre_D: Tensor
@@ -120,12 +120,12 @@ class RowsFromText:
 def learn_rows(vectors_LD: Tensor, rows_LR: Tensor) -> RowsFromText:
     """Ridge regression of trained rows on their labels' texts.
 
-    The strength of the ridge is the one with the least error on labels left out one by one, which has a closed form
-    (Allen 1974, PRESS): where texts say nothing, every new label gets the mean row.
+    The ridge penalty has the least leave-one-out error, which has a closed form (Allen 1974, PRESS). If texts are not
+    informative, every new label gets the mean row.
 
     Args:
-        vectors_LD: float32, of texts.
-        rows_LR: float32, of the same labels; at least two.
+        vectors_LD: float32 vectors of texts.
+        rows_LR: float32 rows of the same labels; at least two.
     """
     centre_D, mean_R = vectors_LD.mean(0), rows_LR.mean(0)
     x_LD, y_LR = vectors_LD - centre_D, rows_LR - mean_R
@@ -151,8 +151,8 @@ class RowsOfNames:
     """Rows for labels that were not trained.
 
     Attributes:
-        rows: table → (N, R), float32.
-        explained: table → `RowsFromText.explained`, of the tables that are regressed.
+        rows: float32 (N, R), by table.
+        explained: `RowsFromText.explained`, by table, for tables that use regression.
     """
 
     rows: Mapping[str, Tensor]
@@ -163,12 +163,12 @@ class RowsOfNames:
 def rows_of_names(
     classifier: Classifier, labels: LabelTable, texts: Sequence[str], embed: Callable[[Sequence[str]], Tensor]
 ) -> RowsOfNames:
-    """Rows of the head's label tables for labels called by `texts`.
+    """Compute rows of the head's label tables for labels with the names `texts`.
 
     Args:
-        classifier: trained.
-        labels: of the classifier; those with training documents are learned from, the most frequent where these are
-            very many.
+        classifier: trained classifier.
+        labels: labels of the classifier. Those with training documents are learned from; if there are very many, only
+            the most frequent ones.
         texts: names of N other labels.
         embed: see `embed_texts`.
 
@@ -191,7 +191,7 @@ def rows_of_names(
 
 
 def check_enough_trained(labels: LabelTable) -> None:
-    """Refuse label sets that say too little about what names make of rows.
+    """Refuse label sets with too few trained labels to learn rows from names.
 
     Raises:
         ConfigError: fewer than `LEAST_LABELS` have a training document.
@@ -199,12 +199,12 @@ def check_enough_trained(labels: LabelTable) -> None:
     if not may_name(labels):
         trained = int((labels.train_counts > 0).sum())
         raise ConfigError(
-            f"{trained} trained labels are too few to say what names make of rows: it takes {LEAST_LABELS}"
+            f"{trained} trained labels are too few to learn rows from names; at least {LEAST_LABELS} are needed"
         )
 
 
 def may_name(labels: LabelTable) -> bool:
-    """Whether enough labels have training documents to say what names make of rows."""
+    """Whether enough labels have training documents to learn rows from names."""
     return int((labels.train_counts > 0).sum()) >= LEAST_LABELS
 
 
@@ -216,24 +216,24 @@ def start_from_names(
     embed: Callable[[Sequence[str]], Tensor],
     mean_of_all: Callable[[Tensor], Tensor],
 ) -> None:
-    """Start an untrained head at its labels' names, in place.
+    """Initialise an untrained head from its labels' names, in place.
 
-    A classifier row is the document vector that the name itself has, less the mean of all names', in the length that
-    random rows have: documents score labels by how alike their names are to them. Other tables start where the head
-    says: the query of an attention by label is the key of the name.
+    A classifier row is the name's document vector minus the mean over all names, scaled to the length of random rows.
+    Documents then score labels by the similarity of their names. The head decides about other tables: with attention by
+    label, the query is the key of the name.
 
     Args:
-        classifier: with the rows of some labels.
-        labels: all of them.
-        own: those whose rows the classifier has.
+        classifier: classifier with the rows of some labels.
+        labels: all labels.
+        own: labels whose rows the classifier has.
         embed: see `embed_texts`.
-        mean_of_all: of a value (R, …) for each own label, the mean over all labels.
+        mean_of_all: computes the mean over all labels of a value (R, …) per own label.
 
     Raises:
-        ConfigError: there are labels without training documents, and too few with some for `name_unseen_labels`.
+        ConfigError: some labels have no training documents, and too few have any for `name_unseen_labels`.
     """
     if (labels.train_counts == 0).any():
-        check_enough_trained(labels)  # now, and not after training
+        check_enough_trained(labels)  # fail now, not after training
     head = classifier.head
     vectors_LD = embed(label_texts(labels)[own])
     vectors_LD = vectors_LD.to(head.bias.device)
@@ -249,9 +249,9 @@ def start_from_names(
 
 @torch.no_grad()
 def name_unseen_labels(classifier: Classifier, labels: LabelTable, embed: Callable[[Sequence[str]], Tensor]) -> None:
-    """Give labels without training documents the rows that their names make likely, in place; see `rows_of_names`.
+    """Give labels without training documents rows predicted from their names, in place; see `rows_of_names`.
 
-    Training has taught the head only that they never occur.
+    From training, the head only knows that they never occur.
     """
     unseen = np.flatnonzero(labels.train_counts == 0)
     if not len(unseen):

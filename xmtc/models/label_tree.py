@@ -1,4 +1,4 @@
-"""The hierarchy of labels some of which are replaced by others."""
+"""Update the hierarchy of labels when labels are replaced by others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,11 +10,11 @@ from xmtc.errors import DataError
 
 
 def with_parents(table: LabelTable, instead: Mapping[str, Sequence[str]]) -> LabelTable:
-    """The table with other parents in the place of some; those may be replaced in turn.
+    """Replace some parents by others, which may be replaced in turn.
 
     Args:
-        table: of labels.
-        instead: parent → what takes its place, for the labels beneath it.
+        table: table of labels.
+        instead: replacements of a parent, by parent.
     """
     if table.parents is None:
         return table
@@ -35,10 +35,10 @@ def _replaced(parents: Sequence[str], instead: Mapping[str, Sequence[str]], seen
 
 
 def merged_hierarchy(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> LabelTable:
-    """The same labels, with the kept ones in the place of those merged into them.
+    """Replace merged labels in the hierarchy by the labels that are kept.
 
     Raises:
-        DataError: a label would be above itself.
+        DataError: a label would be its own ancestor.
     """
     if table.parents is None:
         return table
@@ -54,14 +54,14 @@ def merged_hierarchy(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> 
 
 
 def _check_no_cycle(table: LabelTable, label: str) -> None:
-    """Refuse a hierarchy in which a label is above itself.
+    """Refuse a hierarchy in which a label is its own ancestor.
 
     Raises:
-        DataError: it is; names a label between.
+        DataError: names a label of the cycle.
     """
     beneath = {table.labels[i] for i in table.branch(label)} - {label}
     between = sorted(beneath & set((table.parents or [()])[table.index(label)]))
     if between:
         raise DataError(
-            f"label {quoted_label(label)}: would be above and beneath {quoted_label(between[0])}: merge that too"
+            f"label {quoted_label(label)}: would be above and below {quoted_label(between[0])}; merge that label too"
         )

@@ -1,4 +1,4 @@
-"""The model card of an exported model: what it is, how it did, how to use it."""
+"""The model card of an exported model: description, results and usage."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -29,15 +29,15 @@ def model_card(
     contents: str,
     metrics: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """Markdown with the front matter that model hubs read.
+    """Write the card as Markdown, with the front matter that model hubs read.
 
     Args:
-        info: name, task and longest document.
-        classifier: counted for its parameters.
+        info: name, task and maximum length.
+        classifier: classifier whose parameters are counted.
         labels: L.
-        base: name of the pretrained backbone; None for weights of its own.
-        contents: which weights the folder holds, in words.
-        metrics: split → metric → value, as fractions.
+        base: name of the pretrained backbone; None if there is none.
+        contents: the weights in the folder, in words.
+        metrics: values by split and metric, as fractions.
     """
     millions = sum(p.numel() for p in classifier.parameters()) / 1e6
     tags = "[extreme-multi-label, xmtc]" if info.task == "multi_label" else "[xmtc]"
@@ -45,17 +45,17 @@ def model_card(
     if base is not None:
         front.append(f'base_model: "{base}"')
     task = "any number of labels" if info.task == "multi_label" else "exactly one label"
-    counts = "`thresholds.json` holds those from which a label counts as predicted, tuned on dev"
+    counts = "`thresholds.json` holds the thresholds for predicted labels, tuned on dev"
     call = 'model.predict(["a text"], top_k=5)'
     if info.task == "single_label":
-        counts = "the best label is the one predicted, and `thresholds.json` is not used"
+        counts = "the best label is predicted, and `thresholds.json` is not used"
         call = 'model.predict(["a text"])'
     lines = [
         *front,
         "---",
         f"# {info.name}",
         "",
-        f"Gives a text {task} out of {labels:,}. {millions:.1f} million parameters; backbone: {base or 'its own'}; "
+        f"Gives a text {task} out of {labels:,}. {millions:.1f} million parameters; backbone: {base or 'none'}; "
         f"texts are read up to {info.max_length:,} tokens. This folder holds {contents}.",
         "",
         *_table(metrics, _SHOWN[info.task]),
@@ -69,7 +69,7 @@ def model_card(
         "```",
         "",
         f"Scores are probabilities; {counts}.",
-        "The model knows the labels of `labels.arrow` only, each as well as its `train_count` allows.",
+        "The model only knows the labels in `labels.arrow`. Expect weak results for labels with a low `train_count`.",
         "",
     ]
     return "\n".join(lines)

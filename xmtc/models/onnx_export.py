@@ -1,9 +1,9 @@
-"""An exported model whose encoder and head are an ONNX graph, for onnxruntime.
+"""Export encoder and head of a model as an ONNX graph, for onnxruntime.
 
-config.json       that of the model it was made from, with the checksums of these files
+config.json       copied from the model, with the checksums of these files
 model.onnx        the graph
-tokenizer/  labels.arrow  thresholds.json    those of that model
-calibration.safetensors  that of the model, if it has one: applied to the graph's logits
+tokenizer/  labels.arrow  thresholds.json    copied from the model
+calibration.safetensors  copied from the model, if it has one; applied to the graph's logits
 """
 
 import shutil
@@ -37,24 +37,24 @@ _COPIED = ("tokenizer", "labels.arrow", "thresholds.json", CALIBRATION, SCORERS)
 
 
 def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
-    """Write the ONNX form of an exported model; an earlier one at `output` is replaced.
+    """Write an exported model in ONNX form, replacing an earlier one at `output`.
 
-    The graph is run against PyTorch on documents of random tokens, of lengths up to several windows.
+    The graph is compared with PyTorch on documents of random tokens, with lengths up to several windows.
 
     Args:
         model: the `model` folder of a run.
         output: directory to write; see `check_output`.
-        int8: quantise the weights to 8 bits, and activations as they come.
+        int8: quantise weights to 8 bits, and activations dynamically.
 
     Returns:
         The largest difference of a logit, relative to the largest logit or 1.
 
     Raises:
-        CheckpointError: the model cannot be read, or the graph does not compute what it does.
-        ConfigError: the model has no ONNX graph, and says which part has none; or something else is at `output`.
+        CheckpointError: the model cannot be read, or the graph's results differ.
+        ConfigError: a part of the model cannot be exported to ONNX, or `output` holds something else.
     """
     if is_onnx(model):
-        raise ConfigError(f"{model}: is an ONNX model already; give the `model` folder of a run")
+        raise ConfigError(f"{model}: this is already an ONNX model; give the `model` folder of a run")
     check_output(output, model, GRAPH)
     parts = load_model(model)
     if parts.ensemble is not None and parts.ensemble.needs_states:
@@ -72,33 +72,33 @@ def export_onnx(model: Path, output: Path, *, int8: bool) -> float:
         difference = max(_difference(parts.classifier, graph, batch) for batch in examples)
         if not int8 and difference > TOLERANCE:
             raise CheckpointError(
-                f"{output}: the graph's logits differ from PyTorch's by {difference:.1e}: not written"
+                f"{output}: not written, because the graph's logits differ from PyTorch's by {difference:.1e}"
             )
         write_info(temporary, parts.info)
     return difference
 
 
 def load_onnx(directory: Path, *, threads: int | None = None) -> ModelParts:
-    """Read what `export_onnx` wrote, after checking every file against its checksum.
+    """Read a model in ONNX form, after checking every file against its checksum.
 
     Args:
-        directory: where it is.
-        threads: of one batch; one a core when None.
+        directory: directory of the model.
+        threads: threads per batch. Default: one per core.
 
     Raises:
-        CheckpointError: a file is missing, damaged or of another kind.
+        CheckpointError: a file is missing, damaged or has the wrong format.
         ConfigError: onnxruntime is not installed.
     """
     return load_parts(directory, lambda info, labels: _read_graph(directory, info, labels, threads))
 
 
 def load_any(directory: Path, *, threads: int | None = None) -> ModelParts:
-    """`load_onnx` or `load_model`, by what is there."""
+    """Load a model in either form: `load_onnx` or `load_model`."""
     return load_onnx(directory, threads=threads) if is_onnx(directory) else load_model(directory)
 
 
 def is_onnx(directory: Path) -> bool:
-    """Whether there is the ONNX form of a model."""
+    """Whether the directory has a model in ONNX form."""
     return (directory / GRAPH).is_file()
 
 
@@ -109,7 +109,7 @@ def _read_graph(directory: Path, info: ModelInfo, labels: int, threads: int | No
 
 
 def random_batch(parts: ModelParts, lengths: Sequence[int]) -> Batch:
-    """Documents of random tokens, of these lengths or the model's longest."""
+    """Make documents of random tokens, of these lengths, or at most the model's maximum."""
     lengths = [min(length, parts.info.max_length) for length in lengths]
     generator, vocabulary = np.random.default_rng(0), parts.info.vocab_size
     ids = [generator.integers(vocabulary, size=length, dtype=np.int32) for length in lengths]

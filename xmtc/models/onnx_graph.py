@@ -1,8 +1,8 @@
-"""A classifier's encoder and head as an ONNX graph, and the graph as a classifier.
+"""Write a classifier's encoder and head as an ONNX graph, and use the graph as a classifier.
 
-The graph takes windows and where each document token stands in them, as `Batch` does, so that long documents give what
-they give in PyTorch; and returns the head's logits, which calibration and scorers join outside. Tables are whole
-and shapes free: any number of windows, documents and tokens.
+Like `Batch`, the inputs are windows and the position of each document token in them, so long documents give the same
+results as in PyTorch. The graph returns the head's logits; calibration and scorers are applied outside. Tables are
+whole, and the numbers of windows, documents and tokens are free.
 
 Suffixes: W windows, U window tokens, B documents, T document tokens, L labels.
 """
@@ -41,26 +41,26 @@ _SHAPES = {
 
 
 class OnnxClassifier(Classifier):
-    """A graph that `write_graph` wrote, run on the CPU: a classifier that scores all labels and can do nothing else.
+    """A classifier that runs a graph from `write_graph` on the CPU. It only scores all labels.
 
     Args:
-        path: of the graph.
+        path: path of the graph.
         labels: L.
-        threads: of one call; onnxruntime's choice (one a core) when None.
+        threads: threads per call. Default: onnxruntime's choice (one per core).
 
     Raises:
         ConfigError: onnxruntime is not installed.
-        CheckpointError: the graph cannot be read, or is none of ours.
+        CheckpointError: the graph cannot be read, or xmtc did not write it.
     """
 
     def __init__(self, path: Path, labels: int, threads: int | None = None) -> None:
-        nn.Module.__init__(self)  # there are no parts that `Classifier` could group
+        nn.Module.__init__(self)  # not that of `Classifier`: there are no parameters to group
         self._session = _open_session(path, threads)
         found = self._session.get_modelmeta().custom_metadata_map.get(_WINDOW)
         if found is None:
             raise CheckpointError(f"{path}: not written by `xmtc export`; export the model again")
         self.encoder = cast(Encoder, _Outside(int(found)))
-        self.head = cast(Head, None)  # no label attention to take logits apart by
+        self.head = cast(Head, None)  # there is no head to explain logits
         self.labels, self.calibration = labels, None
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
@@ -71,7 +71,9 @@ class OnnxClassifier(Classifier):
             CheckpointError: onnxruntime fails.
         """
         if shortlist is not None:
-            raise ConfigError("an ONNX model scores all its labels: leave out the choice of labels, or use PyTorch")
+            raise ConfigError(
+                "an ONNX model always scores all labels: leave out the shortlist, or use the PyTorch model"
+            )
         tensors = (x.cpu().numpy() for x in graph_inputs(batch))
         logits_BL = torch.from_numpy(_run(self._session, dict(zip(INPUTS, tensors, strict=True))))
         return self.calibrated(logits_BL)
@@ -79,13 +81,13 @@ class OnnxClassifier(Classifier):
 
 @dataclass(frozen=True)
 class _Outside:
-    """What is to be known of an encoder that is inside the graph."""
+    """The properties of the encoder inside the graph."""
 
     window: int
 
 
 def graph_inputs(batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Ids and mask of the windows, position and mask of the documents' tokens: what a graph is called with."""
+    """Make a graph's inputs: ids and mask of the windows, position and mask of the documents' tokens."""
     position_BT = batch.position_BT
     if position_BT is None:  # windows and documents are the same thing
         position_BT = torch.arange(batch.mask_BT.numel()).view(batch.mask_BT.shape)
@@ -96,18 +98,18 @@ def write_graph(classifier: Classifier, example: Batch, path: Path, *, int8: boo
     """Write the graph of the classifier's encoder and head.
 
     Args:
-        classifier: in evaluation mode, on the CPU.
-        example: any batch with windows; traced, so that its shapes must not be special (no single token or document).
-        path: of the file.
-        int8: weights in 8 bits and activations quantised as they come (dynamic quantisation).
+        classifier: classifier in evaluation mode, on the CPU.
+        example: any batch with windows. It is traced, so it must have more than one document and token.
+        path: path of the file.
+        int8: quantise weights to 8 bits, and activations dynamically.
 
     Raises:
-        ConfigError: the packages are missing, or the model has parts that ONNX has no operators for.
+        ConfigError: packages are missing, or ONNX has no operators for a part of the model.
     """
     _require("onnx")
     target = path.with_suffix(".float.onnx") if int8 else path
     with _exportable(classifier) as graph, warnings.catch_warnings():
-        # The tracer warns of every Python number it meets; that none of them was frozen is what the check is for.
+        # The tracer warns about every Python number. The comparison with PyTorch checks that none was frozen.
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
@@ -121,7 +123,7 @@ def write_graph(classifier: Classifier, example: Batch, path: Path, *, int8: boo
                 opset_version=_OPSET,
             )
         except (torch.onnx.errors.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
-            raise ConfigError(f"this model has no ONNX graph: {str(error).splitlines()[0]}") from error
+            raise ConfigError(f"this model cannot be exported to ONNX: {str(error).splitlines()[0]}") from error
     if int8:
         _quantize(target, path)
     _label(path, classifier.encoder.window)
@@ -132,9 +134,9 @@ def _quantize(source: Path, target: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # advice on graphs that a user of xmtc cannot follow
+    logging.disable(logging.WARNING)  # hides advice on graphs that users of xmtc cannot follow
     try:
-        # Seven bits of each weight: processors without VNNI overflow on eight.
+        # Weights use seven bits, because processors without VNNI overflow with eight.
         quantize_dynamic(source, target, weight_type=QuantType.QInt8, per_channel=True, reduce_range=True)
     finally:
         logging.disable(before)
@@ -142,7 +144,7 @@ def _quantize(source: Path, target: Path) -> None:
 
 
 def _label(path: Path, window: int) -> None:
-    """Write into the graph what must be known of the encoder to cut windows for it."""
+    """Write the encoder's window size into the graph's metadata."""
     import onnx
 
     graph = onnx.load(path)
@@ -165,7 +167,7 @@ class _Graph(nn.Module):
 
 @contextmanager
 def _exportable(classifier: Classifier) -> Iterator[_Graph]:
-    """The classifier with kernels that are plain formulas, and our own formulas for some of PyTorch's operators."""
+    """Prepare the classifier: plain formulas replace the kernels and some of PyTorch's operators."""
     for name, formula in _FORMULAS.items():
         torch.onnx.register_custom_op_symbolic(name, formula, _OPSET)  # pyright: ignore[reportPrivateImportUsage]
     try:
@@ -190,10 +192,10 @@ def _rms_norm(graph: Any, x: Any, _shape: Any, gain: Any, epsilon: float) -> Any
 def _attention(
     graph: Any, query: Any, key: Any, value: Any, mask: Any, _dropout: float, causal: bool, scale: Any, grouped: bool
 ) -> Any:
-    """softmax(QKᵀ/√d + bias) V of four dimensions; the bias, of the mask, is finite.
+    """Compute softmax(QKᵀ/√d + bias) V in four dimensions, with a finite bias from the mask.
 
-    The exporter's own formula has -∞ there and looks for NaN in all scores afterwards, which is a fifth of a small
-    transformer's time.
+    The exporter's formula uses -∞ and then searches all scores for NaN, which takes a fifth of a small transformer's
+    time.
     """
     if causal or grouped:
         raise torch.onnx.errors.OnnxExporterError("causal or grouped attention")
@@ -221,7 +223,7 @@ def _open_session(path: Path, threads: int | None) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
-    options.log_severity_level = 4  # errors are raised, and told in our words
+    options.log_severity_level = 4  # errors are raised and explained by xmtc
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except (Fail, InvalidGraph, InvalidProtobuf, NoSuchFile) as error:
@@ -236,7 +238,7 @@ def _run(session: Any, tensors: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
     except (Fail, InvalidArgument, NotImplemented, RuntimeException) as error:
         shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
         raise CheckpointError(
-            f"the ONNX graph fails for {shapes}: {str(error).splitlines()[0]}; use the model it is made from"
+            f"the ONNX graph fails for {shapes}: {str(error).splitlines()[0]}; use the model that it was made from"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Where a model may be written: to a new place, or over an earlier model of its kind and over nothing else."""
+"""Decide where a model may be written: to a new place, or over an earlier model of its kind, but nothing else."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -9,9 +9,9 @@ from xmtc.files import parse_json, real, replacing_directory, writing
 
 FORMAT = "xmtc-model"
 HEAD, GRAPH = "head.safetensors", "model.onnx"
-"""The files that tell models for PyTorch and for onnxruntime apart."""
+"""The files that distinguish models for PyTorch and for onnxruntime."""
 EDITABLE = frozenset({"README.md", "thresholds.json"})
-"""People may edit these by hand: they have no checksum."""
+"""Files that people may edit by hand and that have no checksum."""
 _ELSEWHERE = "give a new or an empty directory"
 
 
@@ -19,12 +19,12 @@ def check_output(output: Path, model: Path, kind: str) -> None:
     """Make sure that nothing is lost when a model made of `model` is written to `output`.
 
     Args:
-        output: a directory that may be there already.
+        output: a directory, which may exist.
         model: the model that is read.
-        kind: `HEAD` or `GRAPH`: an earlier model that has this file may be replaced.
+        kind: `HEAD` or `GRAPH`: an earlier model with this file may be replaced.
 
     Raises:
-        ConfigError: the directory is the model's or the user's own, or holds something else.
+        ConfigError: the directory is the model's or the working directory, or holds something else.
     """
     place, source = real(output), real(model)
     problem = None
@@ -45,26 +45,26 @@ def check_output(output: Path, model: Path, kind: str) -> None:
 
 
 def check_replaceable(place: str, names: Collection[str], config: bytes | None, kind: str) -> None:
-    """Make sure that a directory is empty, or a model of this kind and no more.
+    """Make sure that a directory is empty, or holds only a model of this kind.
 
     Args:
         place: the directory or URI, for messages.
-        names: of all its files.
+        names: names of all its files.
         config: content of its `config.json`.
         kind: see `check_output`.
 
     Raises:
-        ConfigError: something else is there.
+        ConfigError: it holds something else.
     """
     own = model_files(config)
     if names and kind not in own:
-        raise ConfigError(f"{place}: holds something else than an exported model with a {kind}; {_ELSEWHERE}")
+        raise ConfigError(f"{place}: not an exported model with a {kind}; {_ELSEWHERE}")
     if foreign := sorted(set(names) - own):
-        raise ConfigError(f"{place}: holds {foreign[0]}, no part of the model there: move it away, or {_ELSEWHERE}")
+        raise ConfigError(f"{place}: has {foreign[0]}, which is not part of the model: move it away, or {_ELSEWHERE}")
 
 
 def model_files(config: bytes | None) -> set[str]:
-    """The names of the files of the model that has this `config.json`; none where it is not xmtc's."""
+    """List the files of the model with this `config.json`; empty if it is not xmtc's."""
     try:
         content = parse_json(config or b"null")
     except ValueError:
@@ -76,12 +76,12 @@ def model_files(config: bytes | None) -> set[str]:
 
 @contextmanager
 def replacing(directory: Path) -> Iterator[Path]:
-    """A temporary directory that replaces `directory` at the end, or is removed on failure.
+    """Make a temporary directory that replaces `directory` at the end, or is removed on failure.
 
-    The caller decides whether what is there may be replaced: `check_output`.
+    The caller checks with `check_output` that the directory may be replaced.
 
     Raises:
-        StorageError: the disk refuses.
+        StorageError: it cannot be written.
     """
     with writing(directory), replacing_directory(real(directory)) as temporary:
         yield temporary

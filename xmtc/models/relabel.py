@@ -1,8 +1,9 @@
-"""Labels of an exported model removed, renamed or merged, without training.
+"""Remove, rename or merge labels of an exported model without training.
 
-Merged labels take the head's rows averaged by their training documents. That is exact for synonyms: where annotators
-chose label k for a share π_k of the documents of one meaning, logit_k is about the meaning's logit + ln π_k. The mean
-Σ π_k logit_k is then too low by the entropy −Σ π_k ln π_k, which is added. Scorers say themselves how they merge.
+A merged label gets the mean of the head's rows, weighted by training documents. This is exact for synonyms: if
+annotators chose label k for a share π_k of the documents with one meaning, logit_k is about the meaning's logit +
+ln π_k. The mean Σ π_k logit_k is then too low by the entropy −Σ π_k ln π_k, which is added. Each scorer defines how it
+merges.
 
 Suffixes: L labels before, M labels after, K labels that are merged into one.
 """
@@ -29,12 +30,12 @@ from xmtc.scorers.regrouping import Regrouping
 
 @dataclass(frozen=True)
 class Relabelled:
-    """What was done.
+    """The result of a change of labels.
 
     Attributes:
-        changed: labels that were removed, renamed, or merged into another.
-        labels: how many there are now.
-        notes: what of it is approximate, in sentences.
+        changed: number of labels that were removed, renamed, or merged into another.
+        labels: number of labels now.
+        notes: sentences about what is approximate.
     """
 
     changed: int
@@ -46,14 +47,14 @@ def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelle
     """Write a model without some labels. Children of a removed label become children of its parents.
 
     Args:
-        model: exported model, which is left as it is.
-        labels: to remove.
+        model: exported model, which does not change.
+        labels: labels to remove.
         output: directory of the new model; see `check_output`.
 
     Raises:
         DataError: the model has no such label, or would have no label left.
-        CheckpointError: the model is missing or damaged, or the disk refuses.
-        ConfigError: the model is of another kind, or something else than a model is at `output`.
+        CheckpointError: the model is missing or damaged, or a file cannot be written.
+        ConfigError: the model is of another kind, or `output` holds something that is not a model.
     """
     parts = open_model(model, output)
     removed = sorted({_index(parts.labels, label) for label in labels})
@@ -68,17 +69,17 @@ def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelle
 
 
 def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabelled:
-    """Write a model some of whose labels are called otherwise. Scores stay the same bit for bit.
+    """Write a model with some labels renamed. Scores stay the same, bit for bit.
 
-    A label whose name for people is the label itself is called by the new label there too; other names stay.
+    If a label's readable name is the label itself, it changes too; other names stay.
 
     Args:
-        model: exported model, which is left as it is.
-        names: old label → new label.
+        model: exported model, which does not change.
+        names: new labels by old label.
         output: directory of the new model; see `check_output`.
 
     Raises:
-        DataError: the model has no such label, or two labels would be called the same.
+        DataError: the model has no such label, or two labels would be equal.
         CheckpointError: see `remove_labels`.
         ConfigError: see `remove_labels`.
     """
@@ -90,22 +91,22 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabe
 
 
 def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path) -> Relabelled:
-    """Write a model in which some labels stand for others too.
+    """Write a model with some labels merged into others.
 
     Args:
-        model: exported model, which is left as it is.
-        groups: kept label → labels that are merged into it.
+        model: exported model, which does not change.
+        groups: labels to merge, by the label that is kept.
         output: directory of the new model; see `check_output`.
 
     Raises:
-        DataError: the model has no such label, or one is in two groups, or the hierarchy would have a cycle.
+        DataError: the model has no such label, a label is in two groups, or the hierarchy would have a cycle.
         CheckpointError: see `remove_labels`.
-        ConfigError: the model chooses one of its labels, or has a scorer that cannot merge; see `remove_labels` too.
+        ConfigError: a single-label model, or a scorer that cannot merge; see also `remove_labels`.
     """
     parts = open_model(model, output)
     if parts.info.task == "single_label":
         raise ConfigError(
-            f"{model}: chooses one of its labels, and no row gives the sum of two labels' probabilities: train again"
+            f"{model}: a single-label model cannot merge labels: their probabilities cannot be added; train it again"
         )
     ids = _groups(parts.labels, groups)
     regrouping = Regrouping.merging(len(parts.labels), ids)
@@ -122,7 +123,7 @@ def _index(table: LabelTable, label: str) -> int:
 
 
 def _renamed(table: LabelTable, names: Mapping[str, str]) -> LabelTable:
-    """The table with other labels; parents are renamed with them."""
+    """Rename labels in the table, including parents."""
     ids = {_index(table, old): new for old, new in names.items()}
     labels = [ids.get(i, label) for i, label in enumerate(table.labels)]
     tops = set(chain.from_iterable(table.parents or ())) - set(table.labels)
@@ -132,7 +133,7 @@ def _renamed(table: LabelTable, names: Mapping[str, str]) -> LabelTable:
             raise DataError(f"label {quoted_label(old)}: its new name is empty")
         if new in there:
             raise DataError(
-                f"label {quoted_label(old)}: {quoted_label(new)} is there already; choose another name, or merge them"
+                f"label {quoted_label(old)}: {quoted_label(new)} already exists; choose another name, or merge them"
             )
         there.add(new)
     shown = [new if name == old else name for name, old, new in zip(table.names, table.labels, labels, strict=True)]
@@ -141,21 +142,23 @@ def _renamed(table: LabelTable, names: Mapping[str, str]) -> LabelTable:
 
 
 def _groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list[int]]:
-    """Ids of each group, the kept one first."""
+    """Find the ids of each group, the kept label first."""
     ids, seen = [], set()
     for kept, others in groups.items():
         if not others:
             raise DataError(f"label {quoted_label(kept)}: no label is merged into it; name one")
         for label in (kept, *others):
             if label in seen:
-                raise DataError(f"label {quoted_label(label)} is named twice; put all that is one into one group")
+                raise DataError(
+                    f"label {quoted_label(label)} is in two groups; put labels that belong together into one group"
+                )
             seen.add(label)
         ids.append([_index(table, label) for label in (kept, *others)])
     return ids
 
 
 def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> LabelParts:
-    """What remains of a model; `table` has all labels, with the parents that they will have."""
+    """Compute the changed parts of a model; `table` has all labels, with their new parents."""
     shares = _shares(regrouping, table.train_counts)
     classifier, kept_M = parts.classifier, torch.from_numpy(regrouping.kept_M)
     tables = {
@@ -191,7 +194,7 @@ def _rows(table: LabelTable, regrouping: Regrouping, counts_M: NDArray[np.int64]
 
 
 def _shares(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Tensor]:
-    """Merged label → shares (K,) of its parts in their training documents; equal ones where there are none."""
+    """For each merged label, shares (K,) of its parts in the training documents; equal shares if there are none."""
     shares = {}
     for label, members_K in regrouping.merged.items():
         count_K = counts_L[members_K] if counts_L[members_K].any() else np.ones(len(members_K))
@@ -200,7 +203,7 @@ def _shares(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Te
 
 
 def _averaged(table: Tensor, kept_M: Tensor, regrouping: Regrouping, shares: Mapping[int, Tensor]) -> Tensor:
-    """The rows that remain; those of merged labels averaged by their shares, in float32."""
+    """Select the remaining rows; rows of merged labels are averaged by their shares, in float32."""
     rows = table.cpu()[kept_M].clone()
     for label, members_K in regrouping.merged.items():
         own = table.cpu()[torch.from_numpy(members_K)].float()
@@ -213,7 +216,7 @@ def _notes_on_removal(parts: ModelParts) -> tuple[str, ...]:
     if parts.info.task == "single_label":
         notes.append("the probabilities of the other labels grow in proportion, because they sum to 1")
     if parts.ensemble is not None:
-        notes.append("fused probabilities of the other labels may change: their ranks among candidates do")
+        notes.append("fused probabilities of the other labels may change, because their ranks among candidates do")
     return tuple(notes)
 
 
@@ -225,7 +228,9 @@ def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: LabelP
     if parts.ensemble is None or parts.ensemble.train_counts is None:
         notes.append("train_count of merged labels is an upper bound: documents with several of them count twice")
     elif shared := int((regrouping.summed(counts_L) - counts_M)[list(regrouping.merged)].sum()):
-        notes.append(f"{shared:,} training documents have several of the labels, and count for each in linear weights")
+        notes.append(
+            f"{shared:,} training documents have several of the labels and count for each in the linear scorer"
+        )
     if parts.ensemble is not None:
         notes.append("the fusion treats a merged label as its most frequent part; ranks among candidates change")
     if parts.thresholds_L is not None:

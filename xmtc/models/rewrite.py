@@ -1,4 +1,4 @@
-"""An exported model written again with other labels: what has a row for each label changes, all else is copied."""
+"""Write an exported model with other labels: parts with one row per label change, and everything else is copied."""
 
 import shutil
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ from xmtc.scorers.ensemble import Ensemble
 
 @dataclass(frozen=True)
 class LabelParts:
-    """What of a model has a row for each label. Suffix: L labels after the change.
+    """The parts of a model with one row per label. Suffix: L labels after the change.
 
     Attributes:
         labels: L.
-        tables: label tables of the head by name, with L rows; empty where they stay the same.
-        calibration: of the head's logits, or None.
-        thresholds_L: the labels' own thresholds, or None.
+        tables: label tables of the head by name, with L rows; empty if unchanged.
+        calibration: calibration of the head's logits, or None.
+        thresholds_L: thresholds per label, or None.
         ensemble: the scorers, or None.
     """
 
@@ -41,15 +41,15 @@ class LabelParts:
 
 
 def open_model(model: Path, output: Path) -> ModelParts:
-    """Read a model whose labels are to change.
+    """Read a model to change its labels.
 
     Raises:
         CheckpointError: the model is missing or damaged.
-        ConfigError: it is an ONNX model, or something else than a model is at `output`.
+        ConfigError: it is an ONNX model, or `output` holds something that is not a model.
     """
     if is_onnx(model):
         raise ConfigError(
-            f"{model}: the labels of an ONNX model cannot change; change those of the model it is made of, and export"
+            f"{model}: the labels of an ONNX model cannot change; change the model that it was made from, and export it"
         )
     check_output(output, model, HEAD)
     return load_model(model)
@@ -59,14 +59,14 @@ def write_model(model: Path, output: Path, parts: ModelParts, changed: LabelPart
     """Write the model with changed labels.
 
     Args:
-        model: it is left as it is.
+        model: the original model, which does not change.
         output: directory of the new model.
-        parts: of the model.
-        changed: what takes the place of their labels.
-        note: for the model card: what was done.
+        parts: parts of the original model.
+        changed: the changed parts.
+        note: sentence for the model card.
 
     Raises:
-        CheckpointError: the disk refuses.
+        CheckpointError: a file cannot be written.
     """
     with replacing(output) as folder:
         shutil.copytree(model, folder, dirs_exist_ok=True)
@@ -90,7 +90,7 @@ def write_model(model: Path, output: Path, parts: ModelParts, changed: LabelPart
 
 
 def _add_note(card: Path, note: str) -> None:
-    """Add a line to the model card, where there is one: results in it are those of the model before."""
+    """Add a line to the model card, if there is one, because its results are those of the original model."""
     if card.is_file():
         text = card.read_text(encoding="utf-8").rstrip("\n")
         card.write_text(f"{text}\n\nChanged after these results were measured: {note}\n", encoding="utf-8")

@@ -11,19 +11,19 @@ from xmtc.files import reading
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose name begins with `prefix`, without it."""
+    """Select the tensors whose names begin with `prefix`, and remove it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def whole(tensors: Mapping[str, Tensor], place: str = "") -> dict[str, Tensor]:
-    """The tensors on the CPU, contiguous, as safetensors takes them.
+    """Move tensors to the CPU and make them contiguous, as safetensors requires.
 
     Args:
-        tensors: by name.
-        place: stands before the names in the error.
+        tensors: tensors by name.
+        place: prefix of the names in the error.
 
     Raises:
-        CheckpointError: one is empty, which is a shard of ZeRO-3 that was not gathered.
+        CheckpointError: a tensor is empty: a shard of ZeRO-3 that was not gathered.
     """
     for name, tensor in tensors.items():
         if tensor.numel() == 0:
@@ -32,14 +32,14 @@ def whole(tensors: Mapping[str, Tensor], place: str = "") -> dict[str, Tensor]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, by name.
+    """Read the tensors of a file, by name.
 
     Raises:
         CheckpointError: the file is missing or damaged.
     """
     if not path.is_file():
         raise CheckpointError(f"{path}: missing: copy the whole model folder, or export it again")
-    with reading(path, CheckpointError, "copy it, or export it, again"):
+    with reading(path, CheckpointError, "copy it again, or export the model again"):
         return load_file(path)
 
 
@@ -47,7 +47,7 @@ def load_weights(module: nn.Module, path: Path) -> None:
     """Load a module's weights from a file.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or holds other tensors than the module.
+        CheckpointError: the file is missing or damaged, or its tensors do not match the module.
     """
     try:
         module.load_state_dict(read_tensors(path))

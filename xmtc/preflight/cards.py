@@ -1,7 +1,7 @@
-"""GPUs by their memory and rate, for estimates of runs on machines that are not this one.
+"""Memory and speed of GPUs, for estimates of runs on other machines.
 
-Rates are the makers' for dense matrix products. FP16 stands for BF16 on cards without it (V100, T4). Where a card comes
-with several sizes of memory, the smaller stands under its plain name.
+Rates are the vendors' figures for dense matrix products. Cards without BF16 (V100, T4) have their FP16 rate. If a card
+has variants with different memory, the plain name means the smaller one.
 """
 
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ class Card:
     """A GPU.
 
     Attributes:
-        name: as Ray's `accelerator_type` calls it, or as part of what PyTorch calls it.
-        gib: memory.
-        bf16_tflops, fp32_tflops: peak of dense matrix products; PyTorch computes fp32 without TF32.
+        name: name in Ray's `accelerator_type`, or part of PyTorch's name.
+        gib: memory in GiB.
+        bf16_tflops, fp32_tflops: peak rate of dense matrix products; PyTorch computes fp32 without TF32.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Card:
     fp32_tflops: float
 
     def tflops(self, precision: Precision) -> float:
-        """Peak at a precision."""
+        """Peak rate at a precision."""
         return self.bf16_tflops if precision == "bf16" else self.fp32_tflops
 
 
@@ -51,14 +51,14 @@ CARDS = (
     Card("V100", 16, 125, 15.7),
     Card("T4", 16, 65, 8.1),
 )
-"""The longer name before the shorter one that it contains."""
+"""All known cards. A name that contains another comes first."""
 
 
 def card_of(distributed: DistributedConfig) -> Card | None:
-    """The card of a run's workers; None where they have none, or nobody has said which.
+    """Find the card of a run's workers; None if they have none, or it is unknown.
 
-    A worker that asks Ray for `accelerator_type:A100` gets that card. Else a run on this machine has this machine's,
-    with the memory that it really has.
+    A worker that asks Ray for `accelerator_type:A100` gets that card. Otherwise, a run on this machine uses this
+    machine's card, with its actual memory.
     """
     if distributed.gpus_per_worker == 0:
         return None
@@ -73,6 +73,6 @@ def card_of(distributed: DistributedConfig) -> Card | None:
 
 
 def find(name: str) -> Card | None:
-    """The card of a name such as `A100` or `NVIDIA A100-SXM4-40GB`; None of one that is not in the table."""
+    """Find the card with a name such as `A100` or `NVIDIA A100-SXM4-40GB`; None if the table does not have it."""
     words = name.lower()
     return next((card for card in CARDS if card.name.lower() in words), None)

@@ -1,4 +1,4 @@
-"""What no run can do, found before it begins."""
+"""Checks that refuse impossible configurations before a run begins."""
 
 from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.errors import ConfigError
@@ -8,10 +8,10 @@ from xmtc.run.start import start_folder
 
 
 def check(config: RunConfig) -> None:
-    """Refuse what cannot work before hours are spent on it.
+    """Refuse configurations that cannot work, before hours are spent on them.
 
     Raises:
-        ConfigError: planting without a label-attention head; label tables of a dtype that nothing trains; or see
+        ConfigError: planting without a label-attention head, label tables of a dtype that cannot train, or see
             `check_tokenizer`.
     """
     if config.plants and not config.model.head.attends_by_label:
@@ -26,7 +26,7 @@ def check(config: RunConfig) -> None:
 
 
 def _check_row_dtype(config: RunConfig) -> None:
-    """Refuse label tables in bfloat16 that are no shards: their optimizer takes float32."""
+    """Refuse label tables in bfloat16 that are not split: their optimizer needs float32."""
     head = config.model.head
     if head.row_dtype == "float32" or not head.trains_rows:
         return
@@ -38,10 +38,10 @@ def _check_row_dtype(config: RunConfig) -> None:
 
 
 def check_tokenizer(config: RunConfig) -> None:
-    """Refuse token ids that pretrained embeddings do not know: they would be looked up as those of other tokens.
+    """Refuse a tokenizer that does not belong to the pretrained embeddings: its ids would mean other tokens.
 
     Raises:
-        ConfigError: `data.tokenizer` is trained, or another model's, where the backbone has pretrained weights.
+        ConfigError: the backbone has pretrained weights, but `data.tokenizer` is trained or belongs to another model.
     """
     backbone, chosen = config.model.encoder.backbone, config.data.tokenizer
     if backbone is None or backbone.from_config is not None or chosen is None:
@@ -50,7 +50,7 @@ def check_tokenizer(config: RunConfig) -> None:
         return
     key = config.model.encoder.backbone_key
     raise ConfigError(
-        f"data.tokenizer: {chosen.words()} numbers tokens in another way than the pretrained weights of {key}.name: "
+        f"data.tokenizer: {chosen.words()} does not match the token ids of the pretrained weights of {key}.name: "
         f"{backbone.name}; set data.tokenizer=null for the model's own, or {key}.from_config for random weights"
     )
 
@@ -61,4 +61,4 @@ def _fits(tokenizer: str, backbone: str) -> bool:
     try:
         return same_ids(load_pretrained(tokenizer), load_pretrained(backbone))
     except ConfigError:
-        return True  # a model without a tokenizer of its own; or preparation will say what is wrong with the name
+        return True  # the model has no tokenizer, or preparation will explain what is wrong with the name

@@ -1,4 +1,4 @@
-"""Room on the disks of this machine: for runs and corpora, cached hidden states, what the strategy offloads."""
+"""Check the free disk space for runs, corpora, cached hidden states, and tensors that the strategy offloads."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from xmtc.run.directory import RunPaths
 GIB = 2**30
 _LEAST_FREE_GIB = 5
 _SWAP_TIMEOUT_S = 120
-# In a process of its own: DeepSpeed takes seconds to import, and talks. It links one line, and builds nothing.
+# Runs in a separate process: DeepSpeed takes seconds to import, and prints. It only links one line.
 _SWAP_SCRIPT = """
 import sys
 from xmtc.distributed.strategies.deepspeed_support import can_swap
@@ -30,12 +30,12 @@ sys.exit(0 if can_swap() else 3)
 
 
 def check_disks(config: RunConfig | None) -> Iterator[Check]:
-    """Where runs and corpora, or the copies of those at a URI, are kept."""
+    """Check the disks of runs and corpora, or of their copies if they are at a URI."""
     paths = RunPaths.of(config) if config else None
     places = {"runs": paths.root.parent if paths else Path("runs")}
     places["corpus"] = paths.corpus if paths else Path("corpora")
     for name, path in places.items():
-        yield _room(f"disk: {name}", path, _LEAST_FREE_GIB * GIB, "free space, or choose another folder")
+        yield _room(f"disk: {name}", path, _LEAST_FREE_GIB * GIB, "free disk space, or choose another folder")
 
 
 def _room(name: str, path: Path, wanted: float, fix: str) -> Check:
@@ -47,26 +47,26 @@ def _room(name: str, path: Path, wanted: float, fix: str) -> Check:
 
 
 def _existing(path: Path) -> Path:
-    """The folder itself, or the one that it would be made in."""
+    """The folder, or the nearest existing parent."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
 
 
 def free_bytes(path: Path) -> int:
-    """On the disk where a folder is, or would be made."""
+    """Free bytes on the disk where a folder is, or would be created."""
     return shutil.disk_usage(_existing(path)).free
 
 
 def check_offload(config: RunConfig | None, found: Estimate | None) -> Iterator[Check]:
-    """The library and the folder for what the strategy keeps on a disk."""
+    """Check the library and the folder for tensors that the strategy offloads to a disk."""
     strategy = config.distributed.chosen_strategy() if config else None
     if strategy is None or strategy.offload_folder is None:
         return
     if Tool.LIBAIO in strategy.tools:
         yield _swap_library()
     path, size = Path(strategy.offload_folder), found.offloaded if found else 0.0
-    check = _room("disk: nvme_path", path, size, "free space, or choose another disk")
-    needed = f"; about {size / GIB:,.1f} GiB wanted by all workers together" if found else ""
-    missing = check.status != "ok"  # training would fail in the middle of the first step
+    check = _room("disk: nvme_path", path, size, "free disk space, or choose another disk")
+    needed = f"; all workers together need about {size / GIB:,.1f} GiB" if found else ""
+    missing = check.status != "ok"  # training would fail during the first step
     yield Check(check.name, "missing" if missing else "ok", check.detail + needed, check.fix)
 
 
@@ -75,7 +75,7 @@ def _swap_library() -> Check:
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=_SWAP_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        return Check("libaio", "note", f"not known: DeepSpeed was not imported within {_SWAP_TIMEOUT_S} s")
+        return Check("libaio", "note", f"unknown: importing DeepSpeed took more than {_SWAP_TIMEOUT_S} s")
     if result.returncode == 0:
         return Check("libaio", "ok", "links; DeepSpeed writes to disks with it")
     if result.returncode == 3:
@@ -86,7 +86,7 @@ def _swap_library() -> Check:
 
 
 def check_hidden_states(config: RunConfig) -> Iterator[Check]:
-    """The room that cached hidden states need, from the prepared corpus or else from its limits."""
+    """Check the disk space for cached hidden states, from the prepared corpus or from its limits."""
     if not config.reads_tokens or not ((config.plants and config.plant.cache_hidden) or config.finetune.cache_hidden):
         return
     width, tokens = _encoder_width(config), _train_tokens(config)
@@ -95,13 +95,13 @@ def check_hidden_states(config: RunConfig) -> Iterator[Check]:
         return
     size = tokens * width * (2 if config.distributed.precision == "bf16" else 4)
     fits = size < free_bytes(RunPaths.of(config).corpus)
-    fix = "" if fits else "free space, or set plant.cache_hidden=false finetune.cache_hidden=false"
+    fix = "" if fits else "free disk space, or set plant.cache_hidden=false finetune.cache_hidden=false"
     detail = f"cached on disk: about {size / GIB:,.2f} GiB ({tokens:,} tokens of train, width {width})"
     yield Check("hidden states", "ok" if fits else "missing", detail, fix)
 
 
 def _train_tokens(config: RunConfig) -> int | None:
-    """Content tokens of the train split; an upper bound before the corpus is prepared, None without a limit."""
+    """Content tokens of the train split. Before the corpus is prepared: an upper bound, or None without a limit."""
     corpus = RunPaths.of(config).corpus
     if (corpus / "manifest.json").is_file():
         return int(Corpus.open(corpus).split("train").lengths.sum())

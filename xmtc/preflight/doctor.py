@@ -1,4 +1,4 @@
-"""What this machine can do, and what a configuration needs that it lacks."""
+"""Check what this machine can do, and whether it has what a configuration needs."""
 
 import importlib.metadata
 import os
@@ -33,7 +33,7 @@ from xmtc.preflight.ray_cluster import check_cluster
 from xmtc.run.config import RunConfig
 
 _RAY_TIMEOUT_S = 120
-# In a process of its own: a Ray that hangs or dies must not take the doctor with it.
+# Runs in a separate process: if Ray hangs or dies, the doctor must continue.
 _RAY_SCRIPT = """
 import os
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray listens on loopback alone
@@ -45,7 +45,7 @@ ray.shutdown()
 
 
 def run_doctor(config: RunConfig | None = None, console: Console | None = None) -> int:
-    """Print what was found as a table; returns the exit code: 1 when something that is needed is missing."""
+    """Print the findings as a table. Return the exit code: 1 if something required is missing."""
     checks = doctor(config)
     table = Table("", "check", "found", "what to do", title="xmtc doctor", title_justify="left")
     marks = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "missing": "[red]missing[/]"}
@@ -60,7 +60,7 @@ def run_doctor(config: RunConfig | None = None, console: Console | None = None) 
 
 
 def doctor(config: RunConfig | None = None) -> list[Check]:
-    """Look at the machine; with a configuration, at what it needs (paths are relative to the working directory)."""
+    """Check the machine; with a configuration, also what it needs. Paths are relative to the working directory."""
     backbone, found = _backbone(config), _estimate(config)
     return [
         *_python_and_packages(),
@@ -80,10 +80,10 @@ def doctor(config: RunConfig | None = None) -> list[Check]:
 
 
 def check_machine(config: RunConfig) -> None:
-    """Refuse what would otherwise wait for ever, or fail late: cores, GPUs, tools, packages, a cluster, writable disks.
+    """Refuse missing requirements that make a run hang or fail late: cores, GPUs, tools, packages, cluster, disks.
 
     Raises:
-        ConfigError: something that the configuration needs is not here; names all of it.
+        ConfigError: something that the configuration needs is missing; names all of it.
     """
     machine = [_cores(config), *_enough_gpus(config), *_build_tools(config)]
     cluster = [_ray_package(config), *check_cluster(config)]
@@ -140,22 +140,22 @@ def _cores(config: RunConfig | None) -> Check:
     detail = f"{cores} cores, {threads} threads usable, PyTorch uses {torch.get_num_threads()}"
     wanted = _wanted_here(config, "cpus_per_worker")
     fix = f"set distributed.workers so that workers × cpus_per_worker is at most {threads}" if wanted > threads else ""
-    return Check("cpu", "missing" if fix else "ok", detail + (f"; {wanted:g} wanted" if fix else ""), fix)
+    return Check("cpu", "missing" if fix else "ok", detail + (f"; {wanted:g} needed" if fix else ""), fix)
 
 
 def _wanted_here(config: RunConfig | None, each: Literal["cpus_per_worker", "gpus_per_worker"]) -> float:
-    """What the fewest workers together take of this machine, where the run starts a Ray of its own."""
+    """Resources of this machine that the smallest number of workers takes, if the run starts Ray here."""
     local = config is not None and config.distributed.starts_ray
     return config.distributed.fewest_workers * getattr(config.distributed, each) if local and config else 0.0
 
 
 def _usable_threads() -> int:
-    """Hardware threads that this process may use; containers and schedulers allow fewer than there are."""
+    """Hardware threads that this process may use; containers and schedulers may allow only some."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
 
 
 def _enough_gpus(config: RunConfig | None) -> Iterator[Check]:
-    """Whether there are as many GPUs as workers ask for; none is touched."""
+    """Check that there are enough GPUs for the workers, without using any."""
     have, wanted = torch.cuda.device_count(), _wanted_here(config, "gpus_per_worker")
     if have == 0:
         build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
@@ -163,7 +163,7 @@ def _enough_gpus(config: RunConfig | None) -> Iterator[Check]:
         yield Check("gpu", "missing" if wanted else "note", f"none; PyTorch is a {build} build", fix)
     elif wanted > have:
         fix = "set distributed.workers so that workers × gpus_per_worker is at most the number of GPUs"
-        yield Check("gpus", "missing", f"{have}, and {wanted:g} wanted", fix)
+        yield Check("gpus", "missing", f"{have}, and {wanted:g} needed", fix)
 
 
 def _bf16(config: RunConfig | None) -> Check:
@@ -229,13 +229,13 @@ def _estimate(config: RunConfig | None) -> Estimate | ConfigError | None:
 
 
 def _worker_memory(config: RunConfig, found: Estimate | ConfigError) -> Iterator[Check]:
-    """What one worker will hold at most, see `xmtc train --dry-run`."""
+    """Estimate one worker's peak memory, see `xmtc train --dry-run`."""
     if isinstance(found, ConfigError):
         yield Check("worker memory", "note", "not known", str(found))
         return
-    origin = "" if found.workload.prepared else ", for an assumed corpus: it is not prepared"
-    detail = f"about {found.peak / GIB:,.1f} GiB a worker, {found.trained:,} of {found.parameters:,} parameters train"
-    yield Check("worker memory", "ok", detail + origin, "xmtc train CONFIG --dry-run says what takes it")
+    origin = "" if found.workload.prepared else ", for an assumed corpus, because it is not prepared"
+    detail = f"about {found.peak / GIB:,.1f} GiB per worker, {found.trained:,} of {found.parameters:,} parameters train"
+    yield Check("worker memory", "ok", detail + origin, "xmtc train CONFIG --dry-run shows the parts")
     first, *cures = label_lines(config, found.workload)
     yield Check("label memory", "note" if cures else "ok", first, "\n".join(cures))
 

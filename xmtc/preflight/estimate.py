@@ -1,7 +1,7 @@
-"""Memory, disk, steps and time of a run before it begins, without weights and without a GPU.
+"""Estimate memory, disk, steps and time of a run before it begins, without weights and without a GPU.
 
-Numbers of parameters come from the model built on the meta device, activations from a simulated micro-batch of the
-longest documents (see `simulate`), the rest is arithmetic. Bytes are of one worker.
+Parameter counts come from a model on the meta device, and activations from a simulated micro-batch of the longest
+documents (see `simulate`). The rest is arithmetic. Bytes are per worker.
 """
 
 import json
@@ -51,9 +51,9 @@ _SHAPES: dict[str, dict[str, Any]] = {
     | {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32}
     | {"num_attention_heads": 32, "num_key_value_heads": 32, "pad_token_id": 0},
 }
-_QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # a weight; NF4 with doubly quantised scales of blocks of 64
+_QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # per weight; NF4 with doubly quantised scales of blocks of 64
 _GIB = 2**30
-CPU_TFLOPS, SHARE = 0.1, 0.4  # of a core with AVX-512; of the peak that training reaches
+CPU_TFLOPS, SHARE = 0.1, 0.4  # peak of a core with AVX-512; share of the peak that training reaches
 _EXAMPLES = ("L4", "A100", "H100")  # where nobody has said which card it is
 
 
@@ -77,7 +77,7 @@ class Workload:
     labels: int = 10_000
     vocab_size: int = 30_000
     prepared: bool = False
-    origin: str = "ASSUMED, since the source cannot be read here (tools/estimate.py takes others)"
+    origin: str = "ASSUMED, because the source cannot be read here (tools/estimate.py accepts other sizes)"
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ class Estimate:
     """The result.
 
     Attributes:
-        memory: what -> bytes of one worker at its fullest moment; they add up to the peak.
-        disk: what -> bytes, of the whole run.
-        parameters, trained: of the model; at most at once.
-        steps: stage -> optimizer steps.
-        flops: of the whole run, by all workers together; of the encoder's matrix products.
-        workers: how many.
-        workload: what it was estimated for.
+        memory: bytes of one worker by purpose; they add up to the peak.
+        disk: bytes of the whole run by purpose.
+        parameters, trained: number of parameters, and the largest number that trains at once.
+        steps: optimizer steps by stage.
+        flops: operations of the encoder's matrix products, for the whole run and all workers.
+        workers: number of workers.
+        workload: size of the corpus that it was estimated for.
         offloaded: bytes in `nvme_path`, of all workers together.
     """
 
@@ -116,15 +116,15 @@ class Estimate:
 
 
 def estimate(config: RunConfig, workload: Workload | None = None, workers: int | None = None) -> Estimate:
-    """What a run will take.
+    """Estimate what a run will take.
 
     Args:
-        config: of the run.
-        workload: what the corpus is like; absent: see `workload_of`.
-        workers: instead of the fewest of `distributed.workers`, where a worker holds most.
+        config: configuration of the run.
+        workload: size of the corpus. Default: see `workload_of`.
+        workers: number of workers. Default: the smallest number in `distributed.workers`, with the most memory each.
 
     Raises:
-        ConfigError: the shape of the backbone is known neither here nor from files on this machine.
+        ConfigError: the shape of the backbone is neither in the table here nor in files on this machine.
     """
     workload = workload or workload_of(config)
     world = max(1, config.distributed.fewest_workers if workers is None else workers)
@@ -167,7 +167,7 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
 
 
 def workload_of(config: RunConfig) -> Workload:
-    """From the prepared corpus, or else assumptions that respect `data.limit` and `data.max_length`."""
+    """Find the size of the prepared corpus, or assume one that respects `data.limit` and `data.max_length`."""
     longest = config.data.max_length
     if _is_prepared(config):
         return workload_of_corpus(Corpus.open(RunPaths.of(config).corpus))
@@ -182,7 +182,7 @@ def workload_of(config: RunConfig) -> Workload:
 
 
 def workload_of_corpus(corpus: Corpus) -> Workload:
-    """What a prepared corpus is like."""
+    """Find the size of a prepared corpus."""
     lengths = np.asarray(corpus.split("train").lengths)
     return Workload(
         documents=len(lengths),
@@ -197,7 +197,7 @@ def workload_of_corpus(corpus: Corpus) -> Workload:
 
 
 def workload_of_source(config: RunConfig, found: Measured) -> Workload:
-    """What a corpus will be like, counted in its source."""
+    """Find the size of a corpus from counts of its source."""
     lengths = np.minimum(found.lengths, config.data.max_length)
     shape = backbone_shape(config) or {}
     return Workload(
@@ -207,15 +207,15 @@ def workload_of_source(config: RunConfig, found: Measured) -> Workload:
         longest=int(lengths.max()),
         labels=found.found.labels,
         vocab_size=int(shape.get("vocab_size", Workload.vocab_size)),
-        origin="counted in the source" if found.found.exact else "carried on from a part of the source",
+        origin="counted in the source" if found.found.exact else "extrapolated from a part of the source",
     )
 
 
 def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
-    """The Transformers configuration of the backbone, from its files or the table here; None for other encoders.
+    """Find the backbone's Transformers configuration in its files or the table here; None for other encoders.
 
     Raises:
-        ConfigError: it is in neither.
+        ConfigError: it is in neither place.
     """
     encoder = config.model.encoder.backbone
     if encoder is None:
@@ -227,10 +227,10 @@ def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
     path = Path(resolve_pretrained(encoder.name)) / "config.json"
     if not path.is_file():
         raise ConfigError(
-            f"model.encoder.name: {encoder.name} is not on this machine and its shape not known here; give the folder "
+            f"model.encoder.name: {encoder.name} is not on this machine, and its shape is unknown; give the folder "
             f"of the model, or one of {', '.join(_SHAPES)}"
         )
-    # Architectures carry keys that only the loaded configuration understands; those that it does not are harmless.
+    # Some keys are understood only by the configuration class of their architecture; unknown keys are harmless.
     with reading(path, ConfigError, "download the model again"):
         return json.loads(path.read_text(encoding="utf-8"))
 
@@ -245,21 +245,21 @@ def micro_batch(config: RunConfig, workload: Workload, window: int) -> Shapes:
 
 
 def label_lines(config: RunConfig, workload: Workload) -> list[str]:
-    """What the label set takes of a worker's memory and, where that is too much, which settings take less."""
+    """Describe the memory that the label set takes on a worker and, if that is too much, settings that reduce it."""
     try:
         shape = backbone_shape(config)
     except ConfigError as error:
-        return [f"what the labels take of the memory is not known: {error}"]
+        return [f"the memory for the labels is unknown: {error}"]
     encoder = meta_classifier(config.model, shape, workload.vocab_size, 1).encoder
     documents = micro_batch(config, workload, encoder.window).documents
     return list(describe(config, encoder.width, workload.labels, documents))
 
 
 def dry_run(config: RunConfig) -> None:
-    """Check the configuration and print the estimate: everything of a run but its weights.
+    """Check the configuration and print the estimate, without loading weights.
 
     Raises:
-        ConfigError: the run would refuse it too, or the shape of the backbone is not known.
+        ConfigError: the run would refuse the configuration, or the shape of the backbone is unknown.
     """
     check(config)
     gpu = config.distributed.gpus_per_worker > 0
@@ -284,14 +284,14 @@ def print_estimate(
     *,
     stages: Mapping[str, float] | None = None,
 ) -> None:
-    """Print it as a table.
+    """Print the estimate as a table.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         found: the estimate.
-        peak_tflops: of a worker; of its card or core when absent.
-        share: of that peak that training reaches.
-        stages: stage -> seconds, where these were measured.
+        peak_tflops: peak rate of a worker. Default: that of its card or core.
+        share: share of the peak that training reaches.
+        stages: seconds of each stage, if measured.
     """
     load = found.workload
     print(
@@ -299,32 +299,34 @@ def print_estimate(
         "tokens"
     )
     print(f"(longest {load.longest:,}), {load.labels:,} labels")
-    print(f"parameters: {found.parameters:,}, of which at most {found.trained:,} train at once")
+    print(f"parameters: {found.parameters:,}; at most {found.trained:,} train at once")
     table = Table("memory of one worker", "GiB", title_justify="left")
     for name, size in (*found.memory.items(), ("together", found.peak)):
         table.add_row(name, f"{size / _GIB:,.2f}")
     Console().print(table)
     room = memory_of_worker(config)
     if room is not None and found.peak > room:
-        print(f"that does not fit the {room / _GIB:,.1f} GiB of a worker")
+        print(f"this exceeds the {room / _GIB:,.1f} GiB of a worker")
     for name, size in found.disk.items():
         print(f"disk, {name}: {size / _GIB:,.2f} GiB")
     if found.offloaded:
-        print(f"disk, nvme_path of all workers together: {found.offloaded / _GIB:,.2f} GiB")
+        print(f"disk, nvme_path, all workers together: {found.offloaded / _GIB:,.2f} GiB")
     if found.steps:
         print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
     if stages is not None:
         parts = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in stages.items())
-        print(f"time, measured on this machine as if it were idle: {in_words(sum(stages.values()))} ({parts})")
+        print(f"time, measured on this machine, assuming that it is idle: {in_words(sum(stages.values()))} ({parts})")
         return
     times = "; ".join(_time(found, name, peak, share) for name, peak in rates(config, peak_tflops).items())
-    print(f"time in the encoder: about {times} ({found.flops:.3g} FLOP); its attention and the head come on top")
+    print(
+        f"time in the encoder: about {times} ({found.flops:.3g} FLOP); its attention and the head take additional time"
+    )
     if config.distributed.gpus_per_worker and peak_tflops is None and card_of(config.distributed) is None:
-        print("nobody has said which card it is: distributed.resources_per_worker={accelerator_type:A100: 0.001} does")
+        print("the card is unknown; name it with distributed.resources_per_worker={accelerator_type:A100: 0.001}")
 
 
 def rates(config: RunConfig, peak_tflops: float | None = None) -> dict[str, float]:
-    """What a worker has -> its peak in TFLOP/s; several cards where nobody has said which it is."""
+    """Peak rates in TFLOP/s by the name of a worker's card or core; several cards if the card is unknown."""
     distributed = config.distributed
     if peak_tflops is not None:
         return {"a worker": peak_tflops}
@@ -342,7 +344,7 @@ def _time(found: Estimate, name: str, peak_tflops: float, share: float) -> str:
 
 
 def _all_weights(classifier: Classifier) -> float:
-    """Bytes of all parameters, as they are before quantisation."""
+    """Bytes of all parameters before quantisation."""
     return float(sum(p.numel() * p.element_size() for p in classifier.parameters()))
 
 
@@ -351,7 +353,7 @@ def _group(classifier: Classifier, name: str) -> list[nn.Parameter]:
 
 
 def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter], world: int) -> dict[str, float]:
-    """Bytes of frozen and of trained weights, where they are not offloaded."""
+    """Bytes of frozen and trained weights that are not offloaded."""
     strategy = config.distributed.chosen_strategy()
     ours = {id(p) for p in trained}
     backbone = config.model.encoder.backbone
@@ -380,7 +382,7 @@ def _training(config: RunConfig, numbers: int, world: int) -> dict[str, float]:
 
 
 def _block_products(classifier: Classifier) -> list[nn.Module]:
-    """Layers of the backbone that multiply every token by their weights, adapters left out."""
+    """Layers of the backbone that multiply every token by their weights, without adapters."""
     kinds = nn.Linear | nn.Conv1d | nn.RNNBase
     named = classifier.encoder.named_modules()
     return [module for name, module in named if isinstance(module, kinds) and "lora_" not in name]
@@ -418,7 +420,7 @@ def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:
 
 
 def _flops(config: RunConfig, workload: Workload, linear: int, layers: int) -> float:
-    """2 FLOP a weight and token forward; as many for the gradients of activations, of weights, and to recompute."""
+    """Count 2 FLOP per weight and token forward, and as many for each kind of gradient and for recomputation."""
     backbone, forward = config.model.encoder.backbone, 2.0 * linear * workload.tokens * workload.documents
     lora = backbone is not None and backbone.lora is not None
     recompute = backbone is not None and backbone.gradient_checkpointing

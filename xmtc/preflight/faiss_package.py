@@ -1,4 +1,4 @@
-"""Which package the module `faiss` comes from: `faiss-cpu` and `faiss-gpu-…` install over each other."""
+"""Find the package of the module `faiss`: `faiss-cpu` and `faiss-gpu-…` overwrite each other's files."""
 
 import importlib.metadata
 
@@ -9,7 +9,7 @@ _KNOWN = ("faiss", CPU, "faiss-gpu", "faiss-gpu-cu11", GPU, "faiss-gpu-cuvs")
 
 
 def faiss_packages() -> list[str]:
-    """Installed packages that bring the module `faiss`."""
+    """Installed packages that contain the module `faiss`."""
     return [name for name in _KNOWN if _is_installed(name)]
 
 
@@ -22,11 +22,11 @@ def _is_installed(name: str) -> bool:
 
 
 def check_faiss(packages: list[str], gpus: int) -> Check:
-    """Whether there is exactly one of them, and the one for this machine.
+    """Check that exactly one package is installed, and that it suits this machine.
 
     Args:
-        packages: as `faiss_packages` says.
-        gpus: GPUs that this machine has.
+        packages: result of `faiss_packages`.
+        gpus: number of GPUs in this machine.
     """
     if not packages:
         return Check("faiss", "missing", "not installed; finds hard negatives and shortlists", f"pip install {CPU}")

@@ -1,4 +1,4 @@
-"""What the doctor says of one thing that was looked at."""
+"""The result of one of the doctor's checks."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,10 +11,10 @@ class Check:
     """One finding.
 
     Attributes:
-        name: what was looked at.
-        status: `ok`; `note`, which limits but does not prevent; `missing`, which is needed and not there.
+        name: name of the check.
+        status: `ok`; `note` for a limitation; `missing` for a requirement that is not met.
         detail: what was found.
-        fix: what to do, where there is something to do.
+        fix: what to do, if anything.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""What a label set costs in memory, and which settings would cost less: said before training begins.
+"""Estimate the memory of a label set, and find settings that reduce it, before training begins.
 
-Bytes are of one worker, for the head's label tables (queries, classifier rows, biases) and the logits of a micro-batch.
+Bytes are per worker, for the head's label tables (queries, classifier rows, biases) and the logits of a micro-batch.
 
 Suffixes: L labels, S labels with a logit in a micro-batch.
 """
@@ -18,19 +18,19 @@ from xmtc.models.heads.flat import CHUNK
 from xmtc.preflight.cards import card_of
 from xmtc.run.config import RunConfig
 
-_LOGIT_BYTES = 12  # float32: the logit, its gradient, and what the loss keeps for the backward pass
+_LOGIT_BYTES = 12  # float32: the logit, its gradient, and a value that the loss keeps for the backward pass
 _SAMPLED = 512
 _GIB = 2**30
 
 
 @dataclass(frozen=True)
 class LabelMemory:
-    """Bytes of one worker.
+    """Bytes per worker.
 
     Attributes:
         tables: the rows.
-        training: their gradients and the optimizer's state.
-        logits: of a micro-batch, in training.
+        training: gradients and optimizer state of the rows.
+        logits: logits of a micro-batch in training.
     """
 
     tables: float
@@ -49,18 +49,18 @@ class LabelMemory:
 
 
 def label_memory(config: RunConfig, width: int, labels: int, documents: int) -> LabelMemory:
-    """What the label set takes of one worker's memory.
+    """Estimate the memory of one worker that the label set takes.
 
     Args:
-        config: of the run.
-        width: of the encoder.
+        config: configuration of the run.
+        width: width of the encoder.
         labels: L.
-        documents: of a micro-batch.
+        documents: number of documents in a micro-batch.
     """
     with torch.device("meta"):
         one = list(config.model.head.build(width, 1).label_tables().values())
     numbers = sum(table.numel() for table in one if table.requires_grad)
-    # A worker has a share of the labels, for the documents of all workers.
+    # A worker holds a share of the labels and scores the documents of all workers.
     world = max(1, config.distributed.fewest_workers) if config.finetune.loss.refuses_label_shards is None else 1
     own, documents = -(-labels // world), documents * world
     scored = -(-scored_labels(config, labels, documents) // world)
@@ -73,7 +73,7 @@ def label_memory(config: RunConfig, width: int, labels: int, documents: int) -> 
 
 
 def trains_in_chunks(config: RunConfig) -> bool:
-    """Whether all labels train a chunk at a time (`xmtc.training.flat_step`)."""
+    """Whether all labels train chunk by chunk (`xmtc.training.flat_step`)."""
     finetune = config.finetune
     with torch.device("meta"):
         products = config.model.head.build(8, 1).product_rows() is not None
@@ -90,7 +90,7 @@ def _state_of_rows(optimizer: RowwiseOptimizerConfig, rows: Sequence[Tensor]) ->
 
 
 def scored_labels(config: RunConfig, labels: int, documents: int) -> int:
-    """S at most, positives left out of account where labels are drawn."""
+    """Upper bound of S; if labels are drawn, without the positives."""
     settings = config.finetune
     if settings.mining is not None:
         return min(labels, settings.mining.candidates * documents + settings.mining.uniform)
@@ -98,7 +98,10 @@ def scored_labels(config: RunConfig, labels: int, documents: int) -> int:
 
 
 def cheaper(config: RunConfig, width: int, labels: int, documents: int) -> Iterator[tuple[str, LabelMemory]]:
-    """Settings that cost less, each with all before it, and what is left then; those that are set already left out."""
+    """Yield settings that reduce the memory, each applied on top of the previous ones, and the memory then.
+
+    Settings that are already in effect are left out.
+    """
     finetune = config.finetune
     cost = label_memory(config, width, labels, documents).total
     for setting, changed in _steps(config, sampled=finetune.mining is None and finetune.sampled_labels is None):
@@ -130,12 +133,12 @@ def _with_head(config: RunConfig, head: HeadSettings) -> RunConfig:
 
 
 def _without_plant(config: RunConfig) -> str:
-    """The override that a setting needs because it rules out planting."""
+    """The override that a setting without planting needs."""
     return " plant.enabled=false" if config.plants else ""
 
 
 def memory_of_worker(config: RunConfig) -> float | None:
-    """Bytes that a worker can have; None where nobody knows: on another machine, or on a card that is not named."""
+    """Bytes available to a worker; None if unknown, because the machine or the card is."""
     if config.distributed.gpus_per_worker > 0:
         card = card_of(config.distributed)
         return None if card is None else card.gib * _GIB
@@ -145,12 +148,12 @@ def memory_of_worker(config: RunConfig) -> float | None:
 
 
 def describe(config: RunConfig, width: int, labels: int, documents: int) -> Iterator[str]:
-    """Lines: what the label set takes; where that is more than there is, what would take less, up to what fits."""
+    """Yield lines that describe the memory of the label set. If it does not fit, list settings until one fits."""
     found, room = label_memory(config, width, labels, documents), memory_of_worker(config)
     yield f"{labels:,} labels take {found.total / _GIB:,.2f} GiB of a worker: {found}"
     if room is None or found.total <= room:
         return
-    yield f"that does not fit the {room / _GIB:,.1f} GiB that a worker has here; less is taken, one upon the other, by"
+    yield f"this exceeds the {room / _GIB:,.1f} GiB that a worker has here. To reduce it, apply these in order:"
     for setting, less in cheaper(config, width, labels, documents):
         fits = less.total <= room
         yield f"  {setting}: {less.total / _GIB:,.2f} GiB{', which fits' if fits else ''}"

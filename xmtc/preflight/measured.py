@@ -1,4 +1,4 @@
-"""What a run will take here: documents counted in the source, speeds measured on them."""
+"""Estimate a run on this machine: count documents in the source, and measure speeds on them."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -18,17 +18,17 @@ from xmtc.track.progress import Progress
 
 _PACKAGED = "packaged:all-MiniLM-L6-v2"
 _PACKAGED_WIDTH = 384
-_HEAPS = 0.7  # different words grow with the number of documents to about this power
+_HEAPS = 0.7  # the number of distinct words grows as about this power of the number of documents
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A source, and the time that a configuration takes over it.
+    """A source, and the time that a configuration takes on it.
 
     Attributes:
         found: documents and labels.
-        lengths: tokens of sampled documents, uncut.
-        stages: stage -> seconds; None where the run will not be in this process, or its encoder is not here.
+        lengths: tokens of sampled documents, before truncation.
+        stages: seconds of each stage; None if the run uses other processes, or its encoder is not on this machine.
     """
 
     found: Survey
@@ -37,11 +37,11 @@ class Measured:
 
 
 def measure(config: RunConfig, width: int) -> Measured | None:
-    """Count the source and measure this machine; None where the source cannot be read here.
+    """Count the source and measure this machine; None if the source cannot be read here.
 
     Args:
-        config: of the run.
-        width: D of its encoder.
+        config: configuration of the run.
+        width: D, width of the encoder.
     """
     try:
         found = survey(local_source(config.data, config.storage), Progress())
@@ -69,12 +69,12 @@ def _stages(config: RunConfig, found: Survey, lengths: NDArray[np.int64], width:
 
 
 def corpus_of(config: RunConfig, found: Survey, width: int = _PACKAGED_WIDTH) -> Corpus:
-    """What the corpus of a configuration will be like.
+    """Estimate the size of a configuration's corpus.
 
     Args:
-        config: of the run; its limits hold.
-        found: in the source.
-        width: D of the encoder.
+        config: configuration of the run, with its limits.
+        found: counts of the source.
+        width: D, width of the encoder.
     """
     limit = config.data.limit
     train, dev, test = (
@@ -94,7 +94,7 @@ def corpus_of(config: RunConfig, found: Survey, width: int = _PACKAGED_WIDTH) ->
 
 
 def head_speed(config: RunConfig, width: int, labels: int, tokens: float, labels_a_document: float) -> HeadSpeed | None:
-    """What the head of a configuration takes here; None without one."""
+    """Measure the head of a configuration on this machine; None without a head."""
     if not config.model.head.scores:
         return None
     kept = round(labels_a_document * config.finetune.batch_size)
@@ -105,5 +105,5 @@ def head_speed(config: RunConfig, width: int, labels: int, tokens: float, labels
 
 @cache
 def _head(settings: HeadSettings, width: int, labels: int, sampled: int | None, kept: int) -> HeadSpeed:
-    """For one token."""
+    """Measure a head for one token."""
     return probe_head(settings, width, labels, 1.0, sampled, kept)

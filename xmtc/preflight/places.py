@@ -1,4 +1,4 @@
-"""What the configuration places at URIs: whether it can be reached, read and, where needed, written."""
+"""Check that the configuration's URIs can be reached, read and, if needed, written."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,7 +17,7 @@ _ONCE = StorageConfig(retry_minutes=0)
 
 
 def check_places(config: RunConfig) -> Iterator[Check]:
-    """Runs, corpus and source, as far as they are at a URI."""
+    """Check runs, corpus and source, if they are at URIs."""
     runs, corpus = config.track.directory, config.data.corpus
     if is_remote(runs):
         yield _check("storage: runs", runs, lambda: _writable("storage: runs", runs))
@@ -38,20 +38,20 @@ def _corpus(uri: str) -> Check:
     except StorageError as error:
         if not is_denied(error.__cause__) or _ONCE.remote(uri).read(manifests.NAME) is None:
             raise
-        detail = f"{uri} can be read, not written: enough while the corpus there is that of this configuration"
+        detail = f"{uri} can be read but not written: enough if it holds the corpus of this configuration"
         return Check("storage: corpus", "note", detail)
 
 
 def _source(uris: list[str]) -> Check:
     if absent := [uri for uri in uris if not is_there(uri, _ONCE)]:
-        fix = "mend data.source, or copy the files there"
+        fix = "correct data.source, or copy the files there"
         return Check("storage: source", "missing", f"nothing at {', '.join(absent)}", fix)
     return Check("storage: source", "ok", f"found: {', '.join(uris)}")
 
 
 def _check(name: str, uri: str, look: Callable[[], Check]) -> Check:
     found: list[Check] = []
-    reach = "see that its server can be reached from here: network, proxy, the client's endpoint (AWS_ENDPOINT_URL)"
+    reach = "make sure that this machine can reach the server: network, proxy, the client's endpoint (AWS_ENDPOINT_URL)"
     try:
         if answered(lambda: found.append(look()), _PATIENCE_S) and found:
             return found[0]
@@ -63,13 +63,13 @@ def _check(name: str, uri: str, look: Callable[[], Check]) -> Check:
 
 
 def _failure(name: str, error: StorageError, reach: str) -> Check:
-    """The client's own words, and what to do about them."""
+    """Make the check result for a client's error, with a fix."""
     cause = error.__cause__
     fix = reach
     if is_denied(cause):
         fix = "give the client credentials that may list, read, write and delete there"
     elif isinstance(cause, FileNotFoundError | ValueError):
-        fix = "make the bucket, or mend the URI in the configuration"
+        fix = "create the bucket, or correct the URI in the configuration"
     doing = str(error).partition(" failed")[0]
     detail = str(error) if cause is None else f"{doing} failed: {type(cause).__name__}: {cause}"
     return Check(name, "missing", detail, fix)

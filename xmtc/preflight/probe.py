@@ -1,7 +1,7 @@
-"""How fast this machine is at what a run does, measured in a few seconds on the user's own documents.
+"""Measure this machine's speed at the steps of a run, in a few seconds, on the user's documents.
 
-CPU time of one thread is measured, which other programs hardly change, and carried on to all cores: the figures are
-those of a machine that is otherwise idle.
+The CPU time of one thread is measured, because other programs hardly affect it, and extrapolated to all cores. The
+figures therefore assume an idle machine.
 
 Suffixes: B documents, T tokens, D width, S labels with logits, L labels.
 """
@@ -32,13 +32,13 @@ from xmtc.scorers.config import LabelTextConfig
 _ENCODE_TOKENS = 4096
 _MATRIX, _ITEMS = 1_200, 400_000
 _SCALING = 0.85  # exponent of the number of cores
-_HEAD_SHAPE = 8, 96  # documents, and tokens of each, with which a head is measured
-_POOLED_SHAPE = 64, 1  # one that reads poolings alone
+_HEAD_SHAPE = 8, 96  # documents, and tokens per document, for measuring a head
+_POOLED_SHAPE = 64, 1  # the same for a head that reads only poolings
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSpeed:
-    """What a head takes.
+    """Times of a head.
 
     Attributes:
         train_s: seconds to read a document's states, and for its forward and backward pass.
@@ -53,14 +53,14 @@ class HeadSpeed:
 
 @dataclass(frozen=True, kw_only=True)
 class Speeds:
-    """What was measured.
+    """Measured speeds.
 
     Attributes:
         prepare_s: seconds of one core to read, tokenise and count a document.
-        products: floating-point operations a second of matrix products.
-        items: elements sorted a second.
-        encode_s: max_length -> seconds to encode a document that is cut there.
-        cores: that preparation uses.
+        products: floating-point operations per second of matrix products.
+        items: elements sorted per second.
+        encode_s: by max_length, seconds to encode a document truncated to that length.
+        cores: number of cores that preparation uses.
     """
 
     prepare_s: float
@@ -71,13 +71,13 @@ class Speeds:
 
 
 def probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[int], seconds: float = 1.5) -> Speeds:
-    """Measure.
+    """Measure this machine.
 
     Args:
         texts: a sample of the documents.
-        model: whose encoder is measured, with the packaged or downloaded weights; None where nothing is encoded.
-        lengths: values of `max_length` to measure the encoder at.
-        seconds: for the encoder, at each length.
+        model: model whose encoder to measure, with packaged or downloaded weights; None if the run encodes nothing.
+        lengths: values of `max_length` at which to measure the encoder.
+        seconds: time to spend on the encoder at each length.
 
     Raises:
         ConfigError: the encoder cannot be loaded.
@@ -104,15 +104,15 @@ def _probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[in
 def probe_head(
     settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int
 ) -> HeadSpeed:
-    """Measure a head on made-up hidden states of a few tokens; its time is proportional to them, or to the documents.
+    """Measure a head on random hidden states of a few tokens. Its time is proportional to tokens, or to documents.
 
     Args:
-        settings: of the head.
+        settings: settings of the head.
         width: D.
         labels: L.
-        tokens: mean T of the documents; 1 for a head that reads poolings alone, which takes as long for any.
-        sampled: labels with logits in a training batch; None: all.
-        kept: labels that a document has.
+        tokens: mean T of the documents; 1 for a head that reads only poolings, whose time does not depend on T.
+        sampled: number of labels with logits in a training batch; None: all.
+        kept: number of labels that a document has.
     """
     with _one_thread():
         return _probe_head(settings, width, labels, tokens, sampled, kept)
@@ -144,7 +144,7 @@ def _probe_head(
 
 
 def _best_of(times: int, work: Callable[[], object]) -> float:
-    """CPU seconds of the fastest run, after one that does not count."""
+    """CPU seconds of the fastest run, after one warm-up run."""
     work()
     found = []
     for _ in range(times):
@@ -171,7 +171,7 @@ def _cores() -> int:
 
 
 def _gain() -> float:
-    """How much faster matrix products are on all cores than on one."""
+    """Speed-up of matrix products on all cores over one core."""
     return min(_cores(), 32) ** _SCALING
 
 
@@ -186,7 +186,7 @@ def _sort() -> Callable[[], object]:
 
 
 def _preparing(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> float:
-    """Seconds of one core for a document: tokens one by one, and words twice, for vocabulary and for counts."""
+    """Seconds of one core per document: tokenise it, and find its words twice, for vocabulary and counts."""
     chosen, backend = list(texts[:200]), tokenizer.backend_tokenizer
     begun = time.thread_time()
     for text in chosen:
@@ -211,7 +211,7 @@ def _encoding(
     max_length: int,
     seconds: float,
 ) -> float:
-    """Seconds for a document: batches as in a run, spread over all lengths."""
+    """Seconds per document, in batches as in a run, over all lengths."""
     encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
     documents = UnlabelledDocuments([np.array(one.ids[:max_length], np.int32) for one in encoded if one.ids])
     collate = Collator(documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap)
@@ -234,7 +234,7 @@ def _batch(part: NDArray[np.int64]) -> MicroBatch:
 
 
 def _encode(encoder: Classifier, batch: Batch) -> int:
-    """Encode; the number of real tokens."""
+    """Encode a batch, and return the number of tokens without padding."""
     with torch.inference_mode():
         encoder.encode(batch)
         if batch.mask_BT.is_cuda:

@@ -1,4 +1,4 @@
-"""Whether the Ray cluster that a run joins answers, and whether a Ray on one machine has what workers ask for."""
+"""Check that the Ray cluster that a run joins answers, or that Ray on this machine has the workers' resources."""
 
 import socket
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from xmtc.run.config import RunConfig
 _PATIENCE_S = 5.0
 _FOUND_BY_RAY = ("auto", "local")
 _OWN = frozenset({"memory", "object_store_memory"})
-"""Resources of a Ray on one machine, besides cores, GPUs and those whose names have a colon."""
+"""Resources of Ray on one machine, in addition to cores, GPUs and resources whose names contain a colon."""
 
 
 def check_cluster(config: RunConfig) -> Iterator[Check]:
-    """The address of the cluster, and further resources of workers where there is none."""
+    """Check the address of the cluster; without a cluster, the custom resources of workers."""
     distributed = config.distributed
     if distributed.most_workers and distributed.address is not None and distributed.address not in _FOUND_BY_RAY:
         yield _answer(distributed.address)
@@ -33,11 +33,11 @@ def _answer(address: str) -> Check:
 
 
 def require_answer(address: str, setting: str) -> None:
-    """Ask for a connection; Ray itself would try for minutes.
+    """Try to connect, because Ray itself would try for minutes.
 
     Args:
         address: `HOST:PORT`, with or without `ray://`.
-        setting: where the user gave it.
+        setting: name of the setting, for the message.
 
     Raises:
         ConfigError: nothing listens there.

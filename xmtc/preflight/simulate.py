@@ -1,7 +1,7 @@
-"""One micro-batch through a model that does not exist: shapes and bytes without weights, on any machine.
+"""Simulate one micro-batch to find its peak memory, without weights and on any machine.
 
-PyTorch's fake tensors run the real forward and backward passes, gradient checkpointing and LoRA included, and compute
-nothing; what is alive at any moment is counted.
+PyTorch's fake tensors run the real forward and backward passes, including gradient checkpointing and LoRA, without
+computing anything. The bytes of all live tensors are counted.
 
 Suffixes: B documents, T document tokens, W windows, U window tokens, L labels.
 """
@@ -26,7 +26,7 @@ from xmtc.models.config import ModelConfig
 from xmtc.training.config import PhaseConfig
 from xmtc.training.unfreeze import trained_groups
 
-# Transformers makes no mask for a kernel of a name that it does not know, as for a batch without padding.
+# For a kernel with an unknown name, Transformers makes no mask, as for a batch without padding.
 _UNMASKED = "sdpa_unmasked"
 AttentionInterface.register(_UNMASKED, sdpa_attention_forward)
 
@@ -52,7 +52,7 @@ class Shapes:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Within it: bytes of all tensors made since it began that are still alive, and the most there have been."""
+    """Counts the bytes of live tensors that were made inside the context, and their peak."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,9 +62,9 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operation, and count what it makes."""
+        """Run an operation and count its results."""
         for storage in _storages((args, kwargs)):
-            self._note(storage, 0)  # of before, or counted already: a view of a weight is not the weight again
+            self._note(storage, 0)  # existed before, or is already counted, such as a view of a weight
         result = func(*args, **(kwargs or {}))
         for storage in _storages(result):
             self._note(storage, storage.nbytes())
@@ -90,17 +90,17 @@ def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:
 def meta_classifier(
     model: ModelConfig, from_config: Mapping[str, Any] | None, vocab_size: int, labels: int
 ) -> Classifier:
-    """The classifier on the meta device: shapes and dtypes without weights.
+    """Build the classifier on the meta device: shapes and dtypes without weights.
 
     Args:
-        model: settings; a quantised backbone is built as if it were not.
+        model: settings; quantisation of the backbone is ignored.
         from_config: shape of a Hugging Face backbone; None for the lightweight encoders.
-        vocab_size: of the corpus's tokenizer.
+        vocab_size: vocabulary size of the corpus's tokenizer.
         labels: L.
     """
     encoder, backbone = model.encoder, model.encoder.backbone
     if backbone is not None and from_config is not None:
-        # Whether a decoder sees what comes after changes no shape, and proving it takes weights.
+        # A causal mask does not change shapes, and the check of `bidirectional` needs weights.
         shaped = replace(backbone, from_config=dict(from_config), quantize=None, bidirectional=False, attention="sdpa")
         encoder = encoder.with_backbone(shaped)
     with torch.device("meta"):
@@ -108,13 +108,13 @@ def meta_classifier(
 
 
 def simulate_finetune(classifier: Classifier, phase: PhaseConfig, shapes: Shapes, *, bf16: bool) -> int:
-    """Most bytes that forward and backward of one micro-batch hold besides weights and gradients.
+    """Find the peak bytes of one micro-batch's forward and backward pass, excluding weights and gradients.
 
     Args:
-        classifier: on the meta device; it is changed.
-        phase: says what trains.
-        shapes: of the micro-batch.
-        bf16: under autocast.
+        classifier: classifier on the meta device; it is changed.
+        phase: phase that trains.
+        shapes: shapes of the micro-batch.
+        bf16: whether to use autocast.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
         fake = _fake(classifier, shapes.padded)

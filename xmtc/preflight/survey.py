@@ -1,6 +1,6 @@
-"""What a source holds, counted before it is prepared: documents by split, labels, words and tokens of a sample.
+"""Count a source before it is prepared: documents by split, labels, and words and tokens of a sample.
 
-Texts are read one by one and only a sample is kept, so that the size of the source does not matter.
+Texts are read one by one and only a sample is kept, so the source may have any size.
 """
 
 import random
@@ -22,7 +22,7 @@ from xmtc.data.tokenizer import load_pretrained
 from xmtc.data.words import words_of
 
 SAMPLE = 400
-"""Texts that are kept."""
+"""Number of texts in the sample."""
 _SECONDS = 60.0
 _SEED = 13
 T = TypeVar("T")
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 @runtime_checkable
 class Countable(Protocol):
-    """A reader that knows how many rows it has."""
+    """A reader that can count its rows."""
 
     def count(self) -> RowCount:
         """Rows of all files."""
@@ -40,18 +40,18 @@ class Countable(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What was found.
+    """Counts of a source.
 
     Attributes:
-        documents: split -> documents that the corpus will hold, after `data.split` and `data.limit`.
-        label_counts: documents of each label.
-        bare: documents without labels.
-        rejected: bad rows.
-        repeated: documents whose text an earlier one has.
-        leaked: dev and test documents whose text is a training text.
-        named: labels of which a label file gives the name.
-        texts: a random sample.
-        exact: False where reading stopped early and the numbers are carried on to the whole.
+        documents: by split, number of documents in the future corpus, after `data.split` and `data.limit`.
+        label_counts: number of documents of each label.
+        bare: number of documents without labels.
+        rejected: number of bad rows.
+        repeated: number of documents whose text occurred before.
+        leaked: number of dev and test documents whose text occurs in train.
+        named: number of labels whose name is in a label file.
+        texts: a random sample of texts.
+        exact: False if reading stopped early and the numbers are extrapolated.
     """
 
     documents: Mapping[str, int]
@@ -90,7 +90,7 @@ class Survey:
         return float(np.mean([len(set(words_of(text))) for text in self.texts]))
 
     def lengths(self, tokenizer: str) -> NDArray[np.int64]:
-        """Tokens of the sampled texts, uncut."""
+        """Tokens of the sampled texts, before truncation."""
         backend = load_pretrained(tokenizer).backend_tokenizer
         return np.array([len(one.ids) for one in backend.encode_batch(self.texts, add_special_tokens=False)], np.int64)
 
@@ -118,7 +118,7 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
 
 
 class _Counted:
-    """What has been read so far."""
+    """Counts of the rows read so far."""
 
     def __init__(self, draw: random.Random) -> None:
         self.rows = self.rejected = self.bare = self.repeated = 0
@@ -130,7 +130,7 @@ class _Counted:
         self._draw = draw
 
     def add(self, row: object) -> None:
-        """Take one document."""
+        """Add one row."""
         self.rows += 1
         if not isinstance(row, Document) or not row.text.strip():
             self.rejected += 1
@@ -148,7 +148,7 @@ class _Counted:
             self.texts[place] = row.text
 
     def survey(self, config: DataConfig, provides: frozenset[str], rows: int, named: int, *, exact: bool) -> Survey:
-        """The result, carried on to `rows` rows."""
+        """Make the result, extrapolated to `rows` rows."""
         found = Survey(
             documents=_divided(self.splits, config, provides),
             label_counts=self.labels,
@@ -169,7 +169,7 @@ class _Counted:
 
 
 def _divided(given: Counter[str | None], config: DataConfig, provides: frozenset[str]) -> dict[str, int]:
-    """Documents of each split, as preparation divides and limits them, up to chance."""
+    """Expected number of documents of each split after preparation divides and limits them."""
     provides |= {split for split in given if split is not None}
     dev = 0.0 if "dev" in provides else config.split.dev
     test = 0.0 if provides & {"dev", "test"} else config.split.test

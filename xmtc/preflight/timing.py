@@ -1,6 +1,6 @@
-"""Seconds of each stage of a run, from what the corpus is like and how fast this machine is.
+"""Estimate the seconds of each stage of a run from the size of the corpus and the speed of this machine.
 
-The constants here are rough, and are not calibrated on an idle machine yet (docs/benchmarks/own_data.md).
+The constants here are rough and have not been calibrated on an idle machine yet (docs/benchmarks/own_data.md).
 """
 
 import math
@@ -15,18 +15,18 @@ _START_S = 8.0  # imports, and the first look at the corpus
 _STAGE_S = 2.0  # the model is built again
 _REPORT_S = 4.0
 _USUAL_LAYERS = 6
-_POOLINGS = 4  # of a document that are kept, see `xmtc.models.poolings.pooling.FixedPoolings`
-_FUSE_ITEMS = 90.0  # of a candidate of a dev document, for each scorer: maps, regressions and leaving each scorer out
-_BOOTSTRAP_ITEMS = 0.25  # of a kept prediction in a resample
+_POOLINGS = 4  # poolings that are kept per document, see `xmtc.models.poolings.pooling.FixedPoolings`
+_FUSE_ITEMS = 90.0  # per candidate of a dev document and scorer: maps, regressions, and leaving each scorer out
+_BOOTSTRAP_ITEMS = 0.25  # per kept prediction and resample
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """What a corpus is like, as far as time depends on it.
+    """The size of a corpus, as far as time depends on it.
 
     Attributes:
-        train, dev, test: documents.
-        load: what scorers work through.
+        train, dev, test: number of documents.
+        load: size of the scorers' task.
     """
 
     train: int
@@ -36,18 +36,18 @@ class Corpus:
 
     @property
     def documents(self) -> int:
-        """Of all splits."""
+        """Number of documents of all splits."""
         return self.train + self.dev + self.test
 
 
 def stage_seconds(config: RunConfig, corpus: Corpus, speeds: Speeds, head: HeadSpeed | None) -> dict[str, float]:
-    """Stage -> seconds, of the stages that this run has.
+    """Estimate the seconds of each stage of this run.
 
     Args:
-        config: of the run.
-        corpus: what it is like.
-        speeds: of this machine; `encode_s` has `data.max_length` where the run encodes.
-        head: what the head takes, where there is one.
+        config: configuration of the run.
+        corpus: size of the corpus.
+        speeds: speeds of this machine; `encode_s` has `data.max_length` if the run encodes.
+        head: times of the head, if there is one.
     """
     encode_s = speeds.encode_s.get(config.data.max_length, 0.0)
     found = {str(Stage.PREPARE): _START_S + corpus.documents * speeds.prepare_s * 1.3 / min(speeds.cores, 8)}
@@ -67,17 +67,17 @@ def stage_seconds(config: RunConfig, corpus: Corpus, speeds: Speeds, head: HeadS
 
 
 def memory_of_scorers(config: RunConfig, corpus: Corpus) -> float:
-    """Bytes at the fullest moment of fitting: scorers are fitted one after the other."""
+    """Peak memory of fitting, in bytes; scorers are fitted one after another."""
     return max((one.work(corpus.load).bytes for one in config.model.scorers), default=0.0)
 
 
 def disk_of_states(config: RunConfig, corpus: Corpus, tokens: float) -> float:
-    """Bytes of cached hidden states, or of their poolings where nothing reads more.
+    """Bytes of cached hidden states, or of their poolings if nothing else is read.
 
     Args:
-        config: of the run.
-        corpus: what it is like.
-        tokens: mean tokens of a document, cut at `data.max_length`.
+        config: configuration of the run.
+        corpus: size of the corpus.
+        tokens: mean tokens of a document, truncated to `data.max_length`.
     """
     cached = (corpus.train + corpus.dev) * corpus.load.width
     if config.reads_tokens:
@@ -91,20 +91,20 @@ def reads_states(config: RunConfig) -> bool:
 
 
 def in_words(seconds: float) -> str:
-    """Seconds, minutes or hours."""
+    """Format a time in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _seconds(work: Work, documents: int, speeds: Speeds) -> tuple[float, float]:
-    """Seconds to fit, and to score so many documents."""
+    """Seconds to fit, and to score this many documents."""
     fit = work.fit_products / speeds.products + work.fit_items / speeds.items
     return fit, documents * (work.score_products / speeds.products + work.score_items / speeds.items)
 
 
 def _scorers(config: RunConfig, corpus: Corpus, speeds: Speeds) -> float:
-    """Fit all, score dev with all, and fit the fusion several times."""
+    """Seconds to fit all scorers, score dev with all, and fit the fusion several times."""
     parts = [_seconds(one.work(corpus.load), corpus.dev, speeds) for one in config.model.scorers]
     return (
         sum(fit + score for fit, score in parts)
@@ -127,7 +127,7 @@ def _resampling(config: RunConfig, documents: int, speeds: Speeds) -> float:
 
 
 def _training(config: RunConfig, corpus: Corpus, head: HeadSpeed, encoding_s: float) -> dict[str, float]:
-    """Planting and fine-tuning on cached states; phases that train the encoder run it forwards and backwards."""
+    """Seconds of planting and fine-tuning on cached states, plus phases that train the encoder."""
     found: dict[str, float] = {}
     if config.plants:
         plant = config.plant
@@ -142,7 +142,7 @@ def _training(config: RunConfig, corpus: Corpus, head: HeadSpeed, encoding_s: fl
 
 
 def _unfrozen(config: RunConfig, corpus: Corpus, encode_s: float) -> float:
-    """The encoder in phases that train it: as long again for each of the two gradients of a layer that trains."""
+    """Seconds of the encoder in phases that train it: each of a layer's two gradients takes as long as forward."""
     passes = 0.0
     for phase in config.finetune.phases:
         share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
@@ -156,7 +156,7 @@ def _epochs(epochs: int, batch_size: int, documents: int, head: HeadSpeed) -> fl
 
 
 def _evaluate(config: RunConfig, corpus: Corpus, speeds: Speeds, encode_s: float, head: HeadSpeed | None) -> float:
-    """Score dev and test, fuse, measure; export."""
+    """Seconds to score dev and test, fuse, measure and export."""
     scored = corpus.dev + corpus.test
     seconds = _STAGE_S + corpus.test * encode_s + (0.0 if head is None else scored * head.score_s)
     for one in config.model.scorers:

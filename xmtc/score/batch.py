@@ -1,7 +1,7 @@
 """Score blocks of documents: tokenise, batch by length, keep the best labels, make a table.
 
-A block's table depends on its rows, the model and the settings alone: every batch is computed by one thread, whatever
-the number of workers, so that all engines write the same bytes.
+A block's table depends only on its rows, the model and the settings. One thread computes each batch, whatever the
+number of workers, so all engines write the same bytes.
 
 Suffixes: N documents of a block, B of a batch, K kept labels, L labels, T tokens.
 """
@@ -48,12 +48,12 @@ class TokenBlock:
     """A block ready for the model; a `Documents` without labels.
 
     Attributes:
-        name: of the block.
+        name: name of the block.
         doc_ids: N identifiers.
-        ids_N: content tokens of each, int32.
-        rejected: rows that are no documents, or have no token.
-        texts: the documents, where evidence or scorers read them; empty otherwise.
-        offsets_N: character spans of the tokens, likewise.
+        ids_N: content tokens of each document, int32.
+        rejected: rows that are not documents, or have no tokens.
+        texts: the documents, if evidence or scorers read them; otherwise empty.
+        offsets_N: character spans of the tokens, if evidence or scorers read them.
     """
 
     name: str
@@ -73,27 +73,29 @@ class TokenBlock:
         return self.ids_N[document]
 
     def label_ids(self, document: int) -> NDArray[np.int32]:
-        """None are known."""
+        """No labels: none are known."""
         del document
         return np.empty(0, np.int32)
 
 
 def tokenise(raw: RawBlock, tokenizer: PreTrainedTokenizerFast, info: ModelInfo, *, evidence: bool) -> TokenBlock:
-    """Encode a block's texts on all cores; texts without a token are rejected.
+    """Encode a block's texts on all cores; reject texts without tokens.
 
     Args:
-        raw: the block.
-        tokenizer: the model's.
-        info: of the model; says what its documents are cut to, and whether its scorers read whole texts.
-        evidence: keep texts and offsets.
+        raw: block of documents.
+        tokenizer: tokenizer of the model.
+        info: information on the model: its maximum length, and whether its scorers read whole texts.
+        evidence: whether to keep texts and offsets.
     """
     backend = tokenizer.backend_tokenizer
-    encode = backend.encode_batch if evidence else backend.encode_batch_fast  # the fast one leaves out offsets
+    encode = backend.encode_batch if evidence else backend.encode_batch_fast  # the fast one computes no offsets
     encodings = encode(list(raw.texts), add_special_tokens=False)
     ids = [np.array(one.ids[: info.max_length], np.int32) for one in encodings]
     kept = [row for row, one in enumerate(ids) if len(one)]
     empty = [
-        Rejected(raw.doc_ids[row], "the text has no token: leave it out") for row, one in enumerate(ids) if not len(one)
+        Rejected(raw.doc_ids[row], "the text has no tokens: leave it out")
+        for row, one in enumerate(ids)
+        if not len(one)
     ]
     return TokenBlock(
         raw.name,
@@ -106,13 +108,13 @@ def tokenise(raw: RawBlock, tokenizer: PreTrainedTokenizerFast, info: ModelInfo,
 
 
 class BlockScorer:
-    """A model that turns blocks into tables.
+    """Scores blocks with a model and makes tables.
 
     Args:
-        parts: the loaded model, which is moved to `device` and, where labels are filtered, cut down to the others.
-        settings: how to score.
-        device: where.
-        workers: batches computed at the same time, by one thread each, on the CPU.
+        parts: the loaded model; it is moved to `device`, and filtered labels are removed from it.
+        settings: see `Settings`.
+        device: device to compute on.
+        workers: number of batches computed at the same time on the CPU, each by one thread.
 
     Raises:
         ConfigError: evidence or a shortlist from an ONNX model.
@@ -120,7 +122,7 @@ class BlockScorer:
     """
 
     def __init__(self, parts: ModelParts, settings: Settings, device: torch.device, workers: int) -> None:
-        if settings.threshold == "tuned" and parts.limits() is None:  # labels exclude each other: the best one it is
+        if settings.threshold == "tuned" and parts.limits() is None:  # labels exclude each other: keep the best one
             settings = replace(settings, top_k=1, threshold=None)
         self.settings, self.tokenizer, self.info = settings, parts.tokenizer, parts.info
         self.labels = np.array(parts.labels.labels, object)
@@ -132,12 +134,12 @@ class BlockScorer:
         index = parts.index
         if self.only is not None and self._can_restrict():
             _restrict(self.classifier, self.only.allowed)
-            if index is not None and settings.shortlist:  # the model's own knows the other labels too
+            if index is not None and settings.shortlist:  # the model's index also contains filtered labels
                 index = ModelIndex.build(self.classifier.head, self.classifier.calibration, index.notes.built)
             self.labels, self.thresholds_L = self.labels[self.only.allowed], self.thresholds_L[self.only.allowed]
             self.only = None
         if settings.shortlist and settings.evidence:
-            raise ConfigError("--shortlist and --evidence exclude each other: evidence is taken from all logits")
+            raise ConfigError("--shortlist and --evidence exclude each other: evidence needs all logits")
         self.shortlist = None
         if settings.shortlist:
             self.shortlist = Shortlist(self.classifier, settings.shortlist, None if index is None else index.index)
@@ -153,7 +155,7 @@ class BlockScorer:
         self._first = len(special_tokens(self.tokenizer)[0])
 
     def _can_restrict(self) -> bool:
-        """Whether leaving out the rows of labels leaves the scores of the others as they are."""
+        """Whether rows of labels can be removed without changing the scores of other labels."""
         alone = self.ensemble is None and self.info.task == "multi_label"
         return alone and not isinstance(self.classifier, OnnxClassifier)
 
@@ -162,14 +164,14 @@ class BlockScorer:
         return tokenise(raw, self.tokenizer, self.info, evidence=self.settings.evidence)
 
     def score(self, block: TokenBlock) -> pa.Table:
-        """Predictions of a block's documents in their order: doc_id, labels, scores and, if asked for, evidence."""
+        """Predict the labels of a block's documents, in order: doc_id, labels, scores and, if requested, evidence."""
         if not block.doc_ids:
             return self._table(block, np.empty((0, 0), np.int32), np.empty((0, 0), np.float32), {})
         batches = evaluation_batches(block.lengths, self.settings.tokens_per_batch)
         workers = max(1, min(self.workers, len(batches)))
         with ThreadPoolExecutor(workers, "xmtc-score", initializer=torch.set_num_threads, initargs=(1,)) as pool:
             shares = [batches[worker::workers] for worker in range(workers)]
-            best = self._fused(block) or self.shortlist  # words are counted once for all workers
+            best = self._fused(block) or self.shortlist  # counts words once for all workers
             results = list(pool.map(lambda share: self._score_batches(block, share, best), shares))
         ids_NK = np.maximum.reduce([ids_NK for ids_NK, _, _ in results])
         scores_NK = np.maximum.reduce([scores_NK for _, scores_NK, _ in results])
@@ -213,13 +215,13 @@ class BlockScorer:
     def _explained_batches(
         self, block: TokenBlock, batches: Sequence[NDArray[np.int64]], fused: FusedScores, collate: Collator
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, Words]]:
-        """Fused scores of batches, and the words of every label that the table will keep."""
+        """Compute fused scores of batches, and the words of every label that the table keeps."""
         explained = ExplainedScores(fused, self.settings.top_k, self._reasons(block, fused))
         ids_NK, scores_NK = score_split(self.classifier, block, collate, self.scoring, batches=batches, best=explained)
         return ids_NK, scores_NK, explained.words
 
     def _reasons(self, block: TokenBlock, fused: FusedScores) -> Reasons:
-        """Finds the words of a document's best labels; labels under their threshold get none."""
+        """Make a function that finds the words of a document's best labels; labels below their threshold get none."""
         assert self.ensemble is not None
         explainer = Explainer(self.classifier, self.ensemble, self.labels.tolist(), self.tokenizer)
 
@@ -234,12 +236,12 @@ class BlockScorer:
         return reasons
 
     def _kept(self, ids: NDArray[np.integer], scores: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Which of the best labels reach their limits."""
+        """Which of the best labels reach their thresholds."""
         limits = np.maximum(self.thresholds_L[ids], np.float32(self.settings.min_score))
         return (scores >= limits) & (ids >= 0)
 
     def _fused(self, block: TokenBlock) -> FusedScores | None:
-        """What scores with all scorers; None where the head scores alone."""
+        """Make the fused scores of all scorers; None if only the head scores."""
         if self.ensemble is None:
             return None
         vocabulary = self.ensemble.vocabulary
@@ -285,7 +287,7 @@ def _as_row(word: Evidence) -> dict:
 
 
 def _thresholds(parts: ModelParts, settings: Settings) -> NDArray[np.float32]:
-    """From which probability on each label is kept, (L,)."""
+    """Minimum probability at which each label is kept, (L,)."""
     limits_L = parts.limits()
     if settings.threshold == "tuned" and limits_L is not None:
         return limits_L
@@ -296,12 +298,12 @@ def _check_graph_can(settings: Settings) -> None:
     asked = {"--shortlist": settings.shortlist, "--evidence": settings.evidence}
     for option in (option for option, value in asked.items() if value):
         raise ConfigError(
-            f"{option}: an ONNX model gives every label's score and no more; take the model it is made of"
+            f"{option}: an ONNX model only gives the score of every label; use the model that it was made from"
         )
 
 
 def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:
-    """Cut everything that has a row a label down to these labels."""
+    """Reduce everything that has one row per label to these labels."""
     rows = torch.from_numpy(label_ids).to(classifier.head.bias.device)
     for name, table in classifier.head.label_tables().items():
         classifier.head.set_table(name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))

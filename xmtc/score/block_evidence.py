@@ -1,4 +1,4 @@
-"""What scoring keeps of a batch so that every label comes with the words that speak for it.
+"""Keep the parts of a batch from which scoring finds the words that support each label.
 
 Suffixes: B documents, T tokens, K labels of a document.
 """
@@ -18,11 +18,11 @@ from xmtc.score.fused import FusedScores
 Words = dict[int, list[dict]]
 """For each label id, the words that add most to its logit, as rows of the column `evidence`."""
 Reasons = Callable[[int, Batch, NDArray[np.int64], NDArray[np.float32]], Words]
-"""From a document's row, the document as a batch, and its best labels and probabilities to the words of the labels."""
+"""Finds the words of labels, given a document's row, its batch of one, and its best labels and probabilities."""
 
 
 class ExplainedScores:
-    """Fused scores that also keep, for each document, the words that speak for its best labels; a `BestLabels`."""
+    """Fused scores that also keep the words that support each document's best labels; a `BestLabels`."""
 
     def __init__(self, fused: FusedScores, top_k: int, reasons: Reasons) -> None:
         self.size, self.most_documents, self.knows_all = fused.size, fused.most_documents, fused.knows_all
@@ -43,7 +43,7 @@ class ExplainedScores:
 
 
 class KeepsHidden(nn.Module):
-    """The classifier, which also remembers the last batch's hidden states for its evidence."""
+    """A classifier that keeps the last batch's hidden states for evidence."""
 
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
@@ -52,12 +52,12 @@ class KeepsHidden(nn.Module):
         self._last: Batch | None = None
 
     def forward(self, batch: Batch) -> Tensor:
-        """The classifier's logits (B, L)."""
+        """Compute the classifier's logits (B, L)."""
         self._last = replace(batch, hidden_BTD=self.classifier.encode(batch))
         return self.classifier(self._last)
 
     def contributions(self, ids_BK: Tensor) -> NDArray[np.float32]:
-        """What each token of the last batch adds to the logits of these labels: (B, K, T)."""
+        """Contributions of the last batch's tokens to the logits of these labels: (B, K, T)."""
         assert self._last is not None
         with torch.autocast(ids_BK.device.type, enabled=False):
             documents = (one_document(self._last, row) for row in range(len(ids_BK)))
@@ -66,7 +66,7 @@ class KeepsHidden(nn.Module):
 
 
 def one_document(batch: Batch, row: int) -> Batch:
-    """One document of a batch whose hidden states are there; its windows, which made them, are left as they are."""
+    """Select one document of a batch with hidden states. The batch's windows are not divided: nothing reads them."""
     assert batch.hidden_BTD is not None
     one = slice(row, row + 1)
     return replace(

@@ -1,4 +1,4 @@
-"""What `xmtc predict` prints, and the job that `xmtc score` describes."""
+"""The implementation of `xmtc predict`, and the job of `xmtc score`."""
 
 import io
 import json
@@ -29,7 +29,7 @@ from xmtc.track.console import duration, print_line, printable
 from xmtc.track.progress import Progress
 
 _LEAST, _MOST = 5, 100
-"""Labels of a text that `xmtc predict` prints by itself: the best in any case, and the most if more are predicted."""
+"""Default of `xmtc predict`: minimum number of labels per text, and maximum if more are predicted."""
 
 
 def predict_texts(
@@ -42,25 +42,25 @@ def predict_texts(
     include: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
 ) -> None:
-    """Print one JSON line a text: its place, and its labels with probability and whether it is predicted.
+    """Print one JSON line per text: its place, and its labels with probability and whether each is predicted.
 
     Args:
-        path: of the model.
+        path: path of the model.
         texts: the first texts.
-        read: place and text of those that follow; see `read_documents`.
-        top_k: labels of each text. None: those that are predicted, and the best ones besides; of a single-label model
-            the one that it predicts.
-        evidence: also the words that speak for each label.
+        read: place and text of further documents; see `read_documents`.
+        top_k: number of labels per text. None: all predicted labels and the best others; for a single-label model, only
+            the predicted label.
+        evidence: also print the words that support each label.
         include: see `Model.predict`.
-        exclude: likewise.
+        exclude: see `Model.predict`.
 
     Raises:
-        DataError: a text has no token, or the model knows no such label.
+        DataError: a text has no tokens, or the model has no such label.
     """
     model = Model.from_pretrained(path)
     for place, text in read:
         if not model.tokenizer.encode(text, add_special_tokens=False):
-            raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no token: leave it out")
+            raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out")
     least = 1 if model.limits_L is None else _LEAST
     found = model.predict(
         [*texts, *(text for _, text in read)],
@@ -93,21 +93,23 @@ def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
 def read_documents(
     path: Path, columns: TextColumns, trained_on: DocumentColumns | None
 ) -> list[tuple[dict[str, str | int], str]]:
-    """Place and text of each document: rows of JSON lines, CSV or Parquet by the ending, else the lines of a text.
+    """Yield place and text of each document: rows of JSON lines, CSV or Parquet files, otherwise lines of a text file.
 
     Args:
-        path: file or folder; `-` is standard input, which is text.
-        columns: where text and id are in a table.
+        path: file or folder; `-` is standard input, which is read as text.
+        columns: columns of text and id in a table.
         trained_on: see `with_known_id`.
 
     Raises:
-        DataError: it cannot be read, a row is no document, or a text file holds JSON or a configuration.
+        DataError: it cannot be read, a row is not a document, or a text file holds JSON or a configuration.
     """
     if str(path) == "-" or not (path.is_dir() or table_of(path)):
         lines = read_lines(path)
         number, first = next(iter(lines.items()))
         if path.suffix in (".yaml", ".yml"):
-            raise DataError(f"--input {path}: a configuration, not texts; xmtc score reads its source")
+            raise DataError(
+                f"--input {path}: this is a configuration, not texts; use xmtc score, which reads its source"
+            )
         if _is_object(first):
             raise DataError(f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl")
         return [({"line": number}, line) for number, line in lines.items()]
@@ -119,7 +121,7 @@ def read_documents(
             raise DataError(f"{row.where}: {row.reason}")
         found.append(({"id": row.doc_id}, row.text))
     if not found:
-        raise DataError(f"--input {path}: holds no row")
+        raise DataError(f"--input {path}: has no rows")
     return found
 
 
@@ -132,10 +134,10 @@ def _is_object(line: str) -> bool:
 
 
 def read_lines(path: Path) -> dict[int, str]:
-    """Line number, from 1 → text of the lines of a file that are not blank; of standard input for the path `-`.
+    """Read the lines of a file, or of standard input for the path `-`, by number from 1. Blank lines are left out.
 
     Raises:
-        DataError: it cannot be read as UTF-8, or has no text.
+        DataError: the file cannot be read as UTF-8, or has no text.
     """
     if str(path) == "-":
         try:
@@ -147,31 +149,31 @@ def read_lines(path: Path) -> dict[int, str]:
             lines = [line.rstrip("\r\n") for line in text]
     found = {number: line for number, line in enumerate(lines, start=1) if line.strip()}
     if not found:
-        raise DataError(f"--input {path}: only blank lines; give one text a line")
+        raise DataError(f"--input {path}: only blank lines; give one text per line")
     return found
 
 
 def export_graph(model: Path, output: Path, *, int8: bool) -> None:
-    """Write the ONNX form of a model and say how far its logits are from PyTorch's; see `export_onnx`."""
+    """Write a model in ONNX form and print how far its logits are from PyTorch's; see `export_onnx`."""
     difference = export_onnx(model, output, int8=int8)
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     print_line(f"{output}: {size / 1e6:.1f} MB; logits of random documents within {difference:.1e} of PyTorch's")
 
 
 def require_onnx(model: Path, settings: Settings) -> None:
-    """Refuse what is not the ONNX form of a model, and what that cannot do, before there is any output.
+    """Refuse a model that is not in ONNX form, and settings that ONNX does not support, before any output.
 
     Raises:
-        CheckpointError: it is not.
-        ConfigError: it cannot.
+        CheckpointError: the model is not in ONNX form.
+        ConfigError: ONNX does not support a setting.
     """
     if not is_onnx(model):
-        raise CheckpointError(f"{model}: no ONNX model there; write one with `xmtc export {model} --onnx OUT`")
+        raise CheckpointError(f"{model}: not an ONNX model; make one with `xmtc export {model} --onnx OUT`")
     wanted = {"--shortlist": settings.shortlist, "--evidence": settings.evidence}
     if unfit := [option for option, value in wanted.items() if value]:
         raise ConfigError(
-            f"--engine onnx and {unfit[0]} exclude each other: an ONNX model gives the logits of all its "
-            "labels and nothing else; score with the model it was made from"
+            f"--engine onnx and {unfit[0]} exclude each other: an ONNX model only gives the logits of all its "
+            "labels; score with the model that it was made from"
         )
 
 
@@ -183,19 +185,19 @@ def make_job(
     sources: Mapping[str, ReaderConfig] | None = None,
     source: str | None = None,
 ) -> Job:
-    """Find the input (see `find_files`) and its identifiers, and take the fingerprints of it and the model.
+    """Describe a job: find the input files (see `find_files`) and identifiers, and fingerprint input and model.
 
     Args:
-        model: the model on this machine.
+        model: path of the model on this machine.
         inputs: paths and URIs.
         output: path or URI.
-        settings: how to score.
+        settings: see `Settings`.
         sources: see `find_files`.
-        source: the model as the user named it: URI, owner/name or path.
+        source: the model as the user gave it: URI, owner/name or path.
 
     Raises:
-        DataError: no input there, or of an unknown kind.
-        CheckpointError: no model there.
+        DataError: there is no input, or its file type is unknown.
+        CheckpointError: there is no model.
     """
     model, place = model.absolute(), place_of(output)
     digest, files = model_digest(model), tuple(find_files(inputs, sources))
@@ -214,10 +216,10 @@ def make_settings(
     block_rows: int,
     bfloat16: bool,
 ) -> Settings:
-    """The options of `xmtc score` as settings.
+    """Convert the options of `xmtc score` to settings.
 
     Raises:
-        ConfigError: an option's value is none of those it can have.
+        ConfigError: an option has an invalid value.
     """
     return Settings(
         top_k=top_k,
@@ -233,7 +235,7 @@ def make_settings(
 def run_locally(
     job: Job, *, device: str, workers: int | None, max_rejected: int | None, overwrite: bool
 ) -> dict[str, Any]:
-    """Run the job in this process, with progress, and say how it went; see `score_local`."""
+    """Run the job in this process with a progress bar, and print a summary; see `score_local`."""
     started_s = time.monotonic()
     with Progress() as progress:
         manifest = score_local(
@@ -244,7 +246,7 @@ def run_locally(
 
 
 def print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
-    """One line on stderr: what there is now, and where."""
+    """Print one line on stderr: the numbers of documents and parts, the time, and the output."""
     bad = f", {manifest['rejected']:,} bad rows in _rejected.parquet" if manifest["rejected"] else ""
     print_line(
         f"{manifest['documents']:,} documents in {len(manifest['parts'])} parts{bad}, {duration(seconds)}: {job.output}"
@@ -252,10 +254,10 @@ def print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
 
 
 def parse_threshold(value: str | None) -> Threshold:
-    """`tuned`, or a probability.
+    """Parse a threshold: `tuned`, or a probability.
 
     Raises:
-        ConfigError: neither.
+        ConfigError: it is neither.
     """
     if value is None or value == "tuned":
         return value
@@ -269,13 +271,13 @@ def parse_threshold(value: str | None) -> Threshold:
 
 
 def read_labels(entries: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The labels and branches that `--include` or `--exclude` name, each once; None without the option.
+    """Read the labels and branches of `--include` or `--exclude`, without duplicates; None without the option.
 
     Args:
-        entries: labels, branches, and `@FILE` for a file with one of these on each line.
+        entries: labels, branches, and `@FILE` for a file with one of these per line.
 
     Raises:
-        DataError: a file cannot be read, or holds no label.
+        DataError: a file cannot be read, or has no labels.
     """
     if not entries:
         return None
@@ -289,7 +291,7 @@ def _lines_of(path: Path) -> list[str]:
     with open_text(path) as lines:
         labels = [line.strip() for line in lines if line.strip()]
     if not labels:
-        raise DataError(f"{path}: holds no label; write one on each line")
+        raise DataError(f"{path}: has no labels; write one per line")
     return labels
 
 
@@ -301,13 +303,13 @@ def use_bfloat16(precision: str, device: str) -> bool:
         device: see `choose_device`.
 
     Raises:
-        ConfigError: another word.
+        ConfigError: `precision` has another value.
     """
     if precision not in ("auto", "bf16", "fp32"):
         raise ConfigError(f"--precision {precision}: give auto, bf16 or fp32")
     if precision == "auto":
         capabilities = torch.cpu.get_capabilities()
-        # A GPU that is asked for may be another machine's: who computes on it says whether it is there.
+        # The GPU may belong to another machine, so only the process that computes on it checks that it exists.
         return (
             device.startswith("cuda")
             or choose_device(device).type == "cuda"

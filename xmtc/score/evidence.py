@@ -1,6 +1,7 @@
-"""Which words of a text speak for a label, and how much.
+"""The words of a text that support a label, and their contributions.
 
-A label-attention head's logit is a sum over tokens plus a bias, so the shares are exact, not an attribution estimate.
+A label-attention head's logit is a sum over tokens plus a bias, so contributions are exact, not an attribution
+estimate.
 """
 
 import re
@@ -19,9 +20,9 @@ class Evidence:
 
     Attributes:
         text: the word.
-        contribution: what it adds to the logit.
-        start: of the word in the text, in characters.
-        end: behind its last character.
+        contribution: its contribution to the logit.
+        start: position of its first character in the text.
+        end: position after its last character.
     """
 
     text: str
@@ -32,19 +33,21 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A logit taken apart: the contributions of words and documents, `special` and `bias` sum to `logit`.
+    """The parts of a logit: the contributions of words and documents, `special` and `bias` sum to `logit`.
 
     Attributes:
-        label: the label explained.
-        logit: log-odds (multi_label) of the label.
+        label: the explained label.
+        logit: the label's logit; its log-odds in a multi-label model.
         bias: the label's bias.
-        special: what no word of the text that the model reads adds: tokens such as `[CLS]`, words beyond its length.
-        words: in the order of the text.
-        attention: share of the attention (mean over heads; of a flat head, of the pooling) on each word; with the
-            special tokens' it sums to 1.
-        received: the same of the encoder's top layer, by kind (`global`, `local`), where the encoder says.
-        documents: training documents that vote for the label and what each adds, most first; where neighbours score.
-        scorers: what each scorer adds to the logit, where several are fused.
+        special: contribution of everything that is not a word the model reads: tokens such as `[CLS]`, and words
+            beyond the maximum length.
+        words: contributions of words, in the order of the text.
+        attention: share of the attention on each word: mean over heads, or for a flat head, the pooling. Together with
+            the shares of special tokens, it sums to 1.
+        received: the same for the encoder's top layer, by kind (`global`, `local`), if the encoder provides it.
+        documents: training documents that vote for the label, and their contributions, greatest first; only if
+            neighbours score.
+        scorers: contribution of each scorer, if several are fused.
     """
 
     label: str
@@ -58,13 +61,13 @@ class Explanation:
     scorers: Mapping[str, float] = field(default_factory=dict)
 
     def top(self, words: int) -> tuple[Evidence, ...]:
-        """The words that add most, most first."""
+        """The words with the greatest contributions, greatest first."""
         positive = [word for word in self.words if word.contribution > 0]
         return tuple(sorted(positive, key=lambda word: -word.contribution)[:words])
 
 
 def word_sums(text: str, offsets: Sequence[tuple[int, int]], values_T: NDArray[np.float32]) -> tuple[float, ...]:
-    """The values of each word's tokens, added up; see `merge_words`."""
+    """Sum the values of each word's tokens; see `merge_words`."""
     return tuple(word.contribution for word in merge_words(text, offsets, values_T)[0])
 
 
@@ -75,18 +78,18 @@ def merge_words(
 
     Args:
         text: the document.
-        offsets: character span of each content token, as the tokenizer gives them.
-        contributions_T: of the same tokens.
+        offsets: character span of each content token, from the tokenizer.
+        contributions_T: contributions of the same tokens.
 
     Returns:
-        The words that have a token, in order, and the sum over the tokens that lie in no word.
+        The words that have tokens, in order, and the sum over the tokens outside words.
     """
     spans = [match.span() for match in _WORD.finditer(text)]
     starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
     sums, counts, outside = np.zeros(len(spans)), np.zeros(len(spans), np.int64), 0.0
     for (start, end), contribution in zip(offsets, contributions_T, strict=True):
-        # Byte-level tokens begin with the space before the word, and some end with the punctuation behind it: a token
-        # is of the word of which it has most characters.
+        # Byte-level tokens begin with the space before the word, and some end with the punctuation after it. A token
+        # belongs to the word with which it shares most characters.
         met = range(int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(starts, end)))
         if met:
             word = max(met, key=lambda w: min(spans[w][1], end) - max(spans[w][0], start))

@@ -1,6 +1,6 @@
-"""`xmtc explain`: why a label, word by word, on the terminal and as a page.
+"""`xmtc explain`: explain a label word by word, on the terminal and as a page.
 
-The page is self-contained: no network, no script, light and dark by the reader's setting.
+The page is self-contained: it needs no network and no script, and follows the reader's light or dark setting.
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ BAR_WORDS = 12
 _BAR_WIDTH = 30
 _ROWS = 1024
 PLAIN = 0.08
-"""Words whose share is under this part of the strongest one's are not coloured: too little to speak of."""
+"""Words whose contribution is below this fraction of the strongest word's are not coloured."""
 _SPREAD = 0.25
-"""From this part of the words on, evidence of which they make half is spread: no word stands out (0.5 is all alike)."""
+"""Evidence counts as spread if at least this fraction of the words makes up half of it. With equal words it is 0.5."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Piece:
     """A stretch of text on the page.
 
     Attributes:
-        text: as in the document.
+        text: text, as in the document.
         side: `for`, `against`, `unread` or empty.
-        strength: how strongly it is coloured, from 0 to 1.
-        value: what the page shows on pointing at it.
+        strength: strength of the colour, from 0 to 1.
+        value: text that the page shows when the reader points at it.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Bar:
-    """A word of the bar chart; its occurrences, `count` of them, are one bar."""
+    """A word of the bar chart. All `count` occurrences of the word share one bar."""
 
     word: str
     count: int
@@ -65,7 +65,7 @@ class Bar:
 
     @property
     def title(self) -> str:
-        """The word, and how often it is there."""
+        """The word, and its number of occurrences."""
         return self.word if self.count == 1 else f"{self.word} ×{self.count}"
 
 
@@ -73,9 +73,9 @@ class Bar:
 class Section:
     """A label on the page.
 
-    `threshold` is the probability from which on the label counts as predicted, None where only the best one does;
-    `chosen`: it is there because it was asked for by name; `half`: the fewest words that make half of what all of
-    them add, for or against.
+    `threshold` is the probability at which the label counts as predicted; None if only the best label does. `chosen`:
+    the user asked for this label by name. `half` is the smallest number of words that make up half of all
+    contributions, for or against.
     """
 
     explanation: Explanation
@@ -93,23 +93,23 @@ class Section:
 
     @property
     def others(self) -> float:
-        """What the words without a bar add, all together."""
+        """Sum of the contributions of words without a bar."""
         return self.words_sum - sum(bar.value for bar in self.bars)
 
     @property
     def spread(self) -> str:
-        """Whether some words decide, or all of them a little."""
+        """Describe whether a few words decide, or all words contribute a little."""
         total = len(self.explanation.words)
         if not any(word.contribution for word in self.explanation.words):
-            return "no word has a share of its own: the pooling reads a special token alone"
-        said = f"{self.half} of the {total} words make half of what all of them add, for or against"
+            return "no word has a contribution: the pooling reads only a special token"
+        said = f"{self.half} of the {total} words make up half of all contributions, for or against"
         if self.half >= _SPREAD * total and total > 2 * BAR_WORDS:
             said += ": the evidence is spread over the document, and no word decides"
         return said
 
     @property
     def standing(self) -> str:
-        """Whether the model would give the document this label."""
+        """Describe whether the model predicts this label."""
         said = "predicted" if self.predicted else "not predicted"
         if not self.predicted and self.threshold is not None:
             said += f": below its threshold of {self.threshold:.3f}"
@@ -123,10 +123,10 @@ def find_document(
     sources: Mapping[str, ReaderConfig] | None = None,
     trained_on: DocumentColumns | None = None,
 ) -> str:
-    """The text of a document; see `with_known_id`.
+    """Find the text of a document by its id; see `with_known_id`.
 
     Raises:
-        DataError: no file has it.
+        DataError: no file has the document.
     """
     found = find_files(inputs, sources)
     columns = with_known_id(columns, trained_on, found)
@@ -142,11 +142,11 @@ def _text(block: RawBlock, doc_id: str) -> str:
 
 
 def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: int) -> list[Section]:
-    """Sections for the best `top_k` labels, then for the chosen ones that are not among them.
+    """Make sections for the best `top_k` labels, then for chosen labels that are not among them.
 
     Raises:
-        DataError: the text is empty, or the model knows no such label.
-        ConfigError: the model's head cannot say what speaks for a label.
+        DataError: the text is empty, or the model has no such label.
+        ConfigError: the model's head gives no evidence.
     """
     top_k, chosen = as_count(top_k, "top_k", 0), dict.fromkeys(as_labels(labels))
     scores = {one.label: one.score for one in model.predict([as_text(text)], top_k=len(model.labels))[0]}
@@ -186,7 +186,7 @@ def _half(values: Sequence[float]) -> int:
 
 
 def _bars(explanation: Explanation) -> list[Bar]:
-    """The words that add most, for or against, occurrences added up; where none adds anything, those looked at most."""
+    """The words with the greatest total contributions, for or against; without any, the words with most attention."""
     kinds = list(explanation.received)
     values = ([word.contribution for word in explanation.words], explanation.attention, *explanation.received.values())
     counts = Counter(word.text.lower() for word in explanation.words)
@@ -204,7 +204,7 @@ def _bars(explanation: Explanation) -> list[Bar]:
 
 
 def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: str) -> list[Piece]:
-    """The whole text in pieces, each word with its colour."""
+    """Split the whole text into pieces, each word with its colour."""
     largest = max((abs(value) for value in values), default=0.0) or 1.0
     pieces, at = [], 0
     for word, value in zip(explanation.words, values, strict=True):
@@ -218,7 +218,7 @@ def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: 
 
 
 def print_sections(sections: Sequence[Section], console: Console) -> None:
-    """Bar charts on the terminal."""
+    """Print bar charts on the terminal."""
     for section in sections:
         e = section.explanation
         name = f" {section.name}" if section.name != e.label else ""
@@ -243,7 +243,7 @@ def write_page(path: Path, sections: Sequence[Section], *, title: str, model: st
     """Write the evidence page.
 
     Raises:
-        StorageError: it cannot be written, or something else than such a page is there.
+        StorageError: it cannot be written, or the path holds something that is not an evidence page.
     """
     check_page(path)
     template = (files("xmtc.score") / "assets" / "evidence.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Take the logits of a document's labels apart, for a head alone and for fused scorers.
+"""Explain the logits of a document's labels, for a single head and for fused scorers.
 
 Suffixes: S labels, T tokens, B documents (one), V terms.
 """
@@ -24,7 +24,7 @@ from xmtc.scorers.ensemble import Ensemble
 
 @dataclass(frozen=True)
 class Tokenised:
-    """A document as its text and the character spans of the content tokens that the model reads."""
+    """A document's text, and the character spans of the content tokens that the model reads."""
 
     text: str
     offsets: Sequence[tuple[int, int]]
@@ -36,9 +36,9 @@ class Explainer:
 
     Attributes:
         classifier: encoder and head.
-        ensemble: the scorers that are fused with the head, if any.
-        labels: names of all labels, by id.
-        tokenizer: the model's.
+        ensemble: scorers that are fused with the head, if any.
+        labels: all labels, by id.
+        tokenizer: tokenizer of the model.
     """
 
     classifier: Classifier
@@ -59,13 +59,13 @@ class Explainer:
 
         Args:
             document: text and offsets.
-            batch: this document alone, on the model's device; hidden states that it holds are not computed again.
+            batch: batch with only this document, on the model's device. Its hidden states are reused, if it has any.
             label_ids: S labels.
-            words_1V: TF-IDF row of the text if it is known already.
-            attention: whether to say where head and encoder look; without it, windows of the batch are not read.
+            words_1V: TF-IDF row of the text, if known.
+            attention: whether to report the attention of head and encoder. If false, the batch's windows are not read.
 
         Raises:
-            ConfigError: the head cannot say.
+            ConfigError: the head gives no evidence.
         """
         plain = self._of_head(document, batch, label_ids, attention=attention)
         if self.ensemble is None or not len(label_ids):
@@ -96,7 +96,7 @@ class Explainer:
     def _with_attention(
         self, explanations: list[Explanation], document: Tokenised, batch: Batch, labels_S: Tensor, inner: slice
     ) -> list[Explanation]:
-        """The explanations with the shares of the attention that words have."""
+        """Add each word's share of the attention to the explanations."""
         with torch.inference_mode():
             hidden_BTD = self.classifier.encode(batch)
             attention_SHT = self.classifier.head.attention(hidden_BTD, batch.mask_BT, labels_S)[0]

@@ -1,4 +1,4 @@
-"""Which labels may be predicted: only some, or all but some, by name or by branch of the hierarchy."""
+"""Filters for the labels that may be predicted, by name or by branch of the hierarchy."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from xmtc.errors import DataError
 from xmtc.score.texts import as_labels
 
 BRANCH = "branch:"
-"""`branch:LABEL` stands for the label and everything beneath it."""
+"""`branch:LABEL` means the label and all its descendants."""
 _CANDIDATES = 1000
 
 Threshold = float | Literal["tuned"] | None
-"""From which probability on a label is kept; `tuned`: by the model's own thresholds."""
+"""Minimum probability at which a label is kept; `tuned`: the model's thresholds."""
 
 
 @dataclass(frozen=True)
 class LabelFilter:
     """The labels that may be predicted. A filter hides labels; it does not change the scores of the others.
 
-    One exception: a model of fused scorers also scores included labels that no scorer proposes. They join the
-    candidates, whose ranks are part of a fused score.
+    There is one exception: a model of fused scorers also scores included labels that no scorer proposes. This may
+    change the ranks of other candidates, which are part of a fused score.
 
     Attributes:
         allowed: ids of the labels that may be predicted, ascending.
-        candidates: ids that fused scorers score in any case; the included labels where there are at most 1,000.
+        candidates: ids that fused scorers always score: the included labels, if there are at most 1,000.
     """
 
     allowed: NDArray[np.int64]
@@ -38,15 +38,15 @@ class LabelFilter:
     def of(
         cls, labels: LabelTable, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
     ) -> "LabelFilter | None":
-        """The filter for these labels; None where all labels may be predicted.
+        """Make the filter for these labels; None if all labels may be predicted.
 
         Args:
-            labels: of the model.
+            labels: labels of the model.
             include: labels and branches that may be predicted; None: all.
-            exclude: labels and branches that may not be predicted, even where they are included.
+            exclude: labels and branches that may not be predicted, even if they are included.
 
         Raises:
-            DataError: the model knows no such label or branch, or no label is left; names it.
+            DataError: the model has no such label or branch, or no label is left; names it.
         """
         include, exclude = None if include is None else as_labels(include), as_labels(exclude)
         if include is None and not exclude:
@@ -63,7 +63,7 @@ class LabelFilter:
 
 
 def _ids(labels: LabelTable, entry: str, option: str) -> NDArray[np.int32]:
-    """Ids that an entry stands for; a label that is itself called `branch:…` comes first."""
+    """Find the ids that an entry means. A label that is itself called `branch:…` takes precedence."""
     if entry in labels:
         return labels.indices([entry])
     if not entry.startswith(BRANCH):

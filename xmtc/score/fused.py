@@ -1,4 +1,4 @@
-"""Scoring with all of a model's scorers: candidates from each, and one fused logit.
+"""Score with all of a model's scorers: candidates from each scorer, and one fused logit per candidate.
 
 Suffixes: B documents, T tokens, D encoder width, L labels, K candidates, S scorers.
 """
@@ -22,22 +22,22 @@ from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.ensemble import Ensemble
 
 WordRows = Callable[[NDArray[np.int64]], sparse.csr_array]
-"""TF-IDF rows (B, V) of documents, given their rows in the split or block."""
+"""Computes TF-IDF rows (B, V) of documents, given their rows in the split or block."""
 
 _PADDING_LOGIT = -1e4
 _EDGE = 1e-7
-_LOGIT_BYTES = 1 << 28  # float32 logits of a batch
+_LOGIT_BYTES = 1 << 28  # bytes of a batch's float32 logits
 
 
 class FusedScores:
     """The best labels of a batch and their fused logits; a `BestLabels`.
 
     Args:
-        classifier: encoder and head; the encoder runs once for the head and for neighbours by its states.
-        ensemble: with a fitted fusion.
-        words: of the documents that batches are made of.
-        shortlist: how many labels the head scores; all of them when absent.
-        only: the labels that may be predicted; all when absent.
+        classifier: encoder and head; the encoder runs once, for the head and for neighbours by states.
+        ensemble: scorers with a fitted fusion.
+        words: word features of the documents in the batches.
+        shortlist: finds the labels that the head scores. Default: all.
+        only: labels that may be predicted. Default: all.
         exclusive: whether a document has exactly one label.
     """
 
@@ -56,18 +56,18 @@ class FusedScores:
 
     @property
     def size(self) -> int:
-        """Most candidates of a document."""
+        """Maximum number of candidates per document."""
         proposed = self.ensemble.config.candidates * len(self.ensemble.names)
         return min(proposed + len(self.only.candidates if self.only else ()), self.classifier.labels)
 
     @property
     def knows_all(self) -> bool:
-        """Yes: the fusion makes probabilities for either task."""
+        """True: the fusion gives probabilities for either task."""
         return True
 
     @property
     def most_documents(self) -> int:
-        """Of a batch, for memory."""
+        """Maximum number of documents in a batch, limited by memory."""
         if self.shortlist is not None:
             return self.shortlist.most_documents
         return max(1, _LOGIT_BYTES // (4 * self.classifier.labels))
@@ -90,7 +90,7 @@ class FusedScores:
         return torch.from_numpy(ids_BK.astype(np.int64)), torch.from_numpy(logits_BK.astype(np.float32))
 
     def pairs(self, batch: Batch) -> Pairs:
-        """The batch's candidates with every scorer's opinion of them."""
+        """Find the batch's candidates, with every scorer's scores."""
         features, head = features_of(self.classifier, self.ensemble, self.words, batch, self.shortlist)
         return self.ensemble.pairs(features, head, self.only.candidates if self.only else None)
 
@@ -98,7 +98,7 @@ class FusedScores:
 def features_of(
     classifier: Classifier, ensemble: Ensemble, words: WordRows, batch: Batch, shortlist: Shortlist | None = None
 ) -> tuple[Features, Scored | None]:
-    """What the scorers read of a batch, and the batch as the head sees it where the head takes part."""
+    """Compute the features of a batch for the scorers, and the head's scores if the head takes part."""
     words_BV = words(batch.documents_B.cpu().numpy())
     states_BD = None
     if ensemble.needs_states:

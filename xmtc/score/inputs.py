@@ -1,7 +1,7 @@
-"""What is scored: files found, read in blocks of rows that are the same on every run.
+"""The input of scoring: find files, and read them in blocks of rows that are the same in every run.
 
-A block is the unit of work: read, scored and published as a whole. It is named by its file's place in the sorted list
-of files and its own place in the file.
+A block is the unit of work: it is read, scored and published as a whole. Its name consists of the index of the file in
+the sorted list of files, and the index of the block in the file.
 """
 
 import glob
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @config
 class TextColumns(ColumnsConfig):
-    """Columns of documents whose labels nobody knows yet: `labels` is not looked at."""
+    """Columns of documents without known labels; `labels` is ignored."""
 
     def names(self) -> list[str]:
         """All columns that a source must have."""
         return list(dict.fromkeys(name for name in (self.id, *self.text_columns()) if name is not None))
 
     def advice(self) -> str:
-        """What to do about a missing column."""
+        """How to fix a missing column."""
         return "name others by --text-column and --id"
 
     def _labels(self, value: Any) -> tuple[str, ...]:
@@ -51,12 +51,12 @@ class TextColumns(ColumnsConfig):
 def text_columns(
     text: Sequence[str] | None, doc_id: str | None, trained_on: DocumentColumns | None = None
 ) -> TextColumns:
-    """Columns by name, joined as in training.
+    """Choose the columns by name, joined as in training.
 
     Args:
         text: columns to join; None: those that the model was trained on.
         doc_id: column with identifiers, or None.
-        trained_on: of the model; None: `text`, and line breaks between several.
+        trained_on: columns of the model's training data; None: `text`, joined by line breaks.
     """
     trained_on = trained_on or DocumentColumns()
     names = tuple(text or trained_on.text)
@@ -66,7 +66,7 @@ def text_columns(
 def with_known_id(
     columns: TextColumns, trained_on: DocumentColumns | None, files: Iterable["InputFile"]
 ) -> TextColumns:
-    """The columns, with the identifiers of training where nothing else was named and every file has them.
+    """Add training's identifier column, if no other is given and every file has it.
 
     Raises:
         DataError: a file cannot be read.
@@ -83,12 +83,12 @@ class InputFile:
     """A file to score, or the source of a configuration.
 
     Attributes:
-        path: where it is: absolute, because workers may run in other folders; or a URI.
-        name: as documents and manifest call it: short, and different from every other file's.
-        digest: hash of its content; of a file at a URI, the version that the store tells.
-        rows: how many rows it has, where that is cheap to know.
-        source: settings of its reader where a configuration names the source; None of a file, whose ending says how
-            it is read.
+        path: absolute path, because workers may run in other folders; or a URI.
+        name: short unique name of the file in document ids and in the manifest.
+        digest: hash of the content; for a file at a URI, the version that the store reports.
+        rows: number of rows, if it is cheap to find.
+        source: settings of the reader, if a configuration names the source; None for a file, which is read according to
+            its extension.
     """
 
     path: str
@@ -98,11 +98,11 @@ class InputFile:
     source: ReaderSettings | None = None
 
     def local(self) -> Path:
-        """Where this machine has it: there, or in a copy of what is at the URI.
+        """Path of the file on this machine; a file at a URI is copied.
 
         Raises:
             StorageError: it cannot be copied.
-            DataError: it is another version than at the job's start.
+            DataError: it has changed since the job's start.
         """
         if not is_remote(self.path):
             return Path(self.path)
@@ -110,7 +110,7 @@ class InputFile:
         mirror = StorageConfig().mirror("fetched", folder)
         mirror.pull(name)
         if _version(StorageConfig().remote(folder).stamp(name)) != self.digest:
-            raise DataError(f"{self.path}: changed while it was scored; give the command again")
+            raise DataError(f"{self.path}: changed while it was scored; run the command again")
         return mirror.local / name
 
 
@@ -122,7 +122,7 @@ class RawBlock:
         file: index of the file in the list.
         block: index of the block in the file.
         doc_ids, texts: the documents.
-        rejected: the rows that are none.
+        rejected: rows that are not documents.
     """
 
     file: int
@@ -138,25 +138,25 @@ class RawBlock:
 
 
 def block_name(file: int, block: int) -> str:
-    """`00000-00000`, which sorts as the documents do."""
+    """`00000-00000`: file and block. Names sort in the order of the documents."""
     return f"{file:05d}-{block:05d}"
 
 
 def find_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | None = None) -> list[InputFile]:
-    """The files that these paths, globs, folders and URIs mean, sorted, each once; those at URIs are not copied yet.
+    """Find the files at these paths, globs, folders and URIs, sorted and without duplicates. Copies no file.
 
     Args:
-        inputs: see above.
+        inputs: paths, globs, folders and URIs.
         sources: readers of configurations, by the configuration's path; they come last.
 
     Raises:
-        DataError: nothing is there, or a file's kind cannot be told from its ending.
+        DataError: nothing is there, or a file has an unknown extension.
     """
     given = list(map(_without_file_scheme, inputs))
     found = [path for one in given if not is_remote(one) for path in _expand(one)]
-    # A file counts once, however often and under which paths it is given; its first path stays.
+    # A file that is given several times, perhaps under different paths, counts once, under its first path.
     paths = sorted({real(path): path for path in reversed(found)}.values())
-    counts = {path: _rows(path) for path in paths}  # first: refuses unknown endings before anything is hashed
+    counts = {path: _rows(path) for path in paths}  # first, to refuse unknown extensions before anything is hashed
     remote = dict(sorted(entry for one in given if is_remote(one) for entry in _expand_remote(one).items()))
     names, unknown = _names([*map(Path.as_posix, paths), *remote]), RowCount(None, exact=False)
     files = [
@@ -176,7 +176,7 @@ def _version(stamp: "Stamp | None") -> str:
 
 
 def _first_of_each_place(files: Iterable["InputFile"]) -> Iterator["InputFile"]:
-    """The files of this machine, and the first of each folder at a URI: to look into the others takes a copy."""
+    """Yield this machine's files, and the first file of each folder at a URI, because reading a URI needs a copy."""
     folders: set[str] = set()
     for file in files:
         folder = file.path.rpartition("/")[0]
@@ -187,11 +187,11 @@ def _first_of_each_place(files: Iterable["InputFile"]) -> Iterator["InputFile"]:
 
 
 def _expand_remote(uri: str) -> "dict[str, Stamp]":
-    """The URIs of the tables that a URI means, with their versions: a file, a folder, or a pattern.
+    """Find the tables that a URI (file, folder or pattern) means, with their versions.
 
     Raises:
-        DataError: no such file is there.
-        StorageError: nobody answers there.
+        DataError: there is no such file.
+        StorageError: the storage does not answer.
     """
     uri = uri.rstrip("/")
     fixed = re.split(r"/(?=[^/]*[*?\[])", uri, maxsplit=1)[0]
@@ -209,14 +209,14 @@ def _expand_remote(uri: str) -> "dict[str, Stamp]":
 
 
 def _reader(path: Path, columns: TextColumns) -> TableReader:
-    """The reader of a file, by its ending.
+    """Build the reader of a file, by its extension.
 
     Raises:
-        DataError: the ending is unknown.
+        DataError: the extension is unknown.
     """
     table = table_of(path)
     if table is None:
-        raise DataError(f"{path}: unknown kind of file; give {', '.join(TABLES)} (the text ones also compressed)")
+        raise DataError(f"{path}: unknown file type; give {', '.join(TABLES)} (text formats may be compressed)")
     return table(files=SplitFilesConfig(train=str(path)), columns=columns).build()
 
 
@@ -241,7 +241,7 @@ def _hidden(relative: PurePath) -> bool:
 
 
 def _names(paths: list[str]) -> dict[str, str]:
-    """File names where they tell the files apart, otherwise the paths as given."""
+    """Map paths to file names if these are unique, otherwise to the paths as given."""
     short = {path: path.rpartition("/")[2] for path in paths}
     return short if len(set(short.values())) == len(paths) else {path: path for path in paths}
 
@@ -251,7 +251,7 @@ def _rows(path: Path) -> RowCount:
 
 
 def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Rejected]:
-    """The rows of a file, or of a source, whose documents bring their ids along, in order.
+    """Yield the rows of a file or source in order. Documents of a source have ids.
 
     Raises:
         DataError: the file cannot be read.
@@ -261,7 +261,7 @@ def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Reje
         return
     for row in _reader(file.local(), columns).read(map_processes, Silent()):
         if isinstance(row, Document) and columns.id is None:
-            # The reader numbers documents by the file's bare name, which another folder may have too.
+            # The reader's ids contain only the file's name, which may also occur in another folder.
             row = Document(f"{file.name}:{row.doc_id.rsplit(':', 1)[1]}", row.text, ())
         yield row
 
@@ -269,13 +269,13 @@ def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Reje
 def read_blocks(
     index: int, file: InputFile, columns: TextColumns, block_rows: int, done: frozenset[str] = frozenset()
 ) -> Iterator[RawBlock]:
-    """The blocks of a file, without those that are done, which are skipped.
+    """Yield the blocks of a file, except finished ones.
 
     Args:
-        index: of the file in the list.
-        file: to read.
-        columns: where id and text are.
-        block_rows: rows of a block, bad ones included.
+        index: index of the file in the list.
+        file: file to read.
+        columns: columns of id and text.
+        block_rows: rows per block, including bad ones.
         done: names of finished blocks.
 
     Raises:

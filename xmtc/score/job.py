@@ -1,12 +1,12 @@
-"""A scoring job's directory: what was asked for, which blocks are done, and the parts they became.
+"""A scoring job's directory: the job, the finished blocks, and their predictions.
 
-    _job.json                        what the job is; another job is refused
+    _job.json                        description of the job; another job is refused
     part-00000-00000.parquet        predictions of file 0, block 0
-    .done/00000-00000.json          its row count, checksum and bad rows: the block is done when this is there
-    _rejected.parquet _manifest.json  written last, when `.done` goes
+    .done/00000-00000.json          record of a finished block: row count, checksum and bad rows
+    _rejected.parquet _manifest.json  written last; then `.done` is removed
 
-Parts and records appear whole, the part first. A process that dies in between leaves a part without a record, which the
-next attempt writes again. Where the output is at a URI, workers write there themselves.
+Parts and records are written atomically, the part first. If a process dies in between, the part has no record, and the
+next attempt writes it again. If the output is at a URI, workers write there directly.
 """
 
 import hashlib
@@ -31,28 +31,28 @@ from xmtc.score.place import Place
 logger = logging.getLogger(__name__)
 
 FORMAT = "xmtc-scores-2"
-_AT_ONCE = 8  # requests
+_AT_ONCE = 8  # concurrent requests
 MANIFEST, JOB, REJECTED, DONE = "_manifest.json", "_job.json", "_rejected.parquet", ".done"
 SCHEMA = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What decides the bytes of the output, besides model and input.
+    """The settings that, together with model and input, determine the bytes of the output.
 
     Attributes:
-        top_k: most labels a document.
-        threshold: leave out labels less probable than this; `tuned`: than the model's own thresholds, by label where
-            it has them; None: keep the `top_k`.
-        min_score: leave out labels less probable than this, whatever the thresholds say.
+        top_k: maximum number of labels per document.
+        threshold: leave out labels below this probability; `tuned`: below the model's thresholds, per label if it has
+            them; None: keep the `top_k`.
+        min_score: leave out labels below this probability, whatever the thresholds.
         include: the only labels to score, see `LabelFilter`; None: all.
         exclude: labels not to score.
-        shortlist: labels of a document that an index finds and that get their logits; None: all do.
-        evidence: add the words that speak most for each label.
+        shortlist: number of labels per document that an index finds and that get logits; None: all labels get them.
+        evidence: add the words that support each label most.
         bfloat16: compute under bfloat16 autocast.
-        block_rows: rows of a block.
-        tokens_per_batch: content tokens of a batch, padding included.
-        columns: where id and text are.
+        block_rows: rows per block.
+        tokens_per_batch: content tokens per batch, including padding.
+        columns: columns of id and text.
     """
 
     top_k: int = 10
@@ -70,15 +70,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a worker must know.
+    """The description of a job for its workers.
 
     Attributes:
         model: directory of the exported model on this machine.
-        model_digest: of its files.
+        model_digest: digest of the model's files.
         source: where other machines find the model: path, URI, or owner/name on the Hub.
-        output: where parts go.
-        files: what to score.
-        settings: how.
+        output: where parts are written.
+        files: files to score.
+        settings: see `Settings`.
     """
 
     model: Path
@@ -89,7 +89,7 @@ class Job:
     settings: Settings
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for a job to go on; engine, workers and where things lie are not part of it."""
+        """What must be unchanged for a job to continue. Engine, number of workers and locations may change."""
         files = [{"name": file.name, "digest": file.digest} for file in self.files]
         settings = asdict(self.settings)
         return json.loads(
@@ -102,10 +102,10 @@ class Record:
     """A finished block.
 
     Attributes:
-        block: its name.
-        rows: documents in its part.
-        size: of its part, in bytes.
-        sha256: of its part.
+        block: name of the block.
+        rows: number of documents in its part.
+        size: bytes of its part.
+        sha256: SHA-256 of its part.
         rejected: (where, reason) of its bad rows.
     """
 
@@ -122,10 +122,10 @@ class Record:
 
 
 def model_digest(directory: Path) -> str:
-    """Changes when the model's answers may: `config.json` holds the checksums of the weights.
+    """Compute a digest that changes whenever the model's predictions may. `config.json` holds checksums of the weights.
 
     Raises:
-        CheckpointError: no model is there.
+        CheckpointError: there is no model.
     """
     digest = hashlib.sha256()
     for name in ("config.json", "thresholds.json"):
@@ -137,22 +137,22 @@ def model_digest(directory: Path) -> str:
 
 
 def open_job(job: Job, *, overwrite: bool) -> list[Record]:
-    """Make the output directory, or find in it what an earlier attempt at the same job has finished.
+    """Create the output directory, or find the blocks that an earlier attempt at the same job has finished.
 
     Args:
-        job: what is to be done.
-        overwrite: throw away what another job has left there, or this one when it was finished. What an attempt that
-            was killed has scored is kept.
+        job: the job.
+        overwrite: delete the output of another job, or of this job if it was complete. Blocks of an incomplete attempt
+            at this job are kept.
 
-    Another job that came to nothing, such as one whose labels the model did not know, is in nobody's way.
+    Another job without output, such as one that failed because of unknown labels, is replaced.
 
     Returns:
-        The blocks that are done.
+        The finished blocks.
 
     Raises:
         DataError: the directory holds another job's output or other files.
     """
-    what = "what an earlier attempt left cannot be read"
+    what = "the files of an earlier attempt cannot be read"
     with reading(job.output, fix="remove it, or give another --output", what=what):
         return _open(job, overwrite=overwrite)
 
@@ -171,7 +171,10 @@ def _open(job: Job, *, overwrite: bool) -> list[Record]:
     if before is None:
         _begin(job)
     if MANIFEST in names:
-        logger.info("%s: finished before; only what is damaged is scored again, with --overwrite all", job.output)
+        logger.info(
+            "%s: this job is complete; only damaged parts are scored again (use --overwrite to score everything again)",
+            job.output,
+        )
     return _finished(job.output, names)
 
 
@@ -183,7 +186,7 @@ def _other_job(job: Job, problem: str) -> DataError:
 
 
 def _known(output: Place) -> dict[str, Any] | None:
-    """The job that the output is of."""
+    """Read the description of the job that wrote the output."""
     content = output.read(JOB)
     return None if content is None else parse_json(content)
 
@@ -193,12 +196,12 @@ def _is_part(name: str) -> bool:
 
 
 def _is_finished(names: set[str]) -> bool:
-    """The manifest is older than the records next to it."""
+    """Whether the output is complete: it has a manifest and no records, which would be newer."""
     return MANIFEST in names and not any(name.startswith(f"{DONE}/") for name in names)
 
 
 def _begin(job: Job) -> None:
-    """Claim the output, which another machine may be doing at the same moment."""
+    """Claim the output; another machine may try the same at this moment."""
     content = json.dumps(job.identity(), indent=2) + "\n"
     with writing(job.output):
         if job.output.create(JOB, content.encode()):
@@ -208,10 +211,10 @@ def _begin(job: Job) -> None:
 
 
 def publish(output: Place, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:
-    """Write a block's part and its record, both whole or not at all.
+    """Write a block's part and its record atomically.
 
     Raises:
-        StorageError: they cannot be written, as on a full disk.
+        StorageError: they cannot be written, for example because the disk is full.
     """
     content = _parquet(table, compression="zstd")
     sha256, reasons = hashlib.sha256(content).hexdigest(), tuple((row.where, row.reason) for row in rejected)
@@ -229,7 +232,7 @@ def _parquet(table: pa.Table, compression: str = "snappy") -> bytes:
 
 
 def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
-    """Write _rejected.parquet and _manifest.json, and tidy up.
+    """Write _rejected.parquet and _manifest.json, and remove the records.
 
     Returns:
         The manifest.
@@ -256,7 +259,7 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
 
 
 def _finished(output: Place, names: set[str]) -> list[Record]:
-    """Blocks whose part is as its record says; others are to be done again."""
+    """Find the blocks whose part matches its record; the others are scored again."""
     records = {record.block: record for record in _listed(output)}
     done = sorted(name for name in names if name.startswith(f"{DONE}/") and name.endswith(".json"))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -273,7 +276,7 @@ def _record(content: dict[str, Any]) -> Record:
 
 
 def _listed(output: Place) -> list[Record]:
-    """The records of a finished job, from its manifest; none where there is none."""
+    """Read the records of a complete job from its manifest; empty if there is none."""
     manifest, table = output.read(MANIFEST), output.read(REJECTED)
     if manifest is None:
         return []
@@ -288,7 +291,7 @@ def _listed(output: Place) -> list[Record]:
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    """What of a job's identity differs, in words, or None."""
+    """Describe what differs between two jobs' identities; None if nothing does."""
     for part, name in (("format", "format"), ("model", "model"), ("input", "input")):
         if before.get(part) != now[part]:
             return name
@@ -298,7 +301,7 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
 
 
 def _clear(output: Place, names: set[str]) -> None:
-    """Remove a job's files, `_job.json` last: a kill in between leaves a directory that --overwrite still clears."""
+    """Remove a job's files, `_job.json` last. If this is interrupted, --overwrite can still clear the directory."""
     own = {name for name in names if _is_part(name) or name.startswith(f"{DONE}/") or name.endswith(TEMPORARY)}
     for name in (MANIFEST, REJECTED, *sorted(own), JOB):
         output.remove(name)

@@ -1,4 +1,4 @@
-"""Arguments that name labels and what becomes of them: `OLD=NEW`, `KEPT=OTHER,OTHER`, or a file with tabs."""
+"""Command-line arguments for renaming and merging labels: `OLD=NEW`, `KEPT=OTHER,OTHER`, or a file with tabs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,13 +9,13 @@ from xmtc.errors import DataError
 
 
 def read_renames(entries: Sequence[str]) -> dict[str, str]:
-    """Old label → new label.
+    """Read new labels by old label.
 
     Args:
-        entries: `OLD=NEW`, or `@FILE` with OLD, a tab and NEW on each line, for labels with an equals sign.
+        entries: `OLD=NEW`, or `@FILE` with OLD, a tab and NEW per line, for labels with an equals sign.
 
     Raises:
-        DataError: an entry or line is none of these, or a label is there twice; names it.
+        DataError: an entry or line has another form, or a label occurs twice; names it.
     """
     names: dict[str, str] = {}
     for where, cells in _rows(entries, ()):
@@ -28,24 +28,26 @@ def read_renames(entries: Sequence[str]) -> dict[str, str]:
 
 
 def read_groups(entries: Sequence[str]) -> dict[str, list[str]]:
-    """Kept label → labels that are merged into it.
+    """Read the labels to merge, by the label that is kept.
 
     Args:
-        entries: `KEPT=OTHER,OTHER`, or `@FILE` with these labels on each line, tabs between.
+        entries: `KEPT=OTHER,OTHER`, or `@FILE` with these labels on each line, separated by tabs.
 
     Raises:
-        DataError: an entry or line is none of these; names it.
+        DataError: an entry or line has another form; names it.
     """
     groups: dict[str, list[str]] = {}
     for where, cells in _rows(entries, (",",)):
         if len(cells) < 2:
-            raise DataError(f"{where}: give a label to keep and those merged into it, such as KEPT=OTHER,OTHER")
+            raise DataError(
+                f"{where}: give the label to keep and the labels to merge into it, such as KEPT=OTHER,OTHER"
+            )
         groups.setdefault(cells[0], []).extend(cells[1:])
     return groups
 
 
 def _rows(entries: Sequence[str], separators: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
-    """Where each row is, for messages, and its labels."""
+    """Yield each row's place, for messages, and its labels."""
     for entry in entries:
         if entry.startswith("@"):
             yield from _rows_of(Path(entry[1:]))
@@ -54,8 +56,8 @@ def _rows(entries: Sequence[str], separators: tuple[str, ...]) -> Iterator[tuple
         cells = rest.split(separators[0]) if separators else [rest]
         if not equals or not all(cell.strip() for cell in (first, *cells)) or (not separators and "=" in rest):
             raise DataError(
-                f"{quoted_label(entry)}: not OLD=NEW or KEPT=OTHER,OTHER; give labels with an equals sign or a comma "
-                "in a file, @FILE, with tabs between"
+                f"{quoted_label(entry)}: not OLD=NEW or KEPT=OTHER,OTHER; give labels that contain = or a comma in a "
+                "file, @FILE, separated by tabs"
             )
         yield quoted_label(entry), [first, *cells]
 
@@ -65,8 +67,8 @@ def _rows_of(path: Path) -> Iterator[tuple[str, list[str]]]:
         rows = [(f"{path}:{number}", line.strip("\r\n").split("\t")) for number, line in enumerate(lines, start=1)]
     rows = [(where, [cell.strip() for cell in cells]) for where, cells in rows if any(cell.strip() for cell in cells)]
     if not rows:
-        raise DataError(f"{path}: holds no label; write labels that belong together on one line, tabs between")
+        raise DataError(f"{path}: has no labels; write labels that belong together on one line, separated by tabs")
     for where, cells in rows:
         if not all(cells):
-            raise DataError(f"{where}: an empty label; write labels with one tab between")
+            raise DataError(f"{where}: an empty label; separate labels by one tab")
     yield from rows

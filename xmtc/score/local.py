@@ -27,26 +27,26 @@ def score_local(
     max_rejected: int | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Do what of the job is not done yet.
+    """Score the unfinished blocks of a job.
 
     Args:
-        job: what to score.
-        progress: told of documents.
+        job: the job.
+        progress: progress bar, which counts documents.
         device: see `choose_device`.
-        workers: threads that compute; None: one a core.
-        max_rejected: stop when there are more bad rows than this.
-        overwrite: throw away the output of another job, or this one's when it was finished.
+        workers: number of threads that compute; None: one per core.
+        max_rejected: stop if there are more bad rows than this.
+        overwrite: delete the output of another job, or of this job if it was complete.
 
     Returns:
         The manifest.
 
     Raises:
-        DataError: too many bad rows; the input cannot be read; the output is another job's.
+        DataError: too many bad rows, the input cannot be read, or the output belongs to another job.
     """
     records = open_job(job, overwrite=overwrite)
     check_rejected(records, max_rejected)
     done = frozenset(record.block for record in records)
-    parts = load_any(job.model, threads=1)  # of each of the workers
+    parts = load_any(job.model, threads=1)  # per worker
     scorer = BlockScorer(parts, job.settings, choose_device(device), workers or available_cores())
     with progress.task("score", rows_left(job, records)) as task:
         for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):
@@ -58,12 +58,12 @@ def score_local(
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def rows_left(job: Job, records: list[Record]) -> int | None:
-    """Rows that are still to be scored, or None where nobody knows."""
+    """Number of rows left to score, or None if it is unknown."""
     known = [file.rows.rows for file in job.files]
     if any(rows is None for rows in known):
         return None
@@ -71,17 +71,17 @@ def rows_left(job: Job, records: list[Record]) -> int | None:
 
 
 def check_rejected(records: list[Record], most: int | None) -> None:
-    """Raises DataError where there are more bad rows than allowed; names the first."""
+    """Raise DataError if there are more bad rows than allowed; name the first."""
     if most is not None and (bad := sum(len(record.rejected) for record in records)) > most:
         where, reason = next(row for record in records for row in record.rejected)
         raise DataError(
             f"{bad} bad rows, more than --max-rejected {most}; the first is {where}: {reason}. Finished "
-            "blocks are kept: mend the input (another job), or allow more and run this one again"
+            "blocks are kept. Allow more bad rows and run this job again, or fix the input (which makes another job)"
         )
 
 
 def check_documents(records: list[Record]) -> None:
-    """Raises DataError where not a single row was a document."""
+    """Raise DataError if no row is a document."""
     if not any(record.rows for record in records):
         first = next((row for record in records for row in record.rejected), None)
         reason = f"every row is bad; the first is {first[0]}: {first[1]}" if first else "the input has no rows"

@@ -1,4 +1,4 @@
-"""Where a scoring job writes: a directory, or a URI that several machines write to without sharing a file system."""
+"""The output of a scoring job: a directory, or a URI that machines without a shared file system write to."""
 
 from pathlib import Path
 from typing import Protocol
@@ -11,43 +11,43 @@ from xmtc.storage.uri import is_remote
 
 
 class Place(Protocol):
-    """Named files, each of which appears whole or not at all. A name may have one folder, such as `.done/x.json`."""
+    """A set of named files that are written atomically. A name may contain one folder, such as `.done/x.json`."""
 
     def __str__(self) -> str:
-        """As a user knows it."""
+        """The path or URI, as users know it."""
         ...
 
     def names(self) -> set[str]:
-        """What is there, also what others have put there; of a folder that is not the job's, at least its name.
+        """List all files, including those of others; a folder that is not the job's may be listed by its name only.
 
         Raises:
-            DataError: something else than a folder is there.
+            DataError: the place is not a folder.
         """
         ...
 
     def read(self, name: str) -> bytes | None:
-        """The content of a small file; None where there is none."""
+        """Read a small file; None if it does not exist."""
         ...
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file unless it is there; whether it was written."""
+        """Write a file unless it exists; return whether it was written."""
         ...
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a file; an earlier one is replaced."""
+        """Write a file, replacing an existing one."""
         ...
 
     def remove(self, name: str) -> None:
-        """Delete a file; one that is not there is no error."""
+        """Delete a file, if it exists."""
         ...
 
     def holds(self, name: str, size: int, sha256: str) -> bool:
-        """Whether a file is as it was written."""
+        """Whether a file is unchanged since it was written."""
         ...
 
 
 def place_of(output: str | Path) -> Place:
-    """The place that a path, a URI or a `file://` address means."""
+    """Make the place for a path, a URI or a `file://` address."""
     output = str(output)
     if output.startswith("file://"):
         output = unquote(urlsplit(output).path)
@@ -68,7 +68,7 @@ class Folder:
         if not self.path.exists():
             return set()
         if not self.path.is_dir():
-            raise DataError(f"{self.path}: is a file, not a directory: give another --output")
+            raise DataError(f"{self.path}: this is a file, not a directory; give another --output")
         hidden = [path for path in self.path.iterdir() if path.is_dir() and path.name.startswith(".")]
         found = {path.name for path in self.path.iterdir()} - {path.name for path in hidden}
         return found | {f"{folder.name}/{path.name}" for folder in hidden for path in folder.iterdir()}
@@ -97,13 +97,13 @@ class Folder:
             (self.path / name).parent.rmdir()
 
     def holds(self, name: str, size: int, sha256: str) -> bool:
-        """See `Place`: compares the checksum, which a power failure may have changed."""
+        """See `Place`: compares the checksum, because a power failure may have damaged the file."""
         path = self.path / name
         return path.is_file() and path.stat().st_size == size and file_sha256(path) == sha256
 
 
 class Bucket:
-    """A folder at a URI: object stores publish a file by the one request that ends its upload, without a rename."""
+    """A folder at a URI. Object stores publish a file with the request that completes its upload, without a rename."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
@@ -113,7 +113,7 @@ class Bucket:
         return self.uri
 
     def __reduce__(self) -> tuple[type["Bucket"], tuple[str]]:
-        """Workers open connections of their own."""
+        """Pickle only the URI: each worker opens its connections."""
         return Bucket, (self.uri,)
 
     @property
@@ -123,7 +123,7 @@ class Bucket:
     def names(self) -> set[str]:
         """See `Place`."""
         if self._remote.is_file():
-            raise DataError(f"{self.uri}: is a file, not a folder: give another --output")
+            raise DataError(f"{self.uri}: this is a file, not a folder; give another --output")
         self._sizes = {name: int(size) for name, (size, _) in self._remote.list().items()}
         return set(self._sizes)
 
@@ -132,7 +132,7 @@ class Bucket:
         return self._remote.read(name)
 
     def create(self, name: str, content: bytes) -> bool:
-        """See `Place`. Of several machines that try this at once, one succeeds, where the store can tell."""
+        """See `Place`. If several machines try this at once, only one succeeds, provided that the store supports it."""
         return self._remote.create(name, content)
 
     def put(self, name: str, content: bytes) -> None:
@@ -144,7 +144,7 @@ class Bucket:
         self._remote.remove(name)
 
     def holds(self, name: str, size: int, sha256: str) -> bool:
-        """See `Place`: compares the size; the store itself has compared what it received with the sender's checksum."""
+        """See `Place`: compares the size; the store has verified the sender's checksum on upload."""
         del sha256
         if self._sizes is None:
             self.names()

@@ -37,11 +37,11 @@ class Prediction(NamedTuple):
     """A label of a text.
 
     Attributes:
-        label: as in the training data.
+        label: label, as in the training data.
         score: probability.
-        name: readable name of the label; the label itself where there is none.
-        evidence: words that add most to the label's logit, most first; empty unless asked for.
-        predicted: whether it reaches its threshold; of a single-label model, whether it is the best.
+        name: readable name of the label; the label itself if it has none.
+        evidence: words with the greatest contributions to the label's logit, greatest first; empty unless requested.
+        predicted: whether it reaches its threshold; in a single-label model, whether it is the best.
     """
 
     label: str
@@ -63,16 +63,16 @@ class Texts(UnlabelledDocuments):
         super().__init__([np.array(one.ids[:max_length], np.int32) for one in encodings])
         self.offsets = [one.offsets[:max_length] for one in encodings]
         if not self.lengths.all():
-            raise DataError(f"text {int(self.lengths.argmin())} has no token: leave it out")
+            raise DataError(f"text {int(self.lengths.argmin())} has no tokens: leave it out")
 
 
 class Model:
     """An exported model, ready to label texts.
 
     Attributes:
-        threshold: from which probability on a label counts as predicted; None of a single-label model.
-        thresholds_L: the labels' own, where they were tuned.
-        limits_L: for every label the one that holds, (L,); None of a single-label model.
+        threshold: minimum probability of a predicted label; None for a single-label model.
+        thresholds_L: thresholds per label, if they were tuned.
+        limits_L: threshold in effect for each label, (L,); None for a single-label model.
 
     Example:
         >>> model = xmtc.Model.from_pretrained("runs/quickstart/model")
@@ -107,9 +107,9 @@ class Model:
         """Load a model that `xmtc train` exported, or its ONNX form.
 
         Args:
-            directory: the `model` folder of a run, what `xmtc export` wrote, or `owner/name` on the Hugging Face Hub.
-            device: `auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1` …
-            tokens_per_batch: content tokens of a batch, padding included; lower it when memory runs out.
+            directory: the `model` folder of a run, an output of `xmtc export`, or `owner/name` on the Hugging Face Hub.
+            device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` …
+            tokens_per_batch: content tokens per batch, including padding; lower it if memory runs out.
             bfloat16: compute under bfloat16 autocast; None: on GPUs.
 
         Raises:
@@ -132,29 +132,29 @@ class Model:
         include: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
     ) -> list[list[Prediction]]:
-        """The best labels of each text, best first.
+        """Predict the best labels of each text, best first.
 
         Args:
-            texts: documents in a list, tuple, Series, Arrow or NumPy array, or iterator; each is read up to the length
-                the model was trained on.
-            top_k: most labels a text; None is 10, or 1 of a single-label model.
-            evidence: also the words that speak most for each label.
-            threshold: leave out labels less probable than this; `tuned` leaves out those that are not predicted, by the
-                thresholds tuned on dev; None keeps the `top_k` whatever their probability.
-            least: keep so many labels a text whatever the threshold.
-            shortlist: score this many labels a text, which the model's index of its labels finds; None scores all.
-            include: the only labels to predict; `branch:LABEL` is a label with everything beneath it; None: all.
+            texts: documents in a list, tuple, Series, Arrow or NumPy array, or iterator. The model reads each up to the
+                maximum length in training.
+            top_k: maximum number of labels per text; None is 10, or 1 for a single-label model.
+            evidence: also find the words that support each label most.
+            threshold: leave out labels below this probability. `tuned` leaves out labels below the thresholds tuned on
+                dev; None keeps the `top_k` whatever their probability.
+            least: keep this many labels per text whatever the threshold.
+            shortlist: score this many labels per text, found by the model's index of labels; None scores all.
+            include: the only labels to predict; `branch:LABEL` is a label with all its descendants; None: all.
             exclude: labels and branches not to predict.
 
         Raises:
-            DataError: a text is empty or no string, or the model knows no such label.
-            ConfigError: evidence from an ONNX model, which cannot give it; a shortlist of included labels.
+            DataError: a text is empty or not a string, or the model has no such label.
+            ConfigError: evidence from an ONNX model, which has none; a shortlist together with included labels.
         """
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), as_texts(texts)
         only = LabelFilter.of(self.labels, include, exclude)
         if shortlist and include is not None:
             raise ConfigError(
-                "include names the labels to score, so that no index has to find them: leave out shortlist"
+                "include already limits the labels to score, so shortlist has no effect: leave out shortlist"
             )
         documents = self._documents(texts)
         found = self._shortlist(shortlist)
@@ -171,12 +171,12 @@ class Model:
         return predictions
 
     def predict_frame(self, texts: Iterable[str], top_k: int | None = None, **options: Any) -> "pd.DataFrame":
-        """As `predict`, with a row for each label of each text, best first.
+        """Predict like `predict`, into a data frame with one row per label of each text, best first.
 
         Args:
-            texts: see `predict`. The frame's index is that of a Series; otherwise texts are numbered from 0.
+            texts: see `predict`. The frame has the index of a Series; otherwise texts are numbered from 0.
             top_k: see `predict`.
-            options: the other arguments of `predict`; words of the evidence are separated by blanks.
+            options: the other arguments of `predict`; words of the evidence are separated by spaces.
 
         Returns:
             Columns `label`, `name`, `score` and `predicted`; with evidence, also `evidence`.
@@ -200,22 +200,22 @@ class Model:
 
     @property
     def default_top_k(self) -> int:
-        """Most labels of a text where nobody says: 10, or 1 of a single-label model."""
+        """Default maximum number of labels per text: 10, or 1 for a single-label model."""
         return 1 if self.limits_L is None else _TOP_K
 
     def best(
         self, texts: Sequence[str], top_k: int, only: LabelFilter | None = None, shortlist: int | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Ids of the best labels of each text, (N, K), best first, -1 behind the last; and their probabilities, (N, K).
+        """Find the ids of each text's best labels, (N, K), best first, padded with -1, and their probabilities, (N, K).
 
         Args:
             texts: documents.
             top_k: K.
-            only: labels that may be predicted; all when absent.
+            only: labels that may be predicted. Default: all.
             shortlist: see `predict`.
 
         Raises:
-            DataError: a text is empty or no string.
+            DataError: a text is empty or not a string.
             ConfigError: the model has no index for a shortlist.
         """
         return self._best(self._documents(texts), texts, top_k, only, self._shortlist(shortlist))
@@ -223,7 +223,7 @@ class Model:
     def predictions(
         self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
     ) -> list[Prediction]:
-        """What `best` found for one text as predictions, without those that the threshold leaves out; see `predict`."""
+        """Convert one text's results of `best` to predictions, without labels below the threshold; see `predict`."""
         predicted_K = np.arange(len(ids_K)) == 0 if self.limits_L is None else scores_K >= self.limits_L[ids_K]
         kept_K = predicted_K if threshold == "tuned" else scores_K >= (threshold or 0.0)
         kept_K = (kept_K | (np.arange(len(ids_K)) < least)) & (ids_K >= 0)
@@ -259,11 +259,11 @@ class Model:
         return None if size is None else Shortlist(self.classifier, as_count(size, "shortlist"), self._index)
 
     def explain(self, text: str, labels: Iterable[str] | str) -> list[Explanation]:
-        """Take the logits of these labels, or of one, apart into what each word of the text adds.
+        """Explain the logits of one or several labels by the contribution of each word of the text.
 
         Raises:
-            DataError: the text is empty or no string, or the model knows no such label.
-            ConfigError: the head cannot say.
+            DataError: the text is empty or not a string, or the model has no such label.
+            ConfigError: the head gives no evidence.
         """
         return self._explain(as_text(text), 0, self._documents([text]), self.labels.indices(as_labels(labels)))
 
@@ -285,17 +285,17 @@ class Model:
 
     def _explain(self, text: str, row: int, documents: Texts, label_ids: NDArray[np.int32]) -> list[Explanation]:
         if isinstance(self.classifier, OnnxClassifier):
-            raise ConfigError("an ONNX model gives no evidence; take the model it was made from")
+            raise ConfigError("an ONNX model gives no evidence; use the model that it was made from")
         batch = self._collator(documents)(MicroBatch(np.array([row]), np.ones(1, np.float32))).to(self.device)
         explainer = Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)
         return explainer.explain(Tokenised(text, documents.offsets[row]), batch, label_ids)
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `name`; for `auto` a GPU where there is one.
+    """Find the device called `name`; for `auto`, a GPU if there is one.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no such device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -303,5 +303,5 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device {name!r} is not there ({str(error).splitlines()[0]}): use cpu or auto") from error
+        raise ConfigError(f"there is no device {name!r} ({str(error).splitlines()[0]}): use cpu or auto") from error
     return device

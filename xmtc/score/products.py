@@ -1,4 +1,4 @@
-"""Scoring by a head whose logits are products of vectors, without a table of all logits.
+"""Score with a head whose logits are products of vectors, without a table of all logits.
 
 Suffixes: B documents, K kept labels.
 """
@@ -14,15 +14,15 @@ from xmtc.models.onnx_graph import OnnxClassifier
 
 
 class ProductScores:
-    """A document's best labels of all, a chunk of the labels at a time.
+    """Finds a document's best labels among all, in chunks of labels.
 
     Args:
-        classifier: with a head that has `product_rows`.
+        classifier: classifier whose head has `product_rows`.
         size: K.
     """
 
     most_documents = sys.maxsize
-    knows_all = False  # the labels of a softmax would miss their sum
+    knows_all = False  # a softmax would lack the sum over all labels
 
     def __init__(self, classifier: Classifier, size: int) -> None:
         self._classifier, self.size = classifier, min(size, len(classifier.head.bias))
@@ -32,12 +32,12 @@ class ProductScores:
         classifier, head = self._classifier, self._classifier.head
         (pooled_BP,) = classifier.read(batch)
         rows = head.product_rows()
-        assert rows is not None  # the caller asked
+        assert rows is not None  # the caller has checked
         return best_products(pooled_BP, rows, head.bias, self.size, classifier.calibrated)
 
 
 def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> ProductScores | None:
-    """`ProductScores` where the classifier and its labels allow them; None where all logits are needed.
+    """Make `ProductScores` if the classifier and its labels allow it; None if all logits are needed.
 
     Args:
         classifier: any model that scores.

@@ -1,9 +1,9 @@
-"""Why the fused scorers give a label its logit: exact shares by scorer, spread over words and training documents.
+"""Explain a fused logit: exact shares by scorer, divided among words and training documents.
 
-The fused logit is a sum of shares, one per scorer, plus the count of the label and an intercept. A scorer's share is
-what it adds where it knows nothing of the label, which has no words, plus a gain. The gain is spread over the words, or
-the training documents, in proportion to what they add to the scorer's own score; reasons against a label lower the gain
-but are not shown. Words, documents, the rest and the bias sum to the logit.
+The fused logit is a sum of one share per scorer, a term for the label's count, and an intercept. A scorer's share
+consists of a base, which it adds even if it does not know the label, and a gain. The base does not depend on words. The
+gain is divided among the words, or the training documents, in proportion to their contributions to the scorer's score.
+Negative contributions lower the gain but are not shown. Words, documents, the rest and the bias sum to the logit.
 
 Suffixes: S scorers, K labels.
 """
@@ -24,13 +24,13 @@ from xmtc.scorers.ensemble import Ensemble
 
 @dataclass(frozen=True)
 class FusedShares:
-    """The fused logits of some labels of one document, taken apart.
+    """The shares of the fused logits of some labels of one document.
 
     Attributes:
         names: S scorers.
-        shares_SK: what each adds to the logit.
-        without_SK: what each would add if it knew nothing of the label.
-        constant_K: the count of the label and the intercept.
+        shares_SK: each scorer's share of the logit.
+        without_SK: each scorer's base: its share if it did not know the label.
+        constant_K: share of the label's count and the intercept.
     """
 
     names: Sequence[str]
@@ -40,7 +40,7 @@ class FusedShares:
 
     @classmethod
     def of(cls, ensemble: Ensemble, pairs: Pairs, labels: Sequence[int]) -> "FusedShares":
-        """Of labels that are among the candidates of the one document of `pairs`."""
+        """Compute the shares of labels among the candidates of the single document in `pairs`."""
         assert ensemble.fusion is not None, "the fusion is not fitted"
         columns = np.searchsorted(np.where(pairs.used[0], pairs.label_ids_NK[0], np.iinfo(np.int32).max), labels)
         shares = ensemble.fusion.shares(pairs)[:, 0, columns]
@@ -57,14 +57,14 @@ class FusedShares:
 def fused_explanations(
     plain: Sequence[Explanation], ensemble: Ensemble, features: Features, pairs: Pairs, labels: Sequence[int], text: str
 ) -> list[Explanation]:
-    """The explanations of the fused logits of K labels of one document.
+    """Explain the fused logits of K labels of one document.
 
     Args:
-        plain: of the head's own logits; they give the words of the text, their part, and where attention looks.
+        plain: explanations of the head's logits, with the words of the text, the head's share, and the attention.
         ensemble: the scorers.
-        features: of the document.
-        pairs: of the document; the labels are among its candidates.
-        labels: their ids.
+        features: features of the document.
+        pairs: pairs of the document; the labels are among its candidates.
+        labels: ids of the labels.
         text: the document.
     """
     fused = FusedShares.of(ensemble, pairs, labels)
@@ -114,7 +114,7 @@ def _fused_explanation(
 def _parts(
     reasons: Sequence[Contribution] | None, plain: Explanation, ensemble: Ensemble, text: str
 ) -> tuple[Mapping[int, float], Mapping[int, float], float]:
-    """Positive parts of a scorer's score, the head's without `reasons`: by word, by training document, by neither."""
+    """Positive parts of a scorer's (without `reasons`, the head's) score: by word, by training document, the rest."""
     if reasons is None:
         words = {place: word.contribution for place, word in enumerate(plain.words) if word.contribution > 0}
         return words, {}, max(plain.special, 0.0)
@@ -135,7 +135,7 @@ def _other(found: Sequence[Contribution]) -> float:
 def _by_word(
     terms: Mapping[str, float], words: Sequence[Evidence], text: str, ngrams: int
 ) -> tuple[dict[int, float], float]:
-    """The value of each term, divided evenly between its occurrences, on the words where these start."""
+    """Divide each term's value evenly among its occurrences, and assign it to the words where they start."""
     places: dict[str, list[int]] = {term: [] for term in terms}
     starts, ends = np.array([word.start for word in words]), np.array([word.end for word in words])
     for term, start, _ in term_spans(text, ngrams):

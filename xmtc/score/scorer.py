@@ -23,30 +23,30 @@ from xmtc.score.products import product_scores
 
 Task = Literal["multi_label", "single_label"]
 
-# Float32 logits of one batch: with millions of labels the logits, not the tokens, are what fills the memory.
+# Float32 logits of one batch: with millions of labels, logits take more memory than tokens.
 _LOGIT_BYTES = 1 << 28
 
 
 class BestLabels(Protocol):
-    """Finds some labels of a document and their logits without computing those of all: a shortlist, a split head."""
+    """Finds some labels of a document and their logits without computing all logits, such as a shortlist."""
 
     @property
     def size(self) -> int:
-        """N, labels a document."""
+        """N, number of labels per document."""
         ...
 
     @property
     def most_documents(self) -> int:
-        """Of a batch, for memory."""
+        """Maximum number of documents in a batch, limited by memory."""
         ...
 
     @property
     def knows_all(self) -> bool:
-        """Whether its logits are already those of probabilities, also where labels exclude each other."""
+        """Whether its logits give probabilities even if labels exclude each other."""
         ...
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Label ids int64 (B, N), each once a document, and their logits (B, N)."""
+        """Find label ids int64 (B, N), distinct per document, and their logits (B, N)."""
         ...
 
 
@@ -55,12 +55,12 @@ class Scoring:
     """How to score.
 
     Attributes:
-        labels: L, all that the model scores.
-        top_k: labels kept a document (K); at most L are.
-        tokens_per_batch: content tokens of a batch, padding included.
+        labels: L, number of labels that the model scores.
+        top_k: K, number of labels to keep per document, at most L.
+        tokens_per_batch: content tokens per batch, including padding.
         task: sigmoid (multi_label) or softmax (single_label).
-        bfloat16: run under bfloat16 autocast; probabilities are float32 all the same.
-        only: ids of the labels that are kept; all when absent.
+        bfloat16: run under bfloat16 autocast; probabilities are still float32.
+        only: ids of the labels to keep. Default: all.
     """
 
     labels: int
@@ -82,28 +82,28 @@ def score_split(
     on_logits: Callable[[NDArray[np.int64], Tensor], None] | None = None,
     best: BestLabels | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Each document's K best labels and their probabilities, best first.
+    """Find each document's K best labels and their probabilities, best first.
 
     Args:
-        model: the classifier, or a strategy's wrapper of it; runs in evaluation mode, and gets its mode back.
+        model: the classifier, or a strategy's wrapper of it; it runs in evaluation mode, then its mode is restored.
         split: the documents.
-        collate: turns rows of the split into a batch.
-        scoring: how.
-        batches: rows to score, batch by batch; all, longest first, when absent. Ranks pass `batches[rank::world]`.
+        collate: makes a batch of rows of the split.
+        scoring: see `Scoring`.
+        batches: rows to score, batch by batch. Ranks pass `batches[rank::world]`. Default: all rows, longest first.
         progress: called with the number of documents of each batch.
         on_logits: called with the rows and their logits (B, L), float32, for statistics over all labels.
-        best: finds each document's best labels without all logits; `on_logits` is not called then.
+        best: finds each document's best labels without all logits; then `on_logits` is not called.
 
     Returns:
-        Label ids int32 (N, K) and probabilities float32 (N, K); -1 and 0 for documents outside of `batches`, and
-        behind the last label that is kept.
+        Label ids int32 (N, K) and probabilities float32 (N, K), padded with -1 and 0; documents that are not in
+        `batches` get only padding.
 
     Raises:
         XmtcError: a score that is not finite.
         ConfigError: a shortlist for labels that exclude each other.
     """
     if best is not None and scoring.task == "single_label" and not best.knows_all:
-        raise ConfigError("a shortlist needs independent labels: a softmax is over all of them; leave it out")
+        raise ConfigError("a shortlist needs independent labels, because a softmax is over all labels; leave it out")
     if best is None and on_logits is None and scoring.only is None:
         best = product_scores(model, scoring.top_k, independent=scoring.task == "multi_label")
     labels = scoring.labels
@@ -136,9 +136,9 @@ def score_split(
 def best_labels(
     logits_BL: Tensor, top_k: int, task: Task, only: NDArray[np.int64] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The K best labels int32 (B, K) and their probabilities float32 (B, K), best first.
+    """Find the K best labels int32 (B, K) and their probabilities float32 (B, K), best first.
 
-    Probabilities are among all labels; where fewer than K labels are kept, -1 and 0 fill the rows.
+    Probabilities are relative to all labels. If fewer than K labels are kept, rows are padded with -1 and 0.
     """
     total_B1 = 0.0 if task == "multi_label" else logits_BL.logsumexp(1, keepdim=True)
     top_BK = _kept(logits_BL, only).topk(top_k, dim=1)
@@ -147,7 +147,7 @@ def best_labels(
 
 
 def _kept(logits_BL: Tensor, only: NDArray[np.int64] | None) -> Tensor:
-    """The logits, -∞ of labels that are not kept."""
+    """Set the logits of labels that are not kept to -∞."""
     if only is None:
         return logits_BL
     hidden_L = torch.ones(logits_BL.shape[1], dtype=torch.bool, device=logits_BL.device)
@@ -175,12 +175,12 @@ def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:
 
 
 def most_documents(labels: int, best: BestLabels | None) -> int:
-    """Documents of a batch whose logits, or those of shortlists, stay within memory."""
+    """Maximum number of documents in a batch whose logits, or those of shortlists, fit in memory."""
     return max(1, _LOGIT_BYTES // (4 * labels)) if best is None else best.most_documents
 
 
 def _limited(batches: Sequence[NDArray[np.int64]], labels: int, best: BestLabels | None) -> Iterator[NDArray[np.int64]]:
-    """The same rows in batches whose logits, or those of shortlists, stay within memory."""
+    """Divide rows into batches whose logits, or those of shortlists, fit in memory."""
     most = most_documents(labels, best)
     for rows in batches:
         for start in range(0, len(rows), most):

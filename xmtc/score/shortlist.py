@@ -1,4 +1,4 @@
-"""Two-stage scoring: an index looks labels up, and only these get their logits. Exact scoring is the reference.
+"""Two-stage scoring: an index finds labels, and only their logits are computed. Exact scoring is the reference.
 
 Suffixes: B documents, L labels, N shortlisted labels, K best labels, d width of label vectors.
 """
@@ -14,37 +14,38 @@ from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
 from xmtc.models.onnx_graph import OnnxClassifier
 
-_ROW_BYTES = 1 << 28  # float32, of the label rows that are gathered for a batch
+_ROW_BYTES = 1 << 28  # bytes of the float32 label rows gathered for a batch
 
 
 class Shortlist:
-    """The labels nearest to a document, and their logits.
+    """Finds the labels nearest to a document, and their logits.
 
     Args:
-        classifier: whose labels.
-        size: N; the more, the nearer to exact scoring.
-        index: of the same labels; None of a model that has none.
+        classifier: classifier that scores the labels.
+        size: N; larger shortlists are closer to exact scoring.
+        index: index of the same labels; None if the model has none.
 
     Raises:
-        ConfigError: `size` is not less than the number of labels, or the model has no index: score all labels.
+        ConfigError: `size` is not less than the number of labels, or the model has no index.
     """
 
     def __init__(self, classifier: nn.Module, size: int, index: LabelIndex | None) -> None:
         if not isinstance(classifier, Classifier) or isinstance(classifier, OnnxClassifier):
-            raise ConfigError("a shortlist needs the tables of labels, which an ONNX model has not: score all labels")
+            raise ConfigError("a shortlist needs label tables, which ONNX models do not contain: score all labels")
         if index is None:
             raise ConfigError(
-                "a shortlist needs an index, and the model has none: labels that exclude each other need every logit, "
-                "because a softmax is over all of them, and a model exported before indexes were part of it must be "
-                "exported again; or leave out the shortlist"
+                "a shortlist needs an index, and the model has none. If its labels exclude each other, leave out the "
+                "shortlist: a softmax needs every logit. If it was exported before models had indexes, export it again"
             )
         labels = len(classifier.head.bias)
         if not 0 < size < labels:
-            raise ConfigError(f"a shortlist of {size} of {labels} labels: give fewer, or none to score all")
+            raise ConfigError(
+                f"a shortlist of {size} of {labels} labels: give a smaller number, or no shortlist to score all"
+            )
         self._classifier, self.size, self.index = classifier, size, index
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Label ids int64 (B, N), each once a document, and their logits (B, N).
+        """Find label ids int64 (B, N), distinct per document, and their logits (B, N).
 
         Raises:
             XmtcError: the index found fewer than N.
@@ -60,17 +61,17 @@ class Shortlist:
 
     @property
     def knows_all(self) -> bool:
-        """No: a softmax would be over the labels of the list alone."""
+        """False: a softmax would cover only the labels of the shortlist."""
         return False
 
     @property
     def most_documents(self) -> int:
-        """Of a batch: re-ranking one takes its queries, classifier rows, contexts and their product."""
+        """Maximum batch size: re-ranking a document takes its queries, classifier rows, contexts and their product."""
         return max(1, _ROW_BYTES // (4 * 4 * self.size * self.index.width))
 
     @torch.inference_mode()
     def recall(self, batches: Iterable[Batch], top_k: int) -> float:
-        """Share of the K labels that exact scoring puts first that are in the shortlists; computes every logit."""
+        """Compute the share of the exact K best labels that the shortlists contain. Computes every logit."""
         found = total = 0
         for batch in batches:
             ids_BN, _ = self(batch)

@@ -1,4 +1,4 @@
-"""The front door for what Python callers give a model: texts, labels and limits are checked here, and nowhere else."""
+"""Check the arguments that Python callers pass to a model: texts, labels and limits. Nothing else checks them."""
 
 import numbers
 from collections.abc import Iterable, Mapping, Set
@@ -13,31 +13,31 @@ _ACCEPTED = "a list, tuple, Series, one-dimensional array or iterator of strings
 
 
 def as_texts(given: Any) -> list[str]:
-    """The texts in `given`, in order; an iterator is read to its end.
+    """Convert `given` to a list of texts, in order; an iterator is read to its end.
 
     Args:
         given: a list, tuple, Series, Arrow array, one-dimensional NumPy array, or another ordered iterable.
 
     Raises:
-        DataError: it is one text, a table, a mapping, a set or no collection; or an item is no Unicode string. The
-            message never quotes a text.
+        DataError: it is a single text, a table, a mapping, a set or not a collection, or an item is not a Unicode
+            string. The message never quotes a text.
     """
     if isinstance(given, str):
-        raise DataError("one text is given, not a list of texts: put it in brackets")
+        raise DataError("this is one text, not a list of texts: put it in brackets")
     return _strings(given, "text")
 
 
 def as_text(given: Any) -> str:
-    """One text.
+    """Check a single text.
 
     Raises:
-        DataError: `given` is no Unicode string.
+        DataError: `given` is not a Unicode string.
     """
     return _checked(given, "the text")
 
 
 def as_labels(given: Any) -> list[str]:
-    """The labels in `given`, in order; a string is one label.
+    """Convert `given` to a list of labels, in order; a string is one label.
 
     Raises:
         DataError: see `as_texts`.
@@ -46,10 +46,10 @@ def as_labels(given: Any) -> list[str]:
 
 
 def as_count(given: Any, name: str, least: int = 1) -> int:
-    """A whole number of at least `least`.
+    """Check a whole number of at least `least`.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not a whole number, or too small.
     """
     if isinstance(given, bool) or not isinstance(given, numbers.Integral) or given < least:
         raise ConfigError(f"{name}={_shown(given)}: give a whole number from {least}")
@@ -57,7 +57,7 @@ def as_count(given: Any, name: str, least: int = 1) -> int:
 
 
 def as_threshold(given: Any) -> float | Literal["tuned"]:
-    """`tuned`, or a probability; None is 0.
+    """Check a threshold: `tuned`, or a probability; None is 0.
 
     Raises:
         ConfigError: it is neither.
@@ -76,18 +76,18 @@ def _strings(given: Any, what: str) -> list[str]:
 
 
 def _items(given: Any, what: str) -> Iterable[Any]:
-    """The items of an ordered collection of one dimension."""
+    """Iterate over an ordered, one-dimensional collection."""
     kind = type(given).__name__
     if isinstance(given, pa.Array | pa.ChunkedArray):
         return given.to_pylist()
     if isinstance(given, Mapping) or hasattr(given, "columns") or hasattr(given, "column_names"):
-        raise DataError(f"a {kind} has several columns: give the one with the {what}s, such as table[{what!r}]")
+        raise DataError(f"a {kind} has several columns: give the column with the {what}s, such as table[{what!r}]")
     if isinstance(given, Set):
-        raise DataError(f"a {kind} has no order, so that nobody knows which result is whose: give {_ACCEPTED}")
+        raise DataError(f"a {kind} has no order, so results cannot be assigned to {what}s: give {_ACCEPTED}")
     if isinstance(given, np.ndarray) and given.ndim != 1:
         raise DataError(f"the array of {what}s has {given.ndim} dimensions: give {_ACCEPTED}")
     if isinstance(given, bytes | bytearray | memoryview) or not isinstance(given, Iterable):
-        raise DataError(f"a {kind} is no collection of {what}s: give {_ACCEPTED}")
+        raise DataError(f"a {kind} is not a collection of {what}s: give {_ACCEPTED}")
     return given
 
 
@@ -103,6 +103,6 @@ def _checked(item: Any, name: str) -> str:
 
 
 def _shown(given: Any) -> str:
-    """A setting for a message; a long one might be a text in the wrong place."""
+    """Format a setting for a message. A long value may be a misplaced text, so only its type is shown."""
     shown = repr(given)
     return shown if len(shown) <= 40 else f"a {type(given).__name__}"

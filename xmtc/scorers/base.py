@@ -1,10 +1,10 @@
-"""What every scorer offers: a score of each label of a document, the best of them, and what they rest on.
+"""The interface of scorers: they score labels of a document, find the best, and explain the scores.
 
     training = Training(words_NV, labels_NL, states_ND=None, texts_N=hashes, label_words_LV=None)
     scorer = settings.fit(training)                  # ScorerSettings, one member of the family
     scored = scorer.score(features)                  # Scored, of unseen documents
     best = scored.top(50)                            # Candidates
-    values_NK = scored.at(best.label_ids_NK)         # the same labels' scores, or other labels'
+    values_NK = scored.at(best.label_ids_NK)         # scores of these or other labels
 
 Suffixes: N documents, L labels, K kept labels of a document, V terms, D width of pooled states.
 """
@@ -24,16 +24,16 @@ from xmtc.scorers.regrouping import Regrouping
 
 T = TypeVar("T")
 BLOCK = 512
-"""Documents scored at once by default."""
+"""Default number of documents scored at once."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What scorers read of N documents.
+    """The features of N documents that scorers read.
 
     Attributes:
         words_NV: float32, TF-IDF rows of whole texts, see `Vocabulary.rows`.
-        states_ND: pooled states of the backbone; None where no scorer needs them.
+        states_ND: pooled states of the backbone; None if no scorer needs them.
     """
 
     words_NV: Matrix
@@ -43,12 +43,12 @@ class Features:
         return int(self.words_NV.indptr.size - 1)
 
     def take(self, rows: NDArray[np.integer] | slice) -> "Features":
-        """Some of the documents."""
+        """Select some of the documents."""
         return Features(self.words_NV[rows], None if self.states_ND is None else self.states_ND[rows])
 
 
 class Ranks(Protocol):
-    """The processes that fit scorers together. All of them hold all training documents and make the same calls."""
+    """The processes that fit scorers together. All hold all training documents and make the same calls."""
 
     @property
     def rank(self) -> int:
@@ -57,15 +57,15 @@ class Ranks(Protocol):
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """Number of processes."""
         ...
 
     def sum(self, values: Floats) -> Floats:
-        """The elementwise sum of all processes' arrays, on each of them."""
+        """Sum the arrays of all processes elementwise, on every process."""
         ...
 
     def gather(self, value: T) -> list[T]:
-        """All processes' values in the order of their ranks, on each of them."""
+        """Gather the values of all processes in the order of their ranks, on every process."""
         ...
 
 
@@ -77,23 +77,23 @@ class Alone:
     size: int = 1
 
     def sum(self, values: Floats) -> Floats:
-        """The array itself."""
+        """Return the array."""
         return values
 
     def gather(self, value: T) -> list[T]:
-        """The value itself."""
+        """Return a list with the value."""
         return [value]
 
 
 @dataclass(frozen=True)
 class Training:
-    """What scorers are fitted on.
+    """The training data of scorers.
 
     Attributes:
-        features: of N documents.
+        features: features of N documents.
         labels_NL: boolean.
-        texts_N: a hash of each text, so that exact duplicates are left out together.
-        label_words_LV: float32, TF-IDF rows of label names or descriptions; None where there are none.
+        texts_N: a hash of each text, by which exact duplicates are left out together.
+        label_words_LV: float32, TF-IDF rows of label names or descriptions; None if there are none.
         ranks: the processes that share the work.
     """
 
@@ -106,7 +106,7 @@ class Training:
     def __post_init__(self) -> None:
         sizes = {len(self.features), int(self.labels_NL.indptr.size - 1), len(self.texts_N)}
         if len(sizes) > 1:
-            raise DataError(f"features, labels and texts are of {sorted(sizes)} documents; all must be of the same")
+            raise DataError(f"features, labels and texts are of {sorted(sizes)} documents; the numbers must be equal")
 
     def __len__(self) -> int:
         return len(self.features)
@@ -117,9 +117,9 @@ class Training:
         return np.bincount(self.labels_NL.indices, minlength=self.labels_NL.shape[1]).astype(np.int64)
 
     def sample(self, size: int) -> NDArray[np.int64]:
-        """Rows of at most `size` documents drawn at random, the same ones on every call.
+        """Draw rows of at most `size` random documents; every call draws the same ones.
 
-        Documents that have an exact copy are left out, because leave-one-out would leave the copy in.
+        Documents with an exact copy are left out, because leave-one-out would leave the copy in.
         """
         _, first, copies = np.unique(self.texts_N, return_index=True, return_counts=True)
         single = np.sort(first[copies == 1])
@@ -130,11 +130,11 @@ class Training:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The best labels of documents by one scorer.
+    """One scorer's best labels of documents.
 
     Attributes:
-        label_ids_NK: int32, best first; -1 pads rows that hold fewer.
-        scores_NK: float32, descending along a row; 0 where the label id is -1.
+        label_ids_NK: int32, best first; -1 pads shorter rows.
+        scores_NK: float32, descending along a row; 0 if the label id is -1.
     """
 
     label_ids_NK: NDArray[np.int32]
@@ -142,14 +142,14 @@ class Candidates:
 
 
 class Scored(Protocol):
-    """The labels of some documents as one scorer sees them."""
+    """One scorer's scores of the labels of some documents."""
 
     def top(self, k: int) -> Candidates:
-        """The k best labels of each document, without those that the scorer knows nothing of."""
+        """Find the k best labels of each document, without labels that the scorer does not know."""
         ...
 
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Scores (N, K) of these labels; 0 where the id is -1 or the scorer knows nothing of the label."""
+        """Scores (N, K) of these labels; 0 if the id is -1 or the scorer does not know the label."""
         ...
 
 
@@ -158,7 +158,7 @@ class SparseScored:
     """Scores as a sparse matrix.
 
     Attributes:
-        scores_NL: float32; a label that is not stored scores 0 and is no candidate.
+        scores_NL: float32; a label that is not stored has score 0 and is not a candidate.
     """
 
     scores_NL: Matrix
@@ -228,8 +228,8 @@ class Contribution:
 
     Attributes:
         source: `term`, `state`, `document` or `label_term`.
-        number: of the term in the vocabulary, of the column of the state, or of the training document.
-        value: its share of the score; the shares of a score sum to it.
+        number: index of the term in the vocabulary, of the state's column, or of the training document.
+        value: share of the score; the shares sum to the score.
     """
 
     source: str
@@ -238,7 +238,7 @@ class Contribution:
 
 
 class Scorer(Protocol):
-    """A fitted scorer. It is read-only and knows documents by their features alone."""
+    """A fitted scorer. It is read-only and sees documents only through their features."""
 
     @property
     def labels(self) -> int:
@@ -255,11 +255,11 @@ class Scorer(Protocol):
         ...
 
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """Why one document (N = 1) has its scores of some labels; the values of a label sum to its score."""
+        """Explain one document's (N = 1) scores of some labels. The values of a label sum to its score."""
         ...
 
     def extended(self, label_words_RV: Matrix) -> "Scorer":
-        """The scorer with R more labels, of which it knows the texts alone.
+        """Return the scorer with R more labels, known only by their texts.
 
         Args:
             label_words_RV: see `xmtc.scorers.label_text.label_words`.
@@ -267,7 +267,7 @@ class Scorer(Protocol):
         ...
 
     def regrouped(self, regrouping: Regrouping) -> "Scorer":
-        """The scorer with fewer labels; its scores of labels that are not merged stay the same.
+        """Return the scorer with fewer labels. Its scores of labels that are not merged stay the same.
 
         Raises:
             ConfigError: the scorer cannot merge labels.
@@ -276,7 +276,7 @@ class Scorer(Protocol):
 
     @property
     def train_counts(self) -> NDArray[np.int64] | None:
-        """Training documents of each label, (L,), where the scorer still has them."""
+        """Number of training documents of each label, (L,), if the scorer still has them."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -285,11 +285,11 @@ class Scorer(Protocol):
 
 
 def greatest_first(values: NDArray[np.floating]) -> list[int]:
-    """Places of the values that are not 0, those of the greatest magnitude first."""
+    """Sort the indices of the nonzero values by descending magnitude."""
     return np.argsort(-np.abs(values), kind="stable")[: np.count_nonzero(values)].tolist()
 
 
 def with_empty_columns(matrix: Matrix, columns: int) -> Matrix:
-    """A sparse matrix with so many empty columns at its end."""
+    """Append empty columns to a sparse matrix."""
     shape = (matrix.shape[0], matrix.shape[1] + columns)
     return sparse.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=shape)

@@ -1,4 +1,4 @@
-"""Frequency bins that scorers and their fusion treat apart, named as in `xmtc.data.bins`."""
+"""Frequency bins that scorers and their fusion treat separately, named as in `xmtc.data.bins`."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from xmtc.data.bins import bin_mask
 
 
 def bins_of_labels(names: Sequence[str], counts_L: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
-    """The labels of each bin that has any: boolean (L,)."""
+    """Yield the labels of each nonempty bin: boolean (L,)."""
     for name in names:
         mask_L = bin_mask(name, counts_L)
         if mask_L.any():

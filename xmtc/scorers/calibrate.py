@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
-_SMOOTHING = 0.5  # of each outcome, added to every bin
+_SMOOTHING = 0.5  # pseudo-count of each outcome, added to every bin
 
 
 @dataclass(frozen=True)
 class LogOdds:
-    """Log-odds of scores; constant beyond the outer knots.
+    """Maps scores to log-odds; constant beyond the outer knots.
 
     Attributes:
         scores_Q: float64, ascending.
-        log_odds_Q: float64, not descending.
+        log_odds_Q: float64, not decreasing.
     """
 
     scores_Q: NDArray[np.float64]
@@ -30,14 +30,15 @@ class LogOdds:
 
     @classmethod
     def fit(cls, scores_P: NDArray[np.floating], right_P: NDArray[np.bool_], knots: int) -> "LogOdds":
-        """Count right and wrong pairs between quantiles, and pool neighbours whose order is wrong.
+        """Count right and wrong pairs between quantiles, and pool adjacent bins that violate the order.
 
-        Half of the knots are quantiles of all scores, half of those of right pairs, which are the high ones.
+        Half of the knots are quantiles of all scores. The other half are quantiles of the scores of right pairs, which
+        are high.
 
         Args:
-            scores_P: of pairs.
-            right_P: whether the label is the document's.
-            knots: Q, at most.
+            scores_P: scores of pairs.
+            right_P: whether the document has the label.
+            knots: maximum of Q.
         """
         if not len(scores_P):
             return cls(np.zeros(1), np.zeros(1))

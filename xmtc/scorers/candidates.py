@@ -1,4 +1,4 @@
-"""The union of what several scorers propose, and every scorer's opinion of it.
+"""The union of the labels that several scorers propose, with every scorer's scores.
 
 Suffixes: S scorers, N documents, K labels of the union (padded), L labels.
 """
@@ -14,11 +14,11 @@ from xmtc.scorers.base import Scored
 
 @dataclass(frozen=True)
 class Pairs:
-    """(document, candidate) pairs as rectangles.
+    """(document, candidate) pairs as rectangular arrays.
 
     Attributes:
         label_ids_NK: int32, ascending along a row; -1 pads at the end.
-        scores_SNK: float32; 0 where a scorer knows nothing of the label.
+        scores_SNK: float32; 0 if a scorer does not know the label.
     """
 
     label_ids_NK: NDArray[np.int32]
@@ -26,17 +26,17 @@ class Pairs:
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Which places are pairs and no padding."""
+        """Which places are pairs, not padding."""
         return self.label_ids_NK >= 0
 
     @classmethod
     def of(cls, scored: Sequence[Scored], k: int, also: NDArray[np.integer] | None = None) -> "Pairs":
-        """The union of each scorer's k best labels, scored by all of them.
+        """Unite each scorer's k best labels, and take all scorers' scores of them.
 
         Args:
-            scored: S scorers' views of the same N documents.
-            k: labels that each proposes.
-            also: labels that are candidates of every document in any case.
+            scored: scores of S scorers for the same N documents.
+            k: number of labels that each scorer proposes.
+            also: labels that are always candidates, of every document.
         """
         tops = [one.top(k).label_ids_NK for one in scored]
         if also is not None:
@@ -47,7 +47,7 @@ class Pairs:
 
     @classmethod
     def concatenate(cls, parts: Sequence["Pairs"]) -> "Pairs":
-        """The parts' documents one after another, padded to the widest."""
+        """Concatenate the documents of the parts, padded to the widest."""
         width = max(part.label_ids_NK.shape[1] for part in parts)
         pads = [width - part.label_ids_NK.shape[1] for part in parts]
         ids = [
@@ -58,16 +58,16 @@ class Pairs:
         return cls(np.concatenate(ids), np.concatenate(scores, axis=1))
 
     def take(self, rows: NDArray[np.integer] | slice) -> "Pairs":
-        """The pairs of some documents."""
+        """Select the pairs of some documents."""
         return Pairs(self.label_ids_NK[rows], self.scores_SNK[:, rows])
 
     def only(self, scorers: Sequence[int]) -> "Pairs":
-        """The same candidates as some of the scorers see them, for measuring what the others add."""
+        """Keep the scores of some of the scorers for the same candidates, to measure what the others add."""
         return Pairs(self.label_ids_NK, self.scores_SNK[list(scorers)])
 
 
 def _distinct(ids_NK: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Each row's distinct ids, ascending, with -1 behind them."""
+    """Each row's distinct ids, ascending, padded with -1."""
     high = np.iinfo(np.int32).max
     ids_NK = np.sort(np.where(ids_NK < 0, high, ids_NK), axis=1)
     ids_NK[:, 1:][ids_NK[:, 1:] == ids_NK[:, :-1]] = high

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from xmtc.scorers.base import Scorer, Training
 
 Feature = Literal["words", "states", "label_texts"]
-_BRANCHES = 100  # of a tree's top
+_BRANCHES = 100  # number of branches at a tree's top
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a scorer has to work through, for estimates.
+    """The size of a scorer's task, for estimates.
 
     Attributes:
-        documents: N, of training.
+        documents: N, number of training documents.
         labels: L.
-        terms: V, of the vocabulary.
-        words: different words of a document.
+        terms: V, size of the vocabulary.
+        words: mean number of distinct words of a document.
         labels_a_document: mean number of labels.
-        width: D, of pooled states.
+        width: D, width of pooled states.
     """
 
     documents: int
@@ -41,12 +41,12 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a scorer takes, roughly.
+    """A rough estimate of a scorer's time and memory.
 
     Attributes:
         fit_products, score_products: floating-point operations of dense products, to fit and to score a document.
         fit_items, score_items: elements that are sorted or multiplied one by one.
-        bytes: of memory at the fullest moment.
+        bytes: peak memory.
     """
 
     fit_products: float = 0.0
@@ -66,23 +66,23 @@ class ScorerSettings(Protocol):
 
     @property
     def needs(self) -> frozenset[Feature]:
-        """What `Training` must hold: words of whole texts, pooled states of the backbone, texts of labels."""
+        """The parts of `Training` that it needs: words of whole texts, pooled states, texts of labels."""
         ...
 
     @property
     def shares_work(self) -> bool:
-        """Whether all ranks call `fit` and share its work (`Training.ranks`); otherwise rank 0 alone calls it."""
+        """Whether all ranks call `fit` and share its work (`Training.ranks`); otherwise only rank 0 calls it."""
         ...
 
     def work(self, load: Load) -> Work:
-        """What fitting and scoring take."""
+        """Estimate the cost of fitting and scoring."""
         ...
 
     def fit(self, training: "Training") -> "Scorer":
         """Fit the scorer.
 
         Raises:
-            DataError: the training documents do not allow it; the message says why.
+            DataError: the scorer cannot be fitted on these documents; the message says why.
         """
         ...
 
@@ -101,27 +101,27 @@ class LinearConfig:
 
     kind: Literal["linear"] = "linear"
     most_terms: Annotated[int, Field(ge=1)] = 14_000
-    """Terms that it reads, the most frequent ones. Memory grows with the square of it, or of the training documents if
-    they are fewer; time with the cube."""
+    """Number of terms to use, the most frequent ones. Memory grows with the square of this number, or of the number of
+    training documents if that is smaller; time grows with the cube."""
     weighting: Literal["uniform", "log_odds"] = "uniform"
-    """`log_odds` scales a term by the greatest log-odds that it has for a label, so that terms which tell no labels
-    apart weigh little (after NB-SVM, Wang & Manning 2012). For few labels with many documents each: sentiment."""
+    """`log_odds` scales a term by its greatest log-odds over the labels, so terms that do not separate labels have
+    little weight (after NB-SVM, Wang & Manning 2012). For few labels with many documents each, such as sentiment."""
     penalties: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (0.1,)
-    """Ridge penalties λ > 0 to choose from by leave-one-out, separately for each frequency bin of labels. A small one
-    serves rare labels, a large one frequent labels. Each costs a factorisation."""
+    """Ridge penalties λ > 0 to choose from by leave-one-out, separately for each frequency bin of labels. Small
+    penalties suit rare labels, large ones frequent labels. Each costs a factorisation."""
     states: Annotated[float, Field(ge=0)] = 0.0
-    """Scale of the pooled states that are read as columns next to the words; 0 leaves them out."""
+    """Scale of the pooled states that become columns next to the words; 0 leaves them out."""
     sample: Annotated[int, Field(ge=1)] = 4_000
-    """Training documents whose leave-one-out scores decide between penalties."""
+    """Number of training documents whose leave-one-out scores choose the penalty."""
     prune: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """The smallest weights of a label are dropped while their norm stays under this share of the norm of all. A score
-    changes by no more than that norm."""
+    """xmtc drops a label's smallest weights while their norm is below this share of the norm of all its weights. A
+    score changes by at most the norm of the dropped weights."""
     bins: tuple[BinName, ...] = ("1-5", "6-10", "11-50", ">50")
     """Frequency bins of labels that choose separate penalties."""
 
     @property
     def needs(self) -> frozenset[Feature]:
-        """Words, and pooled states where they have a scale."""
+        """Words, and pooled states if their scale is not 0."""
         return frozenset({"words", "states"}) if self.states else frozenset({"words"})
 
     @property
@@ -130,11 +130,11 @@ class LinearConfig:
         return True
 
     def work(self, load: Load) -> Work:
-        """A factorisation over terms or over documents, whichever are fewer, for each penalty; then all labels."""
+        """For each penalty, a factorisation over the smaller of terms and documents; then all labels."""
         terms = min(self.most_terms, load.terms)
         size = min(terms, load.documents)
         products = size**3 / 3 * len(self.penalties) + 2 * size**2 * load.labels
-        products += load.documents * size * min(2_000, terms)  # of frequent terms
+        products += load.documents * size * min(2_000, terms)  # products of frequent terms
         rare = load.words / 2
         pairs = load.documents * rare * (rare if size == terms else load.documents * rare / terms)
         cells = terms * load.labels
@@ -147,7 +147,7 @@ class LinearConfig:
         )
 
     def fit(self, training: "Training") -> "Scorer":
-        """Fit one row of weights a label."""
+        """Fit one row of weights per label."""
         from xmtc.scorers.linear import fit_linear
 
         return fit_linear(training, self)
@@ -161,7 +161,7 @@ class LinearConfig:
 
 @config
 class WordNeighboursConfig:
-    """Votes of the training documents whose words are most alike: s = Σ cos^p · y / Σ cos^p."""
+    """Votes of the training documents with the most similar words: s = Σ cos^p · y / Σ cos^p."""
 
     kind: Literal["word_neighbours"] = "word_neighbours"
     neighbours: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (50,)
@@ -169,7 +169,7 @@ class WordNeighboursConfig:
     power: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (4.0,)
     """Exponents p of the cosine to choose from by leave-one-out."""
     sample: Annotated[int, Field(ge=1)] = 2_000
-    """Training documents whose leave-one-out scores decide."""
+    """Number of training documents whose leave-one-out scores decide."""
 
     @property
     def needs(self) -> frozenset[Feature]:
@@ -182,7 +182,7 @@ class WordNeighboursConfig:
         return False
 
     def work(self, load: Load) -> Work:
-        """A product with all training documents, and a look for the best of them."""
+        """A product with all training documents, and a search for the best of them."""
         rare = load.words / 2
         items = 0.3 * load.documents + 0.1 * rare * rare * load.documents / max(load.terms, 1)
         score = Work(score_products=2.0 * 1_000 * load.documents, score_items=items)
@@ -211,7 +211,7 @@ class WordNeighboursConfig:
 
 @config
 class StateNeighboursConfig:
-    """Votes of the training documents whose pooled states are most alike: weights exp(t · (cos − 1))."""
+    """Votes of the training documents with the most similar pooled states: weights exp(t · (cos − 1))."""
 
     kind: Literal["state_neighbours"] = "state_neighbours"
     neighbours: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (50,)
@@ -219,11 +219,12 @@ class StateNeighboursConfig:
     sharpness: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (20.0,)
     """Values of t to choose from by leave-one-out."""
     index: Literal["auto", "flat", "ivf", "hnsw"] = "auto"
-    """FAISS index: exact; inverted lists; a graph. `auto` is exact up to 200,000 documents, then inverted lists."""
+    """FAISS index: `flat` is exact, `ivf` uses inverted lists, `hnsw` a graph. `auto`: flat up to 200,000 documents,
+    then ivf."""
     probes: Annotated[int, Field(ge=1)] = 32
-    """Inverted lists, or nodes of the graph times 4, that one search visits."""
+    """Number of inverted lists that one search visits; in a graph, 4 times this many nodes."""
     sample: Annotated[int, Field(ge=1)] = 2_000
-    """Training documents whose leave-one-out scores decide."""
+    """Number of training documents whose leave-one-out scores decide."""
 
     @property
     def needs(self) -> frozenset[Feature]:
@@ -236,7 +237,7 @@ class StateNeighboursConfig:
         return False
 
     def work(self, load: Load) -> Work:
-        """A product with the states of all training documents; inverted lists read a part of them."""
+        """A product with the states of all training documents; with inverted lists, with a part of them."""
         read = load.documents if load.documents <= 200_000 else load.documents**0.5 * self.probes
         return Work(
             score_products=2.0 * load.width * read, score_items=0.05 * read, bytes=8.0 * load.width * load.documents
@@ -257,7 +258,7 @@ class StateNeighboursConfig:
 
 @config
 class LabelTextConfig:
-    """Similarity of a document and a label's name or description: all that a label without documents has."""
+    """Similarity of a document and a label's name or description, the only information on labels without documents."""
 
     kind: Literal["label_text"] = "label_text"
 
@@ -276,7 +277,7 @@ class LabelTextConfig:
         return Work(fit_items=3.0 * load.labels, score_items=0.3 * load.labels)
 
     def fit(self, training: "Training") -> "Scorer":
-        """Weigh the words of the label texts."""
+        """Compute weights of the words of the label texts."""
         from xmtc.scorers.label_text import fit_label_text
 
         return fit_label_text(training, self)
@@ -296,11 +297,11 @@ class TreeConfig:
     shape: Literal["bonsai", "parabel"] = "bonsai"
     """Wide and shallow (Khandagale et al. 2020), or balanced and binary (Prabhu et al. 2018), which fits faster."""
     trees: Annotated[int, Field(ge=1)] = 3
-    """Trees whose scores are averaged. Time and size grow in proportion."""
+    """Number of trees whose scores are averaged. Time and size are proportional to it."""
     beam: Annotated[int, Field(ge=1)] = 30
-    """Nodes that a search keeps on each level."""
+    """Number of nodes that a search keeps on each level."""
     top: Annotated[int, Field(ge=1)] = 100
-    """Labels that a search returns."""
+    """Number of labels that a search returns."""
 
     @property
     def needs(self) -> frozenset[Feature]:
@@ -313,7 +314,7 @@ class TreeConfig:
         return False
 
     def work(self, load: Load) -> Work:
-        """Classifiers of the top branches see all documents, those of a branch's labels the documents of the branch."""
+        """Classifiers of the top branches see all documents; those of a branch's labels see the branch's documents."""
         top = min(_BRANCHES, load.labels)
         below = load.labels / top if load.labels > top else 0.0  # labels of a branch
         cells = self.trees * load.documents * load.words
@@ -344,15 +345,15 @@ ScorerConfig = Annotated[
 
 @config
 class FusionConfig:
-    """How the scores of several scorers become one probability: logistic regression over (document, label) pairs."""
+    """Fuses the scores of several scorers into one probability by logistic regression over (document, label) pairs."""
 
     candidates: Annotated[int, Field(ge=1)] = 50
-    """Labels that each scorer proposes for a document; their union is what is fused."""
+    """Number of labels that each scorer proposes per document. The fusion scores their union."""
     bins: tuple[BinName, ...] = ("0-5", "6-10", "11-50", ">50")
-    """Frequency bins of labels that have separate coefficients, drawn towards those of all labels."""
+    """Frequency bins of labels with separate coefficients, shrunk towards those of all labels."""
     bin_penalty: Annotated[float, Field(gt=0)] = 30.0
-    """How strongly a bin's coefficients are drawn towards the common ones, in pseudo-observations."""
+    """Strength of the shrinkage of a bin's coefficients towards the common ones, in pseudo-observations."""
     penalty: Annotated[float, Field(gt=0)] = 1.0
     """Ridge penalty of the common coefficients."""
     knots: Annotated[int, Field(ge=2)] = 20
-    """Points of the monotone map from a scorer's score to log-odds."""
+    """Number of points of the monotone map from a scorer's score to log-odds."""

@@ -29,7 +29,7 @@ from xmtc.scorers.label_text import label_words
 from xmtc.scorers.regrouping import Regrouping
 
 HEAD = "head"
-"""The name under which the head on the backbone takes part in the fusion."""
+"""Name of the head on the backbone in the fusion."""
 _DOCUMENTS = "documents.arrow"
 
 
@@ -38,12 +38,12 @@ class Ensemble:
     """Fitted scorers, and their fusion.
 
     Attributes:
-        vocabulary: what words are counted over.
-        scorers: by name, in the order of the configuration.
-        doc_ids: of the training documents, by row.
-        config: of the fusion.
+        vocabulary: vocabulary of the word features.
+        scorers: scorers by name, in the order of the configuration.
+        doc_ids: ids of the training documents, by row.
+        config: settings of the fusion.
         has_head: whether the head takes part, as the last scorer.
-        fusion: None until it is fitted.
+        fusion: fitted fusion; None before it is fitted.
     """
 
     vocabulary: Vocabulary
@@ -60,16 +60,16 @@ class Ensemble:
 
     @property
     def names(self) -> list[str]:
-        """Everything that scores, in the order of `Pairs.scores_SNK`."""
+        """Names of all scorers, including the head, in the order of `Pairs.scores_SNK`."""
         return [*self.scorers, HEAD] if self.has_head else list(self.scorers)
 
     def pairs(self, features: Features, head: Scored | None = None, also: NDArray[np.integer] | None = None) -> Pairs:
-        """The union of what all scorers propose for some documents, and every scorer's opinion of it.
+        """Unite the labels that all scorers propose for some documents, with every scorer's scores.
 
         Args:
-            features: of N documents.
-            head: the same documents as the head sees them, where it takes part.
-            also: labels that are candidates of every document in any case.
+            features: features of N documents.
+            head: the head's scores of the same documents, if it takes part.
+            also: labels that are always candidates, of every document.
         """
         scored = [scorer.score(features) for scorer in self.scorers.values()]
         if self.has_head:
@@ -78,7 +78,7 @@ class Ensemble:
         return Pairs.of(scored, self.config.candidates, also)
 
     def fitted(self, pairs: Pairs, gold_NL: sparse.csr_array, counts_L: NDArray[np.int64]) -> "Ensemble":
-        """The same scorers with a fusion fitted on these documents, which must have taught the scorers nothing.
+        """Fit a fusion on these documents, on which the scorers must not have been fitted. Return the new ensemble.
 
         Raises:
             DataError: see `fit_fusion`.
@@ -86,7 +86,7 @@ class Ensemble:
         return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, counts_L, self.config))
 
     def fuse(self, pairs: Pairs, *, exclusive: bool = False) -> Candidates:
-        """The candidates with fused probabilities, best first.
+        """Return the candidates with fused probabilities, best first.
 
         Args:
             pairs: from `pairs`.
@@ -96,7 +96,7 @@ class Ensemble:
         return fuse(self.fusion, pairs, exclusive=exclusive)
 
     def extended(self, texts: Sequence[str]) -> "Ensemble":
-        """The ensemble with more labels, of which it knows the texts alone; they are fused as labels without documents.
+        """Return the ensemble with more labels, known only by their texts; the fusion gives them 0 training documents.
 
         Args:
             texts: names or descriptions of the new labels.
@@ -107,13 +107,13 @@ class Ensemble:
         return replace(self, scorers=scorers, fusion=fusion)
 
     def regrouped(self, regrouping: Regrouping) -> "Ensemble":
-        """The ensemble with fewer labels.
+        """Return the ensemble with fewer labels.
 
-        The scorers' scores of labels that are not merged stay the same. Fused ones may change, because labels that
-        are no candidates any more give their ranks to others.
+        The scorers' scores of labels that are not merged stay the same. Fused scores may change: when labels are no
+        longer candidates, the ranks of others rise.
 
         Raises:
-            ConfigError: labels are to be merged, and a scorer cannot.
+            ConfigError: a scorer cannot merge labels.
         """
         scorers = {name: scorer.regrouped(regrouping) for name, scorer in self.scorers.items()}
         changed = replace(self, scorers=scorers)
@@ -127,7 +127,7 @@ class Ensemble:
 
     @property
     def train_counts(self) -> NDArray[np.int64] | None:
-        """Training documents of each label, (L,), where a scorer still has them."""
+        """Number of training documents of each label, (L,), if a scorer still has them."""
         known = (scorer.train_counts for scorer in self.scorers.values())
         return next((counts_L for counts_L in known if counts_L is not None), None)
 
@@ -153,7 +153,7 @@ class Ensemble:
     def load(
         cls, folder: Path, settings: Sequence[ScorerSettings], config: FusionConfig, *, has_head: bool
     ) -> "Ensemble":
-        """Read what `save` wrote.
+        """Read saved files.
 
         Raises:
             CheckpointError: a file is missing or damaged.
@@ -170,7 +170,7 @@ class Ensemble:
 
 
 def names_of(settings: Sequence[ScorerSettings]) -> list[str]:
-    """A name for each scorer: its kind, numbered from the second one of a kind on."""
+    """Name each scorer by its kind; the second and later scorers of a kind get a number."""
     kinds = [one.kind for one in settings]
     return [
         kind if kinds[:place].count(kind) == 0 else f"{kind}_{kinds[:place].count(kind) + 1}"
@@ -183,11 +183,11 @@ def _place(number: int, name: str) -> str:
 
 
 def fuse(fusion: Fusion, pairs: Pairs, *, exclusive: bool) -> Candidates:
-    """The candidates with fused probabilities, best first.
+    """Return the candidates with fused probabilities, best first.
 
     Args:
-        fusion: fitted.
-        pairs: candidates with the scores that it was fitted for.
+        fusion: fitted fusion.
+        pairs: candidates, scored by the scorers that the fusion was fitted for.
         exclusive: whether a document has exactly one label; the candidates' probabilities then sum to 1.
     """
     if not exclusive:
@@ -202,11 +202,11 @@ def fuse(fusion: Fusion, pairs: Pairs, *, exclusive: bool) -> Candidates:
 def cross_fitted(
     fit: Callable[[Pairs, sparse.csr_array], Fusion], pairs: Pairs, gold_NL: sparse.csr_array, *, exclusive: bool
 ) -> Candidates:
-    """Probabilities of documents by a fusion fitted on the other half of them, so that their metrics are honest.
+    """Fuse each half of the documents with a fusion fitted on the other half, for unbiased metrics.
 
     Args:
         fit: fits a fusion on some documents.
-        pairs: of N documents; halves are the even and the odd rows.
+        pairs: pairs of N documents; the halves are the even and the odd rows.
         gold_NL: boolean labels of the same documents.
         exclusive: see `fuse`.
     """

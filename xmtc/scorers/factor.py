@@ -1,7 +1,7 @@
-"""The two forms of a ridge regression: over columns (primal), or over documents where they are fewer (dual).
+"""The two forms of ridge regression: over columns (primal), or over documents if they are fewer (dual).
 
-Primal: W = (AᵀA + λI)⁻¹AᵀY. Dual: W = Aᵀ(AAᵀ + λI)⁻¹Y. Both are the same W. The leverage of training document i is
-hᵢ = aᵢᵀ(AᵀA + λI)⁻¹aᵢ = 1 − λ[(AAᵀ + λI)⁻¹]ᵢᵢ, and its score by a model that was fitted without it is
+Primal: W = (AᵀA + λI)⁻¹AᵀY. Dual: W = Aᵀ(AAᵀ + λI)⁻¹Y. Both give the same W. The leverage of training document i is
+hᵢ = aᵢᵀ(AᵀA + λI)⁻¹aᵢ = 1 − λ[(AAᵀ + λI)⁻¹]ᵢᵢ. Its score by a model that was fitted without it is
 (ŷᵢ − hᵢyᵢ)/(1 − hᵢ) (Allen 1974, PRESS), for all labels at once.
 
 Suffixes: N documents, P columns, C labels of a chunk, S sampled documents, M = P or N.
@@ -31,7 +31,7 @@ class Factor(Protocol):
         ...
 
     def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
-        """hᵢ (S,) of some of the training documents, a block at a time."""
+        """Compute hᵢ (S,) of some of the training documents, in blocks."""
         ...
 
 
@@ -41,7 +41,7 @@ class Primal:
 
     Attributes:
         design: A.
-        lower_PP: float32; what is above the diagonal is not used.
+        lower_PP: float32; elements above the diagonal are not used.
     """
 
     design: Design
@@ -64,7 +64,7 @@ class Dual:
 
     Attributes:
         design: A.
-        lower_NN: float32; what is above the diagonal is not used.
+        lower_NN: float32; elements above the diagonal are not used.
         penalty: λ.
     """
 
@@ -93,7 +93,7 @@ class Dual:
 
 
 def factorise(design: Design, penalties: tuple[float, ...], ranks: Ranks = _ALONE) -> list[Factor]:
-    """A factor for each penalty, in the smaller of the two forms. Ranks share the Gram matrix of the primal form.
+    """Factorise for each penalty, in the smaller of the two forms. Ranks share the Gram matrix of the primal form.
 
     Raises:
         DataError: the matrix is not positive definite in float32, because a penalty is too small.
@@ -101,8 +101,8 @@ def factorise(design: Design, penalties: tuple[float, ...], ranks: Ranks = _ALON
     smaller = min(len(design), design.columns)
     if smaller > _LARGEST:
         raise DataError(
-            f"the linear scorer would factorise a matrix of {smaller:,} rows, at most {_LARGEST:,} are possible: lower "
-            "its most_terms"
+            f"the linear scorer would factorise a matrix of {smaller:,} rows; the maximum is {_LARGEST:,}: lower its "
+            "most_terms"
         )
     if len(design) < design.columns:
         product_NN = kernel(design)
@@ -113,12 +113,12 @@ def factorise(design: Design, penalties: tuple[float, ...], ranks: Ranks = _ALON
 
 
 def leave_one_out(fitted: Floats, truth: NDArray[np.floating | np.bool_], leverages: Floats) -> Floats:
-    """(ŷ − h·y)/(1 − h): scores of documents by a model that was fitted without them."""
+    """Compute the scores of documents by a model fitted without them: (ŷ − h·y)/(1 − h)."""
     return ((fitted - leverages * truth) / rest(leverages)).astype(np.float32)
 
 
 def rest(leverages: Floats) -> Floats:
-    """1 − h, away from 0, where single precision has nothing left."""
+    """Compute 1 − h, bounded away from 0, where single precision has no digits left."""
     return np.maximum(1 - leverages, 1e-3)
 
 

@@ -1,10 +1,10 @@
-"""Scores of several scorers as one probability: a logistic regression that is linear in calibrated log-odds.
+"""Fuse the scores of several scorers into one probability: logistic regression, linear in calibrated log-odds.
 
 logit(d, l) = b + c · ln(1 + count_l) + Σ_s [w₁ · o_s + w₂ · missing_s + w₃ · (o_s − max_l' o_s) + w₄ · ln(1 + rank_s)]
 
-where o_s is the log-odds that scorer s's score stands for. Coefficients are fitted on out-of-sample scores, for all
-labels and then for each frequency bin, drawn towards the common ones. The logit is a sum, so each scorer has an exact
-share of it.
+where o_s is the calibrated log-odds of scorer s's score. Coefficients are fitted on out-of-sample scores: first for all
+labels, then for each frequency bin with shrinkage towards the common ones. The logit is a sum, so each scorer has an
+exact share of it.
 
 Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 · S + 1, then the intercept), G bins.
 """
@@ -29,7 +29,7 @@ from xmtc.scorers.logistic import fit_logistic
 from xmtc.scorers.regrouping import Regrouping
 
 PER_SCORER = 4
-_LEAST_RIGHT = 50  # a bin with fewer right pairs takes the common coefficients
+_LEAST_RIGHT = 50  # a bin with fewer right pairs uses the common coefficients
 _FILE = "fusion.safetensors"
 
 
@@ -40,9 +40,9 @@ class Fusion:
     Attributes:
         names: S names of scorers, in the order of `Pairs.scores_SNK`.
         maps: S maps to log-odds.
-        coefficients_GX: float64, of each bin.
-        bin_L: int64, the bin of each label.
-        counts_L: int64, training documents of each label.
+        coefficients_GX: float64, coefficients of each bin.
+        bin_L: int64, bin of each label.
+        counts_L: int64, number of training documents of each label.
     """
 
     names: tuple[str, ...]
@@ -52,11 +52,11 @@ class Fusion:
     counts_L: NDArray[np.int64]
 
     def logits(self, pairs: Pairs) -> NDArray[np.float64]:
-        """Fused logits (N, K); meaningless where the label id is -1."""
+        """Fused logits (N, K); meaningless if the label id is -1."""
         return self.shares(pairs).sum(axis=0)
 
     def shares(self, pairs: Pairs) -> NDArray[np.float64]:
-        """What each scorer, then the label's count, then the intercept adds to the logit: (S + 2, N, K)."""
+        """Shares of the logit, (S + 2, N, K): of each scorer, then of the label's count, then of the intercept."""
         inputs_XNK = self.inputs(pairs)
         bin_NK = self.bin_L[pairs.label_ids_NK]
         products_XNK = np.stack([self.coefficients_GX[:, x][bin_NK] * row for x, row in enumerate(inputs_XNK)])
@@ -65,28 +65,28 @@ class Fusion:
         return np.concatenate([by_scorer, products_XNK[scorers:]])
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
-        """What the regression reads, (X, N, K)."""
+        """Inputs of the regression, (X, N, K)."""
         return inputs_of(pairs, self.maps, self.counts_L)
 
     def fuse(self, pairs: Pairs) -> Candidates:
-        """The candidates with fused probabilities, best first; of equal ones, the lower label id first."""
+        """Return the candidates with fused probabilities, best first; ties by ascending label id."""
         scores_NK = np.where(pairs.used, expit(self.logits(pairs)), -1).astype(np.float32)
         order_NK = np.argsort(-scores_NK, axis=1, kind="stable")
         ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
         return Candidates(ids_NK, np.maximum(np.take_along_axis(scores_NK, order_NK, axis=1), 0))
 
     def extended(self, labels: int) -> "Fusion":
-        """The fusion with so many more labels; they have the coefficients of the rarest label that is there."""
+        """Return the fusion with this many more labels; they get the coefficients of the rarest existing label."""
         rarest = self.bin_L[np.argmin(self.counts_L)]
         bins = np.concatenate([self.bin_L, np.full(labels, rarest, self.bin_L.dtype)])
         return replace(self, bin_L=bins, counts_L=np.concatenate([self.counts_L, np.zeros(labels, np.int64)]))
 
     def regrouped(self, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> "Fusion":
-        """The fusion with fewer labels; a merged one has the coefficients of its most frequent part.
+        """Return the fusion with fewer labels; a merged label gets the coefficients of its most frequent part.
 
         Args:
-            regrouping: of the labels.
-            counts_M: training documents of the labels after it.
+            regrouping: change of the labels.
+            counts_M: number of training documents of the labels afterwards.
         """
         bin_M = self.bin_L[regrouping.kept_M]
         for label, members_K in regrouping.merged.items():
@@ -103,7 +103,7 @@ class Fusion:
 
     @classmethod
     def load(cls, folder: Path) -> "Fusion":
-        """Read what `save` wrote.
+        """Read saved files.
 
         Raises:
             CheckpointError: a file is missing or damaged.
@@ -116,7 +116,7 @@ class Fusion:
 
 
 def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What the regression reads, (4 · S + 2, N, K): four of each scorer, the label's count, and 1."""
+    """Inputs of the regression, (4 · S + 2, N, K): four per scorer, the label's count, and 1."""
     used_NK = pairs.used
     inputs = []
     for scores_NK, to_log_odds in zip(pairs.scores_SNK, maps, strict=True):
@@ -136,13 +136,13 @@ def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]
 def fit_fusion(
     names: Sequence[str], pairs: Pairs, gold_NL: Matrix, counts_L: NDArray[np.int64], config: FusionConfig
 ) -> Fusion:
-    """Fit maps and coefficients on documents that taught the scorers nothing.
+    """Fit maps and coefficients on documents that the scorers were not fitted on.
 
     Args:
         names: S names of scorers.
         pairs: out-of-sample scores: leave-one-out on train, or dev.
         gold_NL: boolean labels of the same documents.
-        counts_L: training documents of each label.
+        counts_L: number of training documents of each label.
         config: see `FusionConfig`.
 
     Raises:
@@ -152,8 +152,8 @@ def fit_fusion(
     right_P = right_of(pairs, gold_NL)[used_NK]
     if right_P.all() or not right_P.any():
         raise DataError(
-            "none, or all, of the labels that the scorers find are right, so that their fusion cannot be fitted: give "
-            "a dev split that shares labels with train"
+            "the fusion of the scorers cannot be fitted, because none or all of the labels that they find are right: "
+            "give a dev split that shares labels with train"
         )
     maps = tuple(
         LogOdds.fit(scores_P[scores_P != 0], right_P[scores_P != 0], config.knots)
@@ -172,7 +172,7 @@ def fit_fusion(
 
 
 def right_of(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:
-    """Which candidates are the document's labels, (N, K); padding is not."""
+    """Mark the candidates that are the document's labels, (N, K); padding is False."""
     rows_NK = np.broadcast_to(np.arange(len(pairs.label_ids_NK))[:, None], pairs.label_ids_NK.shape)
     used_NK = pairs.used
     right_NK = np.zeros(used_NK.shape, np.bool_)

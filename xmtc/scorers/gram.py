@@ -1,6 +1,6 @@
-"""Products of all columns, or of all documents, of a sparse matrix with a dense part.
+"""Gram matrices of a sparse matrix with a dense part: products of all columns, or of all documents.
 
-Gram matrices add up over shards of documents.
+The Gram matrix of the columns is a sum over shards of documents.
 
 Suffixes: N documents, V terms, F terms that are frequent enough to be dense, D dense columns, P = V + D columns.
 """
@@ -13,14 +13,14 @@ from scipy import sparse
 
 from xmtc.data.arrays import Floats, Matrix
 
-_DENSE_SHARE = 0.02  # a term in more of the documents than this costs less in a dense product than in a sparse one
+_DENSE_SHARE = 0.02  # for terms in a larger share of the documents, a dense product is cheaper than a sparse one
 _MOST_DENSE = 2_000
 _BLOCK_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class Design:
-    """Columns that a linear model reads of N documents: sparse terms, then dense columns.
+    """The columns of a linear model for N documents: sparse terms, then dense columns.
 
     Attributes:
         words_NV: float32.
@@ -53,9 +53,9 @@ class Design:
 
 
 def gram(design: Design) -> Floats:
-    """AᵀA of one shard of documents, float32 (P, P); the sum over shards is that of all of them.
+    """Compute AᵀA of one shard of documents, float32 (P, P). The sum over shards is AᵀA of all documents.
 
-    Frequent terms and dense columns are multiplied as a dense matrix: they are most of the products of pairs.
+    Frequent terms and dense columns account for most products of pairs, so they are multiplied as a dense matrix.
     """
     terms, total = design.words_NV.shape[1], design.columns
     frequent = _frequent(design.words_NV)
@@ -79,7 +79,7 @@ def gram(design: Design) -> Floats:
 
 
 def kernel(design: Design) -> Floats:
-    """AAᵀ, float32 (N, N): inner products of documents."""
+    """Compute AAᵀ, float32 (N, N): inner products of documents."""
     frequent = _frequent(design.words_NV)
     rare_V = np.setdiff1d(np.arange(design.words_NV.shape[1]), frequent)
     by_term = sparse.csc_array(design.words_NV)
@@ -90,14 +90,14 @@ def kernel(design: Design) -> Floats:
 
 
 def _frequent(words_NV: Matrix) -> NDArray[np.int64]:
-    """Terms worth a dense column, ascending."""
+    """Terms that get a dense column, ascending."""
     documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
     most = np.argsort(-documents_V, kind="stable")[:_MOST_DENSE]
     return np.sort(most[documents_V[most] > _DENSE_SHARE * max(words_NV.indptr.size - 1, 1)])
 
 
 def _add_sparse(result: Floats, rows_NR: Matrix, columns_R: NDArray[np.integer]) -> None:
-    """Add RᵀR at these rows and columns of `result`, a block of rows at a time."""
+    """Add RᵀR to these rows and columns of `result`, in blocks of rows."""
     by_column = sparse.csr_array(rows_NR.T)
     size = max(1, _BLOCK_BYTES // (4 * max(len(columns_R), 1)))
     for start in range(0, len(columns_R), size):

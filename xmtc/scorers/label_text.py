@@ -1,7 +1,8 @@
-"""How much of a label's text a document contains: all that a label without training documents has.
+"""Score a label by the share of its text in the document, the only way to score labels without training documents.
 
-s(d, l) = Σ_{t ∈ l, t ∈ d} idf_t² / (Σ_{t ∈ l} idf_t²)^¾. A power of 1 would be the share of the label's words that the
-document has, so that short names always win; a power of ½ is the cosine without the document's length.
+s(d, l) = Σ_{t ∈ l, t ∈ d} idf_t² / (Σ_{t ∈ l} idf_t²)^¾. With a power of 1, this would be the share of the label's
+words that the document contains, which always favours short names. A power of ½ gives the cosine without the document's
+length.
 
 Suffixes: N documents, L labels, V terms.
 """
@@ -26,13 +27,13 @@ _FILE = "label_text.safetensors"
 
 
 def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
-    """Weights of terms in label texts, float32 (L, V): what `LabelText` adds up.
+    """Compute the weights of terms in label texts, float32 (L, V), for `LabelText`.
 
-    Words that no training document has count in the denominator, with the idf of a word in no document.
+    Words that no training document contains count in the denominator, with the idf of a word in no document.
 
     Args:
-        texts: of L labels; an empty one matches nothing.
-        vocabulary: of the documents.
+        texts: texts of L labels; an empty text matches nothing.
+        vocabulary: vocabulary of the documents.
     """
     unseen = float(np.log(1 + vocabulary.documents) + 1) ** 2
     squares_V = np.square(vocabulary.idf.astype(np.float64))
@@ -69,26 +70,26 @@ class LabelText:
         return False
 
     def score(self, features: Features) -> SparseScored:
-        """How much of each label's text each document contains."""
+        """Score how much of each label's text each document contains."""
         scores = sparse.csr_array(_presence(features.words_NV) @ self.weights_VL)
         scores.sort_indices()
         return SparseScored(scores)
 
     def extended(self, label_words_RV: Matrix) -> "LabelText":
-        """The scorer with the texts of more labels."""
+        """Return the scorer with the texts of more labels."""
         return LabelText(sparse.csr_array(sparse.hstack([self.weights_VL, label_words_RV.T], format="csr")))
 
     def regrouped(self, regrouping: Regrouping) -> "LabelText":
-        """The scorer with fewer labels; a merged one has the words of all its texts, each with its greatest weight."""
+        """Return the scorer with fewer labels; a merged label has all their words, with the greatest weights."""
         return LabelText(regrouping.columns(self.weights_VL, np.maximum))
 
     @property
     def train_counts(self) -> None:
-        """None: texts do not tell."""
+        """None: label texts do not hold counts."""
         return None
 
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """What each word of a label's text that the document has adds; greatest first."""
+        """Contribution of each word of a label's text that the document contains, greatest first."""
         present = features.words_NV.indices[: features.words_NV.indptr[1]]
         values_SV = self.weights_VL[present][:, labels].toarray().T
         return [
@@ -105,7 +106,7 @@ class LabelText:
 
     @classmethod
     def load(cls, folder: Path) -> "LabelText":
-        """Read what `save` wrote.
+        """Read saved files.
 
         Raises:
             CheckpointError: the file is missing or damaged.
@@ -119,7 +120,7 @@ def _presence(words_NV: Matrix) -> Matrix:
 
 
 def fit_label_text(training: Training, config: LabelTextConfig) -> LabelText:
-    """Turn the label texts' weights around.
+    """Transpose the weights of the label texts.
 
     Raises:
         DataError: there are no label texts.

@@ -1,10 +1,10 @@
 """Ridge regression in closed form: one factorisation for all labels.
 
-W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, P) and labels Y (N, L), see `factor`. Gram matrices add up over shards
-(`gram`), and chunks of labels are solved independently (`solve_labels`), so both are bounds of parallel tasks.
+W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, P) and labels Y (N, L), see `factor`. Gram matrices are sums over shards
+(`gram`), and chunks of labels are solved independently (`solve_labels`), so both steps can run in parallel.
 
-W is linear in Y: where no document has two labels, and both have the same λ, the weights of their union are the sum of
-theirs. A document with both counts twice in the sum.
+W is linear in Y. If no document has both of two labels, and both have the same λ, the weights of their union are the
+sum of their weights. A document with both labels counts twice in the sum.
 
 Suffixes: N documents, P columns (terms, then dense columns), L labels, C labels of a chunk, S sampled documents.
 """
@@ -38,8 +38,8 @@ from xmtc.scorers.gram import Design
 from xmtc.scorers.regrouping import Regrouping
 
 CHUNK = 512
-"""Labels solved at once."""
-_JUDGED = 256  # labels of a bin that choose its penalty
+"""Number of labels solved at once."""
+_JUDGED = 256  # labels of a bin that are used to choose its penalty
 _MOST_DENSE_LABELS = 50_000  # above this, scores stay sparse
 _FILE = "linear.safetensors"
 
@@ -50,9 +50,9 @@ class Linear:
 
     Attributes:
         weights_PL: float32, pruned.
-        terms: how many of the columns are words, the first ones of the vocabulary.
+        terms: number of columns that are words, the first ones of the vocabulary.
         states: scale of the pooled states in the other columns.
-        mean_D: what is subtracted from the states first; empty without states.
+        mean_D: mean that is subtracted from the states first; empty without states.
     """
 
     weights_PL: Matrix
@@ -71,31 +71,31 @@ class Linear:
         return self.states > 0
 
     def score(self, features: Features) -> Scored:
-        """Scores ŷ: near 1 where the label is, near 0 where it is not."""
+        """Compute scores ŷ: near 1 if the document has the label, near 0 if not."""
         return _scored(_products(self.design(features), self.weights_PL))
 
     def design(self, features: Features) -> Design:
-        """The columns that the weights are for."""
+        """Build the columns that the weights apply to."""
         words_NV = features.words_NV[:, : self.terms]
         if not self.states or features.states_ND is None:
             return Design(words_NV, np.zeros((len(features), 0), np.float32))
         return Design(words_NV, self.states * unit_rows(features.states_ND, self.mean_D))
 
     def extended(self, label_words_RV: Matrix) -> "Linear":
-        """The scorer with more labels, which it never proposes: no training document has them."""
+        """Return the scorer with more labels, which it never proposes because no training document has them."""
         return replace(self, weights_PL=with_empty_columns(self.weights_PL, len(label_words_RV.indptr) - 1))
 
     def regrouped(self, regrouping: Regrouping) -> "Linear":
-        """The scorer with fewer labels; weights of merged ones are added, see the module."""
+        """Return the scorer with fewer labels; weights of merged labels are added, see the module."""
         return replace(self, weights_PL=regrouping.columns(self.weights_PL, np.add))
 
     @property
     def train_counts(self) -> None:
-        """None: weights do not tell."""
+        """None: weights do not hold counts."""
         return None
 
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """The product of value and weight for each term and column of the state that has both; greatest first."""
+        """Product of value and weight for each term and state column that has both, greatest first."""
         row_P = self.design(features).toarray()[0]
         columns = np.flatnonzero(row_P)
         # A slice of these rows is cheap; a slice of the labels' columns would read all weights.
@@ -116,7 +116,7 @@ class Linear:
 
     @classmethod
     def load(cls, folder: Path) -> "Linear":
-        """Read what `save` wrote.
+        """Read saved files.
 
         Raises:
             CheckpointError: the file is missing or damaged.
@@ -134,7 +134,7 @@ def _products(design: Design, weights_PL: Matrix) -> Matrix:
 
 
 def _scored(scores_NL: Matrix) -> Scored:
-    """Scores in the form that suits the number of labels."""
+    """Wrap scores in the class that suits the number of labels."""
     if scores_NL.shape[1] <= _MOST_DENSE_LABELS:
         return DenseScored(scores_NL.toarray())
     scores_NL.sort_indices()
@@ -142,7 +142,7 @@ def _scored(scores_NL: Matrix) -> Scored:
 
 
 def unit_rows(states_ND: NDArray[np.floating], mean_D: Floats) -> Floats:
-    """States minus their mean over the corpus, at unit length."""
+    """Subtract the corpus mean from states, and scale them to unit length."""
     centred_ND = states_ND.astype(np.float32) - mean_D
     norms_N1 = np.linalg.norm(centred_ND, axis=1, keepdims=True)
     return centred_ND / np.maximum(norms_N1, np.finfo(np.float32).tiny)
@@ -173,7 +173,7 @@ def fit_linear(training: Training, config: LinearConfig) -> Linear:
 
 
 def _scaled(matrix: Matrix, scale_V: Floats) -> Matrix:
-    """The matrix with its columns multiplied."""
+    """Scale the columns of a matrix."""
     data = matrix.data * scale_V[matrix.indices]
     return sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
@@ -181,7 +181,7 @@ def _scaled(matrix: Matrix, scale_V: Floats) -> Matrix:
 def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
     """Greatest |log(share of the label's documents with the term / share of the others)| over the labels, (V,).
 
-    Counts are smoothed by one document. The mean square of a scaled row is 1, as that of an unscaled one.
+    Counts are smoothed by one document. The mean square of a scaled row is 1, like that of an unscaled row.
     """
     documents = len(words_NV.indptr) - 1
     present_VN = sparse.csr_array(words_NV.astype(bool).T.tocsr()).astype(np.float32)
@@ -199,7 +199,7 @@ def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
 
 
 def _empty(training: Training, config: LinearConfig) -> Linear:
-    """A scorer without weights, which knows its columns."""
+    """Make a scorer without weights that knows its columns."""
     terms = min(config.most_terms, training.features.words_NV.shape[1])
     states_ND = training.features.states_ND
     if config.states and states_ND is None:
@@ -213,14 +213,14 @@ def _empty(training: Training, config: LinearConfig) -> Linear:
 def solve_labels(
     labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float, ranks: Ranks
 ) -> Iterator[tuple[int, Matrix]]:
-    """Pruned weights of this rank's share of the labels, chunk by chunk: the first label, and weights (C, P).
+    """Solve this rank's share of the labels, chunk by chunk: yield the first label, and pruned weights (C, P).
 
     Args:
-        labels_NL: boolean, of the training documents.
-        factors: of the penalties in use.
-        factor_L: which factor each label has.
+        labels_NL: boolean labels of the training documents.
+        factors: factors of the penalties in use.
+        factor_L: index of each label's factor.
         prune: see `LinearConfig.prune`.
-        ranks: they take chunks in turns.
+        ranks: ranks, which take chunks in turn.
     """
     by_label = sparse.csc_array(labels_NL)
     for start in range(ranks.rank * CHUNK, len(factor_L), ranks.size * CHUNK):
@@ -232,9 +232,9 @@ def solve_labels(
 
 
 def pruned(weights_PC: Floats, share: float) -> Matrix:
-    """The greatest weights of each label, (C, P), without the smallest ones whose norm is under a share of all.
+    """Drop each label's smallest weights, (C, P), while their norm is below this share of the norm of all.
 
-    A row of unit length then changes its score by at most `share` times the norm of the label's weights
+    The score of a row of unit length then changes by at most `share` times the norm of the label's weights
     (Cauchy-Schwarz).
     """
     squares_CP = np.square(weights_PC.T)
@@ -247,7 +247,7 @@ def pruned(weights_PC: Floats, share: float) -> Matrix:
 
 
 def _choose(design: Design, training: Training, config: LinearConfig, factors: list[Factor]) -> NDArray[np.int8]:
-    """The factor of each label: for each bin, the one of greatest mean average precision by leave-one-out."""
+    """Choose each label's factor: for each bin, the one with the greatest leave-one-out mean average precision."""
     factor_L = np.zeros(training.labels_NL.shape[1], np.int8)
     if len(factors) == 1:
         return factor_L

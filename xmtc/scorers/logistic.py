@@ -1,6 +1,6 @@
 """Logistic regression by Newton's method, with a ridge penalty towards given coefficients.
 
-Suffixes: P pairs, X inputs, the last of which is 1 and carries the intercept.
+Suffixes: P pairs, X inputs; the last input is 1 and carries the intercept.
 """
 
 import numpy as np
@@ -18,13 +18,13 @@ def fit_logistic(
     penalty: float,
     towards_X: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Coefficients (X,) that minimise −log-likelihood + penalty/2 · Σ (σ_x · (β_x − t_x))².
+    """Find coefficients (X,) that minimise −log-likelihood + penalty/2 · Σ (σ_x · (β_x − t_x))².
 
     Args:
-        inputs_PX: the last column is 1.
-        right_P: the outcome.
-        penalty: in pseudo-observations of inputs of unit variance.
-        towards_X: t; zeros by default. Without it the intercept is free of penalty.
+        inputs_PX: inputs; the last column is 1.
+        right_P: outcomes.
+        penalty: penalty in pseudo-observations of inputs of unit variance.
+        towards_X: t; zeros by default, and then the intercept has no penalty.
     """
     spread_X = inputs_PX.std(axis=0)
     spread_X = np.where(spread_X > 1e-9, spread_X, 1.0)
@@ -54,7 +54,7 @@ def _along(
     step_X: NDArray[np.float64],
     loss: float,
 ) -> tuple[NDArray[np.float64], float]:
-    """The point along a Newton step, halved until the loss does not rise, and its loss."""
+    """Take a Newton step, halved until the loss does not rise. Return the point and its loss."""
     for _ in range(30):
         trial_X = beta_X - step_X
         logits_P = inputs_PX @ trial_X

@@ -2,7 +2,7 @@
 
 s(d, l) = Σ_j w(cos(d, j)) · Y[j, l] / Σ_j w(cos(d, j)) over the k nearest training documents j of document d.
 
-Suffixes: B documents that ask, N training documents, K neighbours, L labels, V terms, F terms with a dense column, D
+Suffixes: B query documents, N training documents, K neighbours, L labels, V terms, F terms with a dense column, D
 width of states.
 """
 
@@ -23,7 +23,7 @@ from xmtc.scorers.config import StateNeighboursConfig, WordNeighboursConfig
 from xmtc.scorers.regrouping import Regrouping
 from xmtc.scorers.state_index import StateIndex
 
-_SPARE = 16  # neighbours looked for beyond k, because copies of a document do not vote on it
+_SPARE = 16  # extra neighbours to look for, because copies of a document do not vote on it
 _DENSE_SHARE = 0.02
 _MOST_DENSE = 1_000
 _TRAIN_BLOCK = 65_536
@@ -33,7 +33,7 @@ class Search(Protocol):
     """Finds the nearest training documents."""
 
     def nearest(self, features: Features, k: int) -> tuple[NDArray[np.int64], Floats]:
-        """Rows (B, K) and cosines (B, K) of the k nearest training documents, nearest first; -1 pads."""
+        """Find rows (B, K) and cosines (B, K) of the k nearest training documents, nearest first; -1 pads."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -42,7 +42,7 @@ class Search(Protocol):
 
 
 class Weights(Protocol):
-    """How a cosine becomes the weight of a vote."""
+    """Maps a cosine to the weight of a vote."""
 
     def __call__(self, cosines: Floats) -> Floats:
         """Weights ≥ 0, larger for larger cosines."""
@@ -51,7 +51,7 @@ class Weights(Protocol):
 
 @dataclass(frozen=True)
 class Power:
-    """cos^p, and 0 for cosines that are not positive."""
+    """The weight cos^p, and 0 for cosines that are not positive."""
 
     p: float
 
@@ -62,7 +62,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Exponential:
-    """exp(t · (cos − 1))."""
+    """The weight exp(t · (cos − 1))."""
 
     t: float
 
@@ -73,13 +73,13 @@ class Exponential:
 
 @dataclass(frozen=True)
 class WordSearch:
-    """Exact search by cosine of TF-IDF rows: a dense product for frequent terms, a sparse one for the others.
+    """Exact search by cosine of TF-IDF rows, with a dense product for frequent terms and a sparse one for the others.
 
     Attributes:
         words_NV: float32, rows of unit length.
         frequent_F: terms with a dense column.
         dense_NF: float32.
-        rare_VN: float32, the other terms.
+        rare_VN: float32, columns of the other terms.
     """
 
     words_NV: Matrix
@@ -102,7 +102,7 @@ class WordSearch:
         return cls(words_NV, frequent_F, dense_NF, sparse.csr_array(_without(words_NV, frequent_F).T.tocsr()))
 
     def nearest(self, features: Features, k: int) -> tuple[NDArray[np.int64], Floats]:
-        """Rows and cosines of the nearest training documents."""
+        """Find rows and cosines of the nearest training documents."""
         cosines_BN = features.words_NV[:, self.frequent_F].toarray() @ self.dense_NF.T
         rare = sparse.csr_array(_without(features.words_NV, self.frequent_F) @ self.rare_VN)
         cosines_BN += rare.toarray()
@@ -118,7 +118,7 @@ class WordSearch:
 
     @classmethod
     def load(cls, folder: Path) -> "WordSearch":
-        """Read what `save` wrote."""
+        """Read saved files."""
         found = read_tensors(folder / "documents.safetensors", sparse_names("words"))
         return cls.of(to_sparse("words", found))
 
@@ -134,13 +134,13 @@ def _without(words_BV: Matrix, frequent_F: NDArray[np.int64]) -> Matrix:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """A vote of the nearest training documents.
+    """Scores labels by a vote of the nearest training documents.
 
     Attributes:
-        search: finds them.
+        search: finds the nearest documents.
         labels_NL: float32 ones, labels of the training documents.
-        k: how many vote.
-        weights: of their votes.
+        k: number of documents that vote.
+        weights: weights of their votes.
     """
 
     search: WordSearch | StateIndex
@@ -159,11 +159,11 @@ class Neighbours:
         return self.search.reads_states
 
     def score(self, features: Features) -> SparseScored:
-        """Each label's share of the votes."""
+        """Compute each label's share of the votes."""
         return self.vote(*self.search.nearest(features, self.k))
 
     def vote(self, found_BK: NDArray[np.int64], cosines_BK: Floats) -> SparseScored:
-        """Shares of the votes of these neighbours; ids of -1 do not vote."""
+        """Compute each label's share of the votes of these neighbours; ids of -1 do not vote."""
         weights_BK = np.where(found_BK >= 0, self.weights(cosines_BK), 0)
         weights_BK /= np.maximum(weights_BK.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
         rows, places = np.nonzero(weights_BK)
@@ -174,11 +174,11 @@ class Neighbours:
         return SparseScored(scores)
 
     def extended(self, label_words_RV: Matrix) -> "Neighbours":
-        """The scorer with more labels, which it never proposes: no training document has them."""
+        """Return the scorer with more labels, which it never proposes because no training document has them."""
         return replace(self, labels_NL=with_empty_columns(self.labels_NL, len(label_words_RV.indptr) - 1))
 
     def regrouped(self, regrouping: Regrouping) -> "Neighbours":
-        """The scorer with fewer labels; a document has a merged label where it has one of its parts."""
+        """Return the scorer with fewer labels; a document has a merged label if it has one of its parts."""
         return replace(self, labels_NL=regrouping.columns(self.labels_NL, np.maximum))
 
     @property
@@ -187,7 +187,7 @@ class Neighbours:
         return np.bincount(self.labels_NL.indices, minlength=self.labels).astype(np.int64)
 
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """The neighbours that have a label, and the share of the votes of each; greatest first."""
+        """The neighbours that have a label, and the share of each in the votes, greatest first."""
         found_BK, cosines_BK = self.search.nearest(features, self.k)
         weights_K = np.where(found_BK[0] >= 0, self.weights(cosines_BK[0]), 0)
         shares_K = weights_K / max(weights_K.sum(), np.finfo(np.float32).tiny)
@@ -209,7 +209,7 @@ class Neighbours:
 
     @classmethod
     def load(cls, folder: Path) -> "Neighbours":
-        """Read what `save` wrote.
+        """Read saved files.
 
         Raises:
             CheckpointError: a file is missing or damaged.
@@ -223,21 +223,21 @@ class Neighbours:
 
 
 def fit_word_neighbours(training: Training, config: WordNeighboursConfig) -> Neighbours:
-    """Neighbours by words; k and p by leave-one-out."""
+    """Fit neighbours by words; choose k and p by leave-one-out."""
     weights = [Power(p) for p in config.power]
     first = Neighbours(WordSearch.of(training.features.words_NV), _ones(training), max(config.neighbours), weights[0])
     return _chosen(first, training, config.neighbours, weights, config.sample)
 
 
 def fit_state_neighbours(training: Training, config: StateNeighboursConfig) -> Neighbours:
-    """Neighbours by pooled states; k and t by leave-one-out.
+    """Fit neighbours by pooled states; choose k and t by leave-one-out.
 
     Raises:
         DataError: there are no states.
     """
     states_ND = training.features.states_ND
     if states_ND is None:
-        raise DataError("neighbours by pooled states need states, but there are none: leave state_neighbours out")
+        raise DataError("state_neighbours needs pooled states, but there are none: leave it out")
     weights = [Exponential(t) for t in config.sharpness]
     index = StateIndex.of(states_ND, config.index, config.probes)
     first = Neighbours(index, _ones(training), max(config.neighbours), weights[0])
@@ -255,7 +255,7 @@ def _chosen(
     weights: list[Power] | list[Exponential],
     sample: int,
 ) -> Neighbours:
-    """The scorer with the number of neighbours and the weights of the best leave-one-out nDCG@5."""
+    """Choose the number of neighbours and the weights with the best leave-one-out nDCG@5."""
     options = [(k, weight) for k in numbers for weight in weights]
     if len(options) == 1:
         return scorer
@@ -275,7 +275,7 @@ def _chosen(
 def others(
     scorer: Neighbours, training: Training, rows_S: NDArray[np.integer], k: int
 ) -> tuple[NDArray[np.int64], Floats]:
-    """Rows and cosines (S, k) of the training documents nearest to some of them, without those of the same text."""
+    """Find rows and cosines (S, k) of the training documents nearest to some of them, without copies of their texts."""
     found, cosines = scorer.search.nearest(training.features.take(rows_S), k + _SPARE)
     texts_N = training.texts_N
     same = (texts_N[found] == texts_N[rows_S][:, None]) | (found < 0)
@@ -285,7 +285,7 @@ def others(
 
 
 def ndcg_at_5(scored: SparseScored, gold_NL: Matrix) -> float:
-    """Mean nDCG@5 over documents with labels."""
+    """Compute the mean nDCG@5 over documents with labels."""
     ids_NK = scored.top(5).label_ids_NK
     hits_NK = SparseScored(gold_NL.astype(np.float32)).at(ids_NK) > 0
     discounts = 1 / np.log2(np.arange(2, 7))

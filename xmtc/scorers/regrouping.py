@@ -1,4 +1,4 @@
-"""Labels that are left out, or merged: which labels remain, and which of them stand for several.
+"""Removing and merging labels: which labels remain, and which of them represent several.
 
 Suffixes: L labels before, M labels after, K labels that are merged into one.
 """
@@ -20,8 +20,8 @@ class Regrouping:
 
     Attributes:
         before: L.
-        kept_M: int64, ascending: the id that each remaining label had before.
-        merged: id after → ids before (K,) of all the labels it stands for, itself first; where there are several.
+        kept_M: int64, ascending: each remaining label's id before.
+        merged: for each merged label, by its id after: ids before (K,) of the labels it represents, itself first.
     """
 
     before: int
@@ -30,12 +30,12 @@ class Regrouping:
 
     @classmethod
     def without(cls, labels: int, removed: Sequence[int]) -> "Regrouping":
-        """L labels without some of them."""
+        """Remove some of L labels."""
         return cls(labels, np.delete(np.arange(labels), removed))
 
     @classmethod
     def merging(cls, labels: int, groups: Sequence[Sequence[int]]) -> "Regrouping":
-        """L labels, some of them merged: the first label of each group stands for the group."""
+        """Merge groups of L labels: the first label of each group represents the group."""
         kept_M = np.delete(np.arange(labels), [label for group in groups for label in group[1:]])
         return cls(labels, kept_M, {int(np.searchsorted(kept_M, group[0])): np.array(group) for group in groups})
 
@@ -44,7 +44,7 @@ class Regrouping:
 
     @cached_property
     def new_L(self) -> NDArray[np.int64]:
-        """The new id of each label; -1 for those that are left out."""
+        """New id of each label; -1 for removed labels."""
         new_L = np.full(self.before, -1, np.int64)
         new_L[self.kept_M] = np.arange(len(self))
         for label, members_K in self.merged.items():
@@ -52,11 +52,11 @@ class Regrouping:
         return new_L
 
     def columns(self, matrix: Matrix, combine: np.ufunc) -> Matrix:
-        """A matrix with L columns as one with M columns.
+        """Convert a matrix with L columns to one with M columns.
 
         Args:
-            matrix: sparse.
-            combine: what becomes of the stored values of merged columns: `np.add` or `np.maximum`.
+            matrix: sparse matrix.
+            combine: combines the stored values of merged columns: `np.add` or `np.maximum`.
         """
         entries = matrix.tocoo()
         new_E = self.new_L[entries.col]
@@ -69,7 +69,7 @@ class Regrouping:
         return sparse.csr_array((combine.reduceat(values, starts), found), shape=shape)
 
     def summed(self, counts_L: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Counts (M,), those of merged labels added."""
+        """Convert counts to (M,); those of merged labels are added."""
         counts_M = counts_L[self.kept_M]
         for label, members_K in self.merged.items():
             counts_M[label] = counts_L[members_K].sum()

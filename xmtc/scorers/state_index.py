@@ -1,6 +1,6 @@
 """A FAISS index over pooled states of training documents, by cosine after centring.
 
-Suffixes: B documents that ask, N training documents, K neighbours, D width.
+Suffixes: B query documents, N training documents, K neighbours, D width.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from xmtc.scorers.base import Features
 from xmtc.scorers.linear import unit_rows
 
 _MOST_FLAT = 200_000
-_TRAINING_VECTORS = 64  # of each inverted list
+_TRAINING_VECTORS = 64  # per inverted list
 _LINKS = 32
 _UNTYPED: Any = faiss  # its stubs know neither class
 
@@ -29,9 +29,9 @@ class StateIndex:
     """Nearest training documents by pooled states.
 
     Attributes:
-        index: of centred states at unit length, by inner product.
-        mean_D: float32, what is subtracted from every state.
-        probes: inverted lists that a search visits.
+        index: index of centred states at unit length, by inner product.
+        mean_D: float32, mean that is subtracted from every state.
+        probes: number of inverted lists that a search visits.
     """
 
     index: Any
@@ -50,9 +50,9 @@ class StateIndex:
         """Build an index.
 
         Args:
-            states_ND: of the training documents.
+            states_ND: states of the training documents.
             kind: see `StateNeighboursConfig.index`.
-            probes: see there.
+            probes: see `StateNeighboursConfig.probes`.
         """
         mean_D = states_ND.mean(axis=0, dtype=np.float64).astype(np.float32)
         vectors_ND = unit_rows(states_ND, mean_D)
@@ -64,15 +64,15 @@ class StateIndex:
         return cls(index, mean_D, probes)
 
     def nearest(self, features: Features, k: int) -> tuple[NDArray[np.int64], Floats]:
-        """Rows and cosines (B, K) of the nearest training documents; -1 pads.
+        """Find rows and cosines (B, K) of the nearest training documents; -1 pads.
 
         Raises:
-            DataError: the documents have no states, or states of another width.
+            DataError: the documents have no states, or their width differs.
         """
         states_BD = features.states_ND
         if states_BD is None or states_BD.shape[1] != len(self.mean_D):
             found = "none" if states_BD is None else f"states of width {states_BD.shape[1]}"
-            raise DataError(f"neighbours by pooled states of width {len(self.mean_D)} were given {found}")
+            raise DataError(f"state_neighbours needs pooled states of width {len(self.mean_D)}, but was given {found}")
         parameters = _parameters(self.index, self.probes)
         k = min(k, self.index.ntotal)
         cosines_BK, found_BK = self.index.search(unit_rows(states_BD, self.mean_D), k, params=parameters)
@@ -89,13 +89,15 @@ class StateIndex:
             with replacing(path) as partial:
                 faiss.write_index(self.index, str(partial))
         except RuntimeError as error:
-            raise StorageError(f"{path}: cannot be written: {error}; free space or choose another place") from error
+            raise StorageError(
+                f"{path}: cannot be written: {error}; free disk space, or choose another folder"
+            ) from error
         numbers = np.array([self.probes], np.int64)
         write_tensors(folder / "states.safetensors", {"mean_D": self.mean_D, "probes": numbers})
 
     @classmethod
     def load(cls, folder: Path) -> "StateIndex":
-        """Memory-map the index that `save` wrote.
+        """Memory-map a saved index.
 
         Raises:
             CheckpointError: a file is missing or damaged.

@@ -40,9 +40,9 @@ class Tree:
     Attributes:
         model: `omikuji.Model`.
         labels: L.
-        beam: nodes that one search keeps on each level.
-        top: labels that one search returns.
-        new_ids: of the labels that the tree was trained with, -1 for removed ones; empty where none was removed.
+        beam: number of nodes that a search keeps on each level.
+        top: number of labels that a search returns.
+        new_ids: new ids of the labels that the tree was trained with, -1 for removed ones; empty if none was removed.
     """
 
     model: Any
@@ -57,7 +57,7 @@ class Tree:
         return False
 
     def score(self, features: Features) -> SparseScored:
-        """Scores in (0, 1] of the labels that the search reaches."""
+        """Compute scores in (0, 1] of the labels that the search reaches."""
         words_NV = features.words_NV
         found = [
             self.model.predict(_pairs(words_NV, row), beam_size=self.beam, top_k=self.top)
@@ -70,7 +70,7 @@ class Tree:
         scores_NL = sparse.csr_array((values, columns, starts), shape=shape)
         scores_NL.sort_indices()
         if self.new_ids:
-            kept = np.flatnonzero(np.array(self.new_ids) >= 0)  # ascending here and there: removal keeps the order
+            kept = np.flatnonzero(np.array(self.new_ids) >= 0)  # both ids ascend: removal keeps the order
             scores_NL = with_empty_columns(scores_NL[:, kept], self.labels - len(kept))
         return SparseScored(scores_NL)
 
@@ -80,18 +80,18 @@ class Tree:
         return [[] for _ in labels]
 
     def extended(self, label_words_RV: Matrix) -> "Tree":
-        """The scorer with more labels, which it never proposes."""
+        """Return the scorer with more labels, which it never proposes."""
         return replace(self, labels=self.labels + len(label_words_RV.indptr) - 1)
 
     def regrouped(self, regrouping: Regrouping) -> "Tree":
-        """The scorer with fewer labels: the search reaches the others still, and does not return them.
+        """Return the scorer with fewer labels. The search still reaches removed labels, but does not return them.
 
         Raises:
-            ConfigError: labels are to be merged.
+            ConfigError: the regrouping merges labels.
         """
         if regrouping.merged:
             raise ConfigError(
-                "the scorer `tree` cannot merge labels: each is a leaf of its own; train a model without this scorer"
+                "the scorer `tree` cannot merge labels: each is a separate leaf; train a model without this scorer"
             )
         ids = np.array(self.new_ids or range(self.labels))
         return replace(
@@ -102,7 +102,7 @@ class Tree:
 
     @property
     def train_counts(self) -> None:
-        """None: a tree does not tell."""
+        """None: a tree does not hold counts."""
         return None
 
     def save(self, folder: Path) -> None:
@@ -116,7 +116,7 @@ class Tree:
 
     @classmethod
     def load(cls, folder: Path) -> "Tree":
-        """Read what `save` wrote.
+        """Read saved files.
 
         Raises:
             CheckpointError: a file is missing or damaged.
@@ -151,7 +151,7 @@ def fit_tree(training: Training, config: TreeConfig) -> Tree:
 
 
 def _narrow(matrix: Matrix) -> sparse.csr_matrix:
-    """The matrix with 32-bit indices, which the writer needs."""
+    """Convert the matrix to 32-bit indices, which the writer needs."""
     indices, starts = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
     return sparse.csr_matrix((matrix.data, indices, starts), shape=matrix.shape)
 
@@ -171,7 +171,7 @@ def _omikuji() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep omikuji's progress bars off the terminal: native code writes them to both standard streams."""
+    """Suppress omikuji's progress bars, which native code writes to both standard streams."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

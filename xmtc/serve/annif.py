@@ -1,4 +1,4 @@
-"""The paths of Annif's REST API, so that its clients work unchanged; there is one project, the model.
+"""The paths of Annif's REST API, which lets its clients work unchanged. The model is the only project.
 
 Names of paths and fields are those of Annif's published OpenAPI description, version v1.
 """
@@ -25,7 +25,7 @@ Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Document(BaseModel):
-    """A text with an optional identifier; metadata is not read."""
+    """A text with an optional identifier; metadata is ignored."""
 
     text: str
     document_id: str | None = None
@@ -39,14 +39,14 @@ class Documents(BaseModel):
 
 
 class Subject(BaseModel):
-    """A label; `label` is not read."""
+    """A label; `label` is ignored."""
 
     uri: str
     label: str | None = None
 
 
 class IndexedDocument(BaseModel):
-    """A text with its right labels."""
+    """A text with its correct labels."""
 
     text: str
     subjects: list[Subject] = []
@@ -54,7 +54,7 @@ class IndexedDocument(BaseModel):
 
 
 def service_of(request: Request) -> Service:
-    """What the application was made for."""
+    """The service of the application."""
     return request.app.state.service
 
 
@@ -63,19 +63,19 @@ router = APIRouter(prefix="/v1", tags=["Annif"])
 
 @router.get("/")
 def show_info() -> dict[str, str]:
-    """Which API this is."""
+    """Describe the API."""
     return {"title": "Annif REST API, served by xmtc", "version": version("xmtc")}
 
 
 @router.get("/vocabs")
 def list_vocabs(request: Request) -> dict[str, Any]:
-    """The vocabularies: the labels of the model."""
+    """List the vocabularies: the labels of the model."""
     return {"vocabs": [_vocabulary(service_of(request))]}
 
 
 @router.get("/projects")
 def list_projects(request: Request) -> dict[str, Any]:
-    """The projects: the model."""
+    """List the projects: the model."""
     return {"projects": [_project(service_of(request))]}
 
 
@@ -119,7 +119,7 @@ async def suggest_batch(
 
 @router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
 async def learn(request: Request, project_id: str, body: list[IndexedDocument]) -> Response:
-    """Append documents to the annotations; the model itself learns when it is trained with them."""
+    """Append documents to the annotations. The model changes only when you train it with them."""
     service = _checked(request, project_id)
     if service.annotations is None:
         raise RequestError(HTTPStatus.FORBIDDEN, "learning is not enabled: start the server with --annotations FILE")

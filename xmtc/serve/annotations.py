@@ -1,4 +1,4 @@
-"""Annotations: documents with the labels that a person gave them. The file is training data as it stands."""
+"""Annotations: documents with the labels that a person gave them. The file can be used as training data."""
 
 import json
 import os
@@ -13,16 +13,16 @@ from xmtc.files import read_file, reading, writing
 
 
 class Annotations:
-    """A file that grows by one line per annotation. Lines are written whole and flushed to the disk.
+    """A file to which each annotation adds one line. Lines are written atomically and flushed to the disk.
 
     Args:
         path: the file; it may exist.
-        labels: that annotations may use.
-        one_label: whether every document has exactly one.
+        labels: labels that annotations may use.
+        one_label: whether every document has exactly one label.
 
     Raises:
         StorageError: the file cannot be written.
-        DataError: the file holds something else.
+        DataError: the file is not an annotations file.
     """
 
     def __init__(self, path: Path, labels: LabelTable, *, one_label: bool = False) -> None:
@@ -36,7 +36,7 @@ class Annotations:
                     file.write(b"\n")
 
     def save(self, documents: Sequence[tuple[str | None, str, Sequence[str]]]) -> list[str]:
-        """Append documents, all of them or none.
+        """Append either all documents or none.
 
         Args:
             documents: identifier or None, text, and labels of each.
@@ -45,7 +45,7 @@ class Annotations:
             The identifiers.
 
         Raises:
-            DataError: the model knows no such label, or chooses one and there are none or several.
+            DataError: the model has no such label, or a document does not have exactly one label where it must.
             StorageError: the file cannot be written.
         """
         for row, (_, _, labels) in enumerate(documents):
@@ -54,7 +54,7 @@ class Annotations:
             for label in labels:
                 if label not in self.labels:
                     words = f"document {row}: no label {label!r} among the model's {len(self.labels)} labels"
-                    raise DataError(f"{words}: search them with GET /labels?query=")
+                    raise DataError(f"{words}: search labels with GET /labels?query=")
         ids = [doc_id or f"annotation-{uuid4().hex[:12]}" for doc_id, _, _ in documents]
         lines = [
             json.dumps({"id": doc_id, "text": text, "labels": list(dict.fromkeys(labels))}, ensure_ascii=False)
@@ -66,7 +66,7 @@ class Annotations:
         return ids
 
     def _append(self, data: bytes) -> None:
-        """Write everything, or leave the file as it was."""
+        """Write all data, or leave the file unchanged."""
         with writing(self.path), self.path.open("ab", buffering=0) as file:
             before = file.tell()
             try:
@@ -85,7 +85,7 @@ def _ends_a_line(path: Path) -> bool:
 
 
 def _lines(path: Path) -> Iterator[dict[str, str]]:
-    """The annotations that are there."""
+    """Read the existing annotations."""
     if not path.exists():
         return
     with reading(path, DataError, "choose another --annotations"):

@@ -23,11 +23,11 @@ _NO_QUEUE = "there is no queue: start the server with --queue FILE"
 
 
 def make_app(model: Model, config: ServeConfig) -> FastAPI:
-    """The application that serves a model.
+    """Make the application that serves a model.
 
     Args:
-        model: loaded.
-        config: of the server; host and port are for who runs the application.
+        model: loaded model.
+        config: settings of the server; host and port matter only to the server that runs the application.
 
     Raises:
         XmtcError: annotations or queue cannot be used.
@@ -94,7 +94,7 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
 
     @app.get("/model")
     def about() -> bodies.ModelAnswer:
-        """What is served."""
+        """Describe the model and the server's settings."""
         return bodies.ModelAnswer(
             name=service.name,
             task=model.info.task,
@@ -109,7 +109,7 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
 def _add_annotation(app: FastAPI, service: Service) -> None:
     @app.post("/annotations")
     async def annotate(body: bodies.AnnotationBody) -> bodies.AnnotationAnswer:
-        """Save a document with its right labels."""
+        """Save a document with its correct labels."""
         if service.annotations is None:
             raise RequestError(HTTPStatus.FORBIDDEN, _NOT_KEPT)
         service.check_texts([body.text])
@@ -120,7 +120,7 @@ def _add_annotation(app: FastAPI, service: Service) -> None:
 
     @app.get("/queue/next")
     async def next_document(skip: Annotated[str | None, Query(max_length=1000)] = None) -> bodies.NextAnswer:
-        """A document to annotate; `skip` puts one at the end."""
+        """Get a document to annotate; `skip` moves one to the end of the list."""
         worklist = service.worklist
         if worklist is None:
             raise RequestError(HTTPStatus.NOT_FOUND, _NO_QUEUE)
@@ -136,9 +136,9 @@ def _add_operation(app: FastAPI, service: Service) -> None:
 
     @app.get("/ready")
     async def ready() -> dict[str, str]:
-        """Whether requests are taken."""
+        """Whether the server accepts requests."""
         if not service.batcher.ready:
-            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the queue is full, or the server stops")
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the queue is full, or the server is stopping")
         return {"status": "ready"}
 
     @app.get("/metrics")

@@ -1,9 +1,9 @@
-"""Texts of several requests share a pass through the model.
+"""Combine the texts of several requests in one pass through the model.
 
-Requests wait in a bounded queue. A batch is an idle worker's share of it, within the token budget. When a worker is
-idle, the first request waits a few milliseconds for others; when all are busy, requests gather by themselves. On a CPU
-every worker computes with one thread, as `xmtc score` does: several small passes side by side take less time than one
-pass whose threads wait for each other. All state belongs to the event loop's thread.
+Requests wait in a bounded queue. A batch is an idle worker's share of the queue, within the token budget. If a worker
+is idle, the first request waits a few milliseconds for others; if all are busy, requests accumulate anyway. On a CPU
+every worker computes with one thread, as in `xmtc score`: several small passes in parallel take less time than one pass
+whose threads wait for each other. Only the event loop's thread accesses the state.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ _CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a request wants of its texts.
+    """The options of a request.
 
     Attributes:
-        top_k: most labels of a text.
+        top_k: maximum number of labels per text.
         threshold: see `Model.predict`.
-        evidence: whether the words that speak for each label are wanted.
+        evidence: whether to return the words that support each label.
         include: see `Model.predict`.
-        exclude: likewise.
+        exclude: see `Model.predict`.
     """
 
     top_k: int
@@ -50,7 +50,7 @@ class Wanted:
 
     @property
     def filter_key(self) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-        """Requests of one key can share a pass."""
+        """Key of the label filter; requests with the same key can share a pass."""
         return self.include, self.exclude
 
 
@@ -69,10 +69,10 @@ class Batcher:
     """Answers requests in batches.
 
     Args:
-        model: what answers.
-        batching: how requests are put together.
-        limits: how long the queue may be, and how long a request may wait.
-        metrics: told of batches and of the queue.
+        model: the model.
+        batching: how requests are combined.
+        limits: maximum length of the queue, and maximum time that a request may wait.
+        metrics: metrics of batches and queue.
         shortlist: see `ServeConfig.shortlist`.
     """
 
@@ -93,11 +93,11 @@ class Batcher:
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to answer; on the event loop."""
+        """Start answering, on the event loop."""
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Answer nothing more; a pass that runs is finished."""
+        """Stop answering, after the current pass."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait([self._loop])
@@ -108,19 +108,21 @@ class Batcher:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are answered, and another one would be taken."""
+        """Whether the batcher runs and would accept another request."""
         return self._loop is not None and not self._loop.done() and self._texts < self.limits.queue_texts
 
     async def predict(self, texts: Sequence[str], wanted: Wanted) -> list[list[Prediction]]:
-        """The labels of texts.
+        """Find the labels of texts.
 
         Raises:
             RequestError: the queue is full, or the model took too long.
-            XmtcError: what the model has to say of the texts or the filters.
+            XmtcError: the model refuses the texts or the filters.
         """
         if self._texts + len(texts) > self.limits.queue_texts and self._texts:
             self.metrics.refused.inc()
-            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts wait already: try again later")
+            raise RequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts are already waiting: try again later"
+            )
         waiting = Waiting(texts, wanted, self._tokens(texts), asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._count(len(texts))
@@ -159,7 +161,7 @@ class Batcher:
         _deliver(batch, call)
 
     async def _gather(self) -> None:
-        """Wait for a request, and then for more of them while patience and budget last."""
+        """Wait for a request, then for more requests within the waiting time and the token budget."""
         while not self._queue:
             self._arrived.clear()
             await self._arrived.wait()
@@ -175,7 +177,7 @@ class Batcher:
                 return
 
     def _take(self) -> list[Waiting]:
-        """The first requests that nobody gave up: an idle worker's share, within the budget; one in any case."""
+        """Take an idle worker's share of the active requests, within the budget but at least one."""
         batch: list[Waiting] = []
         idle = self._workers - len(self._passes)
         budget = min(self.batching.tokens, -(-sum(one.tokens for one in self._queue) // max(1, idle)))
@@ -189,7 +191,7 @@ class Batcher:
         return batch
 
     def _answer(self, batch: Sequence[Waiting]) -> list[list[list[Prediction]] | XmtcError]:
-        """The answer to each request; in the model's thread."""
+        """Compute the answer to each request, in the model's thread."""
         answers: dict[int, list[list[Prediction]] | XmtcError] = {}
         groups: dict[object, list[Waiting]] = {}
         for one in batch:
@@ -199,7 +201,7 @@ class Batcher:
         return [answers[id(one)] for one in batch]
 
     def _answer_group(self, group: Sequence[Waiting]) -> list[list[list[Prediction]] | XmtcError]:
-        """Of requests with the same filter. A text that the model refuses spoils only its own request."""
+        """Answer requests with the same filter. If the model refuses a text, only that text's request fails."""
         try:
             return list(self._score(group))
         except XmtcError as error:
@@ -230,7 +232,7 @@ class Batcher:
 
 
 def _deliver(batch: Sequence[Waiting], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:
-    """Give every request its answer; where the pass failed, say so in the log and to the clients."""
+    """Give every request its answer. If the pass failed, log the failure and tell the clients."""
     if (failure := call.exception()) is not None:
         logger.error("a pass through the model failed: %s: %s", type(failure).__name__, failure)
         refusal = RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the model failed; the server's log says why")
@@ -238,7 +240,7 @@ def _deliver(batch: Sequence[Waiting], call: asyncio.Future[list[list[list[Predi
     else:
         answers = call.result()
     for one, answer in zip(batch, answers, strict=True):
-        if one.answer.done():  # it gave up in the meantime
+        if one.answer.done():  # the request has timed out in the meantime
             continue
         if isinstance(answer, BaseException):
             one.answer.set_exception(answer)

@@ -8,7 +8,7 @@ from xmtc.score.predictor import Prediction
 
 
 class Body(BaseModel):
-    """What clients send: no unknown fields, no conversions between types."""
+    """Base of request bodies: unknown fields and type conversions are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -22,20 +22,20 @@ class PredictBody(Body):
     """Texts to label."""
 
     texts: Annotated[list[Text], Field(min_length=1, description="Documents.")]
-    top_k: Annotated[int | None, Field(ge=1, description="Most labels of a text.")] = None
+    top_k: Annotated[int | None, Field(ge=1, description="Maximum number of labels per text.")] = None
     threshold: Annotated[
         Probability | Literal["tuned"] | None,
-        Field(description="Only labels with this probability or more; `tuned`: those that the model predicts."),
+        Field(description="Only labels with at least this probability; `tuned`: labels that the model predicts."),
     ] = None
-    evidence: Annotated[bool, Field(description="Also the words that speak most for each label.")] = False
+    evidence: Annotated[bool, Field(description="Also return the words that support each label most.")] = False
     include: Annotated[
-        list[Filter] | None, Field(description="Only these labels; `branch:LABEL` is a label with all beneath it.")
+        list[Filter] | None, Field(description="Only these labels; `branch:LABEL` is a label with all its descendants.")
     ] = None
     exclude: Annotated[list[Filter], Field(description="Not these labels and branches.")] = []
 
 
 class Word(BaseModel):
-    """A word that speaks for a label; `contribution` is its share of the label's logit."""
+    """A word that supports a label; `contribution` is its share of the label's logit."""
 
     text: str
     contribution: float
@@ -54,7 +54,7 @@ class Found(BaseModel):
 
     @classmethod
     def of(cls, prediction: Prediction) -> "Found":
-        """What the model said."""
+        """Convert a prediction."""
         words = [
             Word(text=word.text, contribution=round(word.contribution, 6), start=word.start, end=word.end)
             for word in prediction.evidence
@@ -76,7 +76,7 @@ class PredictAnswer(BaseModel):
 
 
 class LabelAnswer(BaseModel):
-    """A label of the model, and in how many training documents it was."""
+    """A label of the model, and the number of its training documents."""
 
     label: str
     name: str
@@ -84,13 +84,13 @@ class LabelAnswer(BaseModel):
 
 
 class LabelsAnswer(BaseModel):
-    """Labels that fit a search, best first."""
+    """Labels that match a search, best match first."""
 
     labels: list[LabelAnswer]
 
 
 class ModelAnswer(BaseModel):
-    """What is served, and what the server was started with."""
+    """The model, and the server's settings."""
 
     name: str
     task: str
@@ -102,7 +102,7 @@ class ModelAnswer(BaseModel):
 
 
 class AnnotationBody(Body):
-    """A document with its right labels."""
+    """A document with its correct labels."""
 
     text: Text
     labels: list[str]
@@ -110,14 +110,14 @@ class AnnotationBody(Body):
 
 
 class AnnotationAnswer(BaseModel):
-    """Which annotation was saved, and how many there are now."""
+    """The saved annotation's id, and the number of annotations now."""
 
     id: str
     saved: int
 
 
 class NextAnswer(BaseModel):
-    """A document to annotate; `id` and `text` are null when none is left, `waiting` counts those still to order."""
+    """A document to annotate. `id` and `text` are null if none is left; `waiting` counts documents not yet ranked."""
 
     id: str | None
     text: str | None

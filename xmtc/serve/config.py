@@ -1,4 +1,4 @@
-"""What the server allows and how it batches. Imports nothing large."""
+"""Settings of the server: limits and batching. Imports nothing large."""
 
 import importlib.util
 import ipaddress
@@ -27,22 +27,22 @@ _SHORTEST_TOKEN = 16
 
 @config
 class Limits:
-    """Bounds on what clients may ask for. Beyond them the answer is an error, never a growing memory."""
+    """Limits on requests. A request beyond them gets an error, so memory stays bounded."""
 
     texts: Annotated[int, Field(ge=1)] = 64
-    """Texts of one request."""
+    """Maximum number of texts per request."""
     characters: Annotated[int, Field(ge=1)] = 100_000
-    """Characters of one text."""
+    """Maximum number of characters per text."""
     body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
-    """Bytes of one request's body."""
+    """Maximum number of bytes of a request's body."""
     top_k: Annotated[int, Field(ge=1)] = 1000
-    """Labels of one text."""
+    """Maximum number of labels per text."""
     filter_entries: Annotated[int, Field(ge=1)] = 10_000
-    """Labels and branches in `include` and in `exclude`."""
+    """Maximum number of labels and branches in `include` and in `exclude`."""
     requests: Annotated[int, Field(ge=1)] = 256
-    """Requests that are read or answered at the same time."""
+    """Maximum number of requests that are read or answered at the same time."""
     queue_texts: Annotated[int, Field(ge=1)] = 512
-    """Texts that wait for the model."""
+    """Maximum number of texts that wait for the model."""
     read_seconds: Annotated[float, Field(gt=0)] = 10.0
     """Time for a client to send its request."""
     wait_seconds: Annotated[float, Field(gt=0)] = 30.0
@@ -54,29 +54,29 @@ class Batching:
     """How texts of several requests share a pass through the model."""
 
     workers: Annotated[int | None, Field(ge=1)] = None
-    """Passes at the same time, each with one thread on a CPU; null: one per core, or one on a GPU."""
+    """Number of concurrent passes, each with one thread on a CPU; null: one per core, or one on a GPU."""
     tokens: Annotated[int, Field(ge=1)] = 8192
-    """Tokens of a batch, estimated from characters; a batch that has them waits for no more."""
+    """Tokens per batch, estimated from characters. A batch with this many tokens does not wait for more."""
     patience_ms: Annotated[float, Field(ge=0)] = 3.0
-    """How long a text waits for others while the model is idle."""
+    """Time that a text waits for others while the model is idle."""
 
 
 @config
 class ServeConfig:
-    """A running server."""
+    """Settings of a server."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; all but loopback addresses need a token."""
+    """Address to listen on; any address except loopback needs a token."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0 chooses a free one."""
     token: str | None = None
-    """Clients must send it as `Authorization: Bearer TOKEN`."""
+    """Token that clients must send as `Authorization: Bearer TOKEN`."""
     annotations: Path | None = None
-    """JSON lines file that annotations are appended to; none are taken without it."""
+    """JSON lines file that annotations are appended to; without it, annotations are refused."""
     queue: Path | None = None
     """File with documents to annotate."""
     order: Order = "uncertain"
-    """Which of them come first."""
+    """Order in which documents are handed out."""
     limits: Limits = Limits()
     """Bounds on requests."""
     batching: Batching = Batching()
@@ -105,7 +105,7 @@ def is_loopback(host: str) -> bool:
 
 @config
 class Tuning:
-    """What can be set by `KEY=VALUE`."""
+    """Settings that `KEY=VALUE` can change."""
 
     limits: Limits = Limits()
     """Bounds on requests."""
@@ -125,10 +125,10 @@ def read_config(
     queue: Path | None,
     order: str,
 ) -> ServeConfig:
-    """The options of `xmtc serve`, checked; see `ServeConfig`.
+    """Check the options of `xmtc serve`; see `ServeConfig`.
 
     Raises:
-        ConfigError: one is wrong, or a package that serving needs is not installed.
+        ConfigError: an option is wrong, or a package that serving needs is not installed.
     """
     _require_packages()
     tuning = read_tuning(overrides)
@@ -146,7 +146,7 @@ def read_config(
 
 
 def read_tuning(overrides: Sequence[str]) -> Tuning:
-    """Limits, batching and shortlist from `KEY=VALUE`.
+    """Read limits, batching and shortlist from `KEY=VALUE`.
 
     Raises:
         ConfigError: a key or value is wrong.
@@ -162,7 +162,7 @@ def _order(value: str) -> Order:
 
 
 def read_token(file: Path | None) -> str | None:
-    """The token of a file, or of the environment, or None.
+    """Read the token from a file or from the environment; None if there is none.
 
     Raises:
         ConfigError: the file cannot be read, or the token is short or has spaces or special characters.
@@ -177,7 +177,7 @@ def read_token(file: Path | None) -> str | None:
         return None
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
-            f"{place}: the token must have at least {_SHORTEST_TOKEN} visible ASCII characters and no space: make one "
+            f"{place}: the token must have at least {_SHORTEST_TOKEN} visible ASCII characters and no spaces: make one "
             "with `openssl rand -hex 32`"
         )
     return token

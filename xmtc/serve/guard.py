@@ -1,6 +1,7 @@
-"""What stands before the application: who may ask, how much, how fast; and the headers that every answer has.
+"""Checks before the application: authentication, limits on size and rate; and the headers of every response.
 
-A request is read whole before the application sees it, so that a slow client holds no thread and no place in the queue.
+The guard reads a request completely before the application sees it. A slow client therefore occupies no thread and no
+place in the queue.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from xmtc.serve.problems import RequestError, problem_response
 
 OPEN_PATHS = ("/", "/docs", "/health", "/ready")
 OPEN_PREFIX = "/assets/"
-"""What says nothing of the model or of documents, so that probes and browsers need no token for it."""
+"""Paths that reveal nothing about model or documents. Probes and browsers need no token for them."""
 _PROBES = ("/health", "/ready", "/metrics")
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -37,11 +38,11 @@ class Guard:
     """An ASGI application around another.
 
     Args:
-        app: what is guarded.
-        limits: bounds on requests.
-        token: that clients must send; None: requests must be addressed to this machine by a name of its own, so that
-            no page of another site can reach the server through the user's browser.
-        metrics: told of every answer.
+        app: the application to guard.
+        limits: limits on requests.
+        token: token that clients must send. None: requests must address this machine by a loopback name, so pages of
+            other sites cannot reach the server through the user's browser.
+        metrics: metrics of responses.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, token: str | None, metrics: Metrics) -> None:
@@ -59,7 +60,7 @@ class Guard:
             status = await self._answer(scope, receive, send)
         finally:
             self._active -= 1
-            route = getattr(scope.get("route"), "path", "none")  # of the application, never what a client made up
+            route = getattr(scope.get("route"), "path", "none")  # a route of the application, never a client's own path
             self.metrics.requests.labels(route, str(status)).inc()
             self.metrics.seconds.labels(route).observe(time.perf_counter() - started_s)
 
@@ -92,7 +93,7 @@ class Guard:
         if self._active > self.limits.requests and scope["path"] not in _PROBES:
             self.metrics.refused.inc()
             raise RequestError(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{self.limits.requests} requests run already: try again later"
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{self.limits.requests} requests are already running: try again later"
             )
         if self.token is None:
             _check_host(headers)
@@ -109,7 +110,7 @@ class Guard:
         return RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body; None of a client that hung up."""
+        """Read the body; None if the client disconnected."""
         if scope["method"] in ("GET", "HEAD"):
             return b""
         parts, size = [], 0
@@ -131,7 +132,7 @@ class Guard:
 
 
 def _check_host(headers: Mapping[str, str]) -> None:
-    """Refuse requests that a page of another site could have made through the browser."""
+    """Refuse requests that a page of another site may have made through the browser."""
     try:
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
         origin = urlsplit(headers.get("origin", "")).netloc
@@ -139,14 +140,14 @@ def _check_host(headers: Mapping[str, str]) -> None:
         host, origin = "", ""
     if not is_loopback(host):
         raise RequestError(
-            HTTPStatus.MISDIRECTED_REQUEST, "without a token the server answers to localhost and 127.0.0.1 only"
+            HTTPStatus.MISDIRECTED_REQUEST, "without a token, the server answers only to localhost and 127.0.0.1"
         )
     if "origin" in headers and origin != headers.get("host"):
         raise RequestError(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Gives the application the body that is there already, and then what the client does."""
+    """Give the application the body that was read, and then the client's further messages."""
     told = False
 
     async def again() -> Message:

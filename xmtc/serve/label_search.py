@@ -10,7 +10,7 @@ _MOST_HITS = 5000
 class LabelSearch:
     """A search over all labels of a model.
 
-    Every label is one line of one string, so that a search of a million labels is a few milliseconds.
+    All labels are lines of a single string, so a search of a million labels takes a few milliseconds.
     """
 
     def __init__(self, labels: LabelTable) -> None:
@@ -21,7 +21,7 @@ class LabelSearch:
         self._by_count = np.argsort(-labels.train_counts, kind="stable")
 
     def find(self, query: str, limit: int) -> list[int]:
-        """Label ids: whole matches first, then beginnings, beginnings of words, and other parts; frequent ones first.
+        """Find label ids: exact matches, then prefixes, prefixes of words, and other parts; frequent labels first.
 
         An empty query gives the most frequent labels.
         """
@@ -32,7 +32,7 @@ class LabelSearch:
         return sorted(found, key=lambda at: (found[at], -int(self.labels.train_counts[at]), at))[:limit]
 
     def _hits(self, wanted: str) -> dict[int, int]:
-        """Label id → how well it fits, 0 is best."""
+        """How well each label id matches; 0 is best."""
         found: dict[int, int] = {}
         at = self._text.find(wanted)
         while at >= 0 and len(found) < _MOST_HITS:

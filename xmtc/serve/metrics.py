@@ -1,4 +1,4 @@
-"""What Prometheus reads: counts, times and sizes; nothing of what the documents say."""
+"""Metrics for Prometheus: counts, times and sizes, but no document content."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -25,5 +25,5 @@ class Metrics:
         self.refused = Counter("xmtc_refused", "Requests refused because the server is full.", registry=self.registry)
 
     def page(self) -> bytes:
-        """In the text format of Prometheus."""
+        """Format the metrics as text for Prometheus."""
         return generate_latest(self.registry)

@@ -19,19 +19,19 @@ def _asset(name: str) -> Response:
 
 @router.get("/")
 def label_page() -> Response:
-    """Where people try the model and annotate."""
+    """The page on which people try the model and annotate."""
     return _asset("label.html")
 
 
 @router.get("/docs")
 def docs_page() -> Response:
-    """What programs can ask for."""
+    """The description of the API."""
     return _asset("docs.html")
 
 
 @router.get("/assets/{name}")
 def asset(name: str) -> Response:
-    """What the pages need."""
+    """A static file of the pages."""
     if name not in _ASSETS:
         raise RequestError(404, "no such file")
     return _asset(name)

@@ -1,4 +1,4 @@
-"""Errors as clients see them: problem details (RFC 9457) with place and fix, and never a document's text."""
+"""Error responses: problem details (RFC 9457) with place and fix, but never a document's text."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -17,7 +17,7 @@ _MOST_SHOWN = 5
 
 
 class RequestError(Exception):
-    """Ends a request with this status and these words."""
+    """Ends a request with this status and message."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -25,7 +25,7 @@ class RequestError(Exception):
 
 
 def problem_response(status: int, detail: str) -> JSONResponse:
-    """The response that tells of a problem; where the server is busy, it says when to try again."""
+    """Make the response for a problem. If the server is busy, it says when to try again."""
     headers = {"Retry-After": str(RETRY_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
@@ -34,7 +34,7 @@ def problem_response(status: int, detail: str) -> JSONResponse:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Turn every error of a request into a problem."""
+    """Convert every error of a request to a problem response."""
 
     @app.exception_handler(RequestError)
     async def of_request(request: Request, error: Exception) -> JSONResponse:
@@ -58,12 +58,12 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def _unprocessable(request: Request) -> int:
-    """What Annif's API publishes for a bad request, on its paths."""
+    """The status for a bad request; on Annif's paths, the one that its API specifies."""
     return HTTPStatus.BAD_REQUEST if request.url.path.startswith(_ANNIF) else HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 def _words(errors: Sequence[Any]) -> str:
-    """What is wrong and where. The value itself is left out: it may be a document."""
+    """Describe the errors and their places. Values are left out, because they may be documents."""
     said = []
     for error in errors[:_MOST_SHOWN]:
         place = ".".join(str(part)[:80] for part in error["loc"][1:]) or "body"

@@ -1,4 +1,4 @@
-"""Runs the application until it is told to stop."""
+"""Run the application until it is stopped."""
 
 import asyncio
 import contextlib
@@ -31,8 +31,8 @@ def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precisi
     """Load a model and serve it; see `serve`.
 
     Args:
-        directory: of the model.
-        config: of the server.
+        directory: directory of the model.
+        config: settings of the server.
         device: see `choose_device`.
         precision: see `use_bfloat16`.
 
@@ -44,7 +44,7 @@ def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precisi
 
 
 def serve(model: Model, config: ServeConfig) -> None:
-    """Serve until SIGTERM or Ctrl-C; what is being answered by then is finished.
+    """Serve until SIGTERM or Ctrl-C; requests in progress are finished.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -60,7 +60,7 @@ def serve(model: Model, config: ServeConfig) -> None:
 
 
 def settings_of(app: FastAPI) -> uvicorn.Config:
-    """How uvicorn runs the application: no log of requests, and no patience with slow clients."""
+    """Configure uvicorn: no request log, and short timeouts for slow clients."""
     return uvicorn.Config(
         app,
         http=TimedProtocol,
@@ -73,7 +73,7 @@ def settings_of(app: FastAPI) -> uvicorn.Config:
 
 
 def listen(config: ServeConfig) -> socket.socket:
-    """A socket at the address of the settings.
+    """Open a socket at the address in the settings.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -89,7 +89,7 @@ def listen(config: ServeConfig) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Ends with exit code 0 when it is told to stop: uvicorn's own sends itself the signal once more."""
+    """Exits with code 0 when it is stopped; uvicorn's class would raise the signal again."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -103,17 +103,17 @@ class _Server(uvicorn.Server):
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP that hangs up on clients that do not finish their headers, and answers those that closed their half."""
+    """Disconnects clients that do not finish their headers, and answers clients that have closed their sending side."""
 
     _too_slow: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there."""
+        """Called when a client connects."""
         super().connection_made(transport)
         self._too_slow = self.loop.call_later(_HEADER_SECONDS, self._hang_up)
 
     def data_received(self, data: bytes) -> None:
-        """Something came; the time for headers runs until they are whole."""
+        """Called when data arrive; the timeout for headers runs until they are complete."""
         super().data_received(data)
         if self._reads_headers():
             self._too_slow = self._too_slow or self.loop.call_later(_HEADER_SECONDS, self._hang_up)
@@ -122,11 +122,11 @@ class TimedProtocol(H11Protocol):
             self._too_slow = None
 
     def eof_received(self) -> bool:
-        """The client sends no more; the connection stays for an answer to what it sent."""
+        """Called when the client stops sending; the connection stays open for the response."""
         return not self._reads_headers() and not self.cycle.more_body
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Called when the client has disconnected."""
         if self._too_slow is not None:
             self._too_slow.cancel()
         super().connection_lost(exc)

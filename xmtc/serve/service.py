@@ -1,4 +1,4 @@
-"""What the routes share: the model behind its queue, the labels, annotations and documents to annotate."""
+"""The state that all routes share: model and queue, labels, annotations, and documents to annotate."""
 
 import asyncio
 import re
@@ -23,12 +23,12 @@ class Service:
     """A model that is served.
 
     Args:
-        model: loaded.
-        config: of the server.
+        model: loaded model.
+        config: settings of the server.
 
     Raises:
-        ConfigError: the model takes no such shortlist.
-        DataError: annotations or queue hold something else.
+        ConfigError: the model does not support the shortlist.
+        DataError: the annotations or queue file has the wrong content.
         StorageError: the annotations cannot be written.
     """
 
@@ -37,7 +37,7 @@ class Service:
         self.name = re.sub(r"[^\w.-]+", "-", model.info.name)
         self.metrics = Metrics()
         if config.shortlist is not None:
-            model.best([_TRIAL], 1, shortlist=config.shortlist)  # refused now rather than in every request
+            model.best([_TRIAL], 1, shortlist=config.shortlist)  # to fail now rather than in every request
         self.batcher = Batcher(model, config.batching, config.limits, self.metrics, config.shortlist)
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
@@ -53,30 +53,30 @@ class Service:
         self._ranking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to answer, and to put the documents to annotate in order."""
+        """Start answering, and start ranking the documents to annotate."""
         self.batcher.start()
         if self.worklist is not None:
             self._ranking = asyncio.create_task(self._rank(self.worklist))
 
     async def stop(self) -> None:
-        """End what `start` began."""
+        """Stop answering and ranking."""
         if self._ranking is not None:
             self._ranking.cancel()
             await asyncio.wait([self._ranking])
         await self.batcher.stop()
 
     async def predict(self, texts: Sequence[str], wanted: Wanted) -> list[list[Prediction]]:
-        """The labels of texts, after checking that there are not too many and none is too long.
+        """Find the labels of texts, after checking their number and lengths.
 
         Raises:
-            RequestError: there are, or one is; or the server is busy.
-            XmtcError: what the model has to say of the texts or the filters.
+            RequestError: there are too many texts, one is too long, or the server is busy.
+            XmtcError: the model refuses the texts or the filters.
         """
         self.check_texts(texts)
         return await self.batcher.predict(texts, wanted)
 
     def check_texts(self, texts: Sequence[str]) -> None:
-        """Raises RequestError where there are too many texts, or one is too long or empty."""
+        """Raise RequestError if there are too many texts, or one is too long or empty."""
         if len(texts) > self.limits.texts:
             words = f"{len(texts)} texts, more than {self.limits.texts}: send them in several requests"
             raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
@@ -88,7 +88,7 @@ class Service:
                 raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"text {row} is empty: leave it out")
 
     async def _rank(self, worklist: Worklist) -> None:
-        """Rank all documents, a few at a time, so that clients need not wait for it."""
+        """Rank all documents, a few at a time, so that clients need not wait."""
         rank = ranking(self.config.order, self.model.labels)
         documents = worklist.unranked()
         for start in range(0, len(documents), _RANKED_AT_ONCE):
@@ -101,7 +101,7 @@ class Service:
                     worklist.rank(doc_id, rank(best))
 
     async def _patiently(self, text: str) -> list[Prediction] | None:
-        """The labels of a text, as soon as there is room for it; None of a text that the model cannot read."""
+        """Find the labels of a text once the queue has room; None if the model cannot read the text."""
         while True:
             try:
                 (best,) = await self.batcher.predict([text], Wanted(TOP_K))
@@ -113,7 +113,7 @@ class Service:
 
 
 def _gives_evidence(model: Model) -> bool:
-    """Whether the model can say which words speak for a label; an attempt, which also warms it up."""
+    """Whether the model gives evidence. This tries it, which also warms up the model."""
     try:
         model.predict([_TRIAL], top_k=1, evidence=True)
     except XmtcError:

@@ -1,4 +1,4 @@
-"""Documents that wait for a person, in an order of use."""
+"""Documents that wait for annotation, in a useful order."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -22,12 +22,12 @@ Rank = Callable[[Sequence[Prediction]], float]
 
 
 class Worklist:
-    """Hands out documents, the lowest rank first, each to one person at a time.
+    """Hands out documents, lowest rank first, each to one person at a time.
 
     Args:
-        documents: identifiers and texts.
-        annotated: identifiers of documents that are done.
-        clock: seconds; for tests.
+        documents: texts by identifier.
+        annotated: identifiers of annotated documents.
+        clock: returns the time in seconds; for tests.
     """
 
     def __init__(
@@ -43,19 +43,19 @@ class Worklist:
         return len(self._texts)
 
     def unranked(self) -> list[tuple[str, str]]:
-        """Identifiers and texts, in the order of the file."""
+        """Identifiers and texts of documents without a rank, in the order of the file."""
         return list(self._texts.items())
 
     def rank(self, doc_id: str, rank: float) -> None:
-        """Put a document in its place, behind others of the same rank."""
+        """Insert a document by its rank, after others with the same rank."""
         self.waiting -= 1
         self._ranked.append((rank, len(self._ranked), doc_id))
 
     def next(self, skip: str | None = None) -> tuple[str, str] | None:
-        """The first document that nobody has; it comes back after ten minutes, unless it is annotated.
+        """Hand out the first free document. It is free again after ten minutes, unless it is annotated.
 
         Args:
-            skip: a document that goes to the end of the list.
+            skip: a document to move to the end of the list.
         """
         if skip in self._texts:
             self._leases.pop(skip, None)
@@ -67,21 +67,21 @@ class Worklist:
         return None
 
     def refuse(self, doc_id: str) -> None:
-        """The model cannot read the document: nobody gets it."""
+        """Remove a document that the model cannot read."""
         self.waiting -= 1
         self.done(doc_id)
 
     def done(self, doc_id: str) -> None:
-        """The document is annotated."""
+        """Remove an annotated document."""
         self._texts.pop(doc_id, None)
         self._leases.pop(doc_id, None)
 
 
 def read_documents(path: Path) -> dict[str, str]:
-    """Identifiers and texts of a file with the columns `text` and, optionally, `id`.
+    """Read identifiers and texts from a file with the columns `text` and, optionally, `id`.
 
     Raises:
-        DataError: the file cannot be read, has no document, or too many.
+        DataError: the file cannot be read, or has no documents or too many.
     """
     (file,) = find_files([str(path)])
     documents: dict[str, str] = {}
@@ -89,17 +89,17 @@ def read_documents(path: Path) -> dict[str, str]:
         if isinstance(row, Rejected):
             raise DataError(f"--queue {row.where}: {row.reason}")
         if row.doc_id in documents:
-            raise DataError(f"--queue {path}: two documents have the id {row.doc_id!r}; give each its own")
+            raise DataError(f"--queue {path}: two documents have the id {row.doc_id!r}; ids must be unique")
         documents[row.doc_id] = row.text
         if len(documents) > MOST_DOCUMENTS:
             raise DataError(f"--queue {path}: more than {MOST_DOCUMENTS:,} documents; give a sample of them")
     if not documents:
-        raise DataError(f"--queue {path}: no document")
+        raise DataError(f"--queue {path}: no documents")
     return documents
 
 
 def _columns(path: Path) -> TextColumns:
-    """With the column `id` where the first row has one."""
+    """Choose the columns: with `id` if the first row has it."""
     (file,) = find_files([str(path)])
     try:
         first = next(iter(read_rows(file, _WITH_ID)), None)
@@ -109,18 +109,18 @@ def _columns(path: Path) -> TextColumns:
 
 
 def ranking(order: Order, labels: LabelTable) -> Rank:
-    """How early a document is handed out, given its best labels; the lowest first."""
+    """Make the function that ranks a document by its best labels; low ranks come first."""
     if order == "rare":
         return lambda best: rarest(best, labels)
     return expected_correct if order == "uncertain" else (lambda best: 0.0)
 
 
 def expected_correct(best: Sequence[Prediction]) -> float:
-    """Minus the number of labels that a person would change if the probabilities were exact."""
+    """Minus the expected number of labels that a person would change, if the probabilities are exact."""
     return -sum(1 - one.score if one.predicted else one.score for one in best)
 
 
 def rarest(best: Sequence[Prediction], labels: LabelTable) -> float:
-    """Training documents of the rarest predicted label; of the best label where none is predicted."""
+    """Number of training documents of the rarest predicted label, or of the best label if none is predicted."""
     chosen = [one for one in best if one.predicted] or best[:1]
     return float(min((labels.train_counts[labels.index(one.label)] for one in chosen), default=np.inf))

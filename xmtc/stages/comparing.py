@@ -1,4 +1,4 @@
-"""The model that training started from, measured on documents of this run: nothing may get worse without a word.
+"""Measure the model that training started from on documents of this run, so that the report shows any regression.
 
 Suffixes: N documents, K predicted labels, L labels.
 """
@@ -26,14 +26,14 @@ from xmtc.score.predictor import Model
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
 
-_BATCH = 256  # texts that the model before labels at once
+_BATCH = 256  # texts that the previous model labels at once
 
 
 def compare_with_start(config: RunConfig, paths: RunPaths, corpus: Corpus) -> None:
-    """Write both models' evaluations on the same documents and labels, for the report; nothing without `init_from`.
+    """Evaluate both models on the same documents and labels, for the report; do nothing without `init_from`.
 
-    The documents are those of each evaluated split which the model before is not known to have learnt from: its scorers
-    name their documents, and so leave them out; a model without scorers names none. Labels are those that it knows.
+    The documents are those of each evaluated split, except training documents of the previous model, if they are known:
+    its scorers store their ids; a model without scorers has none. The labels are those that it knows.
 
     Raises:
         DataError: a document of the split is no longer in the source.
@@ -47,7 +47,7 @@ def compare_with_start(config: RunConfig, paths: RunPaths, corpus: Corpus) -> No
         split = corpus.split(name)
         rows_N = _rows(split, learnt, known_L, single=corpus.manifest.task == "single_label")
         if not len(rows_N):
-            print_line(f"init_from: no document of {name} is left to compare the models on")
+            print_line(f"init_from: no document of {name} is left for comparing the models")
             continue
         ids, top_k = split.doc_ids(), config.evaluate.top_k
         before = _predicted(model, config, paths, corpus.labels, [ids[row] for row in rows_N])
@@ -58,7 +58,7 @@ def compare_with_start(config: RunConfig, paths: RunPaths, corpus: Corpus) -> No
 
 
 def _rows(split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single: bool) -> NDArray[np.int64]:
-    """The documents to compare on; where each has exactly one label, those whose label both models know."""
+    """Select the documents to compare on. If each has exactly one label, both models must know it."""
     fits_N = np.array([doc_id not in learnt for doc_id in split.doc_ids()])
     if single:
         fits_N &= (split.label_matrix() @ known_L) > 0
@@ -73,7 +73,7 @@ def _measure(
     predictions: SparsePredictions,
     known_L: NDArray[np.bool_],
 ) -> Evaluation:
-    """Metrics of predictions for some documents of a split, over known labels."""
+    """Compute metrics of predictions for some documents of a split, over known labels."""
     gold = split.label_matrix()[rows_N]
     gold.data &= known_L[gold.indices]
     gold.eliminate_zeros()
@@ -94,11 +94,11 @@ def _measure(
 def _predicted(
     model: Model, config: RunConfig, paths: RunPaths, labels: LabelTable, doc_ids: Sequence[str]
 ) -> SparsePredictions:
-    """The labels that a model gives documents of the source, by the ids that they have in this run."""
+    """Predict the labels of documents of the source, by their ids in this run."""
     rows, top_k = {doc_id: row for row, doc_id in enumerate(doc_ids)}, min(config.evaluate.top_k, len(model.labels))
     ids_NK = np.full((len(rows), top_k), -1, np.int32)
     scores_NK = np.zeros((len(rows), top_k), np.float32)
-    with Progress().task("score with the model before", len(rows)) as task:
+    with Progress().task("score with the previous model", len(rows)) as task:
         for batch in _batches(config, paths, rows):
             found = model.predict([one.text for one in batch], top_k)
             for one, best in zip(batch, found, strict=True):
@@ -111,7 +111,7 @@ def _predicted(
 
 
 def _batches(config: RunConfig, paths: RunPaths, wanted: Collection[str]) -> Iterator[tuple[Document, ...]]:
-    """The wanted documents, read from the source again: the corpus has their tokens, and not their words.
+    """Read documents from the source again, because the corpus has only their tokens.
 
     Raises:
         DataError: one is no longer there.

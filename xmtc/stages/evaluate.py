@@ -14,7 +14,7 @@ from xmtc.stages.scoring import build_index, numbers_of
 from xmtc.stages.weights import load_best
 from xmtc.stages.worker import Worker
 
-RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # few at a time: these get every logit
+RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # small batches, because every logit is computed
 RECALL_SHORTLIST, BEST = 500, 5
 
 
@@ -32,7 +32,7 @@ def evaluate(worker: Worker) -> None:
         predictions, histogram = scored.predict(split)
         evaluation, thresholds = measure_split(worker, split, predictions, thresholds, histogram)
         scored.note(split, evaluation, predictions)
-        index = index or _index(worker, split)  # of calibrated labels: dev comes first, and fits the calibration
+        index = index or _index(worker, split)  # holds calibrated labels: dev comes first and fits the calibration
         if index is not None and worker.config.evaluate.shortlist is not None:
             evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
         metrics[name] = numbers_of(evaluation.metrics)
@@ -53,7 +53,7 @@ def evaluate(worker: Worker) -> None:
 
 
 def _index(worker: Worker, split: Split) -> ModelIndex | None:
-    """The index that is exported, with its recall on a sample of the split; None where the model has none."""
+    """Build the index to export, with its recall on a sample of the split; None if the model has none."""
     config, labels = worker.config, worker.classifier.labels
     if not config.model.head.scores or config.data.task != "multi_label":
         return None
@@ -62,7 +62,7 @@ def _index(worker: Worker, split: Split) -> ModelIndex | None:
 
 
 def _recall(worker: Worker, split: Split, index: ModelIndex) -> IndexRecall:
-    """What a shortlist keeps of the best five labels, on a sample of the split. Collective."""
+    """Measure how many of the best five labels a shortlist contains, on a sample of the split. Collective."""
     size = worker.config.evaluate.shortlist or min(RECALL_SHORTLIST, worker.classifier.labels // 2)
     shortlist = Shortlist(worker.classifier, size, index.index)
     collate, device = worker.collator(split), worker.strategy.device

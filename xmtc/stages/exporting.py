@@ -1,4 +1,4 @@
-"""Write the model that a stage has reached."""
+"""Export the model that a stage has produced."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,15 +24,15 @@ def export(
     metrics: dict[str, dict[str, float]],
     index: ModelIndex | None = None,
 ) -> None:
-    """Export the model, an earlier one of the run is replaced; without a head where the ensemble has none.
+    """Export the model, replacing an earlier one of the run; without a head if the ensemble has none.
 
     Args:
-        worker: of the first rank.
-        trained: whole tensors of what was trained, by the classifier's names.
-        ensemble: scorers and their fusion; None where the head scores alone.
-        thresholds: tuned on dev; None for single-label tasks.
-        metrics: by split, for the model card.
-        index: of the labels, with its recall.
+        worker: worker of the first rank.
+        trained: whole trained tensors, by the classifier's names.
+        ensemble: scorers and their fusion; None if only the head scores.
+        thresholds: thresholds tuned on dev; None for single-label tasks.
+        metrics: metrics by split, for the model card.
+        index: index of the labels, with its recall.
     """
     config, classifier = worker.config, worker.classifier
     model = replace(config.model, init_from=None)

@@ -56,7 +56,7 @@ def finetune(worker: Worker) -> None:
 
 
 def _start_from_documents(worker: Worker) -> None:
-    """Show the head a sample of the training documents; the same on every rank. Collective."""
+    """Initialise the head from a sample of training documents, the same on every rank. Collective."""
     classifier, settings = worker.classifier, worker.config.finetune
     collate = worker.collator(worker.train, cached=settings.cache_hidden and not worker.encoder_trains())
     batches = worker.batches(worker.train, settings.tokens_per_micro_batch, _SHOWN_DOCUMENTS)
@@ -69,7 +69,7 @@ def _start_from_documents(worker: Worker) -> None:
 
 
 def _drift(worker: Worker) -> AttentionDrift | None:
-    """Watches how far stage 2 moves the attention, on 16 dev documents."""
+    """Make the measure of how far stage 2 moves the attention, on 16 dev documents."""
     if not worker.config.model.head.attends_by_label:
         return None
     collate = worker.collator(worker.dev)
@@ -79,7 +79,7 @@ def _drift(worker: Worker) -> AttentionDrift | None:
 
 
 def _measure(worker: Worker, split: Split, *, cached: bool, documents: int | None) -> dict[str, float]:
-    """Metrics of the classifier as it is, without intervals, on a sample of a split."""
+    """Compute metrics of the current classifier, without intervals, on a sample of a split."""
     rows, predictions = score(worker, split, top_k=worker.config.evaluate.top_k, cached=cached, documents=documents)
     gold = split.label_matrix()[rows]
     evaluation = measure(

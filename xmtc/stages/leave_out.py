@@ -1,4 +1,4 @@
-"""What each scorer reaches alone, and what leaving it out of the fusion would cost, on dev."""
+"""Measure each scorer alone, and the fusion without it, on dev."""
 
 import json
 from dataclasses import replace
@@ -24,11 +24,11 @@ def write_shares(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Candid
     Every fusion is fitted on one half of dev and measured on the other.
 
     Args:
-        worker: of this rank.
-        ensemble: whose scorers made the pairs.
-        pairs: of dev.
-        fused: what `cross_fitted_dev` gives for all of the scorers.
-        path: of the file.
+        worker: worker of this rank.
+        ensemble: ensemble whose scorers made the pairs.
+        pairs: pairs of dev.
+        fused: result of `cross_fitted_dev` for all scorers.
+        path: path of the file.
     """
     names = ensemble.names
 
@@ -60,13 +60,13 @@ def _measured(worker: Worker, found: Candidates) -> dict[str, Any]:
 
 
 def cross_fitted_dev(worker: Worker, ensemble: Ensemble, pairs: Pairs, names: list[str] | None = None) -> Candidates:
-    """Fused probabilities of dev, each half by a fusion fitted on the other.
+    """Fuse each half of dev with a fusion fitted on the other half.
 
     Args:
-        worker: of this rank.
-        ensemble: whose scorers made the pairs.
-        pairs: of dev.
-        names: of the scorers that `pairs` holds; all of the ensemble's when absent.
+        worker: worker of this rank.
+        ensemble: ensemble whose scorers made the pairs.
+        pairs: pairs of dev.
+        names: names of the scorers in `pairs`. Default: all of the ensemble's.
     """
     counts_L = worker.corpus.labels.train_counts
     return cross_fitted(

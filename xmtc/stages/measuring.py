@@ -1,4 +1,4 @@
-"""From a split's predictions to its evaluation."""
+"""Evaluate a split's predictions."""
 
 from xmtc.data.corpus import Split
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation
@@ -17,14 +17,14 @@ def measure_split(
     thresholds: Thresholds | None = None,
     histogram: ScoreHistogram | None = None,
 ) -> tuple[Evaluation, Thresholds | None]:
-    """The evaluation of a whole split, and the thresholds that it used.
+    """Evaluate a whole split. Return the evaluation, and the thresholds that it used.
 
     Args:
-        worker: of this rank.
-        split: which.
-        predictions: of its documents, in order.
-        thresholds: tuned before; tuned on these predictions when absent.
-        histogram: of all scores, for the areas under the curve.
+        worker: worker of this rank.
+        split: the split.
+        predictions: predictions for its documents, in order.
+        thresholds: thresholds to use. Default: tuned on these predictions.
+        histogram: histogram of all scores, for the areas under the curve.
     """
     gold = split.label_matrix()
     thresholds = thresholds or thresholds_of(worker, predictions, gold)

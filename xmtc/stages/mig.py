@@ -14,17 +14,17 @@ from xmtc.track.progress import Progress
 
 
 def rank_tokens(config: RunConfig, paths: RunPaths, corpus: Corpus) -> TokenRanking:
-    """Rank tokens by information gain, or load the ranking that is there."""
+    """Rank tokens by information gain, or load an existing ranking."""
     ranking, reused = rank_corpus(corpus, config.mig, paths.ranking, progress=Progress())
     if reused:
-        print_line("mig: done before, skipped")
+        print_line("mig: already done, skipped")
     elif ranking.unranked:
         print_line(f"mig: {ranking.unranked:,} of {len(corpus.labels):,} labels have no informative token in train")
     return ranking
 
 
 def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: int) -> None:
-    """Print the top tokens of labels; of the median and the most frequent label when none is named."""
+    """Print the top tokens of labels. Default: the median and the most frequent label."""
     if not labels:
         order = np.argsort(np.asarray(corpus.labels.train_counts))
         labels = [corpus.labels.labels[int(order[len(order) // 2])], corpus.labels.labels[int(order[-1])]]

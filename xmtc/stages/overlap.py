@@ -1,4 +1,4 @@
-"""How much of the attention lies on a label's most informative tokens, and what chance would put there."""
+"""Measure the share of attention on a label's most informative tokens, and compare it with chance."""
 
 import json
 
@@ -25,10 +25,10 @@ def write_overlap(worker: Worker) -> None:
 
 @torch.no_grad()
 def attention_overlap(worker: Worker, ranking: TokenRanking) -> dict[str, float]:
-    """Means over (document, positive label) pairs of dev, and the number of these `pairs`. Collective.
+    """Compute means over (document, positive label) pairs of dev, and the number of `pairs`. Collective.
 
-    `attention` is the share of attention on tokens among the label's `TOP_TOKENS` best of the ranking, `chance` the
-    share of such tokens in the document, which is what uniform attention would give.
+    `attention` is the share of attention on the label's `TOP_TOKENS` best tokens in the ranking. `chance` is the share
+    of such tokens in the document, which uniform attention would give.
     """
     values = np.zeros(ranking.k + 1, np.float32)
     values[:TOP_TOKENS] = 1
@@ -41,7 +41,7 @@ def attention_overlap(worker: Worker, ranking: TokenRanking) -> dict[str, float]
         known_P = torch.from_numpy(ranking.counts > 0).to(batch.labels_P.device)[batch.labels_P]
         rows_P, labels_P = batch.rows_P[known_P], batch.labels_P[known_P]
         labels_S, columns_P = labels_P.unique(return_inverse=True)
-        hidden_BTD = classifier.encode(batch)  # as often on every rank: weights may be partitioned
+        hidden_BTD = classifier.encode(batch)  # equally often on every rank: weights may be partitioned
         if len(labels_S) == 0:
             continue
         attention_BSHT = classifier.head.attention(hidden_BTD, batch.mask_BT, labels_S)

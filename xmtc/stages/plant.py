@@ -1,4 +1,4 @@
-"""Stage 1: the head learns where to look, and its classifier rows start from what it sees."""
+"""Stage 1: the label attention learns to rank tokens; the classifier rows start from the contexts it produces."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ from xmtc.training.weights import write_module
 
 
 def plant(worker: Worker) -> None:
-    """Stage 1: the label attention learns to rank tokens; then the classifier rows start from what it sees."""
+    """Run stage 1: train the label attention to rank tokens, then initialise the classifier rows from its contexts."""
     settings, classifier = worker.config.plant, worker.classifier
     collate = worker.collator(worker.train, cached=settings.cache_hidden)
     wanted = worker.start is None or worker.start.new_labels > 0
@@ -32,7 +32,9 @@ def plant(worker: Worker) -> None:
             for_device = (collate(batch).to(worker.strategy.device) for batch in batches)
             plant_classifier(classifier, for_device, worker.log_odds(), worker.shard, progress=task.advance)
     if worker.start is not None:
-        worker.start.load_rows(classifier.head, worker.shard.own)  # planting is for the labels that it does not know
+        worker.start.load_rows(
+            classifier.head, worker.shard.own
+        )  # planting applies to labels that the start model does not know
     write_module(worker.paths.planted, classifier.head, here=worker.is_first)
 
 
@@ -53,7 +55,7 @@ def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
     tables = {id(table) for table in classifier.head.label_tables().values()}
     queries = [parameter for parameter in attention if id(parameter) in tables]
     if worker.start is not None:
-        attention = queries  # what all labels share stays as the known ones have learnt it
+        attention = queries  # tensors that all labels share keep the values learnt for known labels
     optimizer = settings.optimizer
 
     def groups() -> list[ParameterGroup]:

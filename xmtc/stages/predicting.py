@@ -1,4 +1,4 @@
-"""Predictions of a split by the head alone, or by all scorers fused.
+"""Predict a split with the head alone, or with all scorers fused.
 
 Dev is predicted first: calibration and fusion are fitted on it.
 
@@ -23,11 +23,11 @@ from xmtc.stages.worker import Worker
 
 MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes per label: 0.8 GB of score counts
 _BLOCK = 512  # documents whose scores of all labels are in memory at once
-_LOWEST = -30.0  # logit of labels that are no candidates: below every candidate
+_LOWEST = -30.0  # logit of labels that are not candidates, below that of every candidate
 
 
 class HeadSplits:
-    """The head's calibrated predictions.
+    """Predicts with the calibrated head.
 
     Attributes:
         ensemble: None.
@@ -38,7 +38,7 @@ class HeadSplits:
         self.ensemble: Ensemble | None = None
 
     def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
-        """Predictions of a split, and counts of all scores; dev fits the calibration. Collective."""
+        """Predict a split, and count all scores; dev fits the calibration. Collective."""
         worker = self.worker
         histogram = _histogram(worker)
         cached = split.name == "dev" and not worker.encoder_trains()  # fine-tuning has cached dev already
@@ -50,25 +50,25 @@ class HeadSplits:
         return predictions, histogram
 
     def _calibrate(self, predictions: SparsePredictions) -> None:
-        """From now on the classifier's logits are calibrated, where the configuration wants it."""
+        """Calibrate the classifier's logits, if the configuration asks for it."""
         worker, config = self.worker, self.worker.config
         if config.evaluate.calibration and config.data.task == "multi_label":
             counts_L, gold = worker.corpus.labels.train_counts, worker.dev.label_matrix()
             worker.classifier.calibration = fit_calibration(predictions, gold, counts_L, config.evaluate.bins)
 
     def note(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
-        """Add to an evaluation what calibration has changed."""
+        """Add the effect of calibration to an evaluation."""
         note_uncalibrated(evaluation, predictions, split.label_matrix(), self.worker.classifier.calibration)
 
 
 class FusedSplits:
-    """Predictions of head and scorers, fused.
+    """Predicts with head and scorers, fused.
 
-    On dev, each half is predicted by a fusion fitted on the other, so that dev metrics and thresholds are honest; other
-    splits, and the exported model, have the fusion of all of dev.
+    Each half of dev is predicted with a fusion fitted on the other half, so dev metrics and thresholds are unbiased.
+    Other splits, and the exported model, use a fusion fitted on all of dev.
 
     Attributes:
-        ensemble: with its fusion, once dev is predicted.
+        ensemble: the ensemble; it has a fusion once dev is predicted.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -76,7 +76,7 @@ class FusedSplits:
         self.ensemble = load_ensemble(worker, has_head=worker.config.model.head.scores)
 
     def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
-        """Predictions of a split, and counts of all scores. Collective."""
+        """Predict a split, and count all scores. Collective."""
         worker = self.worker
         pairs = collect_pairs(worker, split, self.ensemble)
         if split.name == "dev":
@@ -91,7 +91,7 @@ class FusedSplits:
         return predictions, self._histogram(split, predictions)
 
     def _histogram(self, split: Split, predictions: SparsePredictions) -> ScoreHistogram | None:
-        """Counts of all scores: labels that are no candidates share the lowest one."""
+        """Count all scores; labels that are not candidates share the lowest score."""
         histogram = _histogram(self.worker)
         if histogram is None:
             return None
@@ -106,12 +106,12 @@ class FusedSplits:
         return histogram
 
     def note(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
-        """Nothing: the fusion is the calibration."""
+        """Do nothing: the fusion is the calibration."""
         del split, evaluation, predictions
 
 
 def _histogram(worker: Worker) -> ScoreHistogram | None:
-    """Counts of all scores for the areas under the curve, where all are computed and their tables stay small."""
+    """Make the counts of all scores for the areas under the curve, if all are computed and the tables stay small."""
     labels = len(worker.corpus.labels)
     if labels > MOST_LABELS_WITH_AUC or worker.config.evaluate.shortlist is not None:
         return None

@@ -17,12 +17,12 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_corpus(config: RunConfig, paths: RunPaths, mapper: MapUnordered | None = None) -> Corpus:
-    """Read and tokenise the source into a corpus, or open the corpus that is there.
+    """Read and tokenise the source into a corpus, or open the existing corpus.
 
     Args:
-        config: of the run.
-        paths: of the run.
-        mapper: runs the work on a cluster; without one it runs on this machine.
+        config: configuration of the run.
+        paths: paths of the run.
+        mapper: runs the work on a cluster. Default: on this machine.
     """
     corpus = prepare(
         _local(config, paths),

@@ -1,4 +1,4 @@
-"""One stage that needs the model, on this rank: copies of what it reads, the work, and its result published."""
+"""Run one stage that needs the model on this rank: fetch its inputs, do the work, publish the result."""
 
 import gc
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _WORK = {Stage.SCORERS: scorers, Stage.PLANT: plant, Stage.FINETUNE: finetune, S
 
 
 def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
-    """Run one stage on this rank; where run or corpus are at a URI, on this node's copies."""
+    """Run one stage on this rank. If run or corpus are at a URI, it uses this node's copies."""
     together(lambda: fetch_run(paths))
     together(lambda: fetch_corpus(paths))
     gc.collect()  # the label tables of an earlier stage, which reference cycles keep
@@ -40,7 +40,7 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
 def denormals_as_zero() -> Iterator[None]:
     """Compute with zeros for denormal numbers, on a CPU and in this thread.
 
-    Gradients that vanish through a recurrent encoder become denormal, which a CPU computes 4 times as slowly.
+    Vanishing gradients of a recurrent encoder become denormal numbers, which slow down a CPU by a factor of 4.
     """
     torch.set_flush_denormal(True)
     try:

@@ -1,4 +1,4 @@
-"""Fit the scorers other than the head: minutes of work, and the first result of a run.
+"""Fit the scorers other than the head, which takes minutes and gives the first result of a run.
 
 Suffixes: N documents, D width of the encoder, L labels.
 """
@@ -45,7 +45,7 @@ def scorers(worker: Worker) -> None:
 
 
 def _first_result(worker: Worker) -> None:
-    """Measure the scorers on dev and export them, while the head is still to be trained. Collective."""
+    """Measure the scorers on dev and export them, before the head trains. Collective."""
     ensemble = load_ensemble(worker, has_head=False)
     pairs = collect_pairs(worker, worker.dev, ensemble)
     found = cross_fitted_dev(worker, ensemble, pairs)
@@ -64,13 +64,13 @@ def _first_result(worker: Worker) -> None:
 
 
 def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
-    """The scorers that the stage before has fitted, without a fusion."""
+    """Load the fitted scorers, without a fusion."""
     model = worker.config.model
     return Ensemble.load(worker.paths.scorers, model.scorers, model.fusion, has_head=has_head)
 
 
 class WorkerRanks:
-    """The workers of a run, as scorers see them."""
+    """The workers of a run, as the `Ranks` of scorers."""
 
     def __init__(self) -> None:
         self.rank, self.size = rank_and_world_size()
@@ -85,7 +85,7 @@ class WorkerRanks:
 
 
 def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
-    """All scorers on rank 0; on other ranks those whose work is shared."""
+    """Fit all scorers on rank 0; on other ranks, only those whose work is shared."""
     config, train, vocabulary = worker.config.model, worker.train, worker.corpus.vocabulary()
     labels = label_words(label_texts(worker.corpus.labels), vocabulary)
     features = Features(train.word_rows(), states_ND)
@@ -100,7 +100,7 @@ def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
 
 
 def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
-    """Pooled states (N, D) of a split's documents, on every rank; None where no scorer reads them. Collective."""
+    """Compute pooled states (N, D) of a split's documents, on every rank; None if no scorer reads them. Collective."""
     if not _read_states(worker):
         return None
     collate = worker.collator(split, cached=not worker.encoder_trains())
@@ -127,7 +127,7 @@ def _read_states(worker: Worker) -> bool:
 
 
 def collect_pairs(worker: Worker, split: Split, ensemble: Ensemble) -> Pairs:
-    """Candidates of all documents of a split, in order, on every rank. Collective."""
+    """Collect the candidates of all documents of a split, in order, on every rank. Collective."""
     cached = split.name != "test" and not worker.encoder_trains()
     reads_model = ensemble.has_head or ensemble.needs_states
     collate = worker.collator(split, cached=cached and reads_model)
@@ -151,6 +151,6 @@ def collect_pairs(worker: Worker, split: Split, ensemble: Ensemble) -> Pairs:
 
 
 def predictions_of(worker: Worker, found: Candidates) -> SparsePredictions:
-    """The best of the candidates, as many as are evaluated."""
+    """Select the best candidates, as many as are evaluated."""
     top_k = worker.config.evaluate.top_k
     return SparsePredictions(found.label_ids_NK[:, :top_k], found.scores_NK[:, :top_k])

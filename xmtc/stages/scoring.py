@@ -32,7 +32,7 @@ def score(
     documents: int | None = None,
     histogram: ScoreHistogram | None = None,
 ) -> tuple[NDArray[np.int64], SparsePredictions]:
-    """Rows scored, ascending, and their predictions, on every rank; ranks share the work."""
+    """Score a split. Return the scored rows, ascending, and their predictions on every rank; ranks share the work."""
     tokens = worker.config.finetune.tokens_per_micro_batch
     chosen = shortlist_of(worker) if worker.shard.world == 1 else _of_all_workers(worker, top_k)
     collate = worker.collator(split, cached=cached)
@@ -65,7 +65,7 @@ def score(
 
 
 def _of_all_workers(worker: Worker, top_k: int) -> ShardScores:
-    """The best labels of all workers' rows; of each worker's shortlist, where not all of them are to be scored."""
+    """Make the merged best labels of all workers; with a shortlist, each worker only scores what its index finds."""
     settings = worker.config.evaluate
     size = settings.shortlist
     index = None if size is None else LabelIndex(label_vectors(worker.classifier.head), settings.index)
@@ -75,7 +75,7 @@ def _of_all_workers(worker: Worker, top_k: int) -> ShardScores:
 def counter(
     histogram: ScoreHistogram, batches: Sequence[MicroBatch], gold: sparse.csr_array
 ) -> Callable[[NDArray[np.int64], Tensor], None]:
-    """Counts the logits of this rank's documents; not those of fillers, which another rank counts."""
+    """Make a function that counts the logits of this rank's documents, except those that another rank counts."""
     own_N = np.zeros(shape_of(gold)[0], np.bool_)
     for batch in batches:
         own_N[batch.documents[batch.weights > 0]] = True
@@ -88,7 +88,7 @@ def counter(
 
 
 def thresholds_of(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> Thresholds | None:
-    """Thresholds tuned on these predictions; None for single-label tasks."""
+    """Tune thresholds on these predictions; None for single-label tasks."""
     config = worker.config.evaluate
     if worker.config.data.task == "single_label":
         return None
@@ -98,17 +98,17 @@ def thresholds_of(worker: Worker, predictions: SparsePredictions, gold: sparse.c
 
 
 def shortlist_of(worker: Worker) -> Shortlist | None:
-    """Finds the labels to score by an index of them as they are now; None where all are to be scored."""
+    """Make the shortlist from an index of the current labels; None if all labels are scored."""
     size = worker.config.evaluate.shortlist
     return None if size is None else Shortlist(worker.classifier, size, build_index(worker).index)
 
 
 def build_index(worker: Worker) -> ModelIndex:
-    """An index of the labels as they are now."""
+    """Build an index of the current labels."""
     classifier = worker.classifier
     return ModelIndex.build(classifier.head, classifier.calibration, worker.config.evaluate.index)
 
 
 def numbers_of(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The plain metrics among those of `metrics.json`."""
+    """Select the numeric metrics of `metrics.json`."""
     return {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) and not isinstance(v, bool)}

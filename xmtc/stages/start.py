@@ -1,4 +1,4 @@
-"""Training that continues from an exported model: what carries over, and how new labels start.
+"""Continue training from an exported model: take over its weights, and initialise new labels.
 
 Suffixes: L labels of the run, K labels that the model knows too.
 """
@@ -25,7 +25,7 @@ from xmtc.score.job import model_digest
 
 
 def start_digest(config: RunConfig) -> list[str]:
-    """What the first weights come from apart from the settings: nothing without `model.init_from`."""
+    """Digests of the initial weights that the settings do not determine; empty without `model.init_from`."""
     return [] if config.model.init_from is None else [model_digest(start_folder(RunPaths.of(config)))]
 
 
@@ -34,14 +34,14 @@ class Start:
     """The model that training continues from.
 
     Attributes:
-        name: as the user gave it.
-        folder: of the model.
-        digest: changes with its weights.
-        classifier: with its weights.
-        known_K: int64 (K,) ids of the labels that it knows, in the run.
-        theirs_K: int64 (K,) their ids in the model.
-        new_labels: labels of the run that it does not know.
-        gone_labels: labels that it knows and the run has not.
+        name: name that the user gave.
+        folder: folder of the model.
+        digest: digest of the weights.
+        classifier: classifier with the model's weights.
+        known_K: int64 (K,), ids in the run of the labels that the model knows.
+        theirs_K: int64 (K,), their ids in the model.
+        new_labels: number of labels of the run that the model does not know.
+        gone_labels: number of labels of the model that the run does not have.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Start:
     gone_labels: int
 
     def load_shared(self, classifier: Classifier) -> None:
-        """Put the encoder, and what all labels share in the head, into `classifier`.
+        """Load the encoder, and the head's tensors that all labels share, into `classifier`.
 
         Raises:
             ConfigError: the settings of encoder or head do not fit the model.
@@ -66,7 +66,7 @@ class Start:
             self._load(classifier.head, self.classifier.head.state_dict() | rows, "model.head")
 
     def load_rows(self, head: Head, own: slice) -> None:
-        """Put the rows of known labels into `head`, which has the rows of the labels `own`; the others stay."""
+        """Load the rows of known labels into `head`, which holds the rows of the labels `own`; other rows stay."""
         if not head.settings.scores:
             return
         here_K = (self.known_K >= own.start) & (self.known_K < own.stop)
@@ -77,13 +77,13 @@ class Start:
                 table[known_K.to(table.device)] = theirs[name].detach()[theirs_K].to(table.device, table.dtype)
 
     def encoder_tensors(self, classifier: Classifier) -> dict[str, Tensor]:
-        """The whole encoder by the classifier's names, where the model holds one of its own; otherwise nothing."""
+        """The whole encoder by the classifier's names, if the model contains one; otherwise empty."""
         if not (self.folder / ENCODER).is_dir():
             return {}
         return {f"encoder.{name}": tensor for name, tensor in classifier.encoder.state_dict().items()}
 
     def words(self) -> str:
-        """What carried over."""
+        """Describe what is taken over, in words."""
         gone = f"; {self.gone_labels:,} of its labels are not in the corpus" if self.gone_labels else ""
         return f"init_from: {self.name}: {len(self.known_K):,} labels are known, {self.new_labels:,} are new{gone}"
 
@@ -107,11 +107,11 @@ class Start:
 
 
 def open_start(paths: RunPaths, tokenizer: PreTrainedTokenizerFast, labels: LabelTable) -> Start | None:
-    """The model that a run continues from; None where it does not.
+    """Open the model that a run continues from; None without `model.init_from`.
 
     Raises:
-        ConfigError: there is no model, or its tokenizer is another one than the corpus's.
-        CheckpointError: it is damaged.
+        ConfigError: there is no model, or its tokenizer differs from the corpus's.
+        CheckpointError: the model is damaged.
     """
     if paths.init_from is None:
         return None
@@ -119,7 +119,7 @@ def open_start(paths: RunPaths, tokenizer: PreTrainedTokenizerFast, labels: Labe
     parts = load_model(folder)
     if not same_ids(parts.tokenizer, tokenizer):
         raise ConfigError(
-            f"model.init_from: {paths.init_from}: its tokenizer numbers tokens in another way than the corpus's; set "
+            f"model.init_from: {paths.init_from}: its tokenizer assigns other token ids than the corpus's; set "
             f"data.tokenizer to {{kind: pretrained, name: {folder / 'tokenizer'}}}"
         )
     return _start(paths.init_from, folder, parts, labels)

@@ -1,4 +1,4 @@
-"""The weights that training has left, for the stages after it."""
+"""Load the trained weights, for the stages after training."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from xmtc.training.weights import read_weights
 
 
 def load_best(worker: Worker) -> dict[str, Tensor]:
-    """Put the weights of the best epoch into the classifier; returns them by the classifier's names."""
+    """Load the weights of the best epoch into the classifier. Return them by the classifier's names."""
     prefix = "classifier."
     path = worker.paths.checkpoints_of(Stage.FINETUNE) / "best.safetensors"
     trained = {name.removeprefix(prefix): tensor for name, tensor in read_weights(path).items()}

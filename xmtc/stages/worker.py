@@ -1,4 +1,4 @@
-"""What the stages of a training worker share; the same code in this process and on Ray workers."""
+"""Code that the stages of a training worker share, in this process and on Ray workers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -35,7 +35,7 @@ from xmtc.training.stage import Objective, Phase, StageSettings
 from xmtc.training.start_rows import build_with_own_rows
 from xmtc.training.weights import BestWeights
 
-ENCODE_TOKENS = 8192  # of a batch when hidden states are computed for the cache, where no gradients take memory
+ENCODE_TOKENS = 8192  # tokens per batch when filling the cache of hidden states, which needs no memory for gradients
 
 
 class Worker:
@@ -44,12 +44,12 @@ class Worker:
     Args:
         config: the run's configuration.
         paths: the run's files.
-        split: hold this rank's share of the label rows, for the stages that train; else all of them.
+        split: whether to hold only this rank's share of the label rows, for stages that train.
 
     Attributes:
         start: the model that training continues from, or None.
-        shard: the label rows here.
-        found_vectors: tokens that start at a vector of `model.encoder.embedding.vectors`.
+        shard: this rank's label rows.
+        found_vectors: number of tokens with a vector in `model.encoder.embedding.vectors`.
     """
 
     def __init__(self, config: RunConfig, paths: RunPaths, *, split: bool = True) -> None:
@@ -83,7 +83,7 @@ class Worker:
         self.texts = self._label_texts()
 
     def _label_texts(self) -> TextVectors | None:
-        """What the head reads of the labels, where it makes their rows of their texts."""
+        """Make the label texts for a head that computes rows from texts."""
         longest = self.config.model.head.label_tokens
         if longest is None:
             return None
@@ -91,7 +91,7 @@ class Worker:
         return TextVectors(self.classifier, self.tokenizer, texts, max_length=longest, overlap=overlap)
 
     def refresh_labels(self) -> None:
-        """Let a head that reads label texts score by the vectors that the present weights give them."""
+        """Update the rows of a head that reads label texts to the current weights."""
         if self.texts is not None:
             refresh(self.classifier.head, self.texts)
 
@@ -108,22 +108,22 @@ class Worker:
         return self.config.model.head.scores and not refused and len(self.corpus.labels) >= self.strategy.world_size
 
     def embed(self, texts: Sequence[str]) -> Tensor:
-        """Vectors of texts by the encoder as it is, see `embed_texts`; the same on every rank."""
+        """Embed texts with the current encoder, see `embed_texts`; the result is the same on every rank."""
         longest, overlap = self.config.data.max_length, self.config.model.overlap
         return embed_texts(self.classifier, self.tokenizer, texts, max_length=longest, overlap=overlap)
 
     def encoder_trains(self) -> bool:
-        """Whether fine-tuning changes the encoder, so that hidden states on disk would not be the model's."""
+        """Whether fine-tuning changes the encoder, which would invalidate hidden states on disk."""
         return self.config.trains_encoder
 
     def log_odds(self) -> Tensor:
-        """ln(p/(1−p)) (R,) of this rank's labels in train, smoothed by half a document: where their biases start."""
+        """Compute ln(p/(1−p)) (R,) of this rank's labels in train, smoothed by half a document, for initial biases."""
         counts_R = torch.from_numpy(np.asarray(self.corpus.labels.train_counts)[self.shard.own]).float()
         odds_R = (counts_R + 0.5) / (len(self.train) - counts_R + 0.5)
         return odds_R.log().to(self.strategy.device)
 
     def collator(self, split: Split, *, cached: bool = False) -> Collator:
-        """Turns documents of a split into batches; with `cached`, with what the untrained encoder says of them."""
+        """Make the collator of a split; with `cached`, batches contain cached outputs of the untrained encoder."""
         window, overlap = self.classifier.encoder.window, self.config.model.overlap
         collator = partial(Collator, split, self.tokenizer, window=window, overlap=overlap)
         if not cached:
@@ -148,7 +148,7 @@ class Worker:
         return collator(fixed=open_hidden(of_documents, key, split, source, batches, encoding))
 
     def _start(self) -> list[int | str]:
-        """What the encoder's first weights come from apart from its settings: nothing for pretrained ones."""
+        """Inputs of the encoder's initial weights other than its settings; empty for pretrained weights."""
         encoder = self.config.model.encoder
         if self.start is not None:
             return [self.start.digest]
@@ -162,13 +162,13 @@ class Worker:
     ) -> Sequence[MicroBatch]:
         """This rank's share of a pass over a split, equally many on every rank.
 
-        Where they do not divide evenly, some ranks get a batch again with weight 0.
+        If they do not divide evenly, some ranks get a batch again with weight 0.
 
         Args:
-            split: which.
-            tokens: most padded tokens of a batch.
-            documents: pass over this many documents only, chosen by the seed; all when absent.
-            most: documents of a batch; any number when absent.
+            split: the split.
+            tokens: maximum number of padded tokens per batch.
+            documents: number of documents in the pass, chosen by the seed. Default: all.
+            most: maximum number of documents per batch. Default: any number.
         """
         lengths_N = split.lengths
         chosen = np.arange(len(lengths_N))
@@ -191,7 +191,7 @@ class Worker:
         settings: PlantConfig | FinetuneConfig,
         metric: str,
     ) -> None:
-        """Run the loop over `phases`, from the newest checkpoint where there is one."""
+        """Run the loop over `phases`, starting from the newest checkpoint if there is one."""
         sampler = Sampler(
             self.train.lengths,
             batch_size=settings.batch_size,

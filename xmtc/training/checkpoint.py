@@ -1,10 +1,11 @@
-"""Resumable checkpoints that are whole or absent, and say when they are damaged.
+"""Resumable checkpoints: each is complete or absent, and damage is detected.
 
-`step_00001000/` is written under a temporary name by all ranks, hashed, read back and renamed. Its `manifest.json`
+All ranks write `step_00001000/` under a temporary name; then it is hashed, read back and renamed. Its `manifest.json`
 holds the training loop's state, the size and SHA-256 of every file, and the world size. No random state is saved: the
-loop draws every random number from a generator seeded by (seed, step), so that position alone determines what follows.
-The directory must be on storage that all ranks share, unless it has a remote double: then every node may have its own,
-with what its ranks wrote, and the remote side has all of it.
+loop seeds every generator with (seed, step), so the position determines all random numbers that follow.
+
+The directory must be on storage that all ranks share, unless it has a remote copy. With a remote copy, each node may
+have a local directory with the files of its ranks; the remote directory has all files.
 """
 
 import json
@@ -37,10 +38,10 @@ class Checkpoint:
     """A verified checkpoint.
 
     Attributes:
-        path: its directory, with the files that `write` made.
+        path: the checkpoint's directory, with the files that `write` made.
         step: optimizer steps done.
-        state: what the loop saved.
-        world_size: ranks that saved it.
+        state: state of the loop.
+        world_size: number of ranks that saved it.
     """
 
     path: Path
@@ -51,7 +52,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Latest:
-    """The newest checkpoint that verifies, if any, and which newer ones do not: (directory, reason)."""
+    """The newest checkpoint that verifies, if any, and the newer ones that do not: (directory, reason)."""
 
     checkpoint: Checkpoint | None
     skipped: tuple[tuple[Path, str], ...]
@@ -61,9 +62,9 @@ class CheckpointStore:
     """Checkpoints of one run. Every method is collective.
 
     Args:
-        directory: `runs/<name>/checkpoints`; made when absent.
-        keep_last: how many checkpoints stay.
-        mirror: of the run directory or one above it; a checkpoint counts as saved when its remote double is whole.
+        directory: `runs/<name>/checkpoints`; created if absent.
+        keep_last: number of checkpoints to keep.
+        mirror: remote copy of the run directory or of a parent; a checkpoint is saved once its remote copy is complete.
     """
 
     def __init__(self, directory: Path, keep_last: int = 2, mirror: Mirror | None = None) -> None:
@@ -74,25 +75,25 @@ class CheckpointStore:
 
     @cached_property
     def _leads(self) -> bool:
-        """Whether this rank keeps the directory in order. Collective at first."""
+        """Whether this rank cleans up the directory. The first call is collective."""
         return self._is_first if self._mirror.remote is None else leads(self._directory)
 
     def save(self, step: int, state: dict[str, Any], write: Callable[[Path], None], bytes_needed: int = 0) -> Path:
-        """Save a checkpoint; the earlier ones stay until it is whole.
+        """Save a checkpoint. Earlier checkpoints stay until it is complete.
 
         Args:
             step: optimizer steps done.
-            state: what JSON can hold.
-            write: writes this rank's files into the directory it is given; may be collective, and must then raise
-                OSError only after its last exchange.
-            bytes_needed: about what all ranks will write; checked against the free space beforehand.
+            state: state that JSON can hold.
+            write: writes this rank's files into the given directory. It may be collective; it must then raise OSError
+                only after its last exchange.
+            bytes_needed: estimate of what all ranks will write; compared with the free space beforehand.
 
         Raises:
-            CheckpointError: it could not be written, on every rank; names free and needed bytes. What was there
-                before is as it was.
-            StorageError: it is saved here, but could not be copied to the remote side.
+            CheckpointError: it could not be written; raised on every rank, with free and needed bytes. Earlier
+                checkpoints are unchanged.
+            StorageError: it is saved here, but could not be copied to the remote directory.
         """
-        json.dumps(state)  # on every rank, so that what JSON cannot hold fails on all of them
+        json.dumps(state)  # on every rank, so that a state that JSON cannot hold fails on all of them
         temporary = self._directory / f"{_TEMPORARY}{step:08d}"
         final = self._directory / f"step_{step:08d}"
 
@@ -111,19 +112,19 @@ class CheckpointStore:
         return final
 
     def latest(self) -> Latest:
-        """The newest checkpoint whose files all have the size and hash that its manifest says; the same on all ranks.
+        """Find the newest checkpoint whose files all match its manifest. The result is the same on all ranks.
 
-        Reads every byte of the checkpoint, on rank 0 and on one rank of every node that has a directory of its own.
+        Reads every byte of the checkpoint, on rank 0 and on one rank of every node with a separate directory.
 
         Raises:
-            StorageError: the remote side cannot be read, or lacks what is here and cannot be written.
+            StorageError: the remote directory cannot be read, or lacks local files and cannot be written.
         """
         searched = []
         together(lambda: searched.append(self._search()), here=self._is_first)
         found = broadcast_object(searched[0] if searched else None)
         assert found is not None  # rank 0 searched
         for path, reason in found.skipped if self._is_first else ():
-            logger.warning("checkpoint %s is skipped: %s", path, reason)
+            logger.warning("skipping checkpoint %s: %s", path, reason)
         if found.checkpoint is None or self._mirror.remote is None:
             return found
         path = self._directory / found.checkpoint.path.name
@@ -133,7 +134,7 @@ class CheckpointStore:
     def _publish(
         self, temporary: Path, final: Path, content: dict[str, Any], explain: Callable[[list[str]], XmtcError]
     ) -> None:
-        """Describe, verify and rename what all ranks have written."""
+        """Describe, verify and rename the files that all ranks have written."""
         own: dict[str, Any] = {}
         together(lambda: own.update(_describe(temporary)), explain, here=self._leads)
         files = {name: info for part in all_gather_object(own) for name, info in part.items()}
@@ -141,7 +142,7 @@ class CheckpointStore:
         together(lambda: _finish(temporary, final, manifest, own), explain, here=self._leads)
 
     def _push(self, final: Path) -> None:
-        """Every node's files first, then all else that changed in the run directory, then the manifest."""
+        """Copy every node's files to the remote directory, then the rest of the run directory, then the manifest."""
         if self._mirror.remote is None:
             return
 
@@ -166,14 +167,14 @@ class CheckpointStore:
         return Latest(None, tuple(skipped))
 
     def _verified(self, path: Path) -> Checkpoint:
-        """A checkpoint of this directory; its remote double, where it is damaged here or only there."""
+        """Verify a checkpoint of this directory. If it is damaged or absent here, verify its remote copy instead."""
         try:
             found = verify(path)
         except CheckpointError:
             if path.name not in self._mirror.folders(self._name(path.parent)):
                 raise
         else:
-            if self._is_first:  # the attempt that saved it may have lost the server
+            if self._is_first:  # the process that saved it may have lost its connection to the remote storage
                 self._mirror.push(self._name(path))
             return found
         shutil.rmtree(path, ignore_errors=True)
@@ -184,7 +185,7 @@ class CheckpointStore:
         return path.relative_to(self._mirror.local).as_posix()
 
     def _saved(self) -> list[Path]:
-        """Checkpoint directories, here or remote, oldest first."""
+        """Checkpoint directories, local or remote, oldest first."""
         local = [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
         names = {*local, *self._mirror.folders(self._name(self._directory))}
         return [self._directory / name for name in sorted(names) if re.fullmatch(r"step_\d{8,}", name)]
@@ -198,13 +199,13 @@ class CheckpointStore:
         temporary.mkdir()
 
     def _clean(self) -> None:
-        """Remove what an interrupted save left behind."""
+        """Remove the files of an interrupted save."""
         for pattern in (f"{_TEMPORARY}*", f".step_*{TEMPORARY}"):
             for path in self._directory.glob(pattern):
                 shutil.rmtree(path)
 
     def _prune(self, step: int, explain: Callable[[list[str]], XmtcError]) -> None:
-        """Keep the newest `keep_last` up to `step`; later ones are damaged, or the run would be beyond `step`."""
+        """Keep the newest `keep_last` checkpoints up to `step`. Later ones are damaged: the run resumed before them."""
         surplus: list[Path] = []
 
         def prune_remote() -> None:
@@ -216,7 +217,7 @@ class CheckpointStore:
 
         def prune_here() -> None:
             for path in (self._directory / name for name in names):
-                if path.exists():  # another node, or the remote side, may have some that are not here
+                if path.exists():  # another node or the remote directory may have checkpoints that are not here
                     shutil.rmtree(path)
             self._clean()
 
@@ -229,7 +230,7 @@ class CheckpointStore:
         free = shutil.disk_usage(existing).free
         return (
             f"checkpoint in {self._directory} could not be written ({'; '.join(failures)}): {free:,} bytes are free, "
-            f"about {bytes_needed:,} are needed. Earlier checkpoints are untouched; make room and resume."
+            f"about {bytes_needed:,} are needed. Earlier checkpoints are untouched; free disk space and resume."
         )
 
 
@@ -243,7 +244,7 @@ def together(
     *,
     here: bool = True,
 ) -> None:
-    """Run `action` on every rank where `here` is True, then raise on all ranks what went wrong on any. Collective."""
+    """Run `action` on every rank where `here` is True, then raise any rank's failures on all ranks. Collective."""
     rank, _ = rank_and_world_size()
     failure: str | None = None
     if here:
@@ -253,14 +254,14 @@ def together(
             failure = f"rank {rank}: {error}"
     failures = [f for f in all_gather_object(failure) if f]
     if failures:
-        raise broadcast_object(explain(failures))  # one rank's words: free space changes while they look
+        raise broadcast_object(explain(failures))  # the message of one rank: the free space may differ between ranks
 
 
 def verify(path: Path) -> Checkpoint:
     """Read a checkpoint's manifest and every file it names.
 
     Raises:
-        CheckpointError: manifest missing or unreadable, a file missing, of another size or another hash.
+        CheckpointError: the manifest is missing or unreadable, or a file is missing or differs in size or hash.
     """
     if not (path / _MANIFEST).exists():
         raise CheckpointError(f"{path} has no {_MANIFEST}")
@@ -279,11 +280,11 @@ def _verify_file(path: Path, size: int, sha256: str) -> None:
         if found != size:
             raise CheckpointError(f"{path} has {found:,} bytes instead of {size:,}")
         if file_sha256(path) != sha256:
-            raise CheckpointError(f"{path} is damaged: its SHA-256 is not the manifest's")
+            raise CheckpointError(f"{path} is damaged: its SHA-256 differs from the manifest's")
 
 
 def _describe(temporary: Path) -> dict[str, Any]:
-    """Size and hash of every file, by its name."""
+    """Compute size and hash of every file, by name."""
     names = sorted(p.relative_to(temporary).as_posix() for p in temporary.rglob("*") if p.is_file())
     for name in names:
         _sync(temporary / name)
@@ -291,13 +292,15 @@ def _describe(temporary: Path) -> dict[str, Any]:
 
 
 def _finish(temporary: Path, final: Path, manifest: dict[str, Any], own: dict[str, Any]) -> None:
-    """Read back the files that are here, `own`, and publish them with the manifest of all."""
+    """Read back this node's files (`own`), then publish them with the manifest of all files."""
     (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     _sync(temporary / _MANIFEST)
     _sync(temporary)
     for name, expected in own.items():
         _verify_file(temporary / name, expected["bytes"], expected["sha256"])
-    publish_directory(temporary, final)  # over one that is damaged, or that a run saved beyond where this one resumed
+    publish_directory(
+        temporary, final
+    )  # replaces a damaged checkpoint, or one beyond the step that this run resumed at
 
 
 def _sync(path: Path) -> None:

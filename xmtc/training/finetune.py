@@ -37,9 +37,9 @@ class FinetuneObjective(Objective):
     Args:
         classifier: backbone and head.
         settings: see `FinetuneConfig`.
-        evaluate: measures the classifier on dev; all ranks call it together.
+        evaluate: measures the classifier on dev; collective.
         shard: this worker's label rows of the classifier.
-        texts: of this worker's labels, for a head that makes their rows of their texts.
+        texts: texts of this worker's labels, for a head that computes rows from texts.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class FinetuneObjective(Objective):
         self.settings, self.loss = settings, settings.loss.build()
         self.flat = self._flat_step()
         self.contrastive = settings.contrastive.build() if settings.contrastive else None
-        self.contrasted: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)  # sum and documents since they were read
+        self.contrasted: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)  # sum and documents since the last read
         self.warned = False
         self.miner = Miner(settings.mining, self._label_vectors) if settings.mining else None
 
     def _flat_step(self) -> FlatStep | None:
-        """All labels a chunk at a time, for a head and a loss that allow it and rows with an optimizer of their own."""
+        """Train all labels chunk by chunk, if head and loss allow it and the rows have a separate optimizer."""
         rows, bias = self.classifier.head.product_rows(), self.classifier.head.bias
         wanted = self.settings.label_optimizer is not None and self.settings.samples_labels is None
         if not wanted or not self.settings.loss.separable:
@@ -82,19 +82,19 @@ class FinetuneObjective(Objective):
         return found | ({"train/contrastive": float(total) / float(documents)} if documents else {})
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
-        """Loss of a micro-batch over all labels, or an unbiased estimate of it from some."""
+        """Compute the loss of a micro-batch over all labels, or an unbiased estimate of it from some labels."""
         targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.most_labels)
         if self.contrastive is None:
             return self._classification(batch, targets, seed)
         batch = replace(batch, hidden_BTD=self.classifier.encode(batch))  # once for both losses
         output = self._classification(batch, targets, seed)
         added = self.contrastive(self.classifier.document_vectors(batch), targets)
-        total, documents = self.contrasted  # on the device: reading a number would wait for it at every micro-batch
+        total, documents = self.contrasted  # on the device: reading a number would synchronise in every micro-batch
         self.contrasted = total + added.sum.detach(), documents + added.count
         return LossOutput(output.sum + added.sum, output.count)
 
     def _classification(self, batch: Batch, targets: Targets, seed: int) -> LossOutput:
-        """The part of the loss that this worker's labels have; summed over workers, it is all documents' loss."""
+        """Compute this worker's labels' share of the loss; the sum over workers is the loss of all documents."""
         generator = torch.Generator(device=batch.mask_BT.device).manual_seed(seed)
         documents = self.shard.gather(self.classifier.read(batch), batch.mask_BT, targets)
         output = self._of_own_labels(documents, generator)
@@ -121,7 +121,7 @@ class FinetuneObjective(Objective):
         return head.score_rows(documents.read, rows_SP, labels_S)
 
     def _label_vectors(self) -> NDArray[np.float32]:
-        """What is indexed, as it is now."""
+        """The current vectors to index."""
         head = self.classifier.head
         if self.texts is not None:
             refresh(head, self.texts)
@@ -130,8 +130,8 @@ class FinetuneObjective(Objective):
     def _draw(self, documents: Documents, generator: torch.Generator) -> DrawnLabels | None:
         """This worker's labels of a micro-batch, numbered from its first, or None for all of them.
 
-        Positives and mined labels are certain; others are drawn among the worker's own and stand for its own, so that
-        the sum over workers estimates the loss over all labels without bias (a stratified sample).
+        Positives and mined labels are certain. Others are drawn from this worker's labels and represent them, so the
+        sum over workers is an unbiased estimate of the loss over all labels (a stratified sample).
         """
         sampled, mining = self.settings.sampled_labels, self.settings.mining
         positives_P, rows = documents.targets.columns_P, self.shard.rows
@@ -148,11 +148,11 @@ class FinetuneObjective(Objective):
         return draw_labels(positives_P, certain_C, rows, uniform, generator)
 
     def _warn_of_no_draws(self, own: int, sampled: int) -> None:
-        """Once: without a drawn label nothing stands for the labels of other documents."""
+        """Warn once: without drawn labels, nothing represents the labels of other documents."""
         if not self.warned:
             logger.warning(
-                "finetune.sampled_labels: %d is no more than the %d labels of a micro-batch's own documents, so that "
-                "its loss leaves all others out; give more, or lower finetune.tokens_per_micro_batch",
+                "finetune.sampled_labels: %d is not more than the %d labels of a micro-batch's documents, so its loss "
+                "ignores all other labels; raise it, or lower finetune.tokens_per_micro_batch",
                 sampled,
                 own,
             )
@@ -186,16 +186,15 @@ class FinetuneObjective(Objective):
 
 
 class AttentionDrift:
-    """How far fine-tuning moves attention: mean total variation ½ Σ |now − start| over a fixed batch and its labels.
+    """Measures how far fine-tuning moves attention: mean total variation ½ Σ |now − start| over a batch and its labels.
 
-    Reviewers ask whether stage 2 overwrites the plant. It is the share of the attention that lies on other tokens than
-    at the start: 0 says it stayed, 1 that all of it left. (A divergence is without bound where a sparse normaliser
-    leaves a token out.)
+    This shows whether stage 2 overwrites the planted attention. The value is the share of attention that has moved to
+    other tokens: 0 means none, 1 all. (A divergence would be unbounded if a sparse normaliser drops a token.)
 
     Args:
-        classifier: as it is at the start.
-        batch: the same on all ranks.
-        shard: every worker looks at its own labels, and calls are collective.
+        classifier: classifier in its initial state.
+        batch: batch, the same on all ranks.
+        shard: this worker's labels; calls are collective.
     """
 
     def __init__(self, classifier: Classifier, batch: Batch, shard: LabelShard) -> None:
@@ -214,7 +213,7 @@ class AttentionDrift:
 
     @torch.no_grad()
     def _attention(self) -> Tensor:
-        """Without dropout: its noise would count as a distance."""
+        """Compute attention without dropout, whose noise would count as distance."""
         training = self.classifier.training
         self.classifier.eval()
         hidden_BTD = self.classifier.encode(self.batch)

@@ -1,9 +1,9 @@
-"""Training a flat head over millions of labels while nothing but the rows is as large as the label set.
+"""Train a flat head over millions of labels; only the rows themselves take memory in proportion to the label set.
 
-Logits exist for one chunk of labels at a time, twice in a step. The forward pass takes the loss from them and the
-gradient of the document vectors. When the step comes, they are made again, and with them the gradient of a chunk of
-rows, which its optimizer uses at once (the memory plan of Renée, Jain et al. 2023, and, with bf16 rows and stochastic
-rounding, of ELMO, 2025). This works for sums of binary losses, whose derivative follows from a logit alone.
+A step computes the logits of each chunk of labels twice. The forward pass uses them for the loss and the gradient of
+the document vectors. The optimizer step computes them again to get the gradient of a chunk of rows, and updates that
+chunk immediately (the memory plan of Renée, Jain et al. 2023, and, with bf16 rows and stochastic rounding, of ELMO,
+2025). This works for sums of binary losses, because their derivative depends on one logit only.
 
 Suffixes: B documents, P width of the document vectors, L labels, C labels of a chunk, Q positive pairs.
 """
@@ -23,18 +23,18 @@ from xmtc.models.heads.flat import CHUNK
 
 
 class FlatStep:
-    """The loss of all labels, and the gradient of their rows when it is wanted (`LaterGradient`).
+    """Computes the loss of all labels, and the gradient of their rows on demand (`LaterGradient`).
 
-    The strategy neither counts this gradient in its norm nor clips it.
+    The strategy neither includes this gradient in its norm nor clips it.
 
     Args:
-        loss: of the logits.
+        loss: loss of the logits.
         rows: (L, P), float32 or bfloat16.
         bias: (L,).
 
     Attributes:
         shards: rows and bias.
-        chunk: labels at a time.
+        chunk: number of labels in a chunk.
     """
 
     chunk = CHUNK
@@ -45,17 +45,17 @@ class FlatStep:
         rows.later = bias.later = self
 
     def __call__(self, pooled_BP: Tensor, targets: Targets) -> LossOutput:
-        """The summed loss of a micro-batch; its backward pass notes what the rows' gradient follows from."""
+        """Compute the summed loss of a micro-batch. Its backward pass records the inputs of the rows' gradient."""
         with torch.autocast(pooled_BP.device.type, enabled=False):
             total = _Loss.apply(pooled_BP, self.shards[1], self, targets)
         return LossOutput(total, targets.weight_B.sum())  # pyright: ignore[reportArgumentType]
 
     def note(self, pooled_BP: Tensor, targets: Targets, scale: Tensor) -> None:
-        """Remember a micro-batch whose loss counts `scale` times."""
+        """Record a micro-batch whose loss has the weight `scale`."""
         self._pending.append(_Pending(pooled_BP.detach(), targets, targets.weight_B * scale))
 
     def finite(self) -> bool:
-        """See `LaterGradient.finite`: derivatives of binary losses are, where document vectors are."""
+        """See `LaterGradient.finite`: derivatives of binary losses are finite if the document vectors are."""
         return all(bool(one.pooled_BP.isfinite().all()) for one in self._pending)
 
     def forget(self) -> None:
@@ -84,12 +84,12 @@ class FlatStep:
             yield slice(start, min(start + self.chunk, labels))
 
     def logits(self, pooled_BP: Tensor, part: slice) -> Tensor:
-        """(B, C) of a chunk of labels, in float32."""
+        """Logits (B, C) of a chunk of labels, in float32."""
         rows, bias = self.shards
         return F.linear(pooled_BP, rows.detach()[part].to(pooled_BP.dtype)).float().add_(bias.detach()[part])
 
     def loss_and_gradient(self, pooled_BP: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
-        """The summed loss, and its gradient (B, P) in float32."""
+        """Compute the summed loss and its gradient (B, P) in float32."""
         rows, weight_B1 = self.shards[0].detach(), targets.weight_B[:, None]
         gradient_BP = torch.zeros(pooled_BP.shape, device=pooled_BP.device)
         loss = pooled_BP.new_zeros((), dtype=torch.float32)
@@ -108,7 +108,7 @@ class FlatStep:
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, pooled_BP: Tensor, bias_L: Tensor, step: FlatStep, targets: Targets) -> Tensor:
-        del bias_L  # makes the loss require a gradient where the document vectors do not
+        del bias_L  # an input only so that the loss requires a gradient even if the document vectors do not
         loss, gradient_BP = step.loss_and_gradient(pooled_BP, targets)
         ctx.save_for_backward(pooled_BP, gradient_BP)
         ctx.step, ctx.targets = step, targets
@@ -135,7 +135,7 @@ class _Positives:
         return cls(targets.rows_P[order_Q], targets.columns_P[order_Q])
 
     def within(self, part: slice) -> tuple[Tensor, Tensor]:
-        """Those of a chunk of labels, numbered from its first."""
+        """Pairs of a chunk of labels, with labels numbered from the first of the chunk."""
         bounds = torch.tensor([part.start, part.stop], device=self.columns_Q.device)
         first, last = torch.searchsorted(self.columns_Q, bounds).tolist()
         return self.rows_Q[first:last], self.columns_Q[first:last] - part.start
@@ -143,7 +143,7 @@ class _Positives:
 
 @dataclass(frozen=True)
 class _Pending:
-    """A micro-batch, its documents weighed by what their losses count."""
+    """A micro-batch with its documents' weights in the loss."""
 
     pooled_BP: Tensor
     targets: Targets
@@ -151,7 +151,7 @@ class _Pending:
 
 
 def _together(pending: list[_Pending]) -> _Pending:
-    """All micro-batches of a step as one."""
+    """Concatenate all micro-batches of a step."""
     starts = [0]
     for one in pending:
         starts.append(starts[-1] + len(one.weight_B))

@@ -1,6 +1,7 @@
-"""What a frozen encoder says of documents: computed once, read every epoch, shared by runs over the same corpus.
+"""Cache a frozen encoder's outputs: computed once, read every epoch, and shared by runs over the same corpus.
 
-For heads that read tokens, that is the hidden states of all tokens. For others, `FixedPoolings` take 1 % of that space.
+For heads that read tokens, these are the hidden states of all tokens. For other heads, `FixedPoolings` take 1 % of that
+space.
 """
 
 from collections.abc import Sequence
@@ -32,11 +33,11 @@ class Encoding:
     """How documents are encoded.
 
     Attributes:
-        classifier: its encoder is used as it is.
-        strategy: for rank, device and precision.
-        dtype: of the stored states.
-        progress: a bar.
-        tokens: keep the hidden states of all tokens; otherwise their `FixedPoolings`.
+        classifier: classifier whose encoder is used.
+        strategy: provides rank, device and precision.
+        dtype: type of the stored states.
+        progress: progress bar.
+        tokens: whether to keep the hidden states of all tokens; otherwise their `FixedPoolings`.
     """
 
     classifier: Classifier
@@ -46,13 +47,13 @@ class Encoding:
     tokens: bool
 
     def lengths(self, split: Split, special_tokens: int) -> NDArray[np.int64]:
-        """Vectors per document that are kept."""
+        """Number of stored vectors per document."""
         if self.tokens:
             return split.lengths.astype(np.int64) + special_tokens
         return np.full(len(split), FixedPoolings.count, np.int64)
 
     def vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What is kept of a batch, (B, X, D), and which of it counts, (B, X)."""
+        """Compute the vectors to store for a batch, (B, X, D), and their mask, (B, X)."""
         if self.tokens:
             return self.classifier.encode(batch), batch.mask_BT
         fixed_BKD = self.classifier.pool(batch)
@@ -67,18 +68,18 @@ def open_hidden(
     batches: Sequence[MicroBatch],
     encoding: Encoding,
 ) -> HiddenCache:
-    """The cache of a split's hidden states; all ranks fill it together where it is missing. Collective.
+    """Open the cache of a split's hidden states; if it does not exist, all ranks fill it together. Collective.
 
     Args:
-        directory: of the cache, on a file system that all ranks share.
-        fingerprint: of all that hidden states depend on.
-        split: which.
-        collate: makes batches of it, uncached.
+        directory: directory of the cache, on a file system that all ranks share.
+        fingerprint: fingerprint of everything that hidden states depend on.
+        split: the split.
+        collate: makes batches of the split without a cache.
         batches: this rank's share of one pass.
         encoding: see `Encoding`.
 
     Raises:
-        DataError: the disk has no room for it.
+        DataError: there is not enough disk space.
     """
     first = encoding.strategy.rank == 0
     with locked(directory) if first else nullcontext():  # another run over this corpus may be filling it

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a request, which the training loop grants after a step."""
+"""SIGINT and SIGTERM as a request to stop; the training loop stops after the current step."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ class Interruption:
     """Whether a signal has asked this process to stop.
 
     Attributes:
-        requested: since `watching` began.
+        requested: whether a signal has arrived since `watching` began.
     """
 
     def __init__(self) -> None:
@@ -19,9 +19,9 @@ class Interruption:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Within, a first signal is a request and a second one raises KeyboardInterrupt at once.
+        """Treat the first signal as a request to stop; the second raises KeyboardInterrupt immediately.
 
-        Does nothing outside the main thread, where Python handles no signals.
+        Has an effect in the main thread only, because Python handles signals only there.
         """
         if threading.current_thread() is not threading.main_thread():
             yield

@@ -1,6 +1,6 @@
-"""Logits for some of the labels only: which ones, and what each stands for. Nothing here is as large as the label set.
+"""Choose the labels whose logits a micro-batch computes, and their weights. No tensor is as large as the label set.
 
-Suffixes: L labels, S labels of a micro-batch, C those of them that are certain, P (document, label) pairs.
+Suffixes: L labels, S labels of a micro-batch, C certain labels (always included), P (document, label) pairs.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class DrawnLabels:
     """Labels of a micro-batch.
 
     Attributes:
-        labels_S: int64, ascending, each once.
-        columns_P: int64, where in `labels_S` each pair's label is.
-        importance_S: float32, how many labels each stands for as a negative: 1 for certain labels.
+        labels_S: int64, ascending, distinct.
+        columns_P: int64, position of each pair's label in `labels_S`.
+        importance_S: float32, number of labels that each represents as a negative; 1 for certain labels.
     """
 
     labels_S: Tensor
@@ -27,17 +27,18 @@ class DrawnLabels:
 def draw_labels(
     labels_P: Tensor, certain_C: Tensor, labels: int, uniform: int, generator: torch.Generator
 ) -> DrawnLabels:
-    """Certain labels, and `uniform` others drawn without replacement that stand for all others.
+    """Take all certain labels, and draw `uniform` others without replacement that represent the rest.
 
-    Every label that is not certain is drawn with the same probability m/R, m of R, and weighs R/m as a negative: a sum
-    over the drawn labels, so weighted, has the sum over all labels as its expectation (Horvitz & Thompson 1952).
+    m of the R labels that are not certain are drawn, each with probability m/R. As a negative, a drawn label has weight
+    R/m. The weighted sum over the drawn labels is an unbiased estimate of the sum over all labels (Horvitz & Thompson
+    1952).
 
     Args:
         labels_P: int64, labels of the batch's pairs.
-        certain_C: int64, ascending, each once: those of `labels_P`, and others worth their logits, such as mined ones.
+        certain_C: int64, ascending, distinct: the labels in `labels_P`, and others to include, such as mined ones.
         labels: L.
-        uniform: m; as many as there are, where these are fewer.
-        generator: on the device of `labels_P`.
+        uniform: m; capped at R.
+        generator: random generator on the device of `labels_P`.
     """
     others = labels - len(certain_C)
     drawn = _complement(certain_C, distinct(uniform, others, generator))
@@ -48,7 +49,7 @@ def draw_labels(
 
 
 def distinct(count: int, below: int, generator: torch.Generator) -> Tensor:
-    """`count` of the numbers 0 … below − 1, or all of fewer, drawn uniformly at a cost that depends on `count`."""
+    """Draw at most `count` numbers from 0 … below − 1 uniformly, at a cost that depends only on `count`."""
     device = generator.device
     if 2 * count >= below:
         return torch.randperm(below, generator=generator, device=device)[:count]
@@ -56,7 +57,7 @@ def distinct(count: int, below: int, generator: torch.Generator) -> Tensor:
     while len(found) < count:
         more = torch.randint(below, (2 * count,), generator=generator, device=device)
         found = torch.cat([found, more]).unique()
-    # whatever its size, the set found is uniform among those of its size; so is a uniform part of it
+    # a set found here is uniform among the sets of its size, and so is a uniform subset of it
     return found[torch.randperm(len(found), generator=generator, device=device)[:count]]
 
 

@@ -1,11 +1,11 @@
-"""This worker's label rows: it scores all workers' documents with its own labels; one process has all labels.
+"""This worker's label rows: each worker scores all workers' documents with its labels. One process has all labels.
 
-What label rows need of documents (`Head.read`: keys and values, or a pooled vector) is gathered once per micro-batch,
-and its gradient is summed on the way back. Logits never travel. Memory and arithmetic of the label set are divided by
-the workers. `ShardedRowsStrategy` updates the rows.
+The inputs that label rows need of documents (`Head.read`: keys and values, or a pooled vector) are gathered once per
+micro-batch, and their gradient is summed in the backward pass. Logits are never exchanged. The workers share memory and
+arithmetic of the label set. `ShardedRowsStrategy` updates the rows.
 
-The gradient convention is a sum: every worker has the part of the document side's gradient that its own documents give,
-and strategies add these up. A worker's rows get all of theirs.
+Gradients add up: every worker computes the encoder's gradient for its documents, and strategies sum over workers. A
+worker's rows get their whole gradient.
 
 Suffixes: B documents of this worker, G of all workers, T tokens, L labels, R labels of this worker, K kept.
 """
@@ -26,12 +26,12 @@ from xmtc.models.classifier import Classifier
 
 @dataclass(frozen=True)
 class Documents:
-    """All workers' documents, as the label rows see them.
+    """All workers' documents, as inputs of the label rows.
 
     Attributes:
         read: tensors (G, …) of `Head.read`.
-        mask_GT: False on padding. Documents that fill up shorter batches have weight 0 and no positives.
-        targets: their positives among this worker's labels, numbered from its first.
+        mask_GT: False on padding. Documents that pad shorter batches have weight 0 and no positives.
+        targets: their positives among this worker's labels, numbered from its first label.
     """
 
     read: tuple[Tensor, ...]
@@ -41,7 +41,7 @@ class Documents:
 
 @dataclass(frozen=True)
 class TokenDocuments:
-    """All workers' documents with their tokens' hidden states and ids, for stage 1; otherwise as `Documents`."""
+    """All workers' documents with their tokens' hidden states and ids, for stage 1; otherwise like `Documents`."""
 
     hidden_BTD: Tensor
     mask_BT: Tensor
@@ -50,19 +50,19 @@ class TokenDocuments:
 
 
 class LabelShard:
-    """Cuts a classifier's label tables down to this worker's rows, in place.
+    """Reduces a classifier's label tables to this worker's rows, in place.
 
-    Not a module: the head stays where it is in the classifier, the only place where strategies look for parameters.
+    This is not a module: the head stays in the classifier, the only place where strategies look for parameters.
 
     Args:
-        classifier: with whole tables, the same on all workers, or with this worker's rows as `RowShard`s.
-        split: False leaves the tables whole, as replicas that the strategy trains, for losses that need all labels.
+        classifier: classifier with whole tables, the same on all workers, or with this worker's rows as `RowShard`s.
+        split: if false, the tables stay whole, as replicas that the strategy trains, for losses that need all labels.
 
     Attributes:
         labels: L.
-        first: the first label of this worker; it has the next `rows`.
+        first: first label of this worker, followed by its other labels.
         rows: R.
-        world: workers that share the labels.
+        world: number of workers that share the labels.
     """
 
     def __init__(self, classifier: Classifier, *, split: bool = True) -> None:
@@ -81,7 +81,7 @@ class LabelShard:
 
     @property
     def own(self) -> slice:
-        """This worker's labels among all."""
+        """Range of this worker's labels among all labels."""
         return slice(self.first, self.first + self.rows)
 
     def share(self, count: int) -> int:
@@ -90,12 +90,12 @@ class LabelShard:
         return max(1, count * end // self.labels - count * self.first // self.labels)
 
     def gather(self, read: tuple[Tensor, ...], mask_BT: Tensor, targets: Targets) -> Documents:
-        """All workers' documents. Collective, as is its backward pass.
+        """Gather all workers' documents. The call and its backward pass are collective.
 
         Args:
-            read: of this worker's documents, see `Head.read`.
+            read: result of `Head.read` for this worker's documents.
             mask_BT: False on padding.
-            targets: of this worker's documents, columns among all labels.
+            targets: targets of this worker's documents; columns are among all labels.
         """
         if self.world == 1:
             return Documents(read, mask_BT, targets)
@@ -107,7 +107,7 @@ class LabelShard:
         return Documents(read_G, mask_GT, own)  # pyright: ignore[reportArgumentType]
 
     def gather_tokens(self, hidden_BTD: Tensor, batch: Batch) -> TokenDocuments:
-        """All workers' documents, without gradient for their hidden states. Collective."""
+        """Gather all workers' documents, without gradient for their hidden states. Collective."""
         targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.most_labels)
         mask_BT, ids_BT = batch.mask_BT, batch.token_ids_BT
         if self.world == 1:
@@ -119,19 +119,19 @@ class LabelShard:
         return TokenDocuments(hidden_GTD, mask_GT, ids_GT, self._own_targets(targets, documents, pairs, most))
 
     def mean_of_all(self, values_R: Tensor) -> Tensor:
-        """The mean over all labels of what each worker has of its own, (R, …) → (…). Collective."""
+        """Compute the mean over all labels of a value per label, (R, …) → (…). Collective."""
         if self.world == 1:
             return values_R.mean(0)
         return all_reduce_sum(values_R.sum(0)) / self.labels
 
     def of_all(self, values_R: Tensor) -> Tensor:
-        """One number for each of all labels, on the CPU, from each worker's. Collective."""
+        """Gather one number per label from all workers, on the CPU. Collective."""
         if self.world == 1:
             return values_R.cpu()
         return all_gather_rows(values_R, [end - first for first, end in shares(self.labels)])
 
     def among_best(self, scores_GK: Tensor, count: int) -> Tensor:
-        """Which of this worker's scores, −∞ for none, are among the `count` highest of all workers'. Collective."""
+        """Mark this worker's scores that are among the `count` highest of all workers; −∞: no score. Collective."""
         if self.world == 1:
             return scores_GK > -torch.inf
         rank, _ = rank_and_world_size()
@@ -144,15 +144,15 @@ class LabelShard:
         return own_GK & (scores_GK > -torch.inf)
 
     def exchange_best(self, ids_GK: Tensor, logits_GK: Tensor, documents: int) -> tuple[Tensor, Tensor]:
-        """Of each worker's best labels of all documents, those of this worker's documents. Collective.
+        """Collect all workers' best labels of this worker's documents. Collective.
 
         Args:
-            ids_GK: labels, numbered from this worker's first; equally many on all workers.
-            logits_GK: theirs, −∞ for none.
-            documents: of this worker.
+            ids_GK: this worker's best labels of all documents, numbered from its first; K is equal on all workers.
+            logits_GK: logits of these labels; −∞ means no label.
+            documents: number of documents of this worker.
 
         Returns:
-            Ids among all labels, and logits, (B, K · workers), not in order.
+            Ids among all labels, and logits, (B, K · workers), in no particular order.
         """
         ids_GK = ids_GK + self.first
         if self.world == 1:
@@ -172,7 +172,7 @@ class LabelShard:
 
 
 class _AllGather(torch.autograd.Function):
-    """(B, …) of each rank → (G, …) on every rank; backward adds up what all ranks send to this one's documents."""
+    """Gathers (B, …) of each rank to (G, …) on every rank; backward sums the gradients of this rank's documents."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -190,7 +190,7 @@ class _AllGather(torch.autograd.Function):
 
 
 def _all_gather(x_B: Tensor) -> Tensor:
-    """(B, …) of each rank, alike in shape → (G, …) on every rank."""
+    """Gather (B, …) of each rank, equal in shape, to (G, …) on every rank."""
     _, world = rank_and_world_size()
     gathered_G = x_B.new_empty(world * len(x_B), *x_B.shape[1:])
     dist.all_gather_into_tensor(gathered_G, x_B.contiguous())
@@ -198,7 +198,7 @@ def _all_gather(x_B: Tensor) -> Tensor:
 
 
 def _all_to_all(x_GK: Tensor) -> Tensor:
-    """(G, K) of each rank, for all documents → (B, K · ranks) of all ranks, for this one's."""
+    """Exchange (G, K) of each rank for all documents to (B, K · ranks) of all ranks for this rank's documents."""
     _, world = rank_and_world_size()
     received_GK = torch.empty_like(x_GK)
     dist.all_to_all_single(received_GK, x_GK.contiguous())
@@ -206,13 +206,13 @@ def _all_to_all(x_GK: Tensor) -> Tensor:
 
 
 def _padded(x_B: Tensor, documents: int, tokens: int) -> Tensor:
-    """(B, P) or (B, T, P) for this many documents and tokens."""
+    """Pad (B, P) or (B, T, P) to this many documents and tokens."""
     more = (0, documents - len(x_B))
     return nn.functional.pad(x_B, (0, 0, *more) if x_B.ndim == 2 else (0, 0, 0, tokens - x_B.shape[1], *more))
 
 
 def _padded_mask(mask_BT: Tensor, documents: int, tokens: int) -> Tensor:
-    """The mask of a batch of this many documents; those that fill it up have one token, since a softmax needs one."""
+    """Pad the mask to this many documents; added documents have one token, because a softmax needs one."""
     padded = nn.functional.pad(mask_BT, (0, tokens - mask_BT.shape[1], 0, documents - len(mask_BT)))
     padded[len(mask_BT) :, 0] = True
     return padded

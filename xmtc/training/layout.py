@@ -4,5 +4,5 @@ import re
 
 
 def of_a_checkpoint(name: str) -> bool:
-    """Whether a file of a run directory belongs to a checkpoint: `CheckpointStore` alone copies such files."""
+    """Whether a file of a run directory belongs to a checkpoint; only `CheckpointStore` copies such files."""
     return re.search(r"(^|/)step_\d{8,}/", name) is not None

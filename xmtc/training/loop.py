@@ -1,8 +1,8 @@
-"""The one training loop: both stages, every strategy.
+"""The training loop of both stages, for every strategy.
 
-A stage is a list of phases; each phase trains one set of parameters with its own optimizer. The loop does not know what
-the model learns: an `Objective` turns a batch into a summed loss and evaluates itself on dev. Callbacks follow
-the loop.
+A stage is a list of phases. Each phase trains one set of parameters with a new optimizer. The loop does not know what
+the model learns: an `Objective` computes the summed loss of a batch and evaluates itself on dev. Callbacks observe the
+loop.
 """
 
 import math
@@ -31,22 +31,22 @@ from xmtc.training.interruption import Interruption
 from xmtc.training.stage import Objective, Phase, Position, StageSettings
 from xmtc.training.weights import BestWeights
 
-# Of dev, on the console; all are in metrics.jsonl. With one label a document, P@1 and micro-F1 are the accuracy.
+# Dev metrics on the console; metrics.jsonl has all. With one label per document, P@1 and micro-F1 equal the accuracy.
 SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1", "attention_drift")
 SHOWN_SINGLE_LABEL = ("accuracy", "macro_f1", "attention_drift")
-MOST_SKIPPED_STEPS = 10  # in a row, before training gives up on a loss that is not finite
+MOST_SKIPPED_STEPS = 10  # consecutive steps with a non-finite loss or gradient before training stops
 
 
 @dataclass(frozen=True)
 class Equipment:
-    """What the loop works with.
+    """The services that the loop uses.
 
     Attributes:
-        strategy: how ranks share the work.
+        strategy: distributes the work among ranks.
         store: this stage's checkpoints.
         tracker: metrics and console.
-        best: keeps the weights of the best epoch.
-        callbacks: follow the training, in this order.
+        best: weights of the best epoch.
+        callbacks: callbacks, in the order they are called.
     """
 
     strategy: Strategy
@@ -57,12 +57,12 @@ class Equipment:
 
 
 class Loop:
-    """Runs one stage to its end, from the newest checkpoint where there is one.
+    """Runs one stage to its end, starting from the newest checkpoint if there is one.
 
     Args:
-        objective: what is learned.
-        sampler: the training documents' order.
-        phases: in order.
+        objective: computes loss and dev metrics.
+        sampler: order of the training documents.
+        phases: phases, in order.
         settings: see `StageSettings`.
         equipment: see `Equipment`.
     """
@@ -84,10 +84,10 @@ class Loop:
         self.interruption, self.stopping = Interruption(), False
 
     def run(self) -> Position:
-        """Train; on return the objective holds the weights of the best epoch, unpartitioned, on every rank.
+        """Train. On return, the objective holds the unpartitioned weights of the best epoch on every rank.
 
         Raises:
-            TrainingError: the loss is not finite `MOST_SKIPPED_STEPS` steps in a row.
+            TrainingError: loss or gradient was not finite for `MOST_SKIPPED_STEPS` consecutive steps.
             KeyboardInterrupt: on SIGINT or SIGTERM, after a checkpoint.
         """
         checkpoint = self._newest()
@@ -105,8 +105,8 @@ class Loop:
         planned, settings = sum(phase.epochs for phase in self.phases), self.settings
         if position.epochs_done < planned:
             self._say(
-                f"stops after epoch {position.epochs_done} of {planned}: epochs without a better {settings.metric}: "
-                f"{settings.patience} ({settings.name}.patience)"
+                f"stopping after epoch {position.epochs_done} of {planned}: {settings.metric} has not improved for "
+                f"{settings.patience} epochs ({settings.name}.patience)"
             )
         self.best.restore()
         return position
@@ -116,7 +116,7 @@ class Loop:
         if checkpoint is None:
             return None
         if checkpoint.state.get("corpus") != self.settings.corpus:
-            self._say(f"starts anew: {checkpoint.path} was made from another corpus")
+            self._say(f"starting from scratch: {checkpoint.path} was made from another corpus")
             return None
         self._say(f"resuming after step {checkpoint.step}/{self.total_steps} from {checkpoint.path}")
         return checkpoint
@@ -160,12 +160,12 @@ class Loop:
             if self.tracker.due(position.step):
                 self._log(loss, norm, position, meter)
             ended = position.phase_step % self.sampler.steps_per_epoch == 0
-            if self.stopping or (save and not ended):  # the end of an epoch saves by itself, when dev is measured
+            if self.stopping or (save and not ended):  # the end of an epoch saves after the evaluation on dev
                 self._save(position)
             self._stop_if_wanted(position)
 
     def _batches(self, phase: Phase, position: Position) -> Iterator[tuple[Step, Iterator[Batch]]]:
-        """Each step of the rest of the epoch with its micro-batches, collated ahead in the background."""
+        """Yield the remaining steps of the epoch with their micro-batches, which a background thread collates ahead."""
         steps = list(self.sampler.epoch(position.epochs_done, position.consumed))
         collated = prefetch((lambda m=m: phase.collate(m) for s in steps for m in s.micro_batches), depth=4)
         for step in steps:
@@ -174,13 +174,15 @@ class Loop:
     def _step(
         self, module: nn.Module, step: Step, batches: Iterator[Batch], position: Position, meter: Throughput
     ) -> tuple[float, float, bool]:
-        """One optimizer step: its mean loss and gradient norm over all ranks, and whether to save after it."""
+        """Run one optimizer step. Return mean loss and gradient norm over all ranks, and whether to save after it."""
         self.objective.before_step(position.step)
         factor = self._factor(position)
         self.strategy.set_learning_rates([rate * factor for rate in self.peak_rates])
         torch.manual_seed(self._seed(position.step))
-        sums = torch.zeros(5, dtype=torch.float64)  # loss, documents, tokens, ranks that want to save, to stop
-        outputs: list[Tensor] = []  # on the device: reading a number would wait for it in every micro-batch
+        sums = torch.zeros(
+            5, dtype=torch.float64
+        )  # loss, documents, tokens, ranks that want to save, ranks that want to stop
+        outputs: list[Tensor] = []  # on the device: reading a number would synchronise in every micro-batch
         last = len(step.micro_batches) - 1
         for index, batch in enumerate(meter.watch(batches)):
             sums[2] += int((batch.mask_BT.sum(1) * batch.weight_B).sum())
@@ -196,7 +198,7 @@ class Loop:
         sums[3] = self._wants_save(position.step + 1)
         sums[4] = self.interruption.requested
         loss, documents, tokens, save, stop = all_reduce_sum(sums).tolist()
-        self.stopping = stop > 0  # on every rank, so that none waits for one that left
+        self.stopping = stop > 0  # on every rank, so that none waits for a rank that has stopped
         meter.add(documents=int(documents), tokens=int(tokens))
         return loss / documents, norm, save + stop > 0
 
@@ -205,7 +207,7 @@ class Loop:
         return self.settings.optimizer.factor(position.phase_step - steps_ago, total)
 
     def _seed(self, *place: int) -> int:
-        """A seed for a place in the run, so that position alone determines every random choice."""
+        """Derive a seed from a position in the run. The position then determines every random choice."""
         words = (self.settings.seed, self.settings.name, self.strategy.rank, *place)
         return zlib.crc32(repr(words).encode())
 
@@ -220,8 +222,8 @@ class Loop:
         if position.skipped >= MOST_SKIPPED_STEPS:
             raise TrainingError(
                 f"{self.settings.name}: loss or gradient was not finite for {position.skipped} steps in a row, up to "
-                f"step {position.step}. Set distributed.precision=fp32 and run again (the last checkpoint is from "
-                f"before), or start under another name with a lower {self.settings.name}.optimizer.learning_rate."
+                f"step {position.step}. Set distributed.precision=fp32 and run again (it resumes from a checkpoint "
+                f"before these steps), or use another name and a lower {self.settings.name}.optimizer.learning_rate."
             )
 
     def _end_epoch(self, position: Position) -> None:
@@ -248,7 +250,7 @@ class Loop:
             yield
 
     def _evaluate(self, position: Position) -> dict[str, float]:
-        """Dev metrics after an epoch; keeps the weights where they are the best so far."""
+        """Compute dev metrics after an epoch. Keep the weights if they are the best so far."""
         with self.strategy.whole(), self.strategy.autocast():
             metrics = self.objective.evaluate()
         value = metrics[self.settings.metric]
@@ -285,7 +287,7 @@ class Loop:
         self.last_save = time.monotonic()
 
     def _write(self, directory: Path) -> None:
-        """This rank's part of a checkpoint; a failed write is raised when all parts have exchanged what they need."""
+        """Write this rank's part of a checkpoint. A failed write is raised after the last exchange between ranks."""
         failures: list[OSError] = []
         for part in (self.strategy, *self.callbacks):
             try:

@@ -24,14 +24,14 @@ from xmtc.training.stage import Objective
 
 
 class PlantObjective(Objective):
-    """Ranks tokens for sampled labels.
+    """Trains the attention to rank tokens for sampled labels.
 
     Args:
-        classifier: with a head that attends by label.
+        classifier: classifier whose head attends by label.
         ranking: tokens by information gain, per label.
         settings: see `PlantConfig`.
         vocab_size: V.
-        evaluate: measures nDCG on dev; all ranks call it together.
+        evaluate: measures nDCG on dev; collective.
         shard: this worker's label rows.
     """
 
@@ -54,7 +54,7 @@ class PlantObjective(Objective):
         self.grade_table = ranking.table(vocab_size, _grades_by_rank(ranking.k, settings.grades))
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
-        """This worker's labels' part of the mean list loss of each document, summed over documents."""
+        """Compute this worker's share of each document's mean list loss, summed over documents."""
         documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
         labels_S = self.sample_labels(documents.targets.columns_P, seed)
         scores_NT, grades_NT, mask_NT, rows_N = self.lists(documents, labels_S)
@@ -67,7 +67,7 @@ class PlantObjective(Objective):
         return LossOutput((per_document_B * weight_B).sum(), batch.weight_B.sum())
 
     def sample_labels(self, columns_P: Tensor, seed: int) -> Tensor:
-        """(S,) int64: the documents' positives that have a ranking, filled up with uniformly drawn labels."""
+        """Sample labels, int64 (S,): the documents' positives that have a ranking, plus uniformly drawn labels."""
         generator, wanted = torch.Generator().manual_seed(seed), self.shard.share(self.settings.sampled_labels)
         positives = columns_P.cpu().unique()
         positives = positives[_among(positives, self.rankable)]
@@ -76,7 +76,7 @@ class PlantObjective(Objective):
         return torch.cat([positives, drawn])[:wanted].unique()
 
     def lists(self, documents: TokenDocuments, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Scores, grades and mask (N, T) of all lists in which something is graded, and their document (N,)."""
+        """Scores, grades and mask (N, T) of all lists with at least one graded token, and their documents (N,)."""
         hidden_BTD, mask_BT = documents.hidden_BTD, documents.mask_BT
         scores_BSHT = self.classifier.head.attention_scores(hidden_BTD, mask_BT, labels_S.to(hidden_BTD.device))
         scores_BSHT = scores_BSHT.mean(2, keepdim=True) if self.settings.heads == "mean" else scores_BSHT
@@ -91,9 +91,9 @@ class PlantObjective(Objective):
 
     @torch.no_grad()
     def ndcg(self, batch: Batch) -> tuple[float, float]:
-        """Sum of the nDCG of the attention's ranking over pairs of a document and a positive, and the number of pairs.
+        """Sum the nDCG of the attention's ranking over pairs of a document and a positive label, and count the pairs.
 
-        Of this worker's labels and all workers' documents. Collective.
+        Covers this worker's labels and all workers' documents. Collective.
         """
         documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
         targets, mask_BT = documents.targets, documents.mask_BT
@@ -110,7 +110,7 @@ class PlantObjective(Objective):
         return float((ndcg_P * counted_P).sum()), float(counted_P.sum())
 
     def grades(self, token_ids_BT: Tensor, labels_S: Tensor) -> Tensor:
-        """(B, S, T) grade of every token of every document for every label."""
+        """Grades (B, S, T) of every token of every document for every label."""
         grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy() + self.shard.first)).to(
             token_ids_BT.device
         )
@@ -134,7 +134,7 @@ def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff:
 
 
 def _grades_by_rank(k: int, grades: int) -> np.ndarray:
-    """uint8 (k + 1,): grade of a rank; grade 0 at k, which stands for "not ranked"."""
+    """Grade of each rank, uint8 (k + 1,). Index k means "not ranked" and has grade 0."""
     ranks = np.arange(k)
     levels = grades - np.floor(np.log1p(ranks) / np.log1p(k) * grades)
     return np.append(levels, 0).astype(np.uint8)

@@ -1,6 +1,6 @@
-"""Planting the classifier: rows started at what the planted attention sees.
+"""Plant the classifier: initialise its rows from the contexts that the planted attention produces.
 
-Each worker starts its own rows, with all workers' documents.
+Each worker initialises its rows from all workers' documents.
 
 Suffixes: B documents (of all workers), T tokens, S labels of a batch, L labels of this worker, d head width.
 """
@@ -18,10 +18,10 @@ from xmtc.training.label_shard import LabelShard, TokenDocuments
 
 
 class PrototypeSums:
-    """Sums of the contexts o[b,l] of a label's documents and of other documents, over a pass through train.
+    """Sums the contexts o[b,l] of a label's documents and of other documents over one pass through train.
 
-    Every document of a batch gives a negative context for each label of the batch's other documents, so the negatives
-    cost no extra pass and are of the same size order for rare and for common labels.
+    Every document of a batch gives a negative context for each label of the batch's other documents. The negatives
+    need no extra pass, and their number is of the same order for rare and common labels.
     """
 
     def __init__(self, labels: int, width: int, device: torch.device) -> None:
@@ -32,7 +32,7 @@ class PrototypeSums:
         self.negatives_L = torch.zeros(labels, device=device)
 
     def add(self, head: Head, documents: TokenDocuments) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         targets = documents.targets
         labels_S = targets.columns_P.unique()
         contexts_BSd = head.contexts(documents.hidden_BTD, documents.mask_BT, labels_S).float()
@@ -48,22 +48,22 @@ class PrototypeSums:
         self.square_d += contexts_BSd.square().mul(weight_B1.unsqueeze(2)).sum((0, 1)).double()
 
     def all_reduce(self) -> None:
-        """Add up what ranks that each hold all labels have seen. Collective."""
+        """Add up the sums of ranks that each hold all labels. Collective."""
         for name, value in vars(self).items():
             setattr(self, name, all_reduce_sum(value))
 
     def rows(self, shrinkage: float, sum_of_all: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Classifier rows and their mean response to negatives. Collective.
+        """Compute classifier rows and their mean response to negatives. Collective.
 
         w[l] = n_l / (n_l + shrinkage) · (μ⁺_l − μ⁻_l) / σ², the direction of linear discriminant analysis with a
         diagonal covariance shared by all labels, shrunk towards zero by the label's count.
 
         Args:
-            shrinkage: documents at which a row has half its length.
-            sum_of_all: adds up what the workers have of all labels.
+            shrinkage: number of documents at which a row has half its length.
+            sum_of_all: sums a value over the labels of all workers.
 
         Returns:
-            (L, d) rows, zero for labels without a training document; (L,) w[l]·μ⁻_l.
+            Rows (L, d), zero for labels without a training document, and w[l]·μ⁻_l, (L,).
         """
         positive_Ld = self.positive_Ld / self.positives_L.clamp(min=1).unsqueeze(1)
         negative_Ld = self.negative_Ld / self.negatives_L.clamp(min=1).unsqueeze(1)
@@ -87,15 +87,15 @@ def plant_classifier(
     gap: float = 5.0,
     progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Start the head's rows w at class prototypes, and its bias where a negative scores the label's prior. Collective.
+    """Set the head's rows w to class prototypes, and its bias so that a negative scores the label's prior. Collective.
 
     Args:
-        classifier: with a planted head; changed in place.
+        classifier: classifier with a planted head; changed in place.
         batches: this rank's share of one pass over the training documents, on the classifier's device.
-        prior_L: this worker's labels' log-odds in train.
+        prior_L: log-odds in train of this worker's labels.
         shard: this worker's label rows.
-        shrinkage: documents at which a row has half its length.
-        gap: by how much, for the median label, the mean logit of its documents exceeds that of others.
+        shrinkage: number of documents at which a row has half its length.
+        gap: difference between the mean logits of positive and negative documents for the median label.
         progress: called after each batch.
     """
     classifier.eval()

@@ -1,4 +1,4 @@
-"""A document's best labels by label rows that workers share, for `score_split` instead of all logits.
+"""Find each document's best labels when workers share the label rows. `score_split` uses this instead of all logits.
 
 Suffixes: B documents of this worker, G of all workers, K kept labels.
 """
@@ -15,24 +15,24 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.heads.flat import best_products
 from xmtc.training.label_shard import Documents, LabelShard
 
-_LOGITS = 1 << 24  # of all documents that are there at once
+_LOGITS = 1 << 24  # most logits in memory at once, over all documents
 
 
 class ShardScores:
-    """The best labels, merged from each worker's best. Every call is collective.
+    """Merges the best labels of all workers. Every call is collective.
 
-    No table of all logits exists: documents, and for a head whose logits are products labels too, are scored a part
-    at a time.
+    The table of all logits never exists. Documents are scored in parts; so are labels, if the head's logits are
+    products.
 
     Args:
-        classifier: whose labels.
-        shard: this worker's rows of them.
+        classifier: classifier that scores the labels.
+        shard: this worker's label rows.
         size: K.
-        index: of this worker's label vectors; then the `size` labels of each worker that it finds are scored, and no
-            others.
+        index: index of this worker's label vectors. If given, only the `size` labels per worker that it finds are
+            scored.
     """
 
-    most_documents = sys.maxsize  # ranks must make equally many batches; a large one is cut inside
+    most_documents = sys.maxsize  # ranks must make equally many batches, so large batches are divided in __call__
     knows_all = False  # refused for labels that exclude each other
 
     def __init__(self, classifier: Classifier, shard: LabelShard, size: int, index: LabelIndex | None = None) -> None:
@@ -41,7 +41,7 @@ class ShardScores:
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Label ids and logits (B, K), best first."""
+        """Return label ids and logits (B, K), best first."""
         nothing = batch.rows_P[:0]
         targets = Targets(nothing, nothing, batch.weight_B)
         documents = self._shard.gather(self._classifier.read(batch), batch.mask_BT, targets)
@@ -54,14 +54,14 @@ class ShardScores:
         return ids_BX.gather(1, best.indices), best.values
 
     def own_best(self, documents: Documents) -> tuple[Tensor, Tensor]:
-        """This worker's best labels of all documents, numbered from its first, and their logits (G, K)."""
+        """This worker's best labels for all documents, numbered from its first label, and their logits (G, K)."""
         head = self._shard.head
         rows = head.product_rows()
         if self._index is None and rows is not None:
             (pooled_GP,) = documents.read
             return best_products(pooled_GP, rows, head.bias, min(self.size, self._shard.rows))
         width = self._shard.rows if self._index is None else self.size
-        at_once = max(1, _LOGITS // width)  # its number may differ between ranks: nothing is exchanged within
+        at_once = max(1, _LOGITS // width)  # may differ between ranks: the loop exchanges nothing
         parts = [
             self._of_some(tuple(x[start : start + at_once] for x in documents.read), mask_BT)
             for start, mask_BT in zip(

@@ -1,4 +1,4 @@
-"""What the training loop runs: an objective, phases, the stage's settings, and where it stands."""
+"""The parts of a training stage: objective, phases, settings and position."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from xmtc.training.config import OptimizerConfig
 
 
 class Objective(nn.Module):
-    """What a stage learns: a module around the classifier, so that strategies wrap one forward.
+    """Computes what a stage learns. It wraps the classifier in one module, whose forward pass strategies can wrap.
 
     Args:
-        classifier: what is trained.
-        evaluate: dev metrics, the same on every rank; all ranks call it together.
+        classifier: the model to train.
+        evaluate: computes dev metrics, the same on every rank; collective.
     """
 
     def __init__(self, classifier: Classifier, evaluate: Callable[[], dict[str, float]]) -> None:
@@ -28,14 +28,14 @@ class Objective(nn.Module):
         self.evaluate = evaluate
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
-        """Summed loss of a micro-batch; `seed` fixes every random choice in it."""
+        """Compute the summed loss of a micro-batch; `seed` determines every random choice in it."""
         raise NotImplementedError
 
     def before_step(self, step: int) -> None:
-        """Called before each optimizer step of the stage, from 0, with the parameters as the last one left them."""
+        """Called before each optimizer step of the stage, numbered from 0."""
 
     def read_metrics(self) -> dict[str, float]:
-        """What to log in addition to the loss, over the steps since the last call."""
+        """Metrics to log in addition to the loss, over the steps since the last call."""
         return {}
 
 
@@ -55,10 +55,10 @@ class StageSettings:
     Attributes:
         name: `plant` or `finetune`.
         optimizer: settings and schedule.
-        metric: dev metric that picks the best epoch, higher is better.
-        patience: epochs without a better one after which the stage stops; 0 never.
-        seed: of every random choice.
-        corpus: its fingerprint; the stage ignores a checkpoint that was made from another corpus.
+        metric: dev metric that picks the best epoch; higher is better.
+        patience: epochs without improvement after which the stage stops; 0: never.
+        seed: seed of every random choice.
+        corpus: fingerprint of the corpus; the stage ignores checkpoints made from another corpus.
         track: how often to log and save.
     """
 
@@ -73,15 +73,15 @@ class StageSettings:
 
 @dataclass
 class Position:
-    """Where a stage stands. All of it goes into a checkpoint, and from it a resume is exact.
+    """Progress of a stage. A checkpoint stores all of it, which makes a resume exact.
 
     Attributes:
-        phase, epoch: of the stage; of the phase.
-        consumed: documents of the epoch.
-        step, phase_step: optimizer steps of the stage and of the phase.
-        epochs_done: of the stage.
-        best, best_epoch: the best dev metric, and after how many epochs; None before the first.
-        skipped: updates in a row that were not finite.
+        phase, epoch: current phase of the stage; current epoch of the phase.
+        consumed: documents of the epoch that have been used.
+        step, phase_step: optimizer steps done in the stage and in the phase.
+        epochs_done: epochs done in the stage.
+        best, best_epoch: best dev metric, and the number of epochs before it; None before the first evaluation.
+        skipped: consecutive updates skipped because they were not finite.
         corpus: fingerprint of the corpus.
     """
 

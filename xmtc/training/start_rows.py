@@ -1,6 +1,6 @@
-"""Label rows as a run starts with them, each worker its own: no worker ever has room for a whole table.
+"""Initialise each worker's label rows without ever building a whole table.
 
-A row's first values depend on the seed and the label alone, whatever the number of workers.
+A row's initial values depend only on the seed and the label, not on the number of workers.
 """
 
 import zlib
@@ -19,14 +19,14 @@ BLOCK = 65_536  # labels that are drawn at a time
 def build_with_own_rows(
     model: ModelConfig, vocab_size: int, labels: int, seed: int, ranks: tuple[int, int]
 ) -> Classifier:
-    """The model with one rank's rows of the label tables, on the CPU.
+    """Build the model with one rank's rows of the label tables, on the CPU.
 
     Args:
-        model: encoder and head.
+        model: settings of encoder and head.
         vocab_size: number of token ids of the corpus's tokenizer.
-        labels: of all ranks.
-        seed: of the run; the caller has seeded PyTorch with it.
-        ranks: this rank and their number.
+        labels: number of labels of all ranks.
+        seed: seed of the run; the caller has seeded PyTorch with it.
+        ranks: this rank and the number of ranks.
     """
     rank, world = ranks
     classifier = model.build(vocab_size, min(labels, BLOCK))
@@ -48,7 +48,7 @@ def build_with_own_rows(
 
 
 def _blocks(model: ModelConfig, head: Head, width: int, labels: int, seed: int) -> Iterator[tuple[int, Head]]:
-    """Heads with the rows of some labels each, and the first label; the first is the model's own head."""
+    """Yield heads that each hold the rows of a block of labels, with the block's first label. The first is `head`."""
     yield 0, head
     for start in range(BLOCK, labels, BLOCK):
         torch.manual_seed(zlib.crc32(repr((seed, start)).encode()))

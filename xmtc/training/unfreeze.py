@@ -1,4 +1,4 @@
-"""Gradual unfreezing: which parameters train in which phase, and at what learning rate."""
+"""Gradual unfreezing: which parameters train in each phase, and at what learning rate."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from xmtc.training.config import PhaseConfig
 
 
 def trained_groups(names: Sequence[str], phase: PhaseConfig) -> list[str]:
-    """The parameter groups, of `names` (head.… and encoder.<i>, i counted from the bottom), that `phase` trains."""
+    """Select from `names` (head.… and encoder.<i>, i counted from the bottom) the groups that `phase` trains."""
     layers = sorted((n for n in names if n.startswith("encoder.")), key=_layer_index, reverse=True)
     kept = layers if phase.encoder_layers < 0 else layers[: phase.encoder_layers]
     return [n for n in names if not n.startswith("encoder.")] + kept
@@ -24,13 +24,13 @@ def parameter_groups(
     learning_rate: float,
     weight_decay: float,
 ) -> list[ParameterGroup]:
-    """Optimizer groups of a phase: one with and one without weight decay for each trained group of parameters.
+    """Make a phase's optimizer groups: one with and one without weight decay for each trained group of parameters.
 
     Args:
-        named: parameters by group, as `Classifier.parameter_groups` gives them.
-        phase: what trains.
-        learning_rate: peak learning rate of the head where the phase names none.
-        weight_decay: for matrices; vectors (biases, norms, gains) get none.
+        named: parameters by group, from `Classifier.parameter_groups`.
+        phase: see `PhaseConfig`.
+        learning_rate: peak learning rate of the head if the phase has none.
+        weight_decay: weight decay of matrices; vectors (biases, norms, gains) get none.
     """
     head_rate = phase.learning_rate or learning_rate
     depth = max((_layer_index(n) for n in named if n.startswith("encoder.")), default=0)
@@ -49,12 +49,12 @@ def parameter_groups(
 def with_row_optimizer(
     groups: Sequence[ParameterGroup], tables: Sequence[nn.Parameter], optimizer: RowwiseOptimizerConfig | None
 ) -> list[ParameterGroup]:
-    """The same groups, with the label tables in two of their own (matrices and biases) that `optimizer` updates.
+    """Move the label tables into two separate groups (matrices and biases) that `optimizer` updates.
 
     Args:
-        groups: of a phase.
-        tables: parameters with one row a label.
-        optimizer: row-wise; None leaves the groups as they are.
+        groups: groups of a phase.
+        tables: parameters with one row per label.
+        optimizer: row-wise optimizer; None returns the groups unchanged.
     """
     if optimizer is None:
         return list(groups)

@@ -1,4 +1,4 @@
-"""The weights of the best epoch, and files of weights that one stage leaves to the next."""
+"""The weights of the best epoch, and weight files that one stage passes to the next."""
 
 import json
 import math
@@ -25,14 +25,14 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", t
 class BestWeights:
     """Keeps, in one file, every parameter that the stage trains in any of its phases.
 
-    Parameters that a later phase will train are kept too: when the best epoch is an early one, restoring it must undo
-    what later phases changed.
+    The file includes parameters that only a later phase trains. If the best epoch is an early one, restoring it must
+    undo the changes of later phases.
 
     Args:
         path: a `.safetensors` file on storage that all ranks share, or in `mirror`.
-        module: what is trained, unpartitioned, as it is when the stage begins.
+        module: the unpartitioned module at the start of the stage.
         trained: all parameters that the stage will train.
-        mirror: brings the file that rank 0 wrote to other nodes; it travels with the epoch's checkpoint.
+        mirror: copies rank 0's file to other nodes, together with the epoch's checkpoint.
     """
 
     def __init__(
@@ -41,23 +41,23 @@ class BestWeights:
         self.path, self.module, self._mirror = path, module, mirror
         wanted = {id(p) for p in trained}
         named = {n: p for n, p in module.named_parameters() if id(p) in wanted}
-        self.shards = {n: p for n, p in named.items() if isinstance(p, RowShard)}  # which train in every phase
+        self.shards = {n: p for n, p in named.items() if isinstance(p, RowShard)}  # these train in every phase
         self.start = {n: p.detach().to("cpu", copy=True) for n, p in named.items() if n not in self.shards}
 
     def save(self, strategy: Strategy) -> None:
-        """Keep the weights as they are now. Collective.
+        """Save the current weights. Collective.
 
         Raises:
-            CheckpointError: the disk refuses.
+            CheckpointError: the file could not be written.
         """
         tensors = self.start | strategy.gather_trainable()
         write_weights(self.path, tensors, self.shards, here=strategy.rank == 0)
 
     def restore(self) -> None:
-        """Put the kept weights back into the module.
+        """Load the saved weights into the module.
 
         Raises:
-            CheckpointError: the file is missing, damaged or of another model.
+            CheckpointError: the file is missing or damaged, or belongs to another model.
         """
         if self._mirror is not None:
             name = self.path.relative_to(self._mirror.local).as_posix()
@@ -68,16 +68,16 @@ class BestWeights:
 def write_weights(
     path: Path, tensors: Mapping[str, Tensor], shards: Mapping[str, RowShard] | None = None, *, here: bool
 ) -> None:
-    """Write a `.safetensors` file, whole or not at all, on the rank where `here` is True. Collective.
+    """Write a `.safetensors` file atomically, on the rank where `here` is True. Collective.
 
     Args:
-        path: of the file.
-        tensors: whole, on every rank.
-        shards: tables of which every rank has its rows; they arrive and are written a block at a time.
-        here: whether this rank writes; one does.
+        path: path of the file.
+        tensors: whole tensors, on every rank.
+        shards: tables whose rows are split over the ranks; they are received and written block by block.
+        here: whether this rank writes; True on exactly one rank.
 
     Raises:
-        CheckpointError: the disk refuses; on every rank. What was there before is as it was.
+        CheckpointError: the file could not be written; raised on every rank. An earlier file is unchanged.
     """
     shards, failures = shards or {}, list[OSError]()
     blocks = (block for shard in shards.values() for block in blocks_of_all_ranks(shard))
@@ -89,13 +89,13 @@ def write_weights(
                     file.write(_raw(tensor))
         except OSError as error:
             failures.append(error)
-    for _ in blocks:  # what a failed write left: other ranks still send
+    for _ in blocks:  # after a failed write: the other ranks still send their blocks
         pass
     together(lambda: _raise_first(failures), lambda said: _could_not(path, said), here=here)
 
 
 def write_module(path: Path, module: nn.Module, *, here: bool) -> None:
-    """`write_weights` of all of a module's parameters and buffers, tables whole."""
+    """Write all parameters and buffers of a module with `write_weights`; its tables must be whole."""
     state = module.state_dict(keep_vars=True)
     shards = {name: tensor for name, tensor in state.items() if isinstance(tensor, RowShard)}
     rest = {name: tensor for name, tensor in state.items() if name not in shards}
@@ -103,7 +103,7 @@ def write_module(path: Path, module: nn.Module, *, here: bool) -> None:
 
 
 def _could_not(path: Path, failures: list[str]) -> CheckpointError:
-    return CheckpointError(f"{path} could not be written ({'; '.join(failures)}): make room and resume")
+    return CheckpointError(f"{path} could not be written ({'; '.join(failures)}): free disk space and resume")
 
 
 def _raise_first(failures: Sequence[OSError]) -> None:
@@ -112,7 +112,7 @@ def _raise_first(failures: Sequence[OSError]) -> None:
 
 
 def _header(tensors: Mapping[str, Tensor], shards: Mapping[str, RowShard]) -> bytes:
-    """The length and the description with which a safetensors file begins."""
+    """Make the header of a safetensors file: its length and the description of the tensors."""
     places, end = {}, 0
     shapes = {name: (tensor, [*tensor.shape]) for name, tensor in tensors.items()}
     shapes |= {name: (shard, [shard.total, *shard.shape[1:]]) for name, shard in shards.items()}
@@ -130,15 +130,15 @@ def _raw(tensor: Tensor) -> memoryview:
 
 
 def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> None:
-    """Put the tensors of a file into a module's parameters, each rank's own rows into split tables.
+    """Load the tensors of a file into a module's parameters. A split table gets the rows of this rank.
 
     Args:
-        module: unpartitioned.
-        path: that `write_weights` wrote.
-        names: what the file must hold; any of the module's parameters and buffers where None.
+        module: unpartitioned module.
+        path: file from `write_weights`.
+        names: names that the file must hold; None accepts any of the module's parameters and buffers.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or of another model.
+        CheckpointError: the file is missing or damaged, or belongs to another model.
     """
     targets = module.state_dict(keep_vars=True)
     with reading(path, CheckpointError, _FIX, _WRONG), safe_open(path, framework="pt") as file:
@@ -155,7 +155,7 @@ def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> N
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read what `write_weights` wrote.
+    """Read a file from `write_weights`.
 
     Raises:
         CheckpointError: the file is missing or damaged.

@@ -1,4 +1,4 @@
-"""What all strategies share: freezing, AdamW, precision, and the form of saved state."""
+"""Code that all strategies share: freezing, AdamW, precision, and the format of saved state."""
 
 import math
 from abc import ABC, abstractmethod
@@ -18,10 +18,10 @@ from xmtc.errors import CheckpointError, ConfigError
 
 
 class StrategyBase(ABC):
-    """A strategy less the exchange of gradients and the place of the optimizer state.
+    """Base class of strategies. Subclasses add the exchange of gradients and the placement of optimizer state.
 
     Attributes:
-        part_bytes: size at which a saved file is full; what a rank that saves needs in CPU memory.
+        part_bytes: maximum size of a saved file, and the CPU memory that a rank needs to save one.
     """
 
     part_bytes = 2 * 1024**3
@@ -49,7 +49,7 @@ class StrategyBase(ABC):
     @property
     @abstractmethod
     def _steps(self) -> int:
-        """Steps that AdamW has taken since `prepare`."""
+        """Number of steps that AdamW has taken since `prepare`."""
 
     @_steps.setter
     @abstractmethod
@@ -78,7 +78,7 @@ class StrategyBase(ABC):
                 if mine:
                     states[name] = state
             if mine and failed is None:
-                # Other ranks still gather: leaving here would hang them.
+                # Other ranks still gather: to raise here would hang them.
                 failed = _try_write(directory / files.part_name(i, len(parts)), states)
         if failed is not None:
             raise failed
@@ -121,7 +121,7 @@ class StrategyBase(ABC):
         return math.prod(self._shape(parameter)) * (parameter.element_size() + 8)
 
     def _choose_trained(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> None:
-        """Freeze what is in no group, and check what is."""
+        """Freeze the parameters that are in no group, and check those that are."""
         wanted = {id(p) for group in groups for p in group.parameters}
         if empty := [group.name for group in groups if not group.parameters]:
             raise ConfigError(f"parameter group {empty[0]!r} has no parameters")
@@ -147,7 +147,8 @@ class StrategyBase(ABC):
 def adamw(groups: Sequence[ParameterGroup]) -> torch.optim.AdamW:
     """AdamW (Loshchilov & Hutter 2019) over `groups`, in their order, with PyTorch's betas and epsilon.
 
-    Fused: one pass over parameters, gradients and moments, several times as fast as the default on CPU and CUDA.
+    The fused version makes one pass over parameters, gradients and moments. It is several times as fast as the default
+    on CPU and CUDA.
     """
     return torch.optim.AdamW(
         [
@@ -159,14 +160,14 @@ def adamw(groups: Sequence[ParameterGroup]) -> torch.optim.AdamW:
 
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Sequence[float]) -> None:
-    """One learning rate a group, in the order of the groups."""
+    """Set one learning rate per group, in the order of the groups."""
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
 
 
 def _check_not_empty(name: str, value: Tensor) -> None:
     if value.numel() == 0:
-        raise CheckpointError(f"{name} came out empty when its partitions were gathered; nothing was saved")
+        raise CheckpointError(f"{name} was empty after its partitions were gathered; nothing was saved")
 
 
 def _try_write(path: Path, states: dict[str, ParameterState]) -> OSError | None:

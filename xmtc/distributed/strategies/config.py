@@ -1,4 +1,4 @@
-"""The settings of the built-in strategies, and the family that they belong to."""
+"""The settings of the built-in strategies, and the family of strategies."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -51,7 +51,7 @@ _SWAP_ALIGNMENT = 1 << 16  # numbers; DeepSpeed wants a multiple of 1 kB × its 
 
 @config
 class SingleConfig(Replicated):
-    """One process trains alone."""
+    """Trains in a single process."""
 
     kind: Literal["single"] = "single"
 
@@ -61,7 +61,7 @@ class SingleConfig(Replicated):
         return 1
 
     def refusals(self) -> Mapping[Demand, str]:
-        """See `StrategySettings.refusals`: it can do everything."""
+        """See `StrategySettings.refusals`: nothing is refused."""
         return {}
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
@@ -73,13 +73,13 @@ class SingleConfig(Replicated):
 
 @config
 class DDPConfig(Replicated):
-    """Every worker holds the whole model. The simplest that works while model and optimizer fit a worker."""
+    """Every worker holds the whole model. The simplest choice if model and optimizer fit in a worker's memory."""
 
     kind: Literal["ddp"] = "ddp"
     bucket_mib: Annotated[float, Field(gt=0)] = 25.0
-    """Gradients travel in buckets of this size while the backward pass continues."""
+    """Size of the buckets in which gradients are exchanged during the backward pass."""
     find_unused_parameters: bool = False
-    """Set it where a trained parameter takes no part in some step's loss; costs a walk over the graph every step."""
+    """Set this if the loss of some steps does not depend on all trained parameters. Every step then walks the graph."""
 
     @property
     def most_workers(self) -> int | None:
@@ -99,25 +99,24 @@ class DDPConfig(Replicated):
 
 @config
 class DeepSpeedConfig:
-    """ZeRO: for models or optimizers that do not fit a worker."""
+    """ZeRO, for models or optimizers that do not fit in a worker's memory."""
 
     kind: Literal["deepspeed"] = "deepspeed"
     stage: Literal[0, 1, 2, 3] = 2
-    """0 partitions nothing, 1 the optimizer state, 2 gradients too, 3 parameters too (frozen ones included)."""
+    """0 partitions nothing, 1 the optimizer state, 2 also gradients, 3 also parameters (including frozen ones)."""
     offload_optimizer: Literal["cpu", "nvme"] | None = None
-    """Where optimizer state is kept, and the update made: CPU memory (stages 1 to 3), or a disk and CPU memory (stage
-    3; Rajbhandari et al. 2021, ZeRO-Infinity)."""
+    """Where optimizer state is kept and updated: `cpu` (stages 1 to 3), or `nvme`, a disk and CPU memory (stage 3;
+    Rajbhandari et al. 2021, ZeRO-Infinity)."""
     offload_parameters: Literal["cpu", "nvme"] | None = None
-    """Where parameters are kept while they are not needed (stage 3)."""
+    """Where parameters are kept while they are not in use (stage 3)."""
     nvme_path: str | None = None
-    """Folder on a fast disk of every node, for `nvme`. A worker's files in it are deleted when it ends, unless it is
-    killed."""
+    """Folder on a fast disk of every node, for `nvme`. A worker deletes its files when it ends, unless it is killed."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further keys of DeepSpeed's configuration, such as `{zero_optimization: {overlap_comm: true}}`; not those that
-    are managed here (batch sizes, accumulation, clipping, optimizer, precision, stage, offload)."""
+    """Further keys of DeepSpeed's configuration, such as `{zero_optimization: {overlap_comm: true}}`. xmtc sets batch
+    sizes, accumulation, clipping, optimizer, precision, stage and offload; these are refused here."""
 
     def __post_init__(self) -> None:
-        """Refuse keys that the training loop sets, and offloading that the stage does not have."""
+        """Refuse keys that the training loop sets, and offloading that the stage does not support."""
         zero = self.extra.get("zero_optimization", {})
         if not isinstance(zero, dict):
             raise ValueError(f"extra.zero_optimization must be a mapping, not {zero!r}")
@@ -138,7 +137,7 @@ class DeepSpeedConfig:
 
     @property
     def on_disk(self) -> bool:
-        """Whether something is offloaded to a disk."""
+        """Whether anything is offloaded to a disk."""
         return "nvme" in (self.offload_optimizer, self.offload_parameters)
 
     @property
@@ -153,7 +152,7 @@ class DeepSpeedConfig:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """See `StrategySettings.tools`: DeepSpeed compiles its collectives, and what it writes to disks with."""
+        """See `StrategySettings.tools`: DeepSpeed compiles its collectives and its disk library."""
         return (Tool.COMPILER, Tool.NINJA, *([Tool.LIBAIO] if self.on_disk else []))
 
     @property
@@ -162,7 +161,7 @@ class DeepSpeedConfig:
         return self.nvme_path
 
     def refusals(self) -> Mapping[Demand, str]:
-        """See `StrategySettings.refusals`; stage 3 has reasons of its own."""
+        """See `StrategySettings.refusals`; stage 3 adds some."""
         if self.stage < 3:
             return {}
         reasons = {
@@ -171,7 +170,7 @@ class DeepSpeedConfig:
             Demand.QUANTIZED_WEIGHTS: "ZeRO-3 partitions quantised weights wrongly, and trains wrongly without an "
             "error; use stage 2",
             Demand.WHOLE_PARAMETERS: "no rank holds a whole parameter; use stage 2, or leave the callback out",
-            Demand.WINDOW_GROUPS: "ranks would differ in their number of passes, and wait for each other forever; use "
+            Demand.WINDOW_GROUPS: "ranks with different numbers of passes would wait for each other forever; use "
             "stage 2, or leave window_group out",
         }
         return {demand: f"distributed.strategy.stage: 3 exclude each other: {why}" for demand, why in reasons.items()}
@@ -183,7 +182,7 @@ class DeepSpeedConfig:
         return size / workers if self.partitions.parameters else size
 
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
-        """See `StrategySettings.training_bytes`: from stage 1 on, AdamW also updates a flat copy of the parameters."""
+        """See `StrategySettings.training_bytes`: from stage 1, AdamW also updates a flat copy of the parameters."""
         if self.stage == 0:
             return replicated_bytes(trained, workers)
         share, zero = trained / workers, self.extra.get("zero_optimization", {})
@@ -195,7 +194,7 @@ class DeepSpeedConfig:
         )
 
     def disk_bytes(self, trained: int, weights: float) -> float:
-        """See `StrategySettings.disk_bytes`: weights, moments and gradients of what trains in float32; all weights."""
+        """See `StrategySettings.disk_bytes`: float32 weights, moments and gradients of what trains, and all weights."""
         optimizer = 16.0 * trained if self.offload_optimizer == "nvme" else 0.0
         return optimizer + (weights if self.offload_parameters == "nvme" else 0.0)
 
@@ -203,7 +202,7 @@ class DeepSpeedConfig:
         """The strategy of this process, which must be in a process group.
 
         Raises:
-            ConfigError: tensors are to be offloaded to a disk, and the library that writes to it is missing.
+            ConfigError: tensors are offloaded to a disk, but the library that writes to it is missing.
         """
         from xmtc.distributed.strategies.deepspeed import ZeroStage0Strategy, ZeroStrategy
         from xmtc.distributed.strategies.deepspeed_support import can_swap, import_deepspeed
@@ -216,7 +215,7 @@ class DeepSpeedConfig:
         return (ZeroStage0Strategy if self.stage == 0 else ZeroStrategy)(self, precision, device)
 
     def loading(self, precision: Precision) -> AbstractContextManager[object]:
-        """See `StrategySettings.loading`: under stage 3 each worker keeps its share, where nothing goes to a disk."""
+        """See `StrategySettings.loading`: under stage 3, each worker keeps its share, unless it offloads to a disk."""
         if self.stage < 3 or self.on_disk:
             return nullcontext()
         from xmtc.distributed.partitioned import Loading
@@ -224,12 +223,12 @@ class DeepSpeedConfig:
         return Loading(self.engine_config(precision)).active()
 
     def engine_config(self, precision: Precision, folder: str | None = None, largest: int = 0) -> dict[str, Any]:
-        """DeepSpeed's configuration.
+        """Make DeepSpeed's configuration.
 
         Args:
-            precision: of the activations.
-            folder: where this process offloads to.
-            largest: numbers of this rank's share of the largest parameter.
+            precision: precision of the activations.
+            folder: folder that this process offloads to.
+            largest: number of elements in this rank's share of the largest parameter.
         """
         zero: dict[str, Any] = {**self.extra.get("zero_optimization", {}), "stage": self.stage}
         places: dict[str, dict[str, Any]] = {"cpu": {"device": "cpu"}, "nvme": {"device": "nvme", "nvme_path": folder}}
@@ -245,7 +244,7 @@ class DeepSpeedConfig:
             "gradient_accumulation_steps": 1,
             "zero_optimization": zero,
             "zero_force_ds_cpu_optimizer": False,
-            # No module is "safe" to exchange gradients or parameters in bfloat16: sums stay exact.
+            # Treat no module as safe for exchanging gradients or parameters in bfloat16: sums stay in float32.
             "torch_autocast": {
                 "enabled": precision == "bf16",
                 "dtype": "bfloat16",

@@ -1,4 +1,4 @@
-"""PyTorch's DistributedDataParallel: the model and its optimizer on every rank, gradients summed in buckets."""
+"""PyTorch's DistributedDataParallel: every rank has model and optimizer, and gradients are summed in buckets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from xmtc.distributed.strategies.settings import Precision
 
 
 class DDPStrategy(ReplicatedStrategy):
-    """Gradients are summed, not averaged as DDP does by itself."""
+    """DDP that sums gradients; by default DDP averages them."""
 
     def __init__(self, config: DDPConfig, precision: Precision, device: torch.device) -> None:
         super().__init__(precision, device)

@@ -1,10 +1,10 @@
 """DeepSpeed ZeRO (Rajbhandari et al. 2020): optimizer state, gradients and parameters partitioned over the ranks.
 
-Weights, gradients and optimizer state are float32 whatever the precision; bfloat16 is autocast, inside the engine.
-DeepSpeed's own bf16 mode would round the weights to 8 bits of mantissa (and at stage 0 keep no float32 copy), and its
-losses would no longer be those of the other strategies. Frozen weights may be of any floating type.
+Weights, gradients and optimizer state are float32 at every precision; bfloat16 is autocast inside the engine.
+DeepSpeed's bf16 mode would round the weights to 8 bits of mantissa (and keep no float32 copy at stage 0), so its losses
+would differ from the other strategies. Frozen weights may have any floating type.
 
-Learning rates, clipping, accumulation and checkpoints are ours, so that all strategies do the same; DeepSpeed's own
+xmtc handles learning rates, clipping, accumulation and checkpoints, so all strategies behave alike. DeepSpeed's
 checkpoints cannot be loaded with another number of ranks.
 """
 
@@ -37,7 +37,7 @@ from xmtc.errors import ConfigError
 
 
 class _EngineStrategy(StrategyBase):
-    """What all stages share: an engine around the model."""
+    """Base of all stages: wraps the model in an engine."""
 
     def __init__(self, config: DeepSpeedConfig, precision: Precision, device: torch.device) -> None:
         super().__init__(precision, device)
@@ -71,13 +71,13 @@ class _EngineStrategy(StrategyBase):
         super().close()
 
     def _made_whole(self) -> list[nn.Parameter]:
-        """The parameters that were whole before training, and are again after it."""
+        """The parameters that are whole before and after training."""
         assert self._model is not None
         arrived = gatherings(self._model)
         return [p for p in self._model.parameters() if not any(one.holds(p) for one in arrived)]
 
     def _gather_blocks(self, *, enabled: bool) -> None:
-        """Let the blocks of weights that arrived partitioned gather themselves, or leave it to the engine."""
+        """Let `BlockGathering` gather weights that were loaded partitioned, or leave it to the engine."""
         for one in gatherings(self._model) if self._model is not None else ():
             one.enabled = enabled
 
@@ -86,7 +86,7 @@ class _EngineStrategy(StrategyBase):
 
         self._attributes.note(model)
         inside = FieldsOut(model)
-        if self._config.on_disk and self._swap is None:  # one for all engines: frozen weights stay where they are
+        if self._config.on_disk and self._swap is None:  # one folder for all engines: frozen weights stay in it
             Path(self._config.nvme_path or "").mkdir(parents=True, exist_ok=True)
             self._swap = TemporaryDirectory(dir=self._config.nvme_path, prefix="xmtc-")
         largest = max(-(-self._shape(p).numel() // self.world_size) for p in model.parameters())
@@ -97,10 +97,10 @@ class _EngineStrategy(StrategyBase):
         return FieldsIn(self._engine, inside)
 
     def _stop(self) -> None:
-        """Take the engine's hooks off the model; the parameters stay as they are.
+        """Remove the engine's hooks from the model; the parameters do not change.
 
-        An engine destroys its optimizer again when Python collects it, which would cut the moments of parameters off
-        that the next engine trains: they would be saved as zeros.
+        When Python collects an engine, it destroys its optimizer once more. This would detach the moments of parameters
+        that the next engine trains, and they would be saved as zeros.
         """
         if self._engine is not None:
             self._engine.destroy()
@@ -112,7 +112,7 @@ class _EngineStrategy(StrategyBase):
 
 
 class ZeroStage0Strategy(_EngineStrategy, ReplicatedStrategy):
-    """DeepSpeed exchanges the gradients; everything else is as with DDP."""
+    """Stage 0: DeepSpeed exchanges the gradients; everything else works as with DDP."""
 
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
         """See `Strategy.prepare`."""
@@ -132,7 +132,7 @@ class ZeroStrategy(_EngineStrategy):
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
         """See `Strategy.prepare`.
 
-        Under stage 3 parameters stay partitioned from the first call on.
+        Under stage 3, parameters stay partitioned from the first call.
         """
         self._stop()
         self._choose_trained(model, groups)
@@ -147,10 +147,10 @@ class ZeroStrategy(_EngineStrategy):
         """See `Strategy.set_learning_rates`."""
         set_learning_rates(self._optimizer, rates)
 
-    def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
-        """See `Strategy.step`. A norm that is not finite comes back as infinity."""
+    def step(self, max_grad_norm: float, outside_norm: float = 0.0) -> float:
+        """See `Strategy.step`. A norm that is not finite is returned as infinity."""
         self._engine.optimizer.clip_grad = max_grad_norm
-        with counted_in(self._engine.optimizer, beside):
+        with counted_in(self._engine.optimizer, outside_norm):
             self._engine.step()
         return float(self._engine.get_global_grad_norm())
 
@@ -166,7 +166,10 @@ class ZeroStrategy(_EngineStrategy):
         with deepspeed.zero.GatheredParameters(self._made_whole()):
             for parameter in self._engine.module.parameters():
                 parameter.ds_active_sub_modules.clear()
-            for hook in (*offload.forward_hooks, *offload.backward_hooks):  # they would partition again
+            for hook in (
+                *offload.forward_hooks,
+                *offload.backward_hooks,
+            ):  # the hooks would partition the parameters again
                 hook.remove()
             offload.forward_hooks, offload.backward_hooks = [], []
             self._gather_blocks(enabled=True)
@@ -213,18 +216,18 @@ class ZeroStrategy(_EngineStrategy):
                 safe_set_full_optimizer_state(parameter, getattr(state, kind), kind)
 
     def _partition(self, parameter: nn.Parameter, full: Tensor) -> Tensor:
-        """This rank's share of a stage-3 parameter, padded with zeros as DeepSpeed pads it."""
+        """This rank's share of a stage-3 parameter, padded with zeros like DeepSpeed's."""
         size = parameter.ds_tensor.numel()  # pyright: ignore[reportAttributeAccessIssue]
         flat = F.pad(full.flatten(), (0, size * self.world_size - full.numel()))
         return flat[self.rank * size : (self.rank + 1) * size]
 
     def _flats(self) -> list[Tensor]:
-        """This rank's flattened float32 partitions: what AdamW sees."""
+        """This rank's flattened float32 partitions, which AdamW updates."""
         zero = self._engine.optimizer
         return zero.fp32_partitioned_groups_flat if self._config.stage == 3 else zero.single_partition_of_fp32_groups
 
     def _link_moments(self) -> None:
-        """Make what AdamW would make at its first step, and let DeepSpeed find it by parameter."""
+        """Create the state that AdamW would create at its first step, and link it to DeepSpeed's parameters."""
         if self._linked:
             return
         zero = self._engine.optimizer
@@ -234,14 +237,14 @@ class ZeroStrategy(_EngineStrategy):
                     zeros = {kind: torch.zeros_like(flat, requires_grad=False) for kind in MOMENTS}
                     zero.optimizer.state[flat] = {"step": torch.tensor(0.0, device=flat.device), **zeros}
         if self._config.stage != 3:
-            # DeepSpeed links all groups after the first step of the first group, and so only that one.
+            # After its first step, DeepSpeed links only the first group.
             zero._hp_optimizer_states_linked = False
             zero._lazy_init_hp_params_optimizer_state()
         self._linked = True
 
     @contextmanager
     def _in_memory(self, flat: int) -> Iterator[None]:
-        """A partition and its moments, by number, fetched from where they are offloaded, and written back."""
+        """Fetch an offloaded partition, by number, and its moments; write them back on exit."""
         zero = self._engine.optimizer
         on_disk = self._config.stage == 3 and zero._swappable_optimizer_subgroup(flat)
         if on_disk:

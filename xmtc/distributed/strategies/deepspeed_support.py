@@ -1,4 +1,4 @@
-"""What DeepSpeed needs around it: its compiler, outputs it can see into, and a way back to an ordinary model."""
+"""Support for DeepSpeed: its compiler, outputs that it can inspect, and restoring an ordinary model."""
 
 import logging
 import os
@@ -16,27 +16,27 @@ from torch.distributed import distributed_c10d
 
 
 def import_deepspeed(device: torch.device) -> None:
-    """Import DeepSpeed, quietly, with what its compiler calls need, and join the process group."""
+    """Import DeepSpeed without its warnings, prepare its compiler, and join the process group."""
     tools = str(Path(sys.executable).parent)
     if tools not in os.environ.get("PATH", "").split(os.pathsep):
-        # DeepSpeed calls `ninja` by name; an environment that is not activated is not on the path.
+        # DeepSpeed calls `ninja` by name, but an environment that is not activated is not on the path.
         os.environ["PATH"] = os.pathsep.join([tools, os.environ.get("PATH", "")])
     if os.access(sys.prefix, os.W_OK):
-        # Compiled once for each environment: a cache shared between them would mix versions of PyTorch.
+        # One cache per environment: a shared cache would mix versions of PyTorch.
         os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / ".torch_extensions"))
-    # DeepSpeed insists on launchers that set it; it takes the device from it.
+    # DeepSpeed expects the launcher to set it, and takes the device from it.
     os.environ.setdefault("LOCAL_RANK", str(device.index or 0))
     import deepspeed
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
-        # Thousands of lines: DeepSpeed calls two collectives by names that PyTorch 2.13 deprecates.
+        # DeepSpeed calls two collectives by names that PyTorch 2.13 deprecates, which logs thousands of lines.
         warnings.filterwarnings("ignore", message=f"`torch.distributed.{name}` is deprecated", category=FutureWarning)
     deepspeed.init_distributed(dist_backend="nccl" if device.type == "cuda" else "gloo", verbose=False)
 
 
 def can_swap() -> bool:
-    """Whether DeepSpeed can build what it writes to disks with."""
+    """Whether DeepSpeed can build its disk library."""
     from deepspeed.ops.op_builder import AsyncIOBuilder  # pyright: ignore[reportAttributeAccessIssue]
 
     return AsyncIOBuilder().is_compatible(verbose=False)
@@ -45,8 +45,8 @@ def can_swap() -> bool:
 def share_timeout(device: torch.device) -> None:
     """Give every process group the timeout of the first.
 
-    DeepSpeed exchanges gradients in groups of its own, which would wait half an hour for a rank that hangs, whatever
-    the first group's timeout. PyTorch has no public way to set it.
+    DeepSpeed exchanges gradients in separate groups. Whatever the first group's timeout, they would wait half an hour
+    for a rank that hangs. PyTorch has no public function to set this timeout.
     """
     first = distributed_c10d._get_default_group()
     timeout = first._get_backend(device).options._timeout
@@ -56,7 +56,7 @@ def share_timeout(device: torch.device) -> None:
 
 @contextmanager
 def gathered(parameter: nn.Parameter, modifier_rank: int | None = None) -> Iterator[None]:
-    """The whole parameter under stage 3; changes of `modifier_rank` are taken over. No-op at other stages."""
+    """Gather the whole parameter under stage 3; keep the changes of `modifier_rank`. No-op at other stages."""
     import deepspeed
 
     with deepspeed.zero.GatheredParameters([parameter], modifier_rank=modifier_rank):
@@ -64,10 +64,11 @@ def gathered(parameter: nn.Parameter, modifier_rank: int | None = None) -> Itera
 
 
 @contextmanager
-def counted_in(zero: Any, beside: float) -> Iterator[None]:
-    """Within, ZeRO's optimizer takes the global gradient norm together with that of gradients it does not hold.
+def counted_in(zero: Any, outside_norm: float) -> Iterator[None]:
+    """Make ZeRO's optimizer include the norm of gradients that it does not hold in the global gradient norm.
 
-    There is no setting for it. Stages 1 and 2 ask one method for the norm, stage 3 another for those of its groups.
+    DeepSpeed has no setting for this. Stages 1 and 2 call one method for the norm, stage 3 another for the norms of its
+    groups.
     """
     name = "_get_norm_groups" if hasattr(zero, "_get_norm_groups") else "scaled_global_norm"
     norms = getattr(zero, name)
@@ -75,8 +76,8 @@ def counted_in(zero: Any, beside: float) -> Iterator[None]:
     def together(*args: Any, **kwargs: Any) -> Any:
         found = norms(*args, **kwargs)
         if isinstance(found, list):
-            return [*found, torch.full_like(torch.as_tensor(found[0]), beside)]
-        return torch.hypot(torch.as_tensor(found), torch.full_like(torch.as_tensor(found), beside))
+            return [*found, torch.full_like(torch.as_tensor(found[0]), outside_norm)]
+        return torch.hypot(torch.as_tensor(found), torch.full_like(torch.as_tensor(found), outside_norm))
 
     setattr(zero, name, together)
     try:
@@ -86,10 +87,11 @@ def counted_in(zero: Any, beside: float) -> Iterator[None]:
 
 
 class FieldsOut(nn.Module):
-    """Gives a dataclass's fields as a dictionary: DeepSpeed finds tensors in tuples, lists and dictionaries only.
+    """Returns a dataclass's fields as a dictionary: DeepSpeed finds tensors only in tuples, lists and dictionaries.
 
-    It calls `forward`, not the model: were the model a module of its own to DeepSpeed, the parameters that it reaches
-    into its children for would not be fetched again for the backward pass, since its output hides the tensors.
+    This calls the model's `forward` method, not the model, so DeepSpeed does not see the model as a separate module.
+    If it did, the model's output would hide its tensors from DeepSpeed, which would then not fetch the parameters that
+    the model reads from its children again for the backward pass.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -98,7 +100,7 @@ class FieldsOut(nn.Module):
         self.kind: type | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's output, or the fields of it."""
+        """Return the model's output, or its fields as a dictionary."""
         output = self.model.forward(*args, **kwargs)
         if not is_dataclass(output) or isinstance(output, type):
             return output
@@ -107,31 +109,31 @@ class FieldsOut(nn.Module):
 
 
 class FieldsIn(nn.Module):
-    """The engine, giving what the model gives."""
+    """Calls the engine and returns the output that the model would return."""
 
     def __init__(self, engine: nn.Module, inside: FieldsOut) -> None:
         super().__init__()
         self.engine, self.inside = engine, inside
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model gives."""
+        """Return the model's output."""
         output = self.engine(*args, **kwargs)
         return output if self.inside.kind is None else self.inside.kind(**output)
 
 
 class Attributes:
-    """What DeepSpeed hangs on parameters and modules, to take it off again: it has no way back of its own."""
+    """Removes the attributes that DeepSpeed sets on parameters and modules, because DeepSpeed does not."""
 
     def __init__(self) -> None:
         self._before: dict[int, set[str]] = {}
 
     def note(self, model: nn.Module) -> None:
-        """Remember which attributes there are, before DeepSpeed first sees the model."""
+        """Record the attributes before DeepSpeed first sees the model."""
         for thing in (*model.modules(), *model.parameters()):
             self._before.setdefault(id(thing), set(vars(thing)))
 
     def restore(self, model: nn.Module) -> None:
-        """Remove all others, and make every module's dictionary of parameters a plain one."""
+        """Remove all other attributes, and make every module's dictionary of parameters a plain one."""
         things = (*model.modules(), *model.parameters())
         for thing in things:
             for name in set(vars(thing)) - self._before[id(thing)]:

@@ -1,4 +1,4 @@
-"""Every rank holds the whole model and optimizer: what a single process and DDP share."""
+"""Base of strategies that keep the whole model and optimizer on every rank: a single process, and DDP."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from xmtc.distributed.strategy import ParameterGroup
 
 
 class ReplicatedStrategy(StrategyBase):
-    """Local AdamW over gradients that are, at the step, the same on every rank."""
+    """Runs AdamW locally; at each step, all ranks have the same gradients."""
 
     _optimizer: torch.optim.AdamW
 
@@ -37,15 +37,15 @@ class ReplicatedStrategy(StrategyBase):
         """See `Strategy.set_learning_rates`."""
         set_learning_rates(self._optimizer, rates)
 
-    def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
+    def step(self, max_grad_norm: float, outside_norm: float = 0.0) -> float:
         """See `Strategy.step`."""
         parameters = list(self._trained.values())
         for parameter in parameters:
             if parameter.grad is None:
-                # AdamW would skip it, and its step count fall behind; ZeRO does not skip either.
+                # AdamW would skip it, and its step count would fall behind; ZeRO does not skip it either.
                 parameter.grad = torch.zeros_like(parameter)
         norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-        norm = norm.hypot(torch.full_like(norm, beside))
+        norm = norm.hypot(torch.full_like(norm, outside_norm))
         if math.isfinite(norm.item()):
             clip_grads_with_norm_(parameters, max_grad_norm, norm)
             self._optimizer.step()
@@ -82,7 +82,7 @@ class ReplicatedStrategy(StrategyBase):
 
 
 def fresh_moments(parameter: nn.Parameter) -> dict[str, Any]:
-    """AdamW's state before the first step; the step count lies beside the parameter, where the fused AdamW reads it."""
+    """AdamW's initial state. The step count is on the parameter's device, where the fused AdamW reads it."""
     return {
         "step": torch.tensor(0.0, device=parameter.device),
         "exp_avg": torch.zeros_like(parameter, requires_grad=False),

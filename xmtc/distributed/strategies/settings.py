@@ -1,4 +1,4 @@
-"""What the settings of a strategy say about it, so that nothing outside this family asks which strategy it is."""
+"""The capabilities that a strategy's settings declare. Code outside this family never asks which strategy it has."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -15,7 +15,7 @@ Precision = Literal["fp32", "bf16"]
 
 
 class Demand(StrEnum):
-    """What a run may ask of a strategy that not every strategy can do."""
+    """Features that a run may need and that not every strategy supports."""
 
     LABEL_TEXTS = "label_texts"
     """Running the encoder over label texts as well as documents, in one step."""
@@ -37,7 +37,7 @@ class Tool(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Partitions:
-    """What each worker holds only its share of."""
+    """Which tensors are split, so that each worker holds only a share."""
 
     parameters: bool = False
     gradients: bool = False
@@ -46,7 +46,7 @@ class Partitions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingBytes:
-    """Bytes that one worker holds in addition to the weights."""
+    """Bytes that training takes on one worker in addition to the weights."""
 
     gradients: float
     optimizer_state: float
@@ -63,54 +63,54 @@ class StrategySettings(Protocol):
 
     @property
     def most_workers(self) -> int | None:
-        """How many workers it can train with; None: any number."""
+        """Maximum number of workers; None: any number."""
         ...
 
     @property
     def partitions(self) -> Partitions:
-        """What it divides among the workers."""
+        """Which tensors the strategy divides among the workers."""
         ...
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What it needs on every node besides Python packages."""
+        """Programs and libraries that every node needs in addition to Python packages."""
         ...
 
     @property
     def offload_folder(self) -> str | None:
-        """The folder, on a disk of every node, that it moves tensors to; None where it keeps them in memory."""
+        """The folder, on a disk of every node, that tensors are offloaded to; None if they stay in memory."""
         ...
 
     def refusals(self) -> Mapping[Demand, str]:
-        """What it cannot do: the key that rules it out, the reason and the fix.
+        """Features that the strategy does not support, each with the conflicting key, the reason and the fix.
 
-        Each text completes a sentence that begins with the setting that demands it: `<setting> and <text>`.
+        Each text completes a sentence that begins with the setting that needs the feature: `<setting> and <text>`.
         """
         ...
 
     def weight_bytes(self, size: float, workers: int) -> float:
-        """What one worker keeps in memory of weights of this size, in bytes."""
+        """Bytes of memory that weights of this size take on one worker."""
         ...
 
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
-        """What one worker keeps in memory to train this many float32 numbers with AdamW."""
+        """Bytes of memory that one worker needs to train this many float32 numbers with AdamW."""
         ...
 
     def disk_bytes(self, trained: int, weights: float) -> float:
-        """What all workers together write to `offload_folder`.
+        """Bytes that all workers together write to `offload_folder`.
 
         Args:
-            trained: numbers that train.
+            trained: number of trained elements.
             weights: bytes of all weights.
         """
         ...
 
     def loading(self, precision: Precision) -> AbstractContextManager[object]:
-        """Around the building of a model, after `build`: how pretrained weights arrive."""
+        """Wrap the construction of a model, after `build`, to control how pretrained weights are loaded."""
         ...
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        """The strategy of this process, which must be in a process group where there are several workers.
+        """Build the strategy of this process. With several workers, the process must be in a process group.
 
         Raises:
             ConfigError: this machine lacks something that the strategy needs.
@@ -119,7 +119,7 @@ class StrategySettings(Protocol):
 
 
 class Replicated:
-    """What settings say of a strategy that gives every worker the whole model, its gradients and optimizer state."""
+    """Base of settings whose strategy gives every worker the whole model, its gradients and optimizer state."""
 
     @property
     def partitions(self) -> Partitions:
@@ -149,11 +149,11 @@ class Replicated:
         return 0.0
 
     def loading(self, precision: Precision) -> AbstractContextManager[object]:
-        """See `StrategySettings.loading`: whole, on every worker."""
+        """See `StrategySettings.loading`: every worker loads all weights."""
         return nullcontext()
 
 
 def replicated_bytes(trained: int, workers: int) -> TrainingBytes:
-    """Bytes of a strategy that partitions nothing: gradients, AdamW's two moments, and buckets for the exchange."""
+    """Training memory without partitioning: gradients, AdamW's two moments, and buckets for the exchange."""
     buffers = 4.0 * trained if workers > 1 else 0.0
     return TrainingBytes(gradients=4.0 * trained, optimizer_state=8.0 * trained, exchange_buffers=buffers)

@@ -1,8 +1,8 @@
-"""Label tables, whose rows are split over the ranks, around any strategy for everything else.
+"""Train label tables whose rows are split over the ranks; an inner strategy trains everything else.
 
-A rank's rows get their whole gradient on that rank (`xmtc.training.label_shard`), so nothing of them is exchanged but
-their part of the gradient norm: gradients and optimizer state are divided by the ranks, whatever the strategy inside.
-One process has all rows.
+Each rank computes the whole gradient of its rows (`xmtc.training.label_shard`), so ranks exchange only the rows' share
+of the gradient norm. The rows' gradients and optimizer state are split over the ranks with every inner strategy. A
+single process has all rows.
 """
 
 import math
@@ -23,13 +23,13 @@ from xmtc.distributed.strategy import ParameterGroup, Strategy
 
 
 class ShardedRowsStrategy:
-    """See `Strategy`. Parameters that are `RowShard`s train here, all others in the strategy inside.
+    """Trains `RowShard` parameters itself and all others with an inner strategy. See `Strategy`.
 
-    While it trains, the shards are plain attributes of their modules: DDP and DeepSpeed would take each for a replica
-    of the other ranks' and overwrite it.
+    During training, the shards are plain attributes of their modules. Otherwise DDP and DeepSpeed would treat a shard
+    as a replica of other ranks' shards and overwrite it.
 
     Args:
-        inside: for what every rank has whole.
+        inside: strategy for the parameters that are not split.
     """
 
     def __init__(self, inside: Strategy) -> None:
@@ -43,7 +43,7 @@ class ShardedRowsStrategy:
         self._optimizers: list[RowwiseOptimizer] = []
 
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
-        """See `Strategy.prepare`; where nothing but label tables trains, the strategy inside stays idle."""
+        """See `Strategy.prepare`; if only label tables train, the inner strategy stays idle."""
         self._show()
         model.to(self.device)
         model.zero_grad(set_to_none=True)
@@ -83,15 +83,15 @@ class ShardedRowsStrategy:
         for optimizer, i in zip(self._optimizers, self._own_groups, strict=True):
             set_learning_rates(optimizer, [rates[i]])
 
-    def step(self, max_grad_norm: float, beside: float = 0.0) -> float:
-        """See `Strategy.step`. Gradients that are made later count for nothing in the norm, and are not clipped."""
+    def step(self, max_grad_norm: float, outside_norm: float = 0.0) -> float:
+        """See `Strategy.step`. A `LaterGradient` is neither part of the norm nor clipped."""
         if not self._optimizers:
-            return self._inside.step(max_grad_norm, beside)
+            return self._inside.step(max_grad_norm, outside_norm)
         later = self._later()
         parts = self._gradients()
         squares = sum(float(torch.linalg.vector_norm(part, dtype=torch.float32)) ** 2 for part in parts)
         squares = squares if all(one.finite() for one in later) else math.inf
-        norm = math.hypot(math.sqrt(all_reduce_sum_floats([squares])[0]), beside)
+        norm = math.hypot(math.sqrt(all_reduce_sum_floats([squares])[0]), outside_norm)
         if self._inside_groups:
             norm = self._inside.step(max_grad_norm, norm)
         if math.isfinite(norm):
@@ -105,7 +105,7 @@ class ShardedRowsStrategy:
         return norm
 
     def save(self, directory: Path) -> None:
-        """See `Strategy.save`; every rank writes its own rows, without an exchange."""
+        """See `Strategy.save`; every rank writes its rows without an exchange."""
         if self._inside_groups:
             self._inside.save(directory)
         if self._shards:
@@ -135,7 +135,7 @@ class ShardedRowsStrategy:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """See `Strategy.whole`: all but the label tables, which stay split."""
+        """See `Strategy.whole`: gathers all parameters except the label tables, which stay split."""
         with self._inside.whole() if self._inside_groups else nullcontext():
             yield
 
@@ -151,14 +151,14 @@ class ShardedRowsStrategy:
         return list(found.values())
 
     def _gradients(self) -> list[Tensor]:
-        """As the loss gives them: without the factor that the strategy inside has put on it."""
+        """The shards' gradients, without the inner strategy's `loss_scale`."""
         found = [part for shard in self._shards.values() if (part := coalesce(shard)) is not None]
         return [part.div_(self.loss_scale) for part in found]
 
     def _update(self, later: Sequence[LaterGradient]) -> None:
         of = {id(shard): optimizer for optimizer in self._optimizers for shard in optimizer.param_groups[0]["params"]}
         for shard in self._shards.values():
-            if shard.grad is None and shard.later is None:  # no row of this rank was scored
+            if shard.grad is None and shard.later is None:  # none of this rank's rows was scored
                 nothing = torch.empty(1, 0, dtype=torch.int64, device=shard.device)
                 shard.grad = torch.sparse_coo_tensor(nothing, shard.detach()[:0], shard.shape, check_invariants=False)
         for optimizer in self._optimizers:
@@ -170,7 +170,7 @@ class ShardedRowsStrategy:
                         of[id(shard)].update(shard, rows, gradient)
 
     def _states(self) -> dict[str, Mapping[str, Tensor]]:
-        """The optimizers' state by name of the table; made where there has been no step yet."""
+        """The optimizers' state by table name; created if there was no step yet."""
         states: dict[str, Mapping[str, Tensor]] = {}
         for optimizer in self._optimizers:
             for name, shard in self._shards.items():
@@ -195,12 +195,12 @@ class ShardedRowsStrategy:
 
 
 def _optimizer(group: ParameterGroup) -> RowwiseOptimizer:
-    """The group's own optimizer, or AdamW, with the group's learning rate and decay."""
+    """Build the group's optimizer (default: AdamW) with the group's learning rate and decay."""
     config = group.optimizer or AdamWConfig()
     return replace(config, learning_rate=group.learning_rate, weight_decay=group.weight_decay).build(group.parameters)
 
 
 def _split(groups: Sequence[ParameterGroup], *, shards: bool) -> list[tuple[int, ParameterGroup]]:
-    """The groups with their shards alone, or with all else alone, and the number of each."""
+    """Reduce the groups to their shards, or to their other parameters. Returns each with its index."""
     parts = [[p for p in group.parameters if isinstance(p, RowShard) is shards] for group in groups]
     return [(i, replace(groups[i], parameters=part)) for i, part in enumerate(parts) if part]

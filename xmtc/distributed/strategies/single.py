@@ -1,4 +1,4 @@
-"""One process, no exchange."""
+"""A single process, without exchange."""
 
 import torch
 
@@ -7,7 +7,7 @@ from xmtc.distributed.strategies.settings import Precision
 
 
 class SingleStrategy(ReplicatedStrategy):
-    """A process on its own."""
+    """Trains in one process."""
 
     def __init__(self, precision: Precision, device: torch.device) -> None:
         super().__init__(precision, device)

@@ -1,1 +1,1 @@
-"""Encoders: from tokens to hidden states. `base` says what an encoder is, `config` what its settings are."""
+"""Encoders turn tokens into hidden states. `base` has their interface, `config` their settings."""

@@ -1,4 +1,4 @@
-"""Multi-head self-attention, over everything and over a band.
+"""Multi-head self-attention, global or limited to a band.
 
 Suffixes: W windows, U tokens, D width, H heads, d width of a head, N blocks, R radius of the band.
 """
@@ -9,23 +9,23 @@ from torch.nn import functional as F
 
 
 def split_heads(projected_WUX: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values (W, H, U, d) out of their joint projection (W, U, 3·D)."""
+    """Split a joint projection (W, U, 3·D) into queries, keys and values (W, H, U, d)."""
     query, key, value = projected_WUX.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     return query, key, value
 
 
 def global_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor) -> Tensor:
-    """softmax(QKᵀ/√d) V over the unpadded tokens, heads joined: (W, U, D)."""
+    """Compute softmax(QKᵀ/√d) V over the unpadded tokens, heads concatenated: (W, U, D)."""
     context_WHUd = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=mask_WU[:, None, None])
     return context_WHUd.transpose(1, 2).flatten(2)
 
 
 def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor, radius: int) -> Tensor:
-    """The same over the tokens at most `radius` away, in O(U·radius) time and memory: (W, U, D).
+    """Compute attention over the tokens at most `radius` away, in O(U·radius) time and memory: (W, U, D).
 
-    The tokens are cut in blocks of `radius`; a block's queries see its own and the two neighbouring blocks, less what
-    lies outside of the band. Padding queries see themselves, so that no softmax is empty. Texts of three blocks or less
-    take fewer products as one; an ONNX graph serves all lengths, and so has blocks.
+    Tokens are divided into blocks of `radius`. A block's queries see the tokens of their block and of the two
+    neighbouring blocks that are within the band. Padding queries see themselves, so no softmax is empty. Texts of up to
+    three blocks are computed at once, which is cheaper; an ONNX graph must work for all lengths and always uses blocks.
     """
     length = mask_WU.shape[1]
     if not torch.onnx.is_in_onnx_export() and length <= 3 * radius:
@@ -42,14 +42,14 @@ def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, ma
 
 
 def band_mask(mask_WU: Tensor, radius: int) -> Tensor:
-    """Which keys a query may see in local attention, dense (W, U, U): for tests and for showing attention."""
+    """Make the dense mask (W, U, U) of keys that a query may see in local attention, for tests and for showing it."""
     at = torch.arange(mask_WU.shape[1], device=mask_WU.device)
     near_UU = (at.unsqueeze(1) - at).abs() <= radius
     return (near_UU & mask_WU.unsqueeze(1)) | torch.eye(len(at), dtype=torch.bool, device=at.device)
 
 
 def attention_received(query_WHUd: Tensor, key_WHUd: Tensor, allowed_WUU: Tensor, mask_WU: Tensor) -> Tensor:
-    """Share (W, U) of the attention that each token gets, mean over heads and over the unpadded queries."""
+    """Compute the share (W, U) of attention that each token receives, averaged over heads and unpadded queries."""
     scores_WHUU = query_WHUd @ key_WHUd.transpose(2, 3) * query_WHUd.shape[3] ** -0.5
     attention_WUU = scores_WHUU.float().masked_fill(~allowed_WUU.unsqueeze(1), -torch.inf).softmax(3).mean(1)
     received_WU = (attention_WUU * mask_WU.unsqueeze(2)).sum(1)
@@ -70,16 +70,16 @@ class SelfAttention(nn.Module):
         return self.output(global_attention(*split_heads(self.project(hidden_WUD), self.heads), mask_WU))
 
     def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
-        """Attention (W, U) that each token gets, under the name of its kind."""
+        """Attention (W, U) that each token receives, by kind."""
         query, key, _ = split_heads(self.project(hidden_WUD), self.heads)
         return {"global": attention_received(query, key, _dense(mask_WU), mask_WU)}
 
 
 class MultilevelAttention(nn.Module):
-    """Global and local self-attention side by side, fused by a gate that is learned: g ⊙ global + (1 − g) ⊙ local.
+    """Global and local self-attention in parallel, fused by a learned gate: g ⊙ global + (1 − g) ⊙ local.
 
-    g = σ(W_g [global; local] + b), one value a token and dimension. Each has its own queries, keys and values; they
-    share the output projection. 9 D² weights, against 4 D² of plain self-attention.
+    g = σ(W_g [global; local] + b), one value per token and dimension. Both have separate queries, keys and values, and
+    share the output projection. This takes 9 D² weights; plain self-attention takes 4 D².
     """
 
     def __init__(self, width: int, heads: int, radius: int) -> None:
@@ -98,7 +98,7 @@ class MultilevelAttention(nn.Module):
         return self.output(torch.lerp(near_WUD, far_WUD, gate_WUD))
 
     def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
-        """Attention (W, U) that each token gets, under the name of its kind."""
+        """Attention (W, U) that each token receives, by kind."""
         query, key, _ = split_heads(self.project_global(hidden_WUD), self.heads)
         near_query, near_key, _ = split_heads(self.project_local(hidden_WUD), self.heads)
         return {
@@ -117,18 +117,18 @@ def _blocks(x_WHUd: Tensor, blocks: int, size: int, *, before: int, after: int) 
 
 
 def _neighbours(x_WHUd: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
-    """Each block with its two neighbours: (W·N, H, 3R, d)."""
+    """Join each block with its two neighbours: (W·N, H, 3R, d)."""
     padded = F.pad(x_WHUd, (0, 0, radius, radius + extra))
     return torch.cat([_run(padded, 2, i, blocks, radius) for i in range(3)], 3).transpose(1, 2).flatten(0, 1)
 
 
 def _run(padded: Tensor, dim: int, first: int, blocks: int, radius: int) -> Tensor:
-    """The blocks from the `first` on, of `radius` tokens each, in two dimensions instead of `dim`."""
+    """Split dimension `dim` into blocks of `radius` tokens, starting at block `first`."""
     return padded.narrow(dim, first * radius, blocks * radius).unflatten(dim, (blocks, radius))
 
 
 def _band(mask_WU: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
-    """Which of its 3R keys each query of each block may see: (W·N, 1, R, 3R)."""
+    """Mask of the 3R keys that each query of each block may see: (W·N, 1, R, 3R)."""
     padded_WU = F.pad(mask_WU, (radius, radius + extra))
     keys_WNK = torch.cat([_run(padded_WU, 1, i, blocks, radius) for i in range(3)], 2)
     query, key = torch.arange(radius, device=mask_WU.device), torch.arange(3 * radius, device=mask_WU.device)

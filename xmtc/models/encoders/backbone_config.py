@@ -1,4 +1,4 @@
-"""Settings of the encoders that are or contain a Hugging Face backbone; building one imports Transformers."""
+"""Settings of encoders that are or contain a Hugging Face backbone. Only `build` imports Transformers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +30,10 @@ class LoraConfig:
     all_linear: bool = False
     """Adapt every linear layer of the blocks, not only those of attention."""
     target_modules: list[str] | None = None
-    """Endings of the module names to adapt, such as `q_proj`; inferred from the architecture when absent."""
+    """Suffixes of the module names to adapt, such as `q_proj`. Default: inferred from the architecture."""
 
     def __post_init__(self) -> None:
-        """Refuse two answers to one question."""
+        """Refuse contradictory settings."""
         if self.all_linear and self.target_modules is not None:
             raise ValueError("give either `all_linear: true` or `target_modules`, not both")
 
@@ -45,27 +45,27 @@ class HuggingFaceConfig(EncoderDefaults):
     kind: Literal["hugging_face"] = "hugging_face"
     """Which encoder."""
     name: str = "packaged:all-MiniLM-L6-v2"
-    """Hub id, local folder, or `packaged:<name>`; its tokenizer serves when data.tokenizer is absent."""
+    """Hub id, local folder, or `packaged:<name>`. Its tokenizer is the default of data.tokenizer."""
     from_config: dict[str, Any] | None = None
-    """Random weights of this Transformers configuration (with `model_type`), and not the pretrained ones."""
+    """Use random weights in the shape of this Transformers configuration (with `model_type`), not pretrained ones."""
     lora: LoraConfig | None = None
-    """Train low-rank adapters and freeze the backbone; without it fine-tuning trains the whole backbone."""
+    """Freeze the backbone and train low-rank adapters. Without it, fine-tuning trains the whole backbone."""
     quantize: Literal["nf4", "int8"] | None = None
-    """Hold the frozen weights in 4 or 8 bits (bitsandbytes); needs `lora`; not with ZeRO-3."""
+    """Store the frozen weights in 4 or 8 bits (bitsandbytes). Needs `lora`; not with ZeRO-3."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the stored weights. bfloat16 halves a frozen backbone under LoRA; adapters stay in float32."""
+    """Type of the stored weights. bfloat16 halves the memory of a frozen backbone under LoRA; adapters stay float32."""
     bidirectional: bool = False
-    """Let every token of a decoder see the tokens after it."""
+    """Let every token of a decoder see the tokens after it. xmtc verifies this when it builds the model."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    """Attention kernel. auto: FlashAttention-2 where installed and usable, otherwise what Transformers prefers."""
+    """Attention kernel. `auto`: FlashAttention-2 if it is installed and usable, otherwise Transformers' default."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: per layer, or per micro-group with `window_group`."""
     window: Annotated[int, Field(ge=8)] | None = None
-    """Tokens of one window, special tokens included; the model's longest, but at most 4,096, when absent."""
+    """Tokens per window, including special tokens. Default: the model's maximum, but at most 4,096."""
     window_group: Annotated[int, Field(ge=1)] | None = None
-    """Windows that run through the backbone at a time; all of the batch when absent. Bounds the activations of long
-    documents (with `gradient_checkpointing`, in training too). Not with ZeRO-3: ranks would differ in their number
-    of passes."""
+    """Number of windows that run through the backbone at a time. Bounds the memory of activations of long documents
+    (in training, only with `gradient_checkpointing`). Not with ZeRO-3, because ranks would differ in their number of
+    passes. Default: all windows of the batch."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Overrides every dropout probability of the backbone."""
 
@@ -99,7 +99,7 @@ class HuggingFaceConfig(EncoderDefaults):
         return replace(self, name=str(folder), from_config=None) if folder.is_dir() else self
 
     def build(self, vocab_size: int) -> "HuggingFaceBackbone":
-        """The backbone, loaded.
+        """Load the backbone.
 
         Args:
             vocab_size: number of token ids of the corpus's tokenizer.
@@ -121,7 +121,7 @@ class _Wrapper(EncoderDefaults):
 
     @property
     def backbone(self) -> HuggingFaceConfig | None:
-        """That of the base."""
+        """See the base encoder."""
         return self.base.backbone
 
     @property
@@ -131,22 +131,22 @@ class _Wrapper(EncoderDefaults):
 
     @property
     def tokenizer_name(self) -> str | None:
-        """That of the base."""
+        """See the base encoder."""
         return self.base.tokenizer_name
 
     @property
     def vector_file(self) -> str | None:
-        """That of the base."""
+        """See the base encoder."""
         return self.base.vector_file
 
     def with_backbone(self, backbone: HuggingFaceConfig) -> Any:
-        """The same on another backbone."""
+        """Return the same encoder on another backbone."""
         return replace(self, base=backbone)  # pyright: ignore[reportArgumentType]  every member is a dataclass
 
     def exported(self, folder: Path) -> Any:
-        """See `EncoderSettings.exported`: of the backbone the folder holds the shape, and its weights are loaded later.
+        """See `EncoderSettings.exported`: the folder holds the backbone's shape, and its weights are loaded later.
 
-        Weights in 4 or 8 bits are made of pretrained ones only.
+        Weights in 4 or 8 bits can only be made from pretrained ones.
         """
         shape, backbone = folder / "config.json", self.backbone
         if backbone is None or backbone.quantize or not shape.is_file():
@@ -163,28 +163,27 @@ class MaxPoolConfig(_Wrapper):
     base: HuggingFaceConfig = HuggingFaceConfig()
     """The encoder."""
     variant: Literal["cls_max", "cls_attention", "all_max_attention"] = "all_max_attention"
-    """cls_max: [CLS] is its greatest value, dimension by dimension, over the last layers. cls_attention: [CLS] attends
-    over the last layer once more. all_max_attention: every token is max-pooled over the last layers, then [CLS]
-    attends over them."""
+    """`cls_max`: [CLS] is max-pooled over the last layers. `cls_attention`: [CLS] attends to the last layer once more.
+    `all_max_attention`: every token is max-pooled over the last layers, then [CLS] attends to the results."""
     last_layers: Annotated[int, Field(ge=1)] = 3
-    """k: how many layers, from the top, are pooled; unused by cls_attention."""
+    """Number k of layers, from the top, that are pooled; not used by cls_attention."""
     heads: Annotated[int, Field(ge=1)] = 4
-    """Heads of the additional attention; must divide the encoder's width; unused by cls_max."""
+    """Heads of the additional attention; must divide the encoder's width; not used by cls_max."""
     residual: bool = True
-    """Add the additional attention to [CLS] and start it at 0, so that training starts from the plain encoder. False is
-    MaxPoolBERT as published: the attention replaces [CLS] and starts at random. Unused by cls_max."""
+    """Add the additional attention's output to [CLS] and start it at 0, so training starts from the plain encoder. If
+    false, as in the MaxPoolBERT paper, the output replaces [CLS] and starts at random. Not used by cls_max."""
 
     def __post_init__(self) -> None:
         """Refuse what the wrapper cannot do."""
         _refuse_groups(self.base)
 
     def head_refusal(self, head: "HeadSettings") -> str | None:
-        """A head that hardly reads the only token that changes."""
+        """Refuse a head that hardly reads the only token that changes."""
         if self.variant == "all_max_attention" or head.first_token != "hardly":
             return None
         return (
-            f"{head.reads_tokens_by} hardly sees the first token, which is all that encoder.variant: "
-            f"{self.variant} changes; use head.pooling: {{kind: first}}"
+            f"{head.reads_tokens_by} hardly uses the first token, but encoder.variant: {self.variant} changes "
+            "only this token; use head.pooling: {kind: first}"
         )
 
     def build(self, vocab_size: int) -> "MaxPoolEncoder":
@@ -209,7 +208,7 @@ class LayerMixConfig(_Wrapper):
     )
     """The encoder."""
     last_layers: Annotated[int, Field(ge=1)] = 4
-    """How many layers, from the top, are summed."""
+    """Number of layers, from the top, that are summed."""
 
     def __post_init__(self) -> None:
         """Refuse what the wrapper cannot do."""
@@ -229,4 +228,4 @@ class LayerMixConfig(_Wrapper):
 
 def _refuse_groups(base: HuggingFaceConfig) -> None:
     if base.window_group is not None:
-        raise ValueError("`base.window_group` cannot be combined with the use of several layers: leave it out")
+        raise ValueError("`base.window_group` cannot be used with an encoder that reads several layers: leave it out")

@@ -1,4 +1,4 @@
-"""A Hugging Face backbone's part of an exported model: `adapter/` in PEFT's layout, `encoder/` in Transformers'."""
+"""A Hugging Face backbone's files in an exported model: `adapter/` in PEFT's layout, `encoder/` in Transformers'."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -39,7 +39,7 @@ def save_backbone(
 
 
 def load_adapter(backbone: "HuggingFaceBackbone", model: Path) -> None:
-    """Load the adapters that `save_backbone` wrote, where the backbone has any.
+    """Load the adapters that `save_backbone` wrote, if the backbone has any.
 
     Raises:
         CheckpointError: the file is missing or damaged, or holds other adapters.
@@ -50,7 +50,7 @@ def load_adapter(backbone: "HuggingFaceBackbone", model: Path) -> None:
     adapter = read_tensors(path)
     present = get_peft_model_state_dict(backbone.model, save_embedding_layers=False)
     if {name: t.shape for name, t in present.items()} != {name: t.shape for name, t in adapter.items()}:
-        raise CheckpointError(f"{path}: holds other adapters than its config.json says")
+        raise CheckpointError(f"{path}: its adapters do not match config.json; copy the whole model folder again")
     set_peft_model_state_dict(backbone.model, adapter)
 
 

@@ -1,4 +1,4 @@
-"""The embedded tokens themselves: with mean pooling and the flat head, a bag of embeddings (as fastText).
+"""Return the embedded tokens unchanged. With mean pooling and the flat head, this is fastText's bag of embeddings.
 
 Suffixes: W windows, U tokens, D width.
 """

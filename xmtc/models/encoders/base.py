@@ -1,4 +1,4 @@
-"""What an encoder is: the Hugging Face backbones and the lightweight encoders share this.
+"""The interface of encoders: Hugging Face backbones and lightweight encoders.
 
 Suffixes: W windows, U window tokens, D width.
 """
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
 
 FIRST_TOKEN = "cls"
-"""The kind of attention of a window's first token; of a document it is that of its first window's."""
+"""The kind of attention of a window's first token; for a document, of the first token of its first window."""
 FOLDER, WEIGHTS = "encoder", "model.safetensors"
-"""Where an exported model keeps an encoder's weights."""
+"""Folder of an encoder's weights in an exported model."""
 
 
 class Encoder(nn.Module, ABC):
-    """From tokens to hidden states.
+    """Turns tokens into hidden states.
 
-    The abstract methods are what every encoder has. The others have defaults for encoders that start from scratch.
+    Every encoder implements the abstract methods. The others have defaults for encoders that start from scratch.
 
     Attributes:
         width: D.
-        window: most tokens of one window, special tokens included.
+        window: maximum number of tokens per window, including special tokens.
     """
 
     def __init__(self, width: int, window: int) -> None:
@@ -39,7 +39,7 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Hidden states (W, U, D) for int64 ids and a bool mask that is False on padding."""
+        """Compute hidden states (W, U, D) for int64 ids and a bool mask that is False on padding."""
 
     @abstractmethod
     def layers(self) -> Sequence[nn.Module]:
@@ -47,27 +47,27 @@ class Encoder(nn.Module, ABC):
 
     @property
     def backbone(self) -> "HuggingFaceBackbone | None":
-        """The Hugging Face model that the encoder is or contains; None where there is none."""
+        """The Hugging Face model that the encoder is or contains; None if there is none."""
         return None
 
     @property
     def first_token_is_blind(self) -> bool:
-        """Whether the first token's state depends on no other token, so that it says nothing of the text."""
+        """Whether the first token's state depends on no other token and so does not represent the text."""
         return False
 
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
-        """Share (W, U) of the top layer's attention that each token gets, by kind; empty where it is not known."""
+        """Share (W, U) of the top layer's attention that each token receives, by kind; empty if unknown."""
         del input_ids_WU, attention_mask_WU
         return {}
 
     def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
-        """Start the embeddings of known words at their vectors of the configured file.
+        """Initialise the embeddings of known words with vectors from the configured file.
 
         Args:
-            vocabulary: token to id.
+            vocabulary: ids by token.
 
         Returns:
-            How many tokens found a vector; 0 when no file is configured.
+            The number of tokens with a vector; 0 without a configured file.
 
         Raises:
             DataError, ConfigError: the file cannot be read, or does not fit.
@@ -76,10 +76,10 @@ class Encoder(nn.Module, ABC):
         return 0
 
     def for_export(self) -> AbstractContextManager[None]:
-        """Within it, `forward` consists of operators that the ONNX exporter knows.
+        """Make `forward` use only operators that the ONNX exporter knows, inside the context.
 
         Raises:
-            ConfigError: it cannot.
+            ConfigError: this is not possible.
         """
         return nullcontext()
 
@@ -87,12 +87,12 @@ class Encoder(nn.Module, ABC):
         """Write the encoder's part of an exported model.
 
         Args:
-            model: the model directory, in which `encoder/` and `adapter/` are the encoder's.
+            model: the model directory; `encoder/` and `adapter/` in it belong to the encoder.
             tensors: whole tensors, by the encoder's parameter names.
-            trained: names of those that training changed.
+            trained: names of the tensors that training changed.
 
         Returns:
-            Whether the directory holds the whole encoder, or else what was trained.
+            Whether the directory holds the whole encoder. If false, it holds only the trained part.
 
         Raises:
             CheckpointError: a tensor is empty.
@@ -105,7 +105,7 @@ class Encoder(nn.Module, ABC):
         return True
 
     def load(self, model: Path) -> None:
-        """Load what `save` wrote, as far as building from `EncoderSettings.exported` has not done it.
+        """Load the files from `save` that building from `EncoderSettings.exported` has not loaded yet.
 
         Raises:
             CheckpointError: a file is missing or damaged, or does not fit.

@@ -1,4 +1,4 @@
-"""Where Transformers models keep their layers."""
+"""Find the layers of Transformers models."""
 
 from torch import nn
 
@@ -8,10 +8,10 @@ _BLOCK_LISTS = ("layers", "encoder.layer", "encoder.layers", "h", "transformer.l
 
 
 def blocks_of(transformer: nn.Module) -> nn.ModuleList:
-    """The layers of a model, from the bottom.
+    """Find the layers of a model, from the bottom to the top.
 
     Raises:
-        ConfigError: the architecture keeps them under no name that is known here.
+        ConfigError: the architecture uses an unknown name for them.
     """
     for path in _BLOCK_LISTS:
         try:
@@ -20,4 +20,6 @@ def blocks_of(transformer: nn.Module) -> nn.ModuleList:
             continue
         if isinstance(found, nn.ModuleList):
             return found
-    raise ConfigError(f"model.encoder: {type(transformer).__name__} keeps its layers under no name that is known here")
+    raise ConfigError(
+        f"model.encoder: cannot find the layers of {type(transformer).__name__}; use another architecture"
+    )

@@ -9,7 +9,7 @@ from xmtc.models.encoders.embedding import LightEncoder, TokenEmbedding
 
 
 class Convolutions(nn.Module):
-    """ReLU(convolution) for each filter width, side by side, as many states as tokens."""
+    """ReLU(convolution) for each filter width, concatenated, with one state per token."""
 
     def __init__(self, width: int, filters: int, filter_widths: tuple[int, ...]) -> None:
         super().__init__()
@@ -38,5 +38,5 @@ class CNNEncoder(LightEncoder):
 
 
 def _around(signal_WDU: Tensor, span: int) -> Tensor:
-    """Zeros at both ends, for as many states as tokens; `padding="same"` warns when the span is even."""
+    """Pad both ends with zeros to get one state per token; `padding="same"` warns if the span is even."""
     return F.pad(signal_WDU, ((span - 1) // 2, span // 2))

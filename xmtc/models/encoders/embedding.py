@@ -1,4 +1,4 @@
-"""Token embedding with positions, shared by the lightweight encoders; and word vectors from text files.
+"""Token embedding with positions, which the lightweight encoders share, and word vectors from text files.
 
 Suffixes: W windows, U window tokens, V vocabulary, D width.
 """
@@ -54,13 +54,13 @@ class TokenEmbedding(nn.Module):
         return self.dropout(embedded_WUD) * attention_mask_WU.unsqueeze(2)
 
     def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
-        """Start the rows of known words at their vectors of the configured file.
+        """Initialise the rows of known words with vectors from the configured file.
 
         Args:
-            vocabulary: token to id.
+            vocabulary: ids by token.
 
         Returns:
-            How many tokens found a vector; 0 when no file is configured.
+            The number of tokens with a vector; 0 without a configured file.
 
         Raises:
             DataError, ConfigError: see `read_word_vectors`.
@@ -75,11 +75,11 @@ class TokenEmbedding(nn.Module):
 
 
 class LightEncoder(Encoder):
-    """What the lightweight encoders share: an embedding below and blocks above.
+    """Base of the lightweight encoders: an embedding, then blocks.
 
     Attributes:
         embedding: the lowest layer.
-        blocks: the others, bottom to top.
+        blocks: the other layers, bottom to top.
     """
 
     def __init__(self, embedding: TokenEmbedding, width: int, blocks: Sequence[nn.Module]) -> None:
@@ -96,7 +96,7 @@ class LightEncoder(Encoder):
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """Positions (length, width) of Vaswani et al. (2017): sines in the even dimensions, cosines in the odd ones."""
+    """Make the positions (length, width) of Vaswani et al. (2017): sines in even dimensions, cosines in odd ones."""
     angle = torch.arange(length).unsqueeze(1) * torch.exp(torch.arange(0, width, 2) * (-np.log(10_000.0) / width))
     return torch.stack([angle.sin(), angle.cos()], 2).flatten(1)[:, :width]
 
@@ -111,32 +111,32 @@ class _Line(NamedTuple):
 
 
 def read_word_vectors(path: str, vocabulary: Mapping[str, int], width: int) -> dict[int, np.ndarray]:
-    """Vectors of the vocabulary's words, by token id.
+    """Read the vectors of the vocabulary's words, by token id.
 
-    Reads word2vec's text format (a first line with two numbers, words and dimensions) and GloVe's (without it). Only
-    words of the vocabulary are parsed and kept.
+    Reads word2vec's text format (whose first line has the numbers of words and dimensions) and GloVe's (without this
+    line). Only words of the vocabulary are parsed and kept.
 
     Raises:
-        DataError: the file is missing, damaged, no text, or knows none of the words.
-        ConfigError: it is of another width.
+        DataError: the file is missing, damaged or not text, or has none of the words.
+        ConfigError: the vectors have another width.
     """
     _check_text(path)
     lines = _lines(path)
     first = next(lines, None)
     if first is None or (_check_first(first, width) and (first := next(lines, None)) is None):
-        raise DataError(f"{path}: holds no vectors; expected lines of a word and its numbers, separated by spaces")
+        raise DataError(f"{path}: has no vectors; expected lines with a word and its numbers, separated by spaces")
     found: dict[int, np.ndarray] = {}
     for line in chain([first], lines):
-        # a few words of GloVe's larger files have blanks in them: the numbers are counted from the right
+        # a few words in GloVe's larger files contain spaces, so numbers are counted from the right
         word, *numbers = line.text.rsplit(" ", width)
         token_id = vocabulary.get(word)
         if len(numbers) < width or (token_id is None and _goes_on(word, vocabulary)):
-            raise line.wrong(f"not the {width} numbers that the other lines have")
+            raise line.wrong(f"not {width} numbers like the other lines")
         if token_id is not None:
             found[token_id] = _parse(numbers, line)
     if not found:
         raise DataError(
-            f"{path}: holds none of the {len(vocabulary)} tokens; word vectors want data.tokenizer.model=word, and "
+            f"{path}: has none of the {len(vocabulary)} tokens; set data.tokenizer.model=word, and "
             "data.tokenizer.lowercase as in the file"
         )
     return found
@@ -144,17 +144,17 @@ def read_word_vectors(path: str, vocabulary: Mapping[str, int], width: int) -> d
 
 def _check_text(path: str) -> None:
     if not Path(path).is_file():
-        raise DataError(f"model.encoder.embedding.vectors: {path} is no file; give a word2vec or GloVe text file")
+        raise DataError(f"model.encoder.embedding.vectors: {path} is not a file; give a word2vec or GloVe text file")
     with open(path, "rb") as file:
         if b"\0" in file.read(1 << 16):
             raise DataError(
-                f"model.encoder.embedding.vectors: {path} is no text; unpack it if it is compressed, and convert "
+                f"model.encoder.embedding.vectors: {path} is not text; unpack it if it is compressed, and convert "
                 "word2vec's binary format to the text format"
             )
 
 
 def _lines(path: str) -> Iterator[_Line]:
-    """All but blank lines."""
+    """Yield the lines that are not blank."""
     with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as lines:
         for number, text in enumerate(lines, 1):
             if text := text.rstrip("\r\n "):
@@ -162,7 +162,7 @@ def _lines(path: str) -> Iterator[_Line]:
 
 
 def _check_first(line: _Line, width: int) -> bool:
-    """Compare the width; True where the line is word2vec's first one, which holds no vector."""
+    """Check the width. Return True if this is word2vec's first line, which has no vector."""
     parts = line.text.split(" ")
     is_header = len(parts) == 2 and all(part.isdecimal() for part in parts)
     has = int(parts[1]) if is_header else sum(1 for _ in takewhile(_NUMBER.fullmatch, reversed(parts[1:])))
@@ -180,7 +180,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf)", re.IG
 
 
 def _goes_on(word: str, vocabulary: Mapping[str, int]) -> bool:
-    """Whether this is a known word and numbers with decimals, of which the line has too many."""
+    """Whether this is a known word followed by too many decimal numbers."""
     first, *others = word.split(" ")
     return bool(others) and first in vocabulary and all("." in o and _NUMBER.fullmatch(o) for o in others)
 

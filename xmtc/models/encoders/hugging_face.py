@@ -22,9 +22,9 @@ class HuggingFaceBackbone(Encoder):
     """A transformer without heads, applied to windows.
 
     Attributes:
-        model: the Transformers model, wrapped by PEFT where there are adapters.
-        name: of the pretrained model; None where the weights were drawn at random.
-        causal: whether a token sees those before it alone.
+        model: the Transformers model, wrapped by PEFT if it has adapters.
+        name: name of the pretrained model; None if the weights are random.
+        causal: whether a token sees only the tokens before it.
     """
 
     def __init__(self, model: PreTrainedModel, settings: HuggingFaceConfig, window: int) -> None:
@@ -37,8 +37,8 @@ class HuggingFaceBackbone(Encoder):
         self.model = model if settings.lora is None else add_lora(model, settings.lora)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Hidden states (W, U, D); windows run in micro-groups of `window_group`."""
-        # Some models number positions by comparing ids with their own padding id, whatever the collator padded with.
+        """Compute hidden states (W, U, D); windows run in micro-groups of `window_group`."""
+        # Some models compute positions by comparing ids with their padding id, which may differ from the collator's.
         input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
         group = self.window_group
         if group is None:
@@ -55,7 +55,7 @@ class HuggingFaceBackbone(Encoder):
         return self.model(input_ids=input_ids_GU, attention_mask=attention_mask_GU.long()).last_hidden_state
 
     def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Sequence[Tensor]:
-        """States (W, U, D) of the embedding and of every layer; the last as `forward`. All windows run at once."""
+        """States (W, U, D) of the embedding and every layer; the last equal `forward`. All windows run at once."""
         input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
         mask_WU = attention_mask_WU.long()
         return self.model(input_ids=input_ids_WU, attention_mask=mask_WU, output_hidden_states=True).hidden_states
@@ -67,7 +67,7 @@ class HuggingFaceBackbone(Encoder):
 
     @property
     def first_token_is_blind(self) -> bool:
-        """See `Encoder.first_token_is_blind`: in a decoder it is."""
+        """See `Encoder.first_token_is_blind`: true for a decoder."""
         return self.causal
 
     @property
@@ -80,19 +80,19 @@ class HuggingFaceBackbone(Encoder):
         return base
 
     def layers(self) -> Sequence[nn.Module]:
-        """See `Encoder.layers`: embeddings and blocks; with LoRA the adapter-bearing blocks only."""
+        """See `Encoder.layers`: embeddings and blocks; with LoRA, only blocks with adapters."""
         blocks = blocks_of(self.transformer)
         if not isinstance(self.model, PreTrainedModel):
             return [block for block in blocks if has_adapters(block)]
         inside = {id(p) for block in blocks for p in block.parameters()}
-        # Final norms stand outside of the blocks and belong to the top: the classifier's groups take care of them.
+        # Final norms are outside the blocks; the classifier's groups assign them to the top layer.
         below = [
             m for n, m in _leaves(self.transformer) if _is_below(n, m) and not inside & {id(p) for p in m.parameters()}
         ]
         return [nn.ModuleList(below), *blocks]
 
     def save(self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]) -> bool:
-        """See `Encoder.save`: adapters, and the backbone where it is not a pretrained model that can be had again."""
+        """See `Encoder.save`: adapters, and the backbone unless it is an unchanged pretrained model."""
         return save_backbone(self, model, tensors, trained)
 
     def load(self, model: Path) -> None:

@@ -1,4 +1,4 @@
-"""Settings of the lightweight encoders; nothing heavy is imported before one is built."""
+"""Settings of the lightweight encoders. Only `build` imports PyTorch."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,16 +22,16 @@ class EmbeddingConfig:
     """Token embedding of a lightweight encoder."""
 
     width: Annotated[int, Field(ge=1)] = 128
-    """Dimensions of a token's vector; that of the file, where `vectors` is given."""
+    """Dimensions of a token's vector; with `vectors`, the width of the file."""
     vectors: str | None = None
-    """Text file of word vectors (word2vec or GloVe) to start from; tokens without one start at random."""
+    """Text file of word vectors (word2vec or GloVe) to start from. Tokens without a vector start at random."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the embedded tokens."""
     token_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the tokens that are left out (their vector set to 0) in training."""
+    """Share of the tokens whose vector is set to 0 in training."""
 
     def build(self, vocab_size: int, window: int, positions: Positions = "none") -> "TokenEmbedding":
-        """The embedding, started at random; `TokenEmbedding.load_vectors` reads the file."""
+        """Build the embedding with random weights; `TokenEmbedding.load_vectors` reads the file."""
         from xmtc.models.encoders.embedding import TokenEmbedding
 
         return TokenEmbedding(self, vocab_size, window, positions)
@@ -69,7 +69,7 @@ class SelfAttentionConfig(_Light):
     feed_forward: Annotated[int, Field(ge=1)] = 512
     """Width inside the feed-forward layer."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Dropout on what attention and feed-forward layer add."""
+    """Dropout on the outputs of attention and feed-forward layer."""
 
     def __post_init__(self) -> None:
         """Check that the heads divide the width."""
@@ -85,7 +85,7 @@ class SelfAttentionConfig(_Light):
 
 @config
 class MultilevelConfig(_Light):
-    """Pre-LN layers that fuse global self-attention with one over a band of neighbours."""
+    """Pre-LN layers that fuse global self-attention with local attention over a band of neighbours."""
 
     kind: Literal["multilevel"] = "multilevel"
     """Which encoder."""
@@ -102,14 +102,14 @@ class MultilevelConfig(_Light):
     heads: Annotated[int, Field(ge=1)] = 4
     """Heads of each of the two attentions; must divide the width."""
     local_radius: Annotated[int, Field(ge=1)] = 16
-    """Local attention sees this many tokens to either side."""
+    """Number of tokens on either side that local attention sees."""
     transform: Literal["feed_forward", "low_rank", "depthwise"] = "feed_forward"
-    """What follows the attention. low_rank and depthwise have under a tenth of the default feed-forward's weights."""
+    """Layer after the attention. low_rank and depthwise have under a tenth of the default feed-forward's weights."""
     feed_forward: Annotated[int, Field(ge=1)] = 512
-    """Width inside the feed-forward layer; only with `transform: feed_forward`. 192 makes a layer of width 128 as
-    large as one of `self_attention` with 512."""
+    """Width inside the feed-forward layer; only with `transform: feed_forward`. With 192, a layer of width 128 is as
+    large as a layer of `self_attention` with 512."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Dropout on what attention and transform add."""
+    """Dropout on the outputs of attention and transform."""
 
     def __post_init__(self) -> None:
         """Check that the heads divide the width."""
@@ -134,7 +134,7 @@ class BiGRUConfig(_Light):
     window: Annotated[int, Field(ge=8)] = 1024
     """Most tokens of one window; a longer document is cut in overlapping ones."""
     hidden: Annotated[int, Field(ge=1)] = 128
-    """Width of the state of one direction; hidden states are twice as wide."""
+    """Width of the state per direction; hidden states are twice as wide."""
     layers: Annotated[int, Field(ge=1)] = 1
     """GRU layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -158,11 +158,11 @@ class LSTMConfig(_Light):
     window: Annotated[int, Field(ge=8)] = 1024
     """Most tokens of one window; a longer document is cut in overlapping ones."""
     hidden: Annotated[int, Field(ge=1)] = 128
-    """Width of the state of one direction."""
+    """Width of the state per direction."""
     layers: Annotated[int, Field(ge=1)] = 1
     """LSTM layers."""
     bidirectional: bool = False
-    """Read the text backwards too; hidden states are then twice as wide."""
+    """Also read the text backwards; hidden states are then twice as wide."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout between layers and on the hidden states."""
 
@@ -184,9 +184,9 @@ class CNNConfig(_Light):
     window: Annotated[int, Field(ge=8)] = 1024
     """Most tokens of one window; a longer document is cut in overlapping ones."""
     filter_widths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (3, 4, 5)
-    """Tokens that a filter spans; Kim's by default."""
+    """Widths of the filters in tokens. Default: Kim's."""
     filters: Annotated[int, Field(ge=1)] = 100
-    """Filters of each width; hidden states have this many dimensions for each."""
+    """Number of filters per width; hidden states have this many dimensions per width."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the hidden states."""
 

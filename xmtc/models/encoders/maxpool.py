@@ -1,4 +1,4 @@
-"""Encoders that use several layers of another: MaxPoolBERT, and a learned mix of layers.
+"""Encoders that use several layers of another encoder: MaxPoolBERT, and a learned mix of layers.
 
 Suffixes: W windows, U tokens, D width, K layers.
 """
@@ -17,10 +17,10 @@ from xmtc.models.encoders.self_attention import TransformerEncoder
 
 
 class MaxPoolEncoder(Encoder):
-    """Hidden states of the encoder, with an enriched one in the first position (Behrendt et al., MaxPoolBERT, 2025).
+    """Replaces the first hidden state of an encoder by an enriched one (Behrendt et al., MaxPoolBERT, 2025).
 
-    By default the additional attention adds to what it starts from and begins at 0, so that training starts at the
-    plain encoder. Without `residual`, as in the paper, what it reads replaces the first state.
+    By default, the additional attention's output is added to the state and starts at 0, so training starts from the
+    plain encoder. Without `residual`, as in the paper, the output replaces the state.
 
     Attributes:
         base: the encoder.
@@ -49,7 +49,7 @@ class MaxPoolEncoder(Encoder):
         return torch.cat([first_W1D, states_WUD[:, 1:]], 1)
 
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
-        """Share (W, U) of the additional attention of [CLS] that each token gets; nothing for cls_max."""
+        """Share (W, U) of the additional attention of [CLS] that each token receives; empty for cls_max."""
         if self.attention is None:
             return {}
         states_WUD = self._layers(input_ids_WU, attention_mask_WU).amax(0)
@@ -69,8 +69,8 @@ class MaxPoolEncoder(Encoder):
     @contextmanager
     def for_export(self) -> Iterator[None]:
         """See `Encoder.for_export`."""
-        if self.attention is not None:  # the tracer freezes shapes inside of torch.nn.MultiheadAttention
-            raise ConfigError("maxpool's additional attention has no ONNX graph; of its variants only cls_max has one")
+        if self.attention is not None:  # the tracer freezes shapes inside torch.nn.MultiheadAttention
+            raise ConfigError("maxpool's additional attention cannot be exported to ONNX; use variant cls_max")
         yield
 
     def _layers(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class MaxPoolEncoder(Encoder):
         return torch.stack(list(self.base.hidden_states(input_ids_WU, attention_mask_WU)[-pooled:]))
 
     def layers(self) -> Sequence[nn.Module]:
-        """See `Encoder.layers`: those of the base and, on top, the additional attention."""
+        """See `Encoder.layers`: the layers of the base, then the additional attention."""
         return [*self.base.layers(), *([] if self.attention is None else [self.attention])]
 
 
@@ -101,7 +101,7 @@ class LayerMixEncoder(Encoder):
         return self.mix(torch.stack(list(states[-len(self.mix.weights_K) :])))
 
     def layers(self) -> Sequence[nn.Module]:
-        """See `Encoder.layers`: those of the base and, on top, the mix."""
+        """See `Encoder.layers`: the layers of the base, then the mix."""
         return [*self.base.layers(), self.mix]
 
     @property
@@ -133,8 +133,8 @@ class _Mix(nn.Module):
 def _attend(
     attention: nn.MultiheadAttention, states_WUD: Tensor, mask_WU: Tensor, *, need_weights: bool
 ) -> tuple[Tensor, Tensor]:
-    """What [CLS] reads (W, 1, D) of its window, and with `need_weights` where (W, 1, U), mean over heads."""
-    padding_WU = ~mask_WU & mask_WU.any(1, keepdim=True)  # no softmax over nothing
+    """Attend from [CLS] to its window (W, 1, D); with `need_weights`, also return mean weights (W, 1, U)."""
+    padding_WU = ~mask_WU & mask_WU.any(1, keepdim=True)  # avoid an empty softmax
     return attention(states_WUD[:, :1], states_WUD, states_WUD, key_padding_mask=padding_WU, need_weights=need_weights)
 
 

@@ -1,4 +1,4 @@
-"""A Transformers model whose weights each worker holds a share of, built without ever being whole on one of them."""
+"""Build a Transformers model whose weights are partitioned over the workers, without ever loading it whole."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
 def fetch(name: str) -> Path:
-    """The folder of a pretrained model, downloaded where it is a hub id.
+    """Find the folder of a pretrained model, and download it if it is a hub id.
 
     Raises:
         OSError: the hub has no such model, or does not answer.
@@ -30,19 +30,19 @@ def fetch(name: str) -> Path:
 
 @contextmanager
 def without_weights() -> Iterator[None]:
-    """A model built within it has its parameters on the meta device, and its buffers where they belong."""
+    """Build models inside the context with parameters on the meta device; buffers stay on their devices."""
     with init_empty_weights(include_buffers=False):
         yield
 
 
 def load_partitioned(model: PreTrainedModel, folder: Path, dtype: torch.dtype, loading: Loading) -> None:
-    """Read a model's weights, one after the other; each worker keeps its share. Collective.
+    """Read a model's weights one by one; each worker keeps its share. Collective.
 
     Args:
-        model: with parameters on the meta device.
-        folder: with the model's safetensors.
-        dtype: of the weights in memory.
-        loading: keeps the shares.
+        model: model with parameters on the meta device.
+        folder: folder with the model's safetensors.
+        dtype: type of the weights in memory.
+        loading: partitions the weights.
 
     Raises:
         ConfigError: the folder has no safetensors, or lacks a weight of the model.
@@ -55,7 +55,9 @@ def load_partitioned(model: PreTrainedModel, folder: Path, dtype: torch.dtype, l
             if name is None:
                 continue
             if shape != wanted[name]:
-                raise ConfigError(f"{path}: {key} has another shape than the model's config.json says")
+                raise ConfigError(
+                    f"{path}: the shape of {key} does not match the model's config.json; download the model again"
+                )
             owner, _, own_name = name.rpartition(".")
             value = _value(path, key, dtype) if loading.reads else torch.empty(shape, dtype=dtype)
             loading.partition(model.get_submodule(owner), own_name, value)
@@ -77,7 +79,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _name(key: str, prefix: str, wanted: dict[str, torch.Size]) -> str | None:
-    """The parameter that a tensor of the file is; None for those of a head that this model lacks."""
+    """The parameter that a tensor of the file belongs to; None for tensors of a head that this model lacks."""
     candidates = (key, key.removeprefix(f"{prefix}."))
     return next((name for name in candidates if name in wanted), None)
 
@@ -88,6 +90,6 @@ def _shapes(path: Path) -> dict[str, torch.Size]:
 
 
 def _value(path: Path, key: str, dtype: torch.dtype) -> Tensor:
-    """A copy of a weight. The file is opened for each: pages of an open one stay in memory."""
+    """Copy a weight. The file is opened for each weight, because pages of an open file stay in memory."""
     with safe_open(path, "pt") as shard:
         return shard.get_tensor(key).to(dtype, copy=True)

@@ -1,4 +1,4 @@
-"""Loading of Transformers models, pretrained or with random weights. No code of a model's folder is ever run."""
+"""Load Transformers models, pretrained or with random weights. Code in a model's folder is never run."""
 
 import inspect
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _OFFSET_POSITIONS = {
 
 
 def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreTrainedModel, int]:
-    """The Transformers model and the most tokens of one window; see `HuggingFaceConfig.build`."""
+    """Load the Transformers model, and find the maximum tokens per window; see `HuggingFaceConfig.build`."""
     transformer_config = _transformer_config(settings, vocab_size)
     window = _window(settings, transformer_config)
     loading = Loading.current()
@@ -106,7 +106,7 @@ def _pretrained(settings: HuggingFaceConfig, transformer_config: PreTrainedConfi
 def _partitioned(
     settings: HuggingFaceConfig, transformer_config: PreTrainedConfig, loading: Loading
 ) -> PreTrainedModel:
-    """Frozen pretrained weights, of which each worker holds its share."""
+    """Load frozen pretrained weights, partitioned over the workers."""
     folder = _load(settings.name, lambda name, **_: fetch(name), resolve_pretrained(settings.name))
     with without_weights():
         model = _random(settings, transformer_config)
@@ -140,7 +140,7 @@ def _kernel(settings: HuggingFaceConfig) -> str | None:
 
 
 def longest_window(transformer_config: PreTrainedConfig) -> int:
-    """The model's number of positions; without a limit, the longest default window."""
+    """The model's number of positions; if it has no limit, the longest default window."""
     positions = getattr(transformer_config, "max_position_embeddings", None) or LONGEST_DEFAULT_WINDOW
     if transformer_config.model_type in _OFFSET_POSITIONS:
         positions -= (transformer_config.pad_token_id or 0) + 1
@@ -156,7 +156,7 @@ def _config_from_mapping(mapping: dict[str, Any], vocab_size: int) -> PreTrained
     except (ValueError, TypeError) as error:
         raise ConfigError(f"model.encoder.from_config: {error}") from error
     for role in ("pad", "bos", "eos", "cls", "sep", "unk"):
-        # The family's defaults belong to its own vocabulary, which a small one does not reach.
+        # The defaults of an architecture are ids of its original vocabulary, which a small vocabulary may not have.
         token_id = getattr(loaded, f"{role}_token_id", None)
         if isinstance(token_id, int) and token_id >= loaded.vocab_size:
             setattr(loaded, f"{role}_token_id", None)
@@ -164,7 +164,7 @@ def _config_from_mapping(mapping: dict[str, Any], vocab_size: int) -> PreTrained
 
 
 def _load(name: str, load: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a loader of Transformers quietly, never running code from the model's folder."""
+    """Call a loader of Transformers without its output, and without running code from the model's folder."""
     try:
         with quiet():
             return load(*args, trust_remote_code=False, **kwargs)
@@ -177,7 +177,7 @@ def _load(name: str, load: Any, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Transformers' load reports and bars; what matters in them becomes a ConfigError here."""
+    """Suppress Transformers' load reports and progress bars; xmtc raises a ConfigError for what matters."""
     verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
@@ -190,7 +190,7 @@ def quiet() -> Iterator[None]:
 
 
 def _without_pooler(transformer_config: PreTrainedConfig) -> dict[str, bool]:
-    """`add_pooling_layer=False` where the architecture takes it: nothing would train a pooler."""
+    """`add_pooling_layer=False` if the architecture accepts it, because nothing would train a pooler."""
     architecture = AutoModel._model_mapping[type(transformer_config)]
     takes_it = "add_pooling_layer" in inspect.signature(architecture.__init__).parameters
     return {"add_pooling_layer": False} if takes_it else {}
@@ -205,8 +205,8 @@ def _is_dropout(key: str, value: object) -> bool:
 def _keep_trainable(model: PreTrainedModel) -> None:
     """Switch off bitsandbytes' packing of 4-bit weights for CPUs.
 
-    It repacks the weights in the first forward pass in evaluation mode and never back, and the packed product has no
-    backward: training after an evaluation would go on with wrong gradients.
+    It repacks the weights in the first forward pass in evaluation mode and never unpacks them. The packed product has
+    no backward pass, so training after an evaluation would continue with wrong gradients.
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
@@ -214,7 +214,7 @@ def _keep_trainable(model: PreTrainedModel) -> None:
 
 
 def _make_bidirectional(model: PreTrainedModel) -> None:
-    """Drop the causal mask, and prove it on four tokens.
+    """Remove the causal mask, and verify this on four tokens.
 
     Raises:
         ConfigError: the architecture keeps its causal mask.
@@ -224,7 +224,7 @@ def _make_bidirectional(model: PreTrainedModel) -> None:
         if hasattr(module, "is_causal"):
             module.__dict__["is_causal"] = False
     if model.config._attn_implementation == "flash_attention_2":
-        return  # takes `is_causal` from the modules, and runs on a GPU only, where the model is not yet
+        return  # this kernel reads `is_causal` from the modules, and only runs on a GPU, where the model is not yet
     ids = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 5]], device=model.device)
     training = model.training
     model.eval()

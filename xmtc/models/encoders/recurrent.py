@@ -1,4 +1,4 @@
-"""What the recurrent encoders share. Suffixes: W windows, U tokens, D width."""
+"""Code that the recurrent encoders share. Suffixes: W windows, U tokens, D width."""
 
 import torch
 from torch import Tensor, nn
@@ -9,18 +9,18 @@ from xmtc.models.encoders.light_config import BiGRUConfig, LSTMConfig
 
 
 class Recurrent(nn.Module):
-    """Layers of a GRU or LSTM in one or both directions, where no state passes through padding; it stands on the right.
+    """Layers of a GRU or LSTM in one or both directions. Padding, which is on the right, does not affect any state.
 
-    The direction from right to left reads each window mirrored. Packed sequences would do the same, but their backward
-    on a CPU fills a gradient of the whole batch at every token: its time grows with the square of the length.
+    The right-to-left direction reads each window mirrored. Packed sequences would give the same result, but on a CPU
+    their backward pass fills a gradient of the whole batch at every token, so its time is quadratic in the length.
 
     Args:
-        cells: the class of the layers.
-        width: D of what comes in.
+        cells: class of the layers.
+        width: D, width of the inputs.
         hidden: width of a direction's state.
-        layers: one upon the other.
-        dropout: on what the second layer and those above read.
-        bidirectional: read the text backwards too.
+        layers: number of layers.
+        dropout: dropout on the inputs of the second and higher layers.
+        bidirectional: also read the text backwards.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Recurrent(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
-        """States (W, U, D), 0 on padding; those of both directions side by side."""
+        """Compute states (W, U, D), 0 on padding; the states of both directions are concatenated."""
         at_WU = mirrored_positions(mask_WU)
         for layer, rightward in enumerate(self.rightward):
             if layer:
@@ -54,7 +54,7 @@ class Recurrent(nn.Module):
 
 
 def mirrored_positions(mask_WU: Tensor) -> Tensor:
-    """Where each token stands (W, U) when the tokens of its window change order and the padding stays."""
+    """Positions (W, U) of the tokens after reversing each window's tokens but not its padding."""
     at_U = torch.arange(mask_WU.shape[1], device=mask_WU.device)
     return torch.where(mask_WU, mask_WU.sum(1, keepdim=True) - 1 - at_U, at_U)
 

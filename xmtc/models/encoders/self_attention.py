@@ -29,14 +29,14 @@ class TransformerEncoder(LightEncoder):
         return self.norm(hidden_WUD) * attention_mask_WU.unsqueeze(2)
 
     def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> list[Tensor]:
-        """States (W, U, D) of the embedding and of every block, each through the final norm; the last as `forward`."""
+        """States (W, U, D) of the embedding and every block after the final norm; the last equal `forward`."""
         states = [self.widen(self.embedding(input_ids_WU, attention_mask_WU))]
         for block in self.blocks:
             states.append(block(states[-1], attention_mask_WU))
         return [self.norm(hidden_WUD) * attention_mask_WU.unsqueeze(2) for hidden_WUD in states]
 
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
-        """Share (W, U) of the top layer's attention that each token gets, by kind: "global", and "local" if any."""
+        """Share (W, U) of the top layer's attention that each token receives, by kind: "global", and "local" if any."""
         hidden_WUD = self.widen(self.embedding(input_ids_WU, attention_mask_WU))
         *below, top = self.blocks
         for block in below:
@@ -61,12 +61,12 @@ class Block(nn.Module):
         return hidden_WUD + self.dropout(self.transform(self.norm_transform(hidden_WUD), mask_WU))
 
     def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
-        """Attention (W, U) that each token gets, by kind."""
+        """Attention (W, U) that each token receives, by kind."""
         return self.attention.received(self.norm_attention(hidden_WUD), mask_WU)
 
 
 class FeedForward(nn.Module):
-    """W_2 GELU(W_1 x); no dropout inside, where drawing the mask would cost a tenth of a training step on a CPU."""
+    """W_2 GELU(W_1 x), without inner dropout, whose mask would take a tenth of a training step on a CPU."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class FeedForward(nn.Module):
         self.activation = nn.GELU()
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
-        """Transformed states (W, U, D), token by token; the mask is for transforms that look at neighbours."""
+        """Transform states (W, U, D) token by token; the mask is for transforms that use neighbours."""
         return self.down(self.activation(self.up(hidden_WUD)))
 
 

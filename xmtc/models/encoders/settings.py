@@ -1,4 +1,4 @@
-"""What the rest of the package asks of an encoder's settings."""
+"""The interface of an encoder's settings."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class EncoderSettings(Protocol):
-    """Settings of an encoder. `EncoderDefaults` answers for encoders that start from scratch."""
+    """Settings of an encoder. `EncoderDefaults` has the defaults of encoders that start from scratch."""
 
     @property
     def kind(self) -> str:
@@ -19,38 +19,38 @@ class EncoderSettings(Protocol):
 
     @property
     def backbone(self) -> "HuggingFaceConfig | None":
-        """The Hugging Face model that the encoder is or contains; None where there is none."""
+        """The Hugging Face model that the encoder is or contains; None if there is none."""
         ...
 
     @property
     def backbone_key(self) -> str:
-        """The section of the configuration that holds it, for messages."""
+        """The section of the configuration with the backbone, for messages."""
         ...
 
     @property
     def tokenizer_name(self) -> str | None:
-        """The pretrained model whose tokenizer the encoder takes; None where it has none of its own."""
+        """The pretrained model whose tokenizer the encoder uses by default; None if there is none."""
         ...
 
     @property
     def vector_file(self) -> str | None:
-        """The file of word vectors that the first weights come from; None where there is none."""
+        """The file of word vectors for the initial weights; None if there is none."""
         ...
 
     def head_refusal(self, head: "HeadSettings") -> str | None:
-        """Why this encoder is of no use under this head, in a sentence with keys beneath `model`; None where it is."""
+        """Why this encoder does not work with this head, in a sentence with keys below `model`; None if it does."""
         ...
 
     def with_backbone(self, backbone: "HuggingFaceConfig") -> "EncoderSettings":
-        """The same encoder with another Hugging Face model; for encoders that have one."""
+        """Return the same encoder with another Hugging Face model, for encoders that have one."""
         ...
 
     def exported(self, folder: Path) -> "EncoderSettings":
-        """This encoder, made from what the folder `encoder/` of an exported model holds of it."""
+        """Return settings that build this encoder from the folder `encoder/` of an exported model."""
         ...
 
     def build(self, vocab_size: int) -> "Encoder":
-        """The encoder, on the CPU, with the weights that it starts from.
+        """Build the encoder on the CPU, with its initial weights.
 
         Args:
             vocab_size: number of token ids of the corpus's tokenizer.
@@ -62,7 +62,7 @@ class EncoderSettings(Protocol):
 
 
 class EncoderDefaults:
-    """What an encoder answers that starts from scratch and has nothing to refuse."""
+    """Defaults of encoders that start from scratch and refuse nothing."""
 
     @property
     def backbone(self) -> "HuggingFaceConfig | None":

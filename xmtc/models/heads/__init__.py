@@ -1,1 +1,1 @@
-"""Heads: from hidden states to one logit per label. `base` says what a head is, `config` what its settings are."""
+"""Heads turn hidden states into one logit per label. `base` has their interface, `config` their settings."""

@@ -1,4 +1,4 @@
-"""What a head is. Nothing outside this folder asks which one it has: each says itself what it cannot do.
+"""The interface of heads. Code outside this folder never asks which head it has; each head declares its limits.
 
 Suffixes: B documents, T tokens, D encoder width, P width of document vectors, L labels, S shortlisted labels,
 N texts, H heads, d width of an attended context.
@@ -15,17 +15,18 @@ from xmtc.models.heads.config import HeadSettings
 
 
 class Head(nn.Module, ABC):
-    """From a document's hidden states to one logit per label.
+    """Turns a document's hidden states into one logit per label.
 
-    The abstract methods are what every head does. The others are for heads that can: unless overridden they raise a
-    `ConfigError` that says what this head lacks.
+    Every head implements the abstract methods. The others are optional: unless overridden, they raise a `ConfigError`
+    that says what this head lacks.
 
     Attributes:
         settings: kind and capabilities.
-        bias: (L,) float32, the part of each logit that no token has. Set by the subclass, and one of the label tables.
-        sparse_gradients: with a shortlist, give the label tables sparse gradients, so that a step touches the
-            shortlisted rows only; off until an optimizer that takes them asks for it.
-        index_is_exact: whether ⟨label vector, document vector⟩ + bias is the logit, or else a guess at it.
+        bias: (L,) float32, the part of each logit that does not come from tokens. The subclass sets it; it is one of
+            the label tables.
+        sparse_gradients: with a shortlist, give the label tables sparse gradients, so a step touches only shortlisted
+            rows. Off until an optimizer that supports them turns it on.
+        index_is_exact: whether ⟨label vector, document vector⟩ + bias is the logit; otherwise it is an approximation.
     """
 
     bias: nn.Parameter
@@ -38,13 +39,13 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        """Logits (B, L) in float32, or (B, S) for the label ids in `shortlist`.
+        """Compute logits (B, L) in float32, or (B, S) for the label ids in `shortlist`.
 
         Args:
             hidden_BTD: hidden states of whole documents.
             mask_BT: bool, False on padding.
-            shortlist: int64 label ids, (S,) the same for all documents, which costs least, or (B, S) of each document
-                (-1 is padding, logit -10⁴).
+            shortlist: int64 label ids: (S,) for all documents, which costs least, or (B, S) per document, where -1 is
+                padding with logit -10⁴.
         """
 
     @abstractmethod
@@ -53,7 +54,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
-        """Start the classifier at given rows (L, P), or at biases (L,) such as label priors."""
+        """Set the classifier's rows (L, P), or its biases (L,), for example to label priors."""
 
     @abstractmethod
     def label_vectors(self) -> Tensor:
@@ -64,85 +65,85 @@ class Head(nn.Module, ABC):
         """Query vectors (B, P) for that index, float32."""
 
     def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
-        """What the label rows need of a document, tensors (B, …) or (B, T, …): workers exchange these alone.
+        """Compute the inputs that label rows need of a document: tensors (B, …) or (B, T, …), which workers exchange.
 
-        Whatever it computes, dropout included, belongs to the document and happens on its worker.
+        This includes all computation per document, such as dropout, which happens on the document's worker.
         """
         del mask_BT
         return (hidden_BTD,)
 
     def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        """Logits as `forward` gives them, from what `read` returned: the label rows' part of the work."""
+        """Compute the same logits as `forward` from the result of `read`: the label rows' part of the work."""
         return self(read[0], mask_BT, shortlist)
 
     def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
-        """`document_vectors` (B, P) from what `read` returned."""
+        """Compute `document_vectors` (B, P) from the result of `read`."""
         return self.document_vectors(read[0], mask_BT)
 
     def product_rows(self) -> nn.Parameter | None:
-        """The table (L, P) whose products with the one tensor of `read`, plus the bias, are the logits.
+        """The table (L, P) whose products with the single tensor of `read`, plus the bias, are the logits; or None.
 
-        Labels of a head that has one can be scored and trained a chunk at a time.
+        If a head has one, its labels can be scored and trained chunk by chunk.
         """
         return None
 
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """How much each token counts for each label, (B, S, H, T) in float32: sums to 1, and is 0 on padding."""
+        """Attention of each label to each token, (B, S, H, T) in float32: sums to 1, and is 0 on padding."""
         raise self.cannot("does not say which tokens it looks at")
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
-        """What each token adds to a logit, (B, S, T) in float32; with the bias they sum to the logit, exactly."""
-        raise self.cannot("gives no evidence, because its logit is no sum over tokens")
+        """Contribution of each token to a logit, (B, S, T) in float32; with the bias, they sum exactly to the logit."""
+        raise self.cannot("gives no evidence, because its logit is not a sum over tokens")
 
     def attention_parameters(self) -> Iterator[nn.Parameter]:
-        """The parameters that `attention_scores` depends on: what stage 1 trains. None for heads without it."""
+        """The parameters that `attention_scores` depends on, which stage 1 trains; empty for heads without it."""
         yield from ()
 
     def attention_scores(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """Scaled scores (B, S, H, T) in float32 before the normaliser; padding is not masked, which the caller does."""
+        """Scaled scores (B, S, H, T) in float32 before the normaliser; the caller must mask padding."""
         raise self.cannot("has no attention by label")
 
     def contexts(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """What each label sees of a document, (B, S, d) in float32: its logit is ⟨classifier row, context⟩ + bias."""
+        """Context of each label in a document, (B, S, d) in float32: its logit is ⟨classifier row, context⟩ + bias."""
         raise self.cannot("has no attention by label")
 
     def rows_of_texts(self, texts_ND: Tensor) -> Tensor:
-        """Rows (N, P), float32, of labels whose texts have these mean hidden states; with gradient."""
+        """Compute rows (N, P), float32, of labels whose texts have these mean hidden states; with gradient."""
         raise self.cannot("makes no rows of label texts")
 
     def score_rows(self, read: tuple[Tensor, ...], rows_SP: Tensor, labels_S: Tensor) -> Tensor:
-        """Logits (B, S) in float32 of labels with rows of `rows_of_texts`, through which the gradient flows."""
+        """Compute logits (B, S) in float32 of labels with rows from `rows_of_texts`, which receive gradients."""
         raise self.cannot("makes no rows of label texts")
 
     def keep_rows(self, rows_SP: Tensor, labels_S: Tensor) -> None:
-        """Score these labels by these rows of `rows_of_texts` from now on."""
+        """Store these rows of `rows_of_texts` for these labels, for scoring."""
         raise self.cannot("makes no rows of label texts")
 
     def read_fixed(self, fixed_BKD: Tensor) -> tuple[Tensor, ...]:
-        """What `read` returns, from the documents' `FixedPoolings`, for heads with `settings.reads_fixed`."""
+        """Compute the result of `read` from the documents' `FixedPoolings`, for heads with `settings.reads_fixed`."""
         raise self.cannot("reads the hidden states of tokens")
 
     def start(self, fixed_NKD: Tensor) -> None:
-        """Start parameters at the `FixedPoolings` of a sample of N training documents."""
+        """Initialise parameters from the `FixedPoolings` of a sample of N training documents."""
         raise self.cannot("reads the hidden states of tokens")
 
     def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
-        """Rows (N, …), by table, that follow from the mean hidden states of label names alone.
+        """Rows (N, …), by table, that can be computed directly from the mean hidden states of label names.
 
-        The rows of the other tables are learned from those of trained labels (`xmtc.models.label_text`).
+        The rows of other tables are learned from those of trained labels (`xmtc.models.label_text`).
         """
         del texts_ND
         return {}
 
     def simulated(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Logits (B, L) of any value that hold as much memory for the backward pass as those of `forward`.
+        """Logits (B, L) with arbitrary values that need as much memory for the backward pass as those of `forward`.
 
-        Runs on fake tensors, which kernels written for a device do not take.
+        It runs on fake tensors, which device kernels do not support.
         """
         return self(hidden_BTD, mask_BT)
 
     def for_export(self) -> AbstractContextManager[None]:
-        """Within it, `forward` consists of operators that the ONNX exporter knows."""
+        """Make `forward` use only operators that the ONNX exporter knows, inside the context."""
         return nullcontext()
 
     def set_table(self, name: str, table: nn.Parameter) -> None:
@@ -151,5 +152,5 @@ class Head(nn.Module, ABC):
         setattr(self.get_submodule(path), last, table)
 
     def cannot(self, what: str) -> ConfigError:
-        """The error of a head that `what`, to be raised."""
+        """Make the error of a head that lacks a feature; `what` is the predicate of the sentence."""
         return ConfigError(f"model.head.kind: {self.settings.kind}: this head {what}; use another head for that")

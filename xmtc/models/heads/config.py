@@ -1,4 +1,4 @@
-"""Settings of the heads; nothing heavy is imported before one is built.
+"""Settings of the heads. Only `build` imports PyTorch.
 
 A package adds a head by an entry point of the group `xmtc.heads`. Its settings class is a `@config` dataclass that
 inherits from `HeadDefaults` and has a `kind` and a `build`.
@@ -27,7 +27,7 @@ RowDtype = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True, kw_only=True)
 class HeadUse:
-    """What a run asks of its head.
+    """The features that a run needs of its head.
 
     Attributes:
         plants: stage 1 trains the attention by label (`plant.enabled`).
@@ -47,12 +47,12 @@ class HeadUse:
 
 
 class HeadSettings(Protocol):
-    """What the rest of the package asks of a head's settings. `HeadDefaults` answers most of it.
+    """The interface of a head's settings. `HeadDefaults` has defaults for most of it.
 
     Attributes:
-        attends_by_label: whether every label looks at the tokens in its own way, so that the head can be planted.
+        attends_by_label: whether every label has its attention, so the head can be planted.
         trains_rows: whether an optimizer updates the label rows.
-        scores: whether there is anything to train and to score with; only `none` has nothing.
+        scores: whether the head scores at all; false only for `none`.
     """
 
     attends_by_label: ClassVar[bool]
@@ -71,39 +71,39 @@ class HeadSettings(Protocol):
 
     @property
     def label_tokens(self) -> int | None:
-        """Tokens of a label's text that the head makes the label's row of; None where it reads no label texts."""
+        """Number of tokens of a label's text that the head makes the row from; None if it reads no label texts."""
         ...
 
     @property
     def first_token(self) -> FirstToken:
-        """What part the document's first token has in the logits."""
+        """The role of the document's first token in the logits."""
         ...
 
     @property
     def reads_tokens_by(self) -> str:
-        """The key beneath `model` that decides which tokens count, with its value; for messages."""
+        """The key below `model` that decides which tokens count, with its value; for messages."""
         ...
 
     @property
     def reads_fixed(self) -> bool:
-        """Whether the head reads nothing of a document but its `FixedPoolings`, and starts at those of a sample."""
+        """Whether the head reads only a document's `FixedPoolings`, and is initialised from those of a sample."""
         ...
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
-        """Why this head cannot be used so: sentences that name the keys and say what to change."""
+        """Why the head does not support this use: sentences that name the keys and the fix."""
         ...
 
     def with_row_dtype(self, row_dtype: RowDtype) -> "HeadSettings | None":
-        """The same head with another storage of its rows; None where there is no choice."""
+        """Return the same head with another type of its rows; None if there is no choice."""
         ...
 
     def build(self, hidden_width: int, labels: int) -> "Head":
-        """The head for an encoder of width `hidden_width` and this many labels."""
+        """Build the head for an encoder of width `hidden_width` and this many labels."""
         ...
 
 
 class HeadDefaults:
-    """What most heads answer: no attention by label, no label texts, rows that train, and no refusals."""
+    """Defaults of most heads: no attention by label, no label texts, trained rows, and no refusals."""
 
     kind: str
     attends_by_label: ClassVar[bool] = False
@@ -147,7 +147,7 @@ class HeadDefaults:
 
 
 class _Pooled(HeadDefaults):
-    """A head that pools the tokens of a document to one vector."""
+    """A head that pools the tokens of a document into one vector."""
 
     pooling: PoolingConfig
 
@@ -177,32 +177,32 @@ class LabelAttentionConfig(HeadDefaults):
     heads: Annotated[int, Field(ge=1)] = 4
     """Attention heads per label."""
     normalize: bool = True
-    """RMS-normalise queries and keys per head, with a learned gain: bounds the scores, whose overflow makes label-wise
-    heads diverge."""
+    """RMS-normalise queries and keys per head, with a learned gain. This bounds the scores, whose overflow would make
+    the head diverge."""
     normaliser: Normaliser = "softmax"
-    """Scores to attention weights. sparsemax and entmax15 give weak tokens a weight of exactly 0; on a CPU the
-    head then takes two to four times as long."""
+    """Converts scores to attention weights. sparsemax and entmax15 give weak tokens a weight of exactly 0; on a CPU,
+    the head then takes two to four times as long."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the hidden states that become keys and values."""
     kernel: Implementation = "auto"
-    """How label attention over all labels is computed; all give the same result. auto: the fastest here."""
+    """Implementation of label attention over all labels; all give the same result. `auto`: the fastest one here."""
     label_chunk: Annotated[int, Field(ge=1)] | None = None
-    """Labels computed at a time by the kernels chunked and sdpa; null: chosen from a memory budget."""
+    """Number of labels that the kernels `chunked` and `sdpa` compute at a time; null: chosen from a memory budget."""
     deterministic: bool = False
-    """With the Triton kernel, gradients that are the same bit for bit in every run, at some cost where documents are
-    few and short. Those of the other kernels always are."""
+    """Make the Triton kernel's gradients bitwise reproducible, which costs some time if documents are few and short.
+    The gradients of the other kernels always are."""
     row_dtype: RowDtype = "float32"
-    """Storage of the label queries and classifier rows. bfloat16 halves their memory and wants a row-wise optimizer
-    with stochastic rounding."""
+    """Type of the label queries and classifier rows. bfloat16 halves their memory; use it with a row-wise optimizer
+    and stochastic rounding."""
     attends_by_label: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the heads do not divide the width."""
+        """Raise ValueError if the heads do not divide the width."""
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
 
     def options(self) -> Options:
-        """What the kernels are told."""
+        """Options for the kernels."""
         return Options(
             heads=self.heads,
             normaliser=self.normaliser,
@@ -229,19 +229,19 @@ class FlatConfig(_Pooled):
 
     kind: Literal["flat"] = "flat"
     pooling: PoolingConfig = MeanPoolingConfig()
-    """How a document's hidden states become one vector."""
+    """Pooling of a document's hidden states into one vector."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the pooled vector."""
     row_dtype: RowDtype = "float32"
-    """Storage of the classifier rows. bfloat16 halves their memory and wants a row-wise optimizer with stochastic
+    """Type of the classifier rows. bfloat16 halves their memory; use it with a row-wise optimizer and stochastic
     rounding."""
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
-        """A contrastive loss on document vectors that nothing trainable makes."""
+        """Refuse a contrastive loss on document vectors without trainable parameters."""
         if use.contrasts and not use.trains_encoder and not self.pooling.trains:
             yield (
-                "finetune.contrastive: it moves nothing where no phase trains the encoder and pooling "
-                f"{self.pooling.kind} has no parameters; give a phase encoder_layers, take model.head.pooling.kind "
+                "finetune.contrastive: it has no effect, because no phase trains the encoder and pooling "
+                f"{self.pooling.kind} has no parameters; give a phase encoder_layers, set model.head.pooling.kind to "
                 "attention, or leave it out"
             )
 
@@ -264,19 +264,19 @@ class TwoTowerConfig(_Pooled):
     width: Annotated[int, Field(ge=1)] = 256
     """Width of document and label vectors."""
     pooling: PoolingConfig = MeanPoolingConfig()
-    """How a document's hidden states become one vector. A label text's are averaged."""
+    """Pooling of a document's hidden states into one vector. Label texts are mean-pooled."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the document vector."""
     scale: Annotated[float, Field(gt=0)] = 20.0
-    """Where the learned factor s of the cosine starts."""
+    """Initial value of the learned factor s of the cosine."""
     label_tokens: Annotated[int, Field(ge=1)] = 32
-    """Tokens that a label's text is cut to."""
+    """Maximum number of tokens of a label's text; longer texts are truncated."""
     row_dtype: RowDtype = "float32"
-    """Storage of the label vectors, which no optimizer updates."""
+    """Type of the label vectors, which no optimizer updates."""
     trains_rows: ClassVar[bool] = False
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
-        """What needs rows that are trained, or the texts of all labels at every step."""
+        """Refuse features that need trained rows, or the texts of all labels at every step."""
         two = "model.head.kind: two_tower"
         if not use.draws_labels:
             yield f"{two} embeds the labels of a micro-batch; give finetune.sampled_labels or finetune.mining"
@@ -301,7 +301,7 @@ class TwoTowerConfig(_Pooled):
 
 @config
 class NoHeadConfig(HeadDefaults):
-    """No head: `model.scorers` alone score, and nothing is trained."""
+    """No head: only `model.scorers` score, and nothing is trained."""
 
     kind: Literal["none"] = "none"
     scores: ClassVar[bool] = False
@@ -318,4 +318,4 @@ class NoHeadConfig(HeadDefaults):
 HeadConfig = Annotated[
     HeadSettings, Members("xmtc.heads", LabelAttentionConfig, FlatConfig, TwoTowerConfig, NoHeadConfig)
 ]
-"""What a head is: from a document's hidden states to one logit per label."""
+"""Turns a document's hidden states into one logit per label."""

@@ -1,4 +1,4 @@
-"""One vector per document, one classifier row per label: the flat head, for comparison and for millions of labels.
+"""The flat head: one vector per document and one classifier row per label, for comparison and millions of labels.
 
 Suffixes: B documents, T tokens, L labels, S shortlisted labels, D backbone width.
 """
@@ -22,7 +22,7 @@ class FlatHead(Head):
     """logit[b,l] = ⟨weights[l], pool(hidden[b])⟩ + bias[l].
 
     Attributes:
-        weights: (L, P), one classifier row per label; P is the width that the pooling gives.
+        weights: (L, P), one classifier row per label; P is the width of the pooling's vectors.
         bias: (L,) float32.
     """
 
@@ -106,7 +106,7 @@ class FlatHead(Head):
 
 
 def product_logits(pooled_BP: Tensor, weights_LP: Tensor, bias_L: Tensor) -> Tensor:
-    """⟨weights, pooled⟩ + bias (B, L) in float32; rows of another dtype are cast a chunk at a time."""
+    """Compute ⟨weights, pooled⟩ + bias (B, L) in float32; rows of another dtype are cast chunk by chunk."""
     if weights_LP.dtype == pooled_BP.dtype or (torch.is_grad_enabled() and weights_LP.requires_grad):
         return F.linear(pooled_BP, weights_LP.to(pooled_BP.dtype)).float() + bias_L
     logits_BL = torch.empty(len(pooled_BP), len(bias_L), dtype=torch.float32, device=pooled_BP.device)
@@ -124,14 +124,14 @@ def best_products(
     count: int,
     adjust: Callable[[Tensor, Tensor], Tensor] = lambda logits, labels: logits,
 ) -> tuple[Tensor, Tensor]:
-    """Each document's best labels int64 (B, K) and their logits (B, K), best first; no table of all logits exists.
+    """Find each document's best labels int64 (B, K) and their logits (B, K), best first, without a table of all logits.
 
     Args:
         pooled_BP: document vectors.
         weights_LP: rows.
         bias_L: added to the products.
         count: K.
-        adjust: what logits (B, C) become of labels (C,), such as their calibration.
+        adjust: changes the logits (B, C) of labels (C,), for example by calibration.
     """
     ids_BK = torch.zeros(len(pooled_BP), 0, dtype=torch.int64, device=pooled_BP.device)
     logits_BK = torch.zeros(len(pooled_BP), 0, device=pooled_BP.device)

@@ -1,4 +1,4 @@
-"""Label-wise multi-head attention: every label looks at a document's tokens with its own query.
+"""Label-wise multi-head attention: every label attends to a document's tokens with a separate query.
 
 Suffixes: B documents, T tokens, L labels, S shortlisted or sampled labels, D backbone width, d head width, H heads,
 E width of a head (d/H).
@@ -23,14 +23,14 @@ from xmtc.models.kernels.shortlist import gather_rows, label_attention_shortlist
 class LabelAttentionHead(Head):
     """K = H W_k, V = H W_v; label l attends with queries[l] and is scored by weights[l] and bias[l].
 
-    Formulas: docs/explanation/kernels.md. Queries are normalised without a gain of their own: the gain of the
-    keys multiplies the same products.
+    Formulas: docs/explanation/kernels.md. Normalised queries have no gain, because the gain of the keys multiplies the
+    same products.
 
     Attributes:
         queries: (L, d), one row per label.
         weights: (L, d), one classifier row per label.
         bias: (L,) float32.
-        key_gain: (d,) gain of the normalised keys; None without `normalize`.
+        key_gain: (d,), gain of the normalised keys; None without `normalize`.
     """
 
     def __init__(self, settings: LabelAttentionConfig, hidden_width: int, labels: int) -> None:
@@ -142,13 +142,13 @@ class LabelAttentionHead(Head):
         return self.vectors((hidden_BTD, self.value_projection(hidden_BTD)), mask_BT)
 
     def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
-        """See `Head.rows_from_names`: a query is the key of the name, and looks at tokens like those of the name."""
+        """See `Head.rows_from_names`: a query is the key of the name, and attends to tokens like those of the name."""
         return {"queries": self.keys(texts_ND).float()}
 
     def simulated(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Head.simulated`: keys, values and logits are held, and nothing of (B, L, T).
+        """See `Head.simulated`: keeps keys, values and logits, but nothing of size (B, L, T).
 
-        The kernels themselves ask whether anything is padded, which fake tensors cannot say.
+        The real kernels check for padding, which fake tensors cannot answer.
         """
         del mask_BT
         hidden_BTD = self.dropout(hidden_BTD)
@@ -158,7 +158,7 @@ class LabelAttentionHead(Head):
 
     @contextmanager
     def for_export(self) -> Iterator[None]:
-        """See `Head.for_export`: the plain formula takes the place of the kernels."""
+        """See `Head.for_export`: the plain formula replaces the kernels."""
         before = self.options
         self.options = replace(before, implementation="reference")
         try:

@@ -1,6 +1,6 @@
-"""No head: for models whose scorers are fitted without training, in minutes.
+"""No head, for models whose scorers are fitted without training, in minutes.
 
-Suffixes: B documents, T tokens, L labels, S labels asked for.
+Suffixes: B documents, T tokens, L labels, S requested labels.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from xmtc.models.heads.config import NoHeadConfig
 
 
 class NoHead(Head):
-    """Takes the place of a head, scores nothing and adds nothing to any evidence."""
+    """Replaces a head; it scores nothing and adds nothing to evidence."""
 
     def __init__(self, settings: NoHeadConfig, labels: int) -> None:
         super().__init__(settings)
@@ -24,11 +24,11 @@ class NoHead(Head):
         raise self.cannot("scores nothing")
 
     def label_tables(self) -> Mapping[str, nn.Parameter]:
-        """The zero bias alone."""
+        """Only the zero bias."""
         return {"bias": self.bias}
 
     def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
-        """Nothing starts anywhere."""
+        """Do nothing: there are no rows."""
 
     def label_vectors(self) -> Tensor:
         """Refuse: see `Head.label_vectors`."""

@@ -1,9 +1,9 @@
-"""Two towers: documents and label texts through the same encoder, a label's row made of its text.
+"""Two towers: the encoder reads documents and label texts, and a label's row is computed from its text.
 
 logit[b,l] = s · cos(P pool(hidden[b]), Q mean(hidden of the text of l)) + bias[l], P and Q projections, s learned.
 
-In training, the texts of a micro-batch's labels are embedded with gradient, and there is no table. Everywhere else the
-rows are the vectors that the texts had last: to scoring, an index and an export this is a flat head with these rows.
+In training, the texts of a micro-batch's labels are embedded with gradient, and there is no table. Everywhere else, the
+rows are the latest vectors of the texts: for scoring, index and export, this is a flat head with these rows.
 
 Suffixes: B documents, T tokens, L labels, S labels of a micro-batch, D encoder width, P width of the towers.
 """
@@ -20,13 +20,13 @@ from xmtc.models.poolings.pooling import Pooling
 
 
 class DocumentTower(Pooling):
-    """s · a pooled document's projection, brought to unit length."""
+    """Projects a pooled document, and scales the result to length s."""
 
     def __init__(self, pooling: Pooling, width: int, scale: float) -> None:
         super().__init__(width)
         self.pooling = pooling
         self.projection = nn.Linear(pooling.width, width, bias=False)
-        self.log_scale = nn.Parameter(torch.tensor([math.log(scale)]))  # DeepSpeed takes no scalars
+        self.log_scale = nn.Parameter(torch.tensor([math.log(scale)]))  # DeepSpeed does not support scalars
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.forward`."""
@@ -48,14 +48,14 @@ class DocumentTower(Pooling):
         return self.pooling.weights(hidden_BTD, mask_BT)
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """See `Pooling.contributions`: exact, with the vector's length taken as it is."""
+        """See `Pooling.contributions`: exact for the given length of the vector."""
         length_B = self.projection(self.pooling(hidden_BTD, mask_BT)).norm(dim=1).clamp(min=1e-12)
         through_BSD = rows_BSD @ self.projection.weight * (self.log_scale.exp() / length_B)[:, None, None]
         return self.pooling.contributions(hidden_BTD, mask_BT, through_BSD)
 
 
 class TwoTowerHead(FlatHead):
-    """A flat head whose `weights` are label vectors: kept, not trained.
+    """A flat head whose `weights` are stored label vectors, which are not trained.
 
     Attributes:
         label_projection: Q.
@@ -82,5 +82,5 @@ class TwoTowerHead(FlatHead):
         self.weights[labels_S] = rows_SP.to(self.weights.dtype)
 
     def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
-        """See `Head.rows_from_names`: a name is a label text as any other."""
+        """See `Head.rows_from_names`: a name is a label text like any other."""
         return {"weights": self.rows_of_texts(texts_ND)}

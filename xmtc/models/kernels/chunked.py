@@ -1,8 +1,8 @@
-"""Label attention in blocks of (document, label chunk) with its backward written out: the fastest on a CPU.
+"""Label attention in blocks of (document, label chunk) with a hand-written backward pass: the fastest on a CPU.
 
-Rests on the identity z[b,l] = Σ_m Σ_t a[b,l,m,t]·G[b,l,m,t] + c[l] with G = W Vᵀ: two products, a
-softmax (or sparsemax, or 1.5-entmax) and a weighted sum, so that no per-label context exists. A block's scores fit the
-processor's cache, and documents are taken without their padding, so that none of it is computed on.
+It uses the identity z[b,l] = Σ_m Σ_t a[b,l,m,t]·G[b,l,m,t] + c[l] with G = W Vᵀ: two products, a softmax (or
+sparsemax, or 1.5-entmax) and a weighted sum, without a context per label. A block's scores fit in the processor's
+cache. Padding is removed first, so no time is spent on it.
 Formulas: docs/explanation/kernels.md.
 
 Suffixes: B documents, N tokens of one document, L labels, C labels of a chunk, D head width d, H heads, E = d/H.
@@ -19,12 +19,12 @@ from xmtc.models.kernels.normalisers import attention_slopes, unpadded_attention
 from xmtc.models.kernels.options import Normaliser, Options
 from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, normalise_rows_backward, split_heads
 
-# One (H, C, N) block of fp32 scores: a few of them fit a processor's second-level cache.
+# One (H, C, N) block of fp32 scores; a few of them fit in a processor's second-level cache.
 BLOCK_BYTES = 2 * 2**20
 
 
 class _Chunk(NamedTuple):
-    """Which labels, and their rows by head in the dtype of the keys."""
+    """A chunk of labels, and their rows by head in the dtype of the keys."""
 
     labels: slice
     queries_HCE: Tensor
@@ -82,7 +82,7 @@ class _Chunked(torch.autograd.Function):
 
 
 def _by_document(keys: Tensor, values: Tensor, mask: Tensor, heads: int) -> list[tuple[int, Tensor, Tensor]]:
-    """Index, scaled keys (H, E, N) and values (H, E, N) of each document that has any token, padding taken out."""
+    """Index, scaled keys (H, E, N) and values (H, E, N) of each document with tokens, without padding."""
     scaled = keys * (keys.shape[-1] // heads) ** -0.5
 
     def by_head(tensor_TD: Tensor, mask_T: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def _backward_block(
     gradient_C: Tensor,
     normaliser: Normaliser,
 ) -> None:
-    """Adds a block's gradients to `targets`: of keys and values (H, E, N), of queries and weights (H, C, E).
+    """Add a block's gradients to `targets`: of keys and values (H, E, N), of queries and weights (H, C, E).
 
     dG = g·a, dS = g·u⊙(G − o) with o = Σ_n u⊙G / Σ_n u and u the attention's slopes, which are the attention itself for
     softmax; dE = dS·K, dK = dSᵀE, dW = dG·V, dV = dGᵀW (docs/explanation/kernels.md).
@@ -135,7 +135,7 @@ def _backward_block(
 
 
 def _add_product(target: Tensor, left: Tensor, right: Tensor) -> None:
-    """Adds a batch of matrix products; sums stay in the dtype of `target`, which may be wider than the factors'."""
+    """Add a batch of matrix products. Sums stay in the dtype of `target`, which may be wider than the factors'."""
     if target.dtype == left.dtype:
         target.baddbmm_(left, right)
     else:

@@ -1,6 +1,6 @@
-"""Label-wise attention over all labels: one contract, several implementations.
+"""Label-wise attention over all labels: one function with several implementations.
 
-A few labels per document are the business of `xmtc.models.kernels.shortlist`.
+For a few labels per document, see `xmtc.models.kernels.shortlist`.
 
 Suffixes: B documents, T tokens, L labels, D head width d.
 """
@@ -27,20 +27,20 @@ def label_attention(
 ) -> Tensor:
     """Logits (B, L): z[b,l] = ⟨w[l], concat_m Σ_t softmax_t(⟨E[l,m], K[b,t,m]⟩/√(d/H)) V[b,t,m]⟩ + c[l].
 
-    Formula: docs/explanation/kernels.md. The logits are fp32 (fp64 for fp64 keys) whatever the dtype of the keys, in
-    which the products are computed. A document of only padding gets the bias.
+    Formula: docs/explanation/kernels.md. Products are computed in the dtype of the keys; the logits are always fp32
+    (fp64 for fp64 keys). A document with only padding gets the bias.
 
     Args:
         keys_BTD: projected (and normalised) keys.
         values_BTD: projected values.
         mask_BT: bool, False on padding.
-        queries_LD: one query row a label; cast to the dtype of the keys, a chunk at a time.
-        weights_LD: one classifier row a label; likewise.
-        bias_L: one bias a label.
+        queries_LD: one query row per label; cast to the dtype of the keys chunk by chunk.
+        weights_LD: one classifier row per label; cast likewise.
+        bias_L: one bias per label.
         options: heads, normaliser, implementation.
 
     Raises:
-        ConfigError: the implementation does not exist here, or does not do this normaliser, dtype or head width.
+        ConfigError: the implementation is not available, or does not support this normaliser, dtype or head width.
     """
     implementation = options.implementation
     if implementation == "auto":
@@ -53,32 +53,32 @@ def label_attention(
     if implementation == "chunked":
         return chunked_logits(*tensors, options) + bias_L
     if problem := triton_problem(keys_BTD, options):
-        raise ConfigError(f"kernel 'triton': {problem}; take kernel 'auto'")
+        raise ConfigError(f"kernel 'triton': {problem}; use kernel 'auto'")
     from xmtc.models.kernels.fused import fused_logits  # only where Triton is installed
 
     return fused_logits(*tensors, options) + bias_L
 
 
 def choose_implementation(keys_BTD: Tensor, options: Options) -> Implementation:
-    """What "auto" means for these keys; measured in docs/benchmarks/label_attention.md."""
+    """Choose the implementation for "auto"; measured in docs/benchmarks/label_attention.md."""
     if keys_BTD.device.type == "cpu":
         return "chunked"
     return "sdpa" if keys_BTD.device.type != "cuda" or triton_problem(keys_BTD, options) else "triton"
 
 
 def triton_problem(keys_BTD: Tensor, options: Options) -> str | None:
-    """Why the Triton kernel cannot take these keys, or None."""
+    """Why the Triton kernel does not support these keys, or None."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install 'xmtc[gpu]')"
     from xmtc.models.kernels.fused import DTYPES, MAX_HEAD_WIDTH
 
     if options.normaliser != "softmax":
-        return f"it does softmax, not {options.normaliser}"
+        return f"it supports only softmax, not {options.normaliser}"
     width = keys_BTD.shape[-1] // options.heads
     if width > MAX_HEAD_WIDTH:
         return f"a head of width {width} is wider than {MAX_HEAD_WIDTH}: give more heads"
     if keys_BTD.dtype not in DTYPES:
-        return f"keys are {keys_BTD.dtype}, and it takes fp32, fp16 and bf16"
+        return f"keys are {keys_BTD.dtype}, but it supports only fp32, fp16 and bf16"
     return None
 
 

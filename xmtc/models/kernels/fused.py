@@ -1,14 +1,14 @@
-"""Label attention fused for GPUs: neither scores nor per-label contexts are ever written to memory.
+"""Fused label attention for GPUs, which never writes scores or per-label contexts to memory.
 
-Rests on z[b,l] = Σ_m Σ_n a[b,l,m,n]·G[b,l,m,n] with G = W Vᵀ, so that the online softmax over tokens
-carries one number a label and head instead of a context. Documents are packed without their padding, so that none of
-it is computed on. Products are in the dtype of the keys (fp32: no TF32), everything else in fp32; the label tables may
-be in another dtype, and are cast as they are read. Backward makes two passes, one over (label block, head) for the
-label tables, one over (token block, head) for keys and values, each recomputing scores and G from what forward kept:
-the log-sum-exp and the output of every (document, head, label). Formulas: docs/explanation/kernels.md.
+It uses z[b,l] = Σ_m Σ_n a[b,l,m,n]·G[b,l,m,n] with G = W Vᵀ. The online softmax over tokens therefore carries one
+number per label and head instead of a context. Documents are packed without padding, so no time is spent on it.
+Products use the dtype of the keys (fp32: no TF32), everything else is fp32. Label tables may have another dtype and are
+cast as they are read. The backward pass has two kernels: one over (label block, head) for the label tables, one over
+(token block, head) for keys and values. Both recompute scores and G from the log-sum-exp and the output of every
+(document, head, label), which the forward pass stores. Formulas: docs/explanation/kernels.md.
 
 Suffixes: B documents, N tokens of all documents, T tokens of a block, L labels, C labels of a block, D width d,
-H heads, E = d/H. Scores are in units of log 2, because exp2 is what the hardware has.
+H heads, E = d/H. Scores are in units of log 2, because the hardware implements exp2.
 """
 
 import math
@@ -26,12 +26,12 @@ from xmtc.models.kernels.reference import NORM_EPS
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MAX_HEAD_WIDTH = 128
 
-# Programs of the pass over tokens below which its labels are split, and partial sums added atomically.
+# With fewer programs, the pass over tokens splits the labels and adds partial sums atomically.
 _WANTED_PROGRAMS = 512
 
 
 class _Documents(NamedTuple):
-    """Where each document's tokens lie: offsets int32 (B+1), and the length of the longest."""
+    """Positions of each document's tokens: offsets, int32 (B+1), and the length of the longest document."""
 
     offsets: Tensor
     longest: int
@@ -118,7 +118,7 @@ def _splits(programs: int, n_labels: int, block: int, options: Options) -> int:
 
 @triton.jit
 def _load_rows(table, rows, limit, head, HEADS: tl.constexpr, E: tl.constexpr, BLOCK_E: tl.constexpr):
-    """One head's part of some rows of a table (…, HEADS·E), zero beyond `limit` and beyond E."""
+    """Load one head's part of some rows of a table (…, HEADS·E), zero beyond `limit` and beyond E."""
     columns = tl.arange(0, BLOCK_E)
     inside = (rows[:, None] < limit) & (columns[None, :] < E)
     return tl.load(table + rows[:, None].to(tl.int64) * (HEADS * E) + head * E + columns[None, :], inside, other=0.0)
@@ -134,7 +134,7 @@ def _store_rows(table, rows, limit, head, values, HEADS: tl.constexpr, E: tl.con
 
 @triton.jit
 def _normalised(rows, E: tl.constexpr, EPS: tl.constexpr, NORMALISE: tl.constexpr):
-    """Rows in fp32, divided by their root mean square where NORMALISE, and the factor that did it."""
+    """Convert rows to fp32; with NORMALISE, divide them by their root mean square. Also returns the factor."""
     rows = rows.to(tl.float32)
     inverse = tl.full((rows.shape[0],), 1.0, tl.float32)
     if NORMALISE:
@@ -188,7 +188,7 @@ def _block_gradients(
     query, weight, key, value, tokens, end, at, gradients, at_gradient, lse, outputs, labels, n_labels,
     SCALE: tl.constexpr, LOG2E: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """DS (C, T), the gradient of ⟨query, key⟩, and dG (C, T), that of ⟨weight, value⟩."""
+    """Compute dS (C, T), the gradient of ⟨query, key⟩, and dG (C, T), the gradient of ⟨weight, value⟩."""
     score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (SCALE * LOG2E)
     gain = tl.dot(weight, tl.trans(value), input_precision=PRECISION)
     level = tl.load(lse + at, labels < n_labels, other=0.0)

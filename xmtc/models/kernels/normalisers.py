@@ -1,4 +1,4 @@
-"""From attention scores to attention weights: softmax, and two sparse alternatives that set weak tokens to exactly 0.
+"""Convert attention scores to weights: softmax, and two sparse alternatives that give weak tokens exactly 0.
 
 Suffixes: B documents, H heads, L labels, C labels of a chunk, T tokens, N tokens without padding.
 """
@@ -9,16 +9,16 @@ from torch import Tensor
 
 from xmtc.models.kernels.options import Normaliser
 
-# Finite, so that a document of only padding gives 0 and not NaN; entmax squares and sums its inputs, so it needs a
-# value that stays finite there, and scores of normalised queries and keys never come near it.
+# Finite, so that a document with only padding gives 0 instead of NaN. entmax squares and sums its inputs, which must
+# stay finite too. Scores of normalised queries and keys never come near this value.
 _PADDING_SCORE = -1e4
 _LEAST_SORTED = 16
 
 
 def attention_weights(scores_BHLT: Tensor, mask_BT: Tensor, normaliser: Normaliser) -> Tensor:
-    """Attention (B, H, L, T) that sums to 1 over unpadded tokens, or is all 0 for a document of only padding.
+    """Compute attention (B, H, L, T) that sums to 1 over unpadded tokens, or is 0 for a document with only padding.
 
-    Computed in fp32 at least, and returned so, because softmax overflow is the known failure of label-wise heads.
+    It is computed and returned in at least fp32, because softmax overflow is a known failure of label-wise heads.
 
     Args:
         scores_BHLT: scaled scores before normalisation.
@@ -35,9 +35,9 @@ def attention_weights(scores_BHLT: Tensor, mask_BT: Tensor, normaliser: Normalis
 
 
 def unpadded_attention(scores_HCN: Tensor, normaliser: Normaliser) -> Tensor:
-    """Attention (H, C, N) over the last dimension, without its backward: `attention_slopes` is for that.
+    """Compute attention (H, C, N) over the last dimension, without a backward pass; see `attention_slopes`.
 
-    The sparse normalisers sort no more scores than they are likely to need: a third of the time of sorting all.
+    The sparse normalisers sort only as many scores as they are likely to need, in a third of the time of sorting all.
     """
     if normaliser == "softmax":
         return scores_HCN.softmax(-1)
@@ -46,10 +46,10 @@ def unpadded_attention(scores_HCN: Tensor, normaliser: Normaliser) -> Tensor:
 
 
 def attention_slopes(attention_HCN: Tensor, normaliser: Normaliser) -> Tensor:
-    """Slopes u = a^(2 − α), with which a gradient g of the attention is u ⊙ (g − Σ u⊙g / Σ u) of the scores.
+    """Compute slopes u = a^(2 − α): a gradient g of the attention gives u ⊙ (g − Σ u⊙g / Σ u) for the scores.
 
-    α is 1 for softmax, where Σ u = 1; 1.5 for entmax15; and 2 for sparsemax, u then being 1 or 0
-    (Peters et al., 2019, proposition 2). Softmax returns its argument.
+    α is 1 for softmax, where Σ u = 1; 1.5 for entmax15; and 2 for sparsemax, where u is 1 or 0 (Peters et al., 2019,
+    proposition 2). For softmax, this returns its argument.
     """
     if normaliser == "softmax":
         return attention_HCN

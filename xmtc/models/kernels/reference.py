@@ -1,4 +1,4 @@
-"""The plain formula (docs/explanation/kernels.md), which stores scores and contexts: for tests and small label sets.
+"""The plain formula (docs/explanation/kernels.md), which stores scores and contexts, for tests and small label sets.
 
 Suffixes: B documents, T tokens, L labels, D head width d, H heads, E width of a head (d/H).
 """
@@ -14,18 +14,18 @@ NORM_EPS = 1e-6
 
 
 def split_heads(rows_ND: Tensor, heads: int) -> Tensor:
-    """(…, N, D) to (…, H, N, E)."""
+    """Reshape (…, N, D) to (…, H, N, E)."""
     return _parts(rows_ND, heads).transpose(-2, -3)
 
 
 def normalise_rows(rows_ND: Tensor, heads: int) -> Tensor:
-    """Each head's part of each row divided by its root mean square (RMSNorm without gain), in fp32 at least."""
+    """Divide each head's part of each row by its root mean square (RMSNorm without gain), in at least fp32."""
     parts = _parts(at_least_fp32(rows_ND), heads)
     return F.rms_norm(parts, parts.shape[-1:], eps=NORM_EPS).flatten(-2)
 
 
 def normalise_rows_backward(rows_ND: Tensor, gradient_ND: Tensor, heads: int) -> Tensor:
-    """Gradient for the rows, given that for `normalise_rows(rows)`: r·(g − x̂·mean(x̂·g)), with r = 1/rms(x), x̂ = r·x."""
+    """Gradient of the rows from the gradient g of `normalise_rows`: r·(g − x̂·mean(x̂·g)), r = 1/rms(x), x̂ = r·x."""
     parts, gradient = _parts(at_least_fp32(rows_ND), heads), _parts(gradient_ND, heads)
     inverse = (parts.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
     normalised = parts * inverse
@@ -33,17 +33,17 @@ def normalise_rows_backward(rows_ND: Tensor, gradient_ND: Tensor, heads: int) ->
 
 
 def _parts(rows_ND: Tensor, heads: int) -> Tensor:
-    """(…, N, D) to (…, N, H, E). What comes after `unflatten` has the example's sizes in an ONNX graph."""
+    """Reshape (…, N, D) to (…, N, H, E). In an ONNX graph, `unflatten` would fix the example's sizes."""
     return rows_ND.reshape(*rows_ND.shape[:-1], heads, rows_ND.shape[-1] // heads)
 
 
 def at_least_fp32(tensor: Tensor) -> Tensor:
-    """The tensor in fp32, or in fp64 where it is that."""
+    """Convert the tensor to fp32, unless it is fp64."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def attention_scores(keys_BTD: Tensor, queries_LD: Tensor, heads: int) -> Tensor:
-    """⟨E[l,m], K[b,t,m]⟩ / √E, shape (B, H, L, T); queries may also be (B, L, D), one set a document."""
+    """⟨E[l,m], K[b,t,m]⟩ / √E, shape (B, H, L, T); queries may also be (B, L, D), one set per document."""
     keys_BHTE, queries_HLE = split_heads(keys_BTD, heads), split_heads(queries_LD, heads)
     return queries_HLE @ keys_BHTE.transpose(-1, -2) * keys_BHTE.shape[-1] ** -0.5
 
@@ -60,7 +60,7 @@ def reference_logits(
 ) -> Tensor:
     """Logits (B, L) without bias, by the formula, in the dtype of the keys; see `xmtc.models.kernels.label_attention`.
 
-    Queries and weights may also be (B, L, D): then each document has its own labels, as with a shortlist.
+    Queries and weights may also be (B, L, D), with different labels for each document, as with a shortlist.
     """
     scores_BHLT = attention_scores(keys_BTD, queries_LD, heads)
     attention_BHLT = attention_weights(scores_BHLT, mask_BT, normaliser).to(values_BTD.dtype)

@@ -1,7 +1,7 @@
-"""Label attention over label chunks, recomputed in backward: memory does not grow with the label set.
+"""Label attention over chunks of labels, recomputed in the backward pass to save memory.
 
-Only the (B, L) logits and the gradients of the inputs are as large as the label set; scores, attention and per-label
-contexts exist for one chunk of labels at a time. The default on a GPU without Triton.
+Only the (B, L) logits and the gradients of the inputs are as large as the label set. Scores, attention and per-label
+contexts exist for one chunk of labels at a time. This is the default on a GPU without Triton.
 
 Suffixes: B documents, T tokens, L labels, C labels of a chunk, D head width d, H heads, E width of a head (d/H).
 """
@@ -21,7 +21,7 @@ from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, referen
 # (keys_BTD, values_BTD, mask_BT, queries_CD, weights_CD) -> logits_BC
 ChunkFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
-# What a chunk may take for its temporaries. Larger is not faster: measured in docs/benchmarks/label_attention.md.
+# Memory for the temporaries of a chunk. Larger is not faster, see docs/benchmarks/label_attention.md.
 CHUNK_BYTES = 32 * 2**20
 
 # What forward may keep of contexts, so that backward need not compute small label sets twice. A constant, so that
@@ -37,7 +37,7 @@ def attend(
     Queries and weights may also be (B, L, D): then each document has its own labels, as with a shortlist.
     """
     has_tokens_B1 = mask_BT.any(-1, keepdim=True)
-    # A row without any token to attend to would give NaN: let it attend to padding, and drop what comes out.
+    # A row without tokens would give NaN. It attends to padding instead, and the result is dropped.
     mask = None if bool(mask_BT.all()) else (mask_BT | ~has_tokens_B1)[:, None, None, :]
     queries = split_heads(queries_LD, heads)
     contexts_BHLE = F.scaled_dot_product_attention(
@@ -50,13 +50,13 @@ def attend(
 
 
 def automatic_chunk(documents: int, tokens: int, width: int, heads: int, *, stores_scores: bool) -> int:
-    """Labels a chunk so that its temporaries, forward and backward, stay near `CHUNK_BYTES` (and at least 64)."""
+    """Choose the labels per chunk (at least 64) so that temporaries of forward and backward stay near `CHUNK_BYTES`."""
     floats_a_label = documents * (6 * width + (4 * heads * tokens if stores_scores else 0))
     return max(64, CHUNK_BYTES // (4 * floats_a_label))
 
 
 class _Plan(NamedTuple):
-    """How a label set is gone through: `chunk` labels at a time, the first `kept` of them kept for backward."""
+    """How a label set is processed: `chunk` labels at a time; the first `kept` labels are kept for backward."""
 
     function: ChunkFunction
     chunk: int
@@ -66,7 +66,7 @@ class _Plan(NamedTuple):
         return [slice(start, start + self.chunk) for start in range(0, labels, self.chunk)]
 
     def run(self, keys: Tensor, values: Tensor, mask: Tensor, tables: list[Tensor]) -> "_Graph":
-        """One chunk, with its own graph: inputs are leaves of it."""
+        """Compute one chunk with a separate graph, whose leaves are the inputs."""
         with torch.enable_grad(), torch.autocast(keys.device.type, enabled=False):
             leaves = [x.detach().requires_grad_() for x in (keys, values, *tables)]
             keys, values, queries, weights = leaves
@@ -82,7 +82,7 @@ class _Graph(NamedTuple):
 
 
 class _Chunks(torch.autograd.Function):
-    """Logits of one chunk of labels after another; backward runs again those chunks that were not kept."""
+    """Computes the logits chunk by chunk. The backward pass recomputes chunks that were not kept."""
 
     @staticmethod
     def forward(
@@ -116,7 +116,7 @@ class _Chunks(torch.autograd.Function):
 
 
 def _in_key_dtype(function: Callable[..., Tensor], heads: int, normalise_queries: bool, *tensors: Tensor) -> Tensor:
-    """Brings a chunk of the tables to the dtype of the keys (bf16 under autocast): never the whole table."""
+    """Cast a chunk of the tables, never a whole table, to the dtype of the keys (bf16 under autocast)."""
     keys, values, mask, queries, weights = tensors
     if normalise_queries:
         queries = normalise_rows(queries, heads)

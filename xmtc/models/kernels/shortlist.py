@@ -1,4 +1,4 @@
-"""Label attention over a few labels a document, at a cost that depends on their number and not on L.
+"""Label attention over a few labels per document, at a cost that depends on their number and not on L.
 
 Suffixes: B documents, T tokens, L labels, S shortlisted labels, D head width d.
 """
@@ -18,7 +18,7 @@ PADDED_LOGIT = -1e4
 
 
 class _SparseRows(torch.autograd.Function):
-    """`table[labels]` with a sparse gradient; F.embedding would do, were it not for tables of one dimension."""
+    """`table[labels]` with a sparse gradient; F.embedding does not support tables of one dimension."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, labels: Tensor) -> Tensor:
@@ -35,9 +35,9 @@ class _SparseRows(torch.autograd.Function):
 
 
 def gather_rows(table: Tensor, labels: Tensor, *, sparse: bool) -> Tensor:
-    """Rows of a label table (L, …); with `sparse`, its gradient is a sparse tensor that holds only these rows.
+    """Gather rows of a label table (L, …). With `sparse`, the gradient is a sparse tensor with only these rows.
 
-    Padding (-1) reads the row of a label that is there anyway, so that it touches no further row.
+    Padding (-1) reads the row of a label in the shortlist, so it touches no additional row.
     """
     if labels.numel():
         labels = torch.where(labels < 0, labels.max().clamp(min=0), labels)
@@ -60,9 +60,9 @@ def label_attention_shortlist(
 ) -> Tensor:
     """Logits (B, S) of the labels in `shortlist_BS` (int64, -1 is padding and gets `PADDED_LOGIT`).
 
-    As `label_attention`. With `sparse` the gradients of the three label tables are sparse tensors, for
-    `xmtc.distributed.rowwise_optim`. The option `implementation` is of no account: a shortlist is short enough for
-    PyTorch's attention as it is.
+    Like `label_attention`. With `sparse`, the gradients of the three label tables are sparse tensors, for
+    `xmtc.distributed.rowwise_optim`. The option `implementation` is ignored, because PyTorch's attention suffices for a
+    shortlist.
     """
     queries_BSD = gather_rows(queries_LD, shortlist_BS, sparse=sparse)
     weights_BSD = gather_rows(weights_LD, shortlist_BS, sparse=sparse).to(keys_BTD.dtype)

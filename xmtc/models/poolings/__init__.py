@@ -1,1 +1,1 @@
-"""Poolings: from a document's hidden states to one vector."""
+"""Poolings turn a document's hidden states into one vector."""

@@ -1,4 +1,4 @@
-"""Settings of the poolings; nothing heavy is imported before one is built."""
+"""Settings of the poolings. Only `build` imports PyTorch."""
 
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from xmtc.models.poolings.pooling import Pooling
 
 FirstToken = Literal["alone", "as_others", "hardly"]
-"""What part the document's first token, such as [CLS], has in a logit: it is all there is, it counts like any other
-token, or next to nothing depends on it."""
+"""The role of the document's first token, such as [CLS], in a logit: it determines the logit, counts like any other
+token, or has almost no effect."""
 
 
 class _Pools:
-    """What message texts and checks must know of a pooling before it is built.
+    """The properties of a pooling that messages and checks need before it is built.
 
     Attributes:
-        first_token: the part of the first token in the pooled vector.
+        first_token: the role of the first token in the pooled vector.
         trains: whether the pooling has parameters.
-        reads_fixed: whether it reads nothing of a document but its `FixedPoolings`.
+        reads_fixed: whether it reads only a document's `FixedPoolings`.
     """
 
     first_token: ClassVar[FirstToken] = "as_others"
@@ -47,7 +47,7 @@ class FirstPoolingConfig(_Pools):
 
 @config
 class LastPoolingConfig(_Pools):
-    """The last token: the one that has seen all others in a decoder."""
+    """The last token, which in a decoder sees all others."""
 
     kind: Literal["last"] = "last"
     """Which pooling."""
@@ -77,7 +77,7 @@ class MeanPoolingConfig(_Pools):
 
 @config
 class MaxPoolingConfig(_Pools):
-    """The greatest value over tokens, dimension by dimension (max over time; Kim 2014)."""
+    """The maximum over tokens, per dimension (max over time; Kim 2014)."""
 
     kind: Literal["max"] = "max"
     """Which pooling."""
@@ -91,14 +91,14 @@ class MaxPoolingConfig(_Pools):
 
 @config
 class AttentionPoolingConfig(_Pools):
-    """Attention of learned queries over tokens; its weights are what `xmtc explain` shows."""
+    """Attention of learned queries over tokens; `xmtc explain` shows its weights."""
 
     kind: Literal["attention"] = "attention"
     """Which pooling."""
     heads: Annotated[int, Field(ge=1)] = 1
-    """Learned queries; must divide the encoder's width."""
+    """Number of learned queries; must divide the encoder's width."""
     normaliser: Normaliser = "softmax"
-    """Softmax, or sparsemax or 1.5-entmax, which leave most tokens out entirely."""
+    """Softmax, or sparsemax or 1.5-entmax, which give most tokens a weight of 0."""
     trains: ClassVar[bool] = True
 
     def build(self, width: int) -> "Pooling":

@@ -1,6 +1,6 @@
-"""The poolings themselves.
+"""The implementations of the poolings.
 
-Every pooling also says how much each token counts (`weights`), which is what `xmtc explain` shows for pooled models.
+Every pooling also reports how much each token counts (`weights`); `xmtc explain` shows this for pooled models.
 
 Suffixes: B documents, T tokens, D width, H heads, K fixed poolings, P units of a layer.
 """
@@ -16,14 +16,14 @@ from xmtc.models.kernels.normalisers import attention_weights
 from xmtc.models.kernels.options import Normaliser
 
 _LEAD = 64  # tokens that have a separate mean
-_LEAST_SPREAD = 1e-3  # of an input; a dimension that is the same for all documents stays small
+_LEAST_SPREAD = 1e-3  # minimum standard deviation of an input, so that constant dimensions stay small
 
 
 class Pooling(nn.Module, ABC):
-    """What a pooling is. Padding never counts; a document of only padding gives the zero vector.
+    """Base class of poolings. Padding never counts; a document with only padding gives the zero vector.
 
     Attributes:
-        width: of the pooled vector.
+        width: width of the pooled vector.
     """
 
     def __init__(self, width: int) -> None:
@@ -39,15 +39,15 @@ class Pooling(nn.Module, ABC):
         """Share (B, T) of each token in the pooled vector, float32; sums to 1 over a document's tokens."""
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """What each token adds to ⟨row, pooled vector⟩, (B, S, T); the sum over the tokens is exactly that product."""
+        """Contribution of each token to ⟨row, pooled vector⟩, (B, S, T); the sum over tokens equals this product."""
         return (rows_BSD @ hidden_BTD.transpose(1, 2)) * self.weights(hidden_BTD, mask_BT).unsqueeze(1)
 
     def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
-        """Pooled vectors (B, width) from the documents' `FixedPoolings`, for poolings that read these alone."""
+        """Pooled vectors (B, width) from the documents' `FixedPoolings`, for poolings that read nothing else."""
         raise NotImplementedError
 
     def start(self, fixed_NKD: Tensor) -> None:
-        """Start parameters at the `FixedPoolings` of a sample of N training documents."""
+        """Initialise parameters from the `FixedPoolings` of a sample of N training documents."""
         raise NotImplementedError
 
 
@@ -87,7 +87,7 @@ class Mean(Pooling):
 
 
 class Max(Pooling):
-    """The greatest value of each dimension."""
+    """The maximum of each dimension."""
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.forward`."""
@@ -95,14 +95,14 @@ class Max(Pooling):
         return hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).amax(1) * mask_BT.any(1, keepdim=True)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Share of the dimensions whose greatest value is the token's."""
+        """Share of the dimensions whose maximum is at the token."""
         lowest = torch.finfo(hidden_BTD.dtype).min
         winner_BD = hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).argmax(1)
         share_BD = torch.full(winner_BD.shape, 1 / self.width, device=mask_BT.device)
         return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_add_(1, winner_BD, share_BD) * mask_BT
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """Each dimension's product counts for the token that has its greatest value."""
+        """See `Pooling.contributions`: each dimension's product counts for the token with the maximum."""
         lowest = torch.finfo(hidden_BTD.dtype).min
         greatest = hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).max(1)
         products_BSD = rows_BSD * (greatest.values * mask_BT.any(1, keepdim=True)).unsqueeze(1)
@@ -111,7 +111,7 @@ class Max(Pooling):
 
 
 class AttentionPooling(Pooling):
-    """Attention of learned queries: each of H heads weighs the tokens in its own way for its part of the dimensions.
+    """Attention of learned queries: each of H heads weights the tokens for its part of the dimensions.
 
     a_h = normalise_t(⟨q_h, LayerNorm(hidden_t)⟩/√D), pooled = concat_h Σ_t a_h,t hidden_t[part h]. There is no key
     projection: as ⟨q, W x⟩ = ⟨Wᵀq, x⟩, a learned query makes it redundant. Queries start at 0, which is the mean.
@@ -135,13 +135,13 @@ class AttentionPooling(Pooling):
         return self.head_weights(hidden_BTD, mask_BT).mean(1)
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """See the base: head by head, each for its part of the dimensions."""
+        """See `Pooling.contributions`: head by head, each for its part of the dimensions."""
         values_BHdT = hidden_BTD.unflatten(2, (self.heads, -1)).permute(0, 2, 3, 1)
         rows_BHSd = rows_BSD.unflatten(2, (self.heads, -1)).transpose(1, 2)
         return (rows_BHSd @ values_BHdT * self.head_weights(hidden_BTD, mask_BT).unsqueeze(2)).sum(1)
 
     def head_weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Attention (B, H, T), in fp32 at least."""
+        """Attention (B, H, T), in at least fp32."""
         keys_BTD = self.norm(hidden_BTD.to(self.queries_HD.dtype))
         scores_BHT = self.queries_HD @ keys_BTD.transpose(1, 2) * self.width**-0.5
         return attention_weights(scores_BHT.unsqueeze(2), mask_BT, self.normaliser).squeeze(2)
@@ -160,7 +160,7 @@ class Lead(Mean):
 
 
 class FixedPoolings(nn.Module):
-    """Mean, maximum, first token, and mean of the first tokens: what a frozen encoder says of a document, K = 4.
+    """Mean, maximum, first token, and mean of the first tokens: K = 4 vectors that summarise a document.
 
     They have no parameters, so a run computes them once per document and keeps them on disk (`xmtc.training.hidden`).
     """
@@ -173,11 +173,11 @@ class FixedPoolings(nn.Module):
         self.others = nn.ModuleList([Max(width), OneToken(width, last=False), Lead(width, _LEAD)])
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """The poolings (B, K, D), the mean first; zero for a document of only padding."""
+        """Compute the poolings (B, K, D), the mean first; zero for a document with only padding."""
         return torch.stack([pooling(hidden_BTD, mask_BT) for pooling in self], 1)
 
     def __iter__(self) -> Iterator[Pooling]:
-        """Each of them."""
+        """Iterate over the poolings."""
         yield self.mean
         for pooling in self.others:
             assert isinstance(pooling, Pooling)
@@ -187,8 +187,8 @@ class FixedPoolings(nn.Module):
 class SummaryLayer(nn.Module):
     """ReLU(W concat_k((fixed_k − centre_k) · gain_k)), (B, K, D) to (B, P).
 
-    Some dimensions of encoders lie far from 0 and would drown the others. Centre and gain start so that each input has
-    mean 0 and variance 1 over documents.
+    Some dimensions of encoders are far from 0 and would dominate the others. Centre and gain are initialised so that
+    each input has mean 0 and variance 1 over documents.
     """
 
     def __init__(self, count: int, width: int, units: int) -> None:
@@ -198,7 +198,7 @@ class SummaryLayer(nn.Module):
         self.gains_KD = nn.Parameter(torch.ones(count, width))
 
     def forward(self, fixed_BKD: Tensor) -> Tensor:
-        """The layer's units, zero for a document of only padding."""
+        """Compute the layer's units, zero for a document with only padding."""
         filled_B1 = (fixed_BKD != 0).flatten(1).any(1, keepdim=True)
         inputs_BKD = (fixed_BKD.to(self.weight_PX.dtype) - self.centres_KD) * self.gains_KD
         return F.relu(F.linear(inputs_BKD.flatten(1), self.weight_PX)) * filled_B1
@@ -207,8 +207,8 @@ class SummaryLayer(nn.Module):
 class Summary(Pooling):
     """A ReLU layer over `FixedPoolings`.
 
-    A pooling of moved tokens is the moved pooling. So, for a given document, the vector is a sum over its tokens, seen
-    from the centre, through the units that the ReLU keeps. `contributions` uses this.
+    The poolings commute with subtracting a centre from all tokens. For a given document, the vector is therefore a sum
+    over centred tokens, through the units that the ReLU keeps. `contributions` uses this.
     """
 
     def __init__(self, hidden_width: int, width: int) -> None:

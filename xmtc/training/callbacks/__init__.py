@@ -1,1 +1,1 @@
-"""Callbacks: what follows the training loop, one concern per file. Their settings are in `config`."""
+"""Callbacks observe the training loop, one concern per file. Their settings are in `config`."""

@@ -1,4 +1,4 @@
-"""What the training loop tells its callbacks."""
+"""The interface between the training loop and its callbacks."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,13 +13,13 @@ from xmtc.training.stage import Position
 
 @dataclass(frozen=True)
 class StageContext:
-    """Where a callback runs.
+    """The stage, process and directory that a callback runs in.
 
     Attributes:
         stage: `plant` or `finetune`.
-        directory: the run directory; files in it travel with the run's checkpoints.
-        rank: of this process.
-        device: on which the model trains.
+        directory: the run directory; its files are copied together with the run's checkpoints.
+        rank: rank of this process.
+        device: device that the model trains on.
     """
 
     stage: str
@@ -29,33 +29,32 @@ class StageContext:
 
 
 class Callback:
-    """Follows one stage of training; override what you need.
+    """Base class of callbacks. Override the methods that you need.
 
-    The loop calls every method on every rank, at the same point, so that methods may exchange data between ranks. The
-    order is: for each phase `begin_phase`, and `load` where the stage resumes; for each step `before_step` and
-    `after_step`; after each epoch `evaluating`; `save` with each checkpoint; `end`. A resume must be exact, so all
-    state goes into the checkpoint.
+    The loop calls every method on every rank at the same point, so methods may exchange data between ranks. The order
+    is: `begin_phase` for each phase, and `load` if the stage resumes; `before_step` and `after_step` for each step;
+    `evaluating` after each epoch; `save` with each checkpoint; `end`. A resume must be exact, so save all state.
     """
 
     def begin_phase(self, trained: Mapping[str, nn.Parameter]) -> None:
-        """A phase begins: these parameters, by name, train in it, and keep their identity."""
+        """Start a phase that trains these named parameters. The tensors stay the same objects throughout the phase."""
 
     def before_step(self, position: Position) -> None:
-        """An optimizer step follows `position`."""
+        """Called before the optimizer step that follows `position`."""
 
     def after_step(self, position: Position) -> None:
-        """The step that led to `position` is done. Where `position.skipped` is not 0, it changed no parameter."""
+        """Called after the step that led to `position`. If `position.skipped` is not 0, it changed no parameter."""
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Around the evaluation on dev and the copy of the best weights, with the parameters as it leaves them."""
+        """Wrap the evaluation on dev and the copy of the best weights; both use the parameters as this leaves them."""
         return nullcontext()
 
     def checkpoint_bytes(self) -> int:
-        """What `save` will write, summed over ranks; about."""
+        """Estimate the bytes that `save` will write, summed over ranks."""
         return 0
 
     def save(self, directory: Path) -> None:
-        """Write the state into a checkpoint, which all ranks share; file names begin with the callback's kind.
+        """Write the state into a checkpoint that all ranks share. File names begin with the callback's kind.
 
         Raises:
             OSError: this rank could not write; raised after the last exchange between ranks.
@@ -65,8 +64,8 @@ class Callback:
         """Read what `save` wrote, after `begin_phase`.
 
         Raises:
-            CheckpointError: the checkpoint has no such state, or another model's.
+            CheckpointError: the checkpoint has no such state, or the state of another model.
         """
 
     def end(self) -> None:
-        """The last step of the stage is done."""
+        """Called after the last step of the stage."""

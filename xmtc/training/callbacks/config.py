@@ -1,4 +1,4 @@
-"""Settings of the callbacks. Reading them imports no numerical library; `build` does."""
+"""Settings of the callbacks. Only `build` imports numerical libraries."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
@@ -22,11 +22,11 @@ class CallbackSettings(Protocol):
 
     @property
     def needs_whole_parameters(self) -> str | None:
-        """Why every rank must hold all parameters between steps, as the end of a sentence; None where it need not."""
+        """Why every rank must hold all parameters between steps, as the end of a sentence; None if it need not."""
         ...
 
     def build(self, context: "StageContext") -> "Callback":
-        """The callback for one stage of this process."""
+        """Build the callback for one stage of this process."""
         ...
 
 
@@ -37,8 +37,8 @@ class EmaConfig:
     kind: Literal["ema"] = "ema"
     """Which callback."""
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    """What one update keeps of the average; it reaches back over about 1/(1 − decay) steps. Update t, counted from 0,
-    keeps (1 + t)/(10 + t) while that is less, so that the average forgets the initial weights soon."""
+    """Share of the average that one update keeps: the average spans about 1/(1 − decay) steps. Update t, counted from
+    0, keeps (1 + t)/(10 + t) while that is smaller, so the average soon forgets the initial weights."""
 
     @property
     def needs_whole_parameters(self) -> str | None:
@@ -59,11 +59,11 @@ class ProfilerConfig:
     kind: Literal["profiler"] = "profiler"
     """Which callback."""
     skip_steps: Annotated[int, Field(ge=0)] = 10
-    """Steps to let pass after the stage starts or resumes: the first ones are slower than the rest."""
+    """Steps to skip after the stage starts or resumes; the first steps are slower than the rest."""
     steps: Annotated[int, Field(ge=1)] = 3
     """Steps to record. Each takes tens of MB in the trace."""
     memory: bool = False
-    """Record allocations too."""
+    """Also record memory allocations."""
 
     @property
     def needs_whole_parameters(self) -> str | None:
@@ -81,10 +81,10 @@ CallbackConfig = Annotated[CallbackSettings, Members("xmtc.callbacks", EmaConfig
 
 
 def check_kinds(callbacks: Sequence[CallbackSettings]) -> None:
-    """Refuse a callback that is there twice.
+    """Refuse a list that has the same callback twice.
 
     Raises:
-        ValueError: names it.
+        ValueError: names the callback.
     """
     kinds = [callback.kind for callback in callbacks]
     if twice := [kind for kind in kinds if kinds.count(kind) > 1]:

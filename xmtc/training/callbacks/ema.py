@@ -28,13 +28,13 @@ class Ema(Callback):
 
         average ← d_t · average + (1 − d_t) · weights
 
-    A parameter's average starts at its value when a phase first trains it. A skipped step is no update. The average is
-    float32 and costs 4 bytes per trained number, and the evaluation a copy of the trained weights. Every rank
-    averages what it holds: all parameters, or its own rows of split label tables.
+    A parameter's average starts at its value when a phase first trains it. Skipped steps do not update it. The average
+    is float32 and takes 4 bytes per trained number; the evaluation takes another copy of the trained weights. Every
+    rank averages what it holds: all parameters, or its rows of split label tables.
 
     Args:
         config: see `EmaConfig`.
-        context: where it runs.
+        context: see `StageContext`.
     """
 
     def __init__(self, config: EmaConfig, context: StageContext) -> None:
@@ -70,7 +70,7 @@ class Ema(Callback):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """See `Callback.evaluating`: within, the parameters hold their averages."""
+        """See `Callback.evaluating`: inside the context, the parameters hold their averages."""
         kept = {name: self._parameters[name].detach().clone() for name in self._averages}
         self._fill(self._averages)
         try:
@@ -113,7 +113,7 @@ class Ema(Callback):
 
 
 def _whole(parameter: nn.Parameter, average: Tensor) -> Tensor:
-    """The average of the whole parameter, on the CPU. Collective where the parameter's rows are split."""
+    """Return the average of the whole parameter, on the CPU. Collective if the parameter's rows are split."""
     return parameter.whole(average) if isinstance(parameter, RowShard) else average.cpu()
 
 

@@ -1,4 +1,4 @@
-"""A trace of some optimizer steps by PyTorch's profiler."""
+"""Trace some optimizer steps with PyTorch's profiler."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ from xmtc.training.stage import Position
 
 
 class Profiler(Callback):
-    """Writes `profile/<stage>_steps_<first>-<last>.json` in the run directory, from the first rank.
+    """Writes `profile/<stage>_steps_<first>-<last>.json` to the run directory, from the first rank.
 
-    The file is a Chrome trace: open it in chrome://tracing or ui.perfetto.dev. It names operations, and no document
-    text. A stage that ends within the recorded steps leaves the trace of those that there were.
+    The file is a Chrome trace: open it in chrome://tracing or ui.perfetto.dev. It names operations and contains no
+    document text. If the stage ends while steps are recorded, the trace holds the steps up to there.
 
     Args:
         config: see `ProfilerConfig`.
-        context: where it runs.
+        context: see `StageContext`.
     """
 
     def __init__(self, config: ProfilerConfig, context: StageContext) -> None:
@@ -50,10 +50,10 @@ class Profiler(Callback):
         self._write()
 
     def _write(self) -> None:
-        """Stop, and write what was recorded.
+        """Stop recording and write the trace.
 
         Raises:
-            StorageError: the disk refuses.
+            StorageError: the trace could not be written.
         """
         recorded, self._profile = self._profile, None
         if recorded is None:
