@@ -28,7 +28,7 @@ def closed_port() -> int:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["distributed.workers=4000"], "4000 wanted"),
+        (["distributed.workers=4000"], "4000 needed"),
         (["distributed.workers=1", "distributed.gpus_per_worker=1"], "gpus_per_worker=0"),
         (["distributed.workers=1", "distributed.resources_per_worker={tpu: 1}"], "no 'tpu'"),
         (["distributed.workers=2", "distributed.address=127.0.0.1:PORT"], "no Ray cluster answers"),
@@ -55,7 +55,7 @@ def test_train_refuses_within_seconds_what_nobody_can_give(tmp_path, xmtc, monke
 def test_all_that_is_missing_is_said_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     overrides = ["distributed.workers=4000", "distributed.gpus_per_worker=1"]
-    with pytest.raises(ConfigError, match=r"(?s)cpu: .*4000 wanted.*\n  gpus: 1, and 4000 wanted"):
+    with pytest.raises(ConfigError, match=r"(?s)cpu: .*4000 needed.*\n  gpus: 1, and 4000 needed"):
         check_machine(tiny_runs.load(tiny_runs.write_config(tmp_path), *overrides))
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     check_machine(tiny_runs.load(tiny_runs.write_config(tmp_path), *overrides))  # a job's cluster may have them

@@ -229,7 +229,7 @@ def test_load_names_what_does_not_fit(tmp_path):
         fewer.load(tmp_path)
     wider = torch.nn.Linear(4, 2)
     other = single_with([ParameterGroup("all", list(wider.parameters()), 0.1, 0.0)], wider)
-    with pytest.raises(CheckpointError, match=r"weight has shape \(2, 3\), the model's \(2, 4\)"):
+    with pytest.raises(CheckpointError, match=r"weight has shape \(2, 3\), expected \(2, 4\)"):
         other.load(tmp_path)
     with pytest.raises(CheckpointError, match="holds no training state"):
         other.load(tmp_path / "absent")

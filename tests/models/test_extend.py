@@ -185,7 +185,7 @@ def test_files_and_models_that_will_not_do(model, tmp_path):
     file = write(tmp_path / "new.jsonl", NEW[0])
     with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
         add_labels(model, tmp_path / "none.jsonl", tmp_path / "longer")
-    with pytest.raises(DataError, match="no labels; give one a line"):
+    with pytest.raises(DataError, match="no labels; give one per line"):
         add_labels(model, write(tmp_path / "empty.jsonl", ""), tmp_path / "longer")
     with pytest.raises(ConfigError, match="is the model itself"):
         add_labels(model, file, model)

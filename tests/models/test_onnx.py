@@ -154,7 +154,7 @@ def test_int8_is_smaller_and_near(exported, tmp_path):
 
 def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
     model, onnx = exported
-    with pytest.raises(ConfigError, match="is an ONNX model already"):
+    with pytest.raises(ConfigError, match="this is already an ONNX model"):
         export_onnx(onnx, tmp_path / "again", int8=False)
     with pytest.raises(CheckpointError, match=r"not an ONNX model; make one with `xmtc export"):
         require_onnx(model, Settings())
@@ -192,7 +192,7 @@ def test_only_an_onnx_model_is_replaced(exported, tmp_path, monkeypatch):
         model / "onnx": "is inside of the model",
         other: "not an exported model with a model.onnx",
         model.parent: "you are in this folder",
-        folder: "holds something else",
+        folder: "not an exported model with a model",
         folder / "file": "is a file",
         mixed: "has tokenizer/mine.txt, which is not part of the model",
         ".": "you are in this folder",

@@ -104,7 +104,7 @@ def test_a_shortlist_of_all_labels_is_refused(directory, size):
 
 def test_labels_that_exclude_each_other_need_all_logits(tmp_path):
     model = xmtc.Model.from_pretrained(export(tmp_path / "model", task="single_label"), device="cpu")
-    with pytest.raises(ConfigError, match="softmax is over all of them"):
+    with pytest.raises(ConfigError, match="softmax needs every logit"):
         model.predict(TEXTS, 3, shortlist=5)
 
 

@@ -68,7 +68,7 @@ def test_a_full_queue_refuses_and_then_recovers(model: xmtc.Model, gate: Gate) -
         until(lambda: waiting(3))
         refused = client.post("/predict", {"texts": TEXTS[:1]})
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-        assert "3 texts wait already" in refused.json()["detail"]
+        assert "3 texts are already waiting" in refused.json()["detail"]
         assert client.get("/ready").status_code == 503
         assert client.get("/health").status_code == 200
         gate.open.set()

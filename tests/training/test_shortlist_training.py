@@ -177,7 +177,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
     made.save(tmp_path)
     made.close()
     other = strategy(RowwiseAdagradConfig())
-    with pytest.raises(CheckpointError, match="of another optimizer"):
+    with pytest.raises(CheckpointError, match="optimizer differ from this run's"):
         other.load(tmp_path)
     other.close()
     next(tmp_path.glob("label_rows-*")).unlink()
