@@ -94,7 +94,6 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         "plant.patience": 0,
         "finetune.patience": 0,
         "distributed.threads": 1,
-        "distributed.precision": "fp32",
     }
     if setting.phases:
         overrides["finetune.phases"] = setting.phases

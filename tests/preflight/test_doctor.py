@@ -134,13 +134,23 @@ def test_more_workers_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "4 needed" in check.detail
 
 
-def test_bf16_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx2"})
     check = found("distributed.precision=bf16")["bf16"]
     assert (check.status, check.fix) == ("note", "distributed.precision=fp32 is faster here")
     monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx512_bf16"})
     assert found("distributed.precision=bf16")["bf16"].status == "ok"
+
+
+def test_a_run_warns_of_emulated_bf16(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx2"})
+    module.check_machine(config("distributed.precision=bf16"))
+    assert "bf16 is emulated on this CPU: correct, but slow; distributed.precision=fp32 is faster here" in caplog.text
+
+
+def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: types.SimpleNamespace(total=8 * 2**30, available=2**30))
     assert found()["memory"].status == "note"
 
