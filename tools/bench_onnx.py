@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="run directory")
     parser.add_argument("--split", default="dev", help="[dev]")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of one batch [one a core]")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of one batch [one per core]")
     parser.add_argument("--repeats", type=int, default=3, help="[3]")
     parser.add_argument("--documents", type=int, help="of the split, from the first [all]")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="[wall]")

@@ -57,7 +57,7 @@ def test_a_cache_cut_short_counts_as_absent(tmp_path, caplog, left):
     else:
         os.truncate(states, left)
     assert HiddenCache.open(tmp_path / "train", "f") is None
-    assert "hidden.bin: damaged, so the hidden states are computed again" in caplog.text
+    assert "hidden.bin: damaged; xmtc computes the hidden states again" in caplog.text
     os.truncate(tmp_path / "train" / "meta.json", left or 0)
     assert HiddenCache.open(tmp_path / "train", "f") is None
     assert "meta.json: damaged" in caplog.text

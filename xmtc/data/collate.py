@@ -22,23 +22,23 @@ from xmtc.errors import ConfigError
 
 @dataclass(frozen=True)
 class Batch:
-    """B documents, cut in W >= B windows that fit the backbone, and how to put the documents together again.
+    """B documents, cut into W >= B windows that fit the backbone, with the positions that join them again.
 
     A document's tokens are: special prefix ([CLS], <s>), content, special suffix ([SEP]). A document longer than a
-    window is cut in overlapping windows, each with its own special tokens; every document token is represented by
-    one (window, position): the one farthest from its window's edges.
+    window is cut into overlapping windows, each with special tokens. One (window, position) represents each token of
+    the document: the one farthest from its window's edges.
 
     Attributes:
         documents_B: int64, row in the split.
         token_ids_BT: int64, the document's tokens; `mask_BT` bool, False on padding.
         input_ids_WU: int64, the windows' tokens; `attention_mask_WU` bool.
         position_BT: int64, index into the flattened (W·U) windows for every document token (0 on padding), or None
-            where windows and documents are the same thing.
+            if each document is one window.
         rows_P, labels_P: int64, the positive pairs: document in the batch, label id.
         weight_B: float32, 0 for a filler document (see `xmtc.data.sampler`), otherwise 1.
         hidden_BTD: hidden states read from a cache instead of running the backbone, or None.
         fixed_BKD: poolings of the hidden states (`FixedPoolings`) read from a cache, or None.
-        original: the batch on the CPU that this is a copy of, or None for that batch itself.
+        original: the batch on the CPU from which this one was copied, or None for that batch itself.
     """
 
     documents_B: Tensor
@@ -66,17 +66,17 @@ class Batch:
         return int(rows_P.bincount().max()) if len(rows_P) else 0
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on `device`."""
+        """Copy the batch to `device`."""
         tensors = {f.name: tensor for f in fields(self) if isinstance(tensor := getattr(self, f.name), Tensor)}
         moved = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
         return replace(self, **moved, original=self.on_host)
 
 
 class HiddenReader(Protocol):
-    """Vectors of documents that were encoded before, see `xmtc.data.hidden_cache`."""
+    """Reads stored vectors of documents; see `xmtc.data.hidden_cache`."""
 
     def read(self, documents: NDArray[np.int64]) -> list[Tensor]:
-        """(T, D) for each document, T its tokens with special tokens; (K, D) where poolings of them were kept."""
+        """(T, D) for each document, special tokens included; or (K, D) if K poolings of the tokens are stored."""
         ...
 
 
@@ -84,15 +84,15 @@ class Collator:
     """Makes batches of a split.
 
     Args:
-        documents: what batches are made of.
-        tokenizer: says which special tokens surround a text, and the padding token.
+        documents: source of the batches.
+        tokenizer: provides the special tokens around a text, and the padding token.
         window: most tokens of a window, special tokens included.
         overlap: tokens that neighbouring windows of a long document share.
-        hidden: where to read hidden states instead of running the backbone.
-        fixed: where to read their poolings.
+        hidden: stored hidden states to read instead of running the backbone.
+        fixed: stored poolings of the hidden states.
 
     Raises:
-        ConfigError: the overlap leaves a window no room to move.
+        ConfigError: the overlap does not fit in a window.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Collator:
         return len(self._prefix) + len(self._suffix)
 
     def __call__(self, batch: MicroBatch) -> Batch:
-        """The batch of these documents, on the CPU."""
+        """Make the batch of these documents, on the CPU."""
         contents = [self._documents.tokens(int(document)) for document in batch.documents]
         cuts = [
             cut(len(content), self._capacity, self._overlap, len(self._prefix), len(self._suffix))

@@ -1,4 +1,4 @@
-"""What a batch is made of, whether a corpus holds it or a text has just been tokenised.
+"""Tokenised documents from which batches are made: from a corpus, or from texts in memory.
 
 N documents.
 """
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class Documents(Protocol):
-    """Tokenised documents, by number; `xmtc.data.corpus.Split` is one."""
+    """Tokenised documents, by number. `xmtc.data.corpus.Split` implements it."""
 
     @property
     def lengths(self) -> NDArray[np.int32]:
@@ -23,12 +23,12 @@ class Documents(Protocol):
         ...
 
     def label_ids(self, document: int) -> NDArray[np.int32]:
-        """Label ids of a document; none where they are unknown."""
+        """Label ids of a document; empty if they are unknown."""
         ...
 
 
 class UnlabelledDocuments:
-    """Documents in memory whose labels nobody knows; a `Documents`.
+    """Documents in memory without known labels. Implements `Documents`.
 
     Attributes:
         ids_N: content tokens of each document, int32.

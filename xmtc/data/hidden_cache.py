@@ -1,6 +1,6 @@
-"""Hidden states of a frozen backbone on disk: encoded once, read in every epoch.
+"""Store the hidden states of a frozen backbone on disk: encode once, read in every epoch.
 
-Suffixes: B documents, T document tokens (special ones included, padded), D width, N documents of the split.
+Suffixes: B documents, T tokens of a document (special ones included, padded), D width, N documents of the split.
 """
 
 import json
@@ -23,13 +23,13 @@ from xmtc.errors import DataError, TrainingError
 logger = logging.getLogger(__name__)
 
 _TORCH: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-# NumPy has no bfloat16; its bits travel as integers.
+# NumPy has no bfloat16, so its bits are stored as integers.
 _NUMPY: dict[CacheDtype, type] = {"bfloat16": np.int16, "float16": np.float16, "float32": np.float32}
 _STATES, _WRITTEN, _META = "hidden.bin", "written.bin", "meta.json"
 
 
 def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> int:
-    """Disk space that a cache takes, reported before it is written.
+    """Compute the bytes that a cache takes on disk. Runs report this before they write it.
 
     Args:
         lengths: (N,) tokens per document, special ones included.
@@ -40,7 +40,7 @@ def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> 
 
 
 class HiddenCache:
-    """Finished hidden states of a split; a `xmtc.data.collate.HiddenReader`.
+    """The finished hidden states of a split. Implements `xmtc.data.collate.HiddenReader`.
 
     Attributes:
         width: D.
@@ -54,47 +54,47 @@ class HiddenCache:
 
     @staticmethod
     def open(directory: str | Path, fingerprint: str) -> "HiddenCache | None":
-        """The cache in `directory`, or None if there is none with this fingerprint, or it is truncated."""
+        """Open the cache in `directory`. Returns None if it is missing, damaged or has another fingerprint."""
         root = Path(directory)
         if not (root / _META).is_file():
             return None
         try:
             meta: dict[str, Any] = json.loads((root / _META).read_text(encoding="utf-8"))
-        except ValueError:  # the machine went down before it was on the disk
-            logger.warning("%s: damaged, so the hidden states are computed again", root / _META)
+        except ValueError:  # the machine failed before the file was on disk
+            logger.warning("%s: damaged; xmtc computes the hidden states again", root / _META)
             return None
         if meta["fingerprint"] != fingerprint:
             return None
         offsets = _offsets(np.array(meta["lengths"], dtype=np.int64))
         states = root / _STATES
         if not states.is_file() or states.stat().st_size != cache_bytes(meta["lengths"], meta["width"], meta["dtype"]):
-            logger.warning("%s: damaged, so the hidden states are computed again", states)
+            logger.warning("%s: damaged; xmtc computes the hidden states again", states)
             return None
         states_XD = _map(root / _STATES, int(offsets[-1]), meta["width"], meta["dtype"], "r")
         return HiddenCache(states_XD, offsets, meta["dtype"])
 
     def read(self, documents: NDArray[np.int64]) -> list[Tensor]:
-        """(T, D) in the stored dtype for each document, T its own tokens; copies, on the CPU."""
+        """Copy the states of each document to the CPU: (T, D) in the stored dtype, without padding."""
         spans = [(self._offsets[document], self._offsets[document + 1]) for document in documents]
         return [torch.from_numpy(np.array(self._states_XD[a:b])).view(_TORCH[self.dtype]) for a, b in spans]
 
 
 class HiddenCacheWriter:
-    """Writes a cache to an unfinished directory; `publish` puts it in its place.
+    """Writes a cache to a temporary directory. `publish` moves it to its destination.
 
-    On several ranks that share a file system, rank 0 creates the writer, the others open one with `create=False`
-    after a barrier; after another one rank 0 publishes.
+    If several ranks share a file system, rank 0 creates the writer. After a barrier, the others join with
+    `create=False`. After a second barrier, rank 0 publishes.
 
     Args:
-        directory: where the cache will be.
-        fingerprint: of corpus, backbone, windows, dtype: whatever changes the states.
+        directory: destination of the cache.
+        fingerprint: hash of everything that changes the states: corpus, backbone, windows, dtype.
         lengths: (N,) tokens per document, special ones included.
         width: D.
         dtype: of the stored states.
-        create: False to join a writer that another process has created.
+        create: whether to create the directory; False joins a writer of another process.
 
     Raises:
-        DataError: the disk has no room for the whole cache (it is reserved in advance).
+        DataError: the disk has no room for the whole cache, which is reserved in advance.
     """
 
     def __init__(
@@ -128,14 +128,14 @@ class HiddenCacheWriter:
         self._written = np.memmap(self._work / _WRITTEN, dtype=np.uint8, mode="r+", shape=(len(per_document),))
 
     def write(self, documents: NDArray[np.int64] | Tensor, hidden_BTD: Tensor, mask_BT: Tensor) -> None:
-        """Store the states of B documents; padding is left out.
+        """Store the states of B documents without their padding.
 
         Raises:
-            TrainingError: states that are not finite, or too large for float16.
+            TrainingError: a state is not finite, or too large for float16.
         """
         hidden_XD = hidden_BTD.detach()[mask_BT].to(_TORCH[self._dtype]).cpu()
         if not torch.isfinite(hidden_XD).all():
-            hint = "; choose bfloat16, which has float32's range" if self._dtype == "float16" else ""
+            hint = "; choose bfloat16, which has the range of float32" if self._dtype == "float16" else ""
             raise TrainingError(f"hidden states are not finite as {self._dtype}{hint}")
         bits_XD = (hidden_XD.view(torch.int16) if self._dtype == "bfloat16" else hidden_XD).numpy()
         ends = np.cumsum(mask_BT.sum(dim=1).cpu().numpy())
@@ -147,10 +147,10 @@ class HiddenCacheWriter:
             self._written[document] = 1
 
     def publish(self) -> HiddenCache:
-        """Put the finished cache in its place and open it.
+        """Move the finished cache to its destination and open it.
 
         Raises:
-            TrainingError: a document was never written.
+            TrainingError: a document has no states.
         """
         self._states_XD.flush()
         missing = int((self._written == 0).sum())
@@ -164,7 +164,7 @@ class HiddenCacheWriter:
         return HiddenCache(states_XD, self._offsets, self._dtype)
 
     def discard(self) -> None:
-        """Delete what is unfinished."""
+        """Delete the temporary directory."""
         shutil.rmtree(self._work, ignore_errors=True)
 
     def __enter__(self) -> "HiddenCacheWriter":
@@ -173,7 +173,7 @@ class HiddenCacheWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing unfinished is left behind; a published cache stays."""
+        """Delete the temporary directory. A published cache stays."""
         self.discard()
 
 
@@ -186,7 +186,7 @@ def _map(path: Path, tokens: int, width: int, dtype: CacheDtype, mode: Literal["
 
 
 def _reserve(path: Path, size: int) -> None:
-    """Take the disk space now: a memory-mapped write to a full disk would end the process with a signal."""
+    """Reserve the disk space now: a memory-mapped write to a full disk kills the process with a signal."""
     try:
         with path.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -195,5 +195,6 @@ def _reserve(path: Path, size: int) -> None:
         free = shutil.disk_usage(path.parent.parent).free
         raise DataError(
             f"{path.parent}: no room for {size / 2**30:.1f} GiB of hidden states ({free / 2**30:.1f} GiB free): "
-            f"{error.strerror}; turn the hidden-state cache off or choose another disk"
+            f"{error.strerror}; free space, set plant.cache_hidden and finetune.cache_hidden to false, or put data.corpus "
+            "on another disk"
         ) from error

@@ -48,9 +48,10 @@ class Step:
 
 
 class Sampler:
-    """Every document once an epoch, in steps of `batch_size` documents of similar length.
+    """Visits every document once per epoch, in steps of `batch_size` documents of similar length.
 
-    The documents of a step depend on lengths, seed and epoch; the world size only says who computes which of them.
+    The documents of a step depend on lengths, seed and epoch; the world size only determines which rank computes
+    which of them.
 
     Args:
         lengths: (N,) tokens per document.

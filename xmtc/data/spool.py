@@ -1,6 +1,6 @@
-"""First pass of preparation: every document once through the reader, its text set aside on disk, little in memory.
+"""First pass of preparation: read every document once and put its text in a temporary file, so that memory stays small.
 
-Texts are set aside in the corpus's unfinished directory and deleted before it is published. N documents so far.
+The files are in the corpus's temporary directory and are deleted before the corpus is published. N documents so far.
 """
 
 from array import array
@@ -24,10 +24,10 @@ _NO_SPLIT = -1
 
 
 class Spool:
-    """Documents set aside, with what later decisions need.
+    """Documents in temporary files, with what later decisions need.
 
     Attributes:
-        rejected: bad rows left out; `first_rejected` says where the first is, and why.
+        rejected: bad rows left out; `first_rejected` says where the first one is and what is wrong.
         read: rows read.
         absent_labels: null, NaN or blank labels left out.
         dropped_bare: documents without labels left out (`without_labels: drop`).
@@ -63,13 +63,13 @@ class Spool:
         config: DataConfig,
         task: ProgressTask,
     ) -> None:
-        """Take everything from a reader.
+        """Read all documents of a reader.
 
         Args:
             rows: what the reader yields.
             info: what the source says about labels.
-            config: what a bad row is, and what becomes of it and of documents without labels.
-            task: to be advanced by one a row.
+            config: what counts as a bad row, and what to do with it and with documents without labels.
+            task: progress, advanced by one per row.
 
         Raises:
             DataError: a bad row with `on_bad_row: error`.

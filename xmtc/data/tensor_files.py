@@ -1,4 +1,4 @@
-"""Files of vocabularies and scorers: tensors as safetensors, the rest as JSON, sparse matrices as three tensors."""
+"""Read and write files of vocabularies and scorers: safetensors and JSON. A sparse matrix is four tensors."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _AGAIN = "export the model again"
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a JSON file whole.
+    """Write a JSON file atomically.
 
     Raises:
         StorageError: the file cannot be written.
@@ -28,7 +28,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
-    """The object in a JSON file.
+    """Read the object in a JSON file.
 
     Raises:
         CheckpointError: the file is missing or damaged, or lacks a key.
@@ -42,7 +42,7 @@ def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def write_tensors(path: Path, tensors: Tensors) -> None:
-    """Replace a safetensors file whole.
+    """Write a safetensors file atomically.
 
     Raises:
         StorageError: the file cannot be written.
@@ -52,7 +52,7 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
 
 
 def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The tensors of a safetensors file.
+    """Read the tensors of a safetensors file.
 
     Raises:
         CheckpointError: the file is missing or damaged, or lacks a tensor.
@@ -66,7 +66,7 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 def sparse_tensors(name: str, matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:
-    """A sparse matrix as tensors `name.values`, `name.columns`, `name.starts` and `name.shape`."""
+    """Split a sparse matrix into tensors `name.values`, `name.columns`, `name.starts` and `name.shape`."""
     return {
         f"{name}.values": matrix.data,
         f"{name}.columns": matrix.indices,
@@ -76,11 +76,11 @@ def sparse_tensors(name: str, matrix: sparse.csr_array) -> dict[str, NDArray[Any
 
 
 def sparse_names(name: str) -> tuple[str, ...]:
-    """The names of the tensors of a sparse matrix."""
+    """Name the tensors of a sparse matrix."""
     return tuple(f"{name}.{part}" for part in ("values", "columns", "starts", "shape"))
 
 
 def to_sparse(name: str, tensors: Tensors) -> sparse.csr_array:
-    """The sparse matrix that `sparse_tensors` took apart."""
+    """Join the tensors of `sparse_tensors` to a sparse matrix."""
     values, columns, starts, shape = (tensors[part] for part in sparse_names(name))
     return sparse.csr_array((values, columns, starts), shape=(int(shape[0]), int(shape[1])))
