@@ -1,7 +1,7 @@
 """What the pages tell a reader to type works.
 
-Every `xmtc` command on a page names commands and options that exist. Commands and Python examples also run, in a
-folder with a tiny trained model, unless a comment above the block says why they cannot:
+Every command on a page names commands, options, files and configuration keys that exist. `xmtc` commands and Python examples
+also run, in a folder with a tiny trained model, unless a comment above the block says why they cannot:
 
     <!-- not run: it needs a cluster -->
 """
@@ -25,6 +25,9 @@ import cli_reference
 import tiny_runs
 from xmtc import pipeline
 from xmtc.cli import app
+from xmtc.config.load import load_config
+from xmtc.run.config import RunConfig
+from xmtc.serve.config import read_tuning
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -43,10 +46,10 @@ class Block:
     code: str
     runs: bool
 
-    def commands(self) -> list[list[str]]:
-        """The `xmtc` commands of a shell block, as a shell would split them."""
+    def commands(self, name: str = "xmtc") -> list[list[str]]:
+        """The arguments of one program's commands in a shell block, as a shell would split them."""
         lines = self.code.replace("\\\n", " ").splitlines()
-        return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("xmtc ")]
+        return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"{name} ")]
 
 
 def blocks(page: str, language: str) -> list[Block]:
@@ -71,7 +74,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pipeline.train_run(
             tiny_runs.load(config, "name=quickstart", "data.corpus=corpora/quickstart", "track.directory=runs")
         )
-    shutil.copytree(folder / "runs/quickstart", folder / "runs/news")
+    for name in ("news", "smoke_llama"):
+        shutil.copytree(folder / "runs/quickstart", folder / "runs" / name)
+    (folder / "configs").symlink_to(ROOT / "configs")
     rows = tiny_runs.documents(8, first=200)
     for number, path in enumerate(("notes.parquet", "notes/a.parquet", "more/b.parquet")):
         (folder / path).parent.mkdir(exist_ok=True)
@@ -96,6 +101,28 @@ def test_commands_and_options_exist(page: str) -> None:
         assert unknown == [], f"{page}: {name} has no {unknown}"
 
 
+@pytest.mark.parametrize("page", pages_with("sh", run=False))
+def test_configurations_and_keys_exist(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for command, first, *rest in [words for block in blocks(page, "sh") for words in block.commands() if words[1:]]:
+        keys = [word for word in rest if re.match(r"[a-z_.]+=", word)]
+        if command in ("prepare", "mig", "train", "sweep") and first.startswith("configs/"):
+            load_config(RunConfig, Path(first), keys)
+        if command == "serve":
+            read_tuning(keys)
+
+
+@pytest.mark.parametrize("page", pages_with("sh", run=False))
+def test_tools_and_make_targets_exist(page: str) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for block in blocks(page, "sh"):
+        for script, *arguments in block.commands("python"):
+            source = (ROOT / script).read_text(encoding="utf-8")
+            assert [word for word in arguments if word.startswith("--") and f'"{word}"' not in source] == []
+        for target, *_ in block.commands("make"):
+            assert f"\n{target}:" in makefile, f"{page}: make {target}"
+
+
 @pytest.mark.parametrize("page", pages_with("sh", run=True))
 def test_commands_run(page: str, workspace: Path, xmtc, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace)
@@ -104,9 +131,7 @@ def test_commands_run(page: str, workspace: Path, xmtc, monkeypatch: pytest.Monk
         assert outcome.code == 0, f"{page}: xmtc {shlex.join(words)}\n{outcome.err}"
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in pages_with("python", run=True) if page.startswith("docs/reference/python")]
-)
+@pytest.mark.parametrize("page", pages_with("python", run=True))
 def test_examples_run(page: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace)
     for block in blocks(page, "python"):

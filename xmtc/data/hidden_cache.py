@@ -195,6 +195,6 @@ def _reserve(path: Path, size: int) -> None:
         free = shutil.disk_usage(path.parent.parent).free
         raise DataError(
             f"{path.parent}: no room for {size / 2**30:.1f} GiB of hidden states ({free / 2**30:.1f} GiB free): "
-            f"{error.strerror}; free space, set plant.cache_hidden and finetune.cache_hidden to false, or put data.corpus "
-            "on another disk"
+            f"{error.strerror}; free space, set plant.cache_hidden and finetune.cache_hidden to false, or put "
+            "data.corpus on another disk"
         ) from error
