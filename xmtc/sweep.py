@@ -350,17 +350,17 @@ def _metrics(paths: RunPaths) -> dict[str, Any]:
 
 
 def train_seconds(paths: RunPaths) -> float | None:
-    """Seconds of fine-tuning, over its interruptions; None before it is done.
+    """Seconds of fine-tuning, over its interruptions; None before it is done, or without a head.
 
     The stage's record covers only the last session. The log's clock continues from session to session, but leaves out
     what comes before the first step.
     """
     record = read_run(paths.root)
-    last_session = record.stages[Stage.FINETUNE].seconds if record else None
-    if last_session is None:
+    stage = record.stages.get(Stage.FINETUNE) if record else None
+    if stage is None or stage.seconds is None:
         return None
     ends_s = {entry["stage"]: float(entry["time_s"]) for entry in read_metrics(paths.metrics_log)}
-    return max(last_session, ends_s.get(Stage.FINETUNE, 0.0) - ends_s.get(Stage.PLANT, 0.0))
+    return max(stage.seconds, ends_s.get(Stage.FINETUNE, 0.0) - ends_s.get(Stage.PLANT, 0.0))
 
 
 def _training(paths: RunPaths) -> list[dict[str, Any]]:

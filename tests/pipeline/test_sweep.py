@@ -198,8 +198,10 @@ def test_training_seconds_are_those_of_all_sessions(tmp_path):
     assert train_seconds(paths) is None
     paths.root.mkdir(parents=True)
     stage = {"state": "done", "started_at": "2026-01-01T00:00:00+00:00", "finished_at": "2026-01-01T00:00:30+00:00"}
-    session = {"format": 1, "config_hash": "", "created_at": "", "updated_at": "", "stages": {"finetune": stage}}
+    session = {"format": 1, "config_hash": "", "created_at": "", "updated_at": "", "stages": {"scorers": stage}}
     (paths.root / "run.json").write_text(json.dumps(session))
+    assert train_seconds(paths) is None, "scorers without a head"
+    (paths.root / "run.json").write_text(json.dumps(session | {"stages": {"finetune": stage}}))
     assert train_seconds(paths) == 30, "of the one session, with what comes before the first step"
     ends = (("plant", 9, 50.0), ("finetune", 1, 51.0), ("finetune", 80, 170.0))
     lines = [json.dumps({"stage": name, "step": step, "time_s": end}) for name, step, end in ends]
