@@ -1,7 +1,7 @@
 """What the pages tell a reader to type works.
 
-Every command on a page names commands, options, files and configuration keys that exist. `xmtc` commands and Python examples
-also run, in a folder with a tiny trained model, unless a comment above the block says why they cannot:
+Every command on a page names commands, options, files and configuration keys that exist. `xmtc` commands and Python
+examples also run, in a folder with a tiny trained model, unless a comment above the block says why they cannot:
 
     <!-- not run: it needs a cluster -->
 """

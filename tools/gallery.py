@@ -41,13 +41,14 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--work", type=Path, help="folder for the runs, to use them again [a temporary one]")
     arguments = parser.parse_args()
-    work = arguments.work or Path(tempfile.mkdtemp(prefix="gallery-"))
+    work = (arguments.work or Path(tempfile.mkdtemp(prefix="gallery-"))).resolve()
     output = arguments.output.resolve()
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
     small = [SOURCE, SIZE, f"data.corpus={work / 'corpus'}", f"track.directory={work / 'runs'}", "name=docstrings"]
-    terminal(output / "dry_run.svg", typed("train", CONFIG, *small, "--dry-run"), "xmtc train CONFIG --dry-run")
-    terminal(output / "training.svg", typed("train", CONFIG, *small), "xmtc train CONFIG")
+    dry_run, training = typed("train", CONFIG, *small, "--dry-run"), typed("train", CONFIG, *small)
+    terminal(output / "dry_run.svg", dry_run, "xmtc train CONFIG --dry-run")
+    terminal(output / "training.svg", training.replace(f"{work}/", ""), "xmtc train CONFIG")
     sweep(output / "sweep.svg", work, small)
     pages(output, work)
 
@@ -76,7 +77,7 @@ def sweep(path: Path, work: Path, small: list[str]) -> None:
     """Write the table of a sweep over a ridge penalty, without a head."""
     grid = work / "grid.yaml"
     grid.write_text(yaml.safe_dump(GRID), encoding="utf-8")
-    overrides = [one for one in small if not one.startswith(("data.corpus", "name"))]
+    overrides = [one for one in small if not one.startswith("name")]
     typed("sweep", CONFIG, str(grid), *overrides, "model.head={kind: none}", "name=penalties")
     table = (work / "runs/penalties-sweep/sweep.md").read_text(encoding="utf-8")
     terminal(path, Markdown(table), "sweep.md")
@@ -92,11 +93,13 @@ def pages(output: Path, work: Path) -> None:
     typed("explain", str(run / "model"), "--text", TEXT, "--top-k", "3", "--output", str(evidence))
     browser = Browser(binary, work / "profile")
     try:
-        for path, name in ((run / "eval/test/report.html", "report.png"), (evidence, "evidence.png")):
-            browser.open(path)
-            browser.picture(output / name)
+        browser.open(run / "eval/test/report.html", height=760)
+        browser.run("document.querySelector('#frequency').scrollIntoView()")
+        browser.picture(output / "report.png")
+        browser.open(evidence, height=760)
+        browser.picture(output / "evidence.png")
         with served(run / "model", work) as address:
-            browser.open(address)
+            browser.open(address, height=760)
             browser.wait("document.querySelector('#next') && !document.querySelector('#next').hidden")
             browser.run("document.querySelector('#next').click()")
             browser.wait("document.querySelectorAll('#labels li').length > 0")

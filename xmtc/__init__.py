@@ -13,6 +13,8 @@ __version__ = "0.1.0"
 
 # PEFT imports bitsandbytes wherever it is installed, which then tells of a kernel that is not needed.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+# In Ray's workers, FAISS would log which of its builds it looks for.
+logging.getLogger("faiss.loader").setLevel(logging.WARNING)
 
 
 def __getattr__(name: str) -> Any:

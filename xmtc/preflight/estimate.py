@@ -295,8 +295,8 @@ def print_estimate(
     """
     load = found.workload
     print(
-        f"{config.name}: {found.workers} workers; {load.origin}: {load.documents:,} documents of {load.tokens:,.0f} "
-        "tokens"
+        f"{config.name}: {found.workers} worker{'s' if found.workers > 1 else ''}; {load.origin}: "
+        f"{load.documents:,} documents of {load.tokens:,.0f} tokens"
     )
     print(f"(longest {load.longest:,}), {load.labels:,} labels")
     print(f"parameters: {found.parameters:,}; at most {found.trained:,} train at once")

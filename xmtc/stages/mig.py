@@ -31,4 +31,6 @@ def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: i
     console = Console()
     for label in labels:
         index = corpus.labels.index(label)
-        console.print(show(ranking, index, corpus.tokenizer(), top, title=f"{label} {corpus.labels.names[index]}"))
+        name = corpus.labels.names[index]
+        title = label if name == label else f"{label} {name}"
+        console.print(show(ranking, index, corpus.tokenizer(), top, title=title))
