@@ -26,7 +26,8 @@ def print_status(run: Path) -> None:
     if record is None:
         raise DataError(f"{run}: no run there (no run.json); give a directory such as runs/quickstart")
     console, files = Console(), RunDirectory(run)
-    console.print(f"[bold]{run}[/] · started {len(record.sessions)} times · updated {record.updated_at}")
+    started = "once" if len(record.sessions) == 1 else f"{len(record.sessions)} times"
+    console.print(f"[bold]{run}[/] · started {started} · updated {record.updated_at}")
     last = {entry["stage"]: entry for entry in read_metrics(files.metrics_log)}
     for name, stage in record.stages.items():
         for line in _stage_lines(name, stage, last.get(name)):
