@@ -105,7 +105,10 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
     try:
         tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained(name), trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"tokenizer {name!r} cannot be loaded: {error}") from error
+        raise ConfigError(
+            f"tokenizer {name!r} cannot be loaded: {error}\nIf it is on the hub, run `hf auth login` and `hf download "
+            f"{name} --local-dir FOLDER` on a machine with network access, and give the copied folder as the name."
+        ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError(f"tokenizer {name!r} has no fast version (tokenizer.json), which parallel preparation needs")
     return _without_truncation(tokenizer)
