@@ -21,6 +21,7 @@ from pathlib import Path
 import yaml
 from rich.console import Console, RenderableType
 from rich.markdown import Markdown
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
 from browser import Browser, find_browser
@@ -46,9 +47,10 @@ def main() -> None:
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
     small = [SOURCE, SIZE, f"data.corpus={work / 'corpus'}", f"track.directory={work / 'runs'}", "name=docstrings"]
-    dry_run, training = typed("train", CONFIG, *small, "--dry-run"), typed("train", CONFIG, *small)
+    training = typed("train", CONFIG, *small).replace(f"{work}/", "")
+    terminal(output / "training.svg", training, "xmtc train CONFIG")
+    dry_run = typed("train", CONFIG, *small, "--dry-run")  # now of the prepared corpus
     terminal(output / "dry_run.svg", dry_run, "xmtc train CONFIG --dry-run")
-    terminal(output / "training.svg", training.replace(f"{work}/", ""), "xmtc train CONFIG")
     sweep(output / "sweep.svg", work, small)
     pages(output, work)
 
@@ -64,13 +66,13 @@ def typed(*arguments: str) -> str:
     return done.stdout
 
 
-def terminal(path: Path, printed: str | RenderableType, title: str, lines: int = 40) -> None:
+def terminal(path: Path, printed: str | RenderableType, title: str, *, lines: int = 40, width: int = 110) -> None:
     """Write the last lines of what a terminal shows as SVG."""
-    console = Console(record=True, width=110, file=io.StringIO())
+    console = Console(record=True, width=width, file=io.StringIO())
     if isinstance(printed, str):
         printed = Text("\n".join(printed.rstrip().splitlines()[-lines:]))
     console.print(printed)
-    path.write_text(console.export_svg(title=title), encoding="utf-8")
+    path.write_text(console.export_svg(title=title, theme=DEFAULT_TERMINAL_THEME), encoding="utf-8")
 
 
 def sweep(path: Path, work: Path, small: list[str]) -> None:
@@ -80,7 +82,7 @@ def sweep(path: Path, work: Path, small: list[str]) -> None:
     overrides = [one for one in small if not one.startswith("name")]
     typed("sweep", CONFIG, str(grid), *overrides, "model.head={kind: none}", "name=penalties")
     table = (work / "runs/penalties-sweep/sweep.md").read_text(encoding="utf-8")
-    terminal(path, Markdown(table), "sweep.md")
+    terminal(path, Markdown(table), "sweep.md", width=150)
 
 
 def pages(output: Path, work: Path) -> None:

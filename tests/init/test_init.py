@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pyarrow as pa
@@ -163,6 +164,27 @@ def test_a_survey_counts_what_preparation_will_find(tmp_path):
     assert found.documents == {"train": 50, "dev": 21}
     assert (found.labels, found.bare, found.repeated, found.leaked, found.exact) == (6, 1, 1, 1, True)
     assert len(found.texts) == 81
+
+
+def test_a_readers_first_pass_does_not_count_as_time_of_a_survey(tmp_path, monkeypatch):
+    files = {"train": str(write_jsonl(tmp_path / "train.jsonl", ROWS))}
+    config = adapter(DataConfig).validate_json(json.dumps({"source": {"kind": "jsonl", "files": files}, "corpus": "c"}))
+    clock, build = SimpleNamespace(now=0.0), type(config.source).build
+
+    def slow_build(settings):
+        reader = build(settings)
+        rows = reader.read
+
+        def read(*arguments):
+            clock.now += 1000.0
+            yield from rows(*arguments)
+
+        reader.read = read
+        return reader
+
+    monkeypatch.setattr(type(config.source), "build", slow_build)
+    monkeypatch.setattr("xmtc.preflight.survey.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    assert survey(config, Progress(enabled=False), seconds=10.0).exact
 
 
 def plan_for(seconds: float, documents: int, labels: int, *, single: bool = False):

@@ -96,16 +96,17 @@ class Survey:
 
 
 def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) -> Survey:
-    """Read a source for at most `seconds`.
+    """Read a source, for at most `seconds` after its first document: some readers need a pass before that one.
 
     Raises:
         DataError: a file is missing, or cannot be read.
     """
     reader = config.source.build()
     counted = _Counted(random.Random(_SEED))
-    begun, whole = time.perf_counter(), True
+    begun, whole = None, True
     with progress.task("look at documents") as task:
         for row in reader.read(_serial, progress):
+            begun = time.perf_counter() if begun is None else begun
             counted.add(row)
             task.advance()
             if time.perf_counter() - begun > seconds:
