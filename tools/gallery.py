@@ -55,11 +55,11 @@ def main() -> None:
     pages(output, work)
 
 
-def typed(*arguments: str) -> str:
-    """What a command prints."""
+def typed(*arguments: str, folder: Path = ROOT) -> str:
+    """What a command prints that is typed in a folder."""
     environment = os.environ | {"COLUMNS": "110", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [*XMTC, *arguments], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [*XMTC, *arguments], env=environment, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     if done.returncode:
         sys.exit(f"xmtc {' '.join(arguments)}\n{done.stdout}")
@@ -92,8 +92,9 @@ def pages(output: Path, work: Path) -> None:
         sys.exit("no Chromium is installed: the pictures of pages need one")
     run = work / "runs/docstrings"
     evidence = work / "evidence.html"
-    typed("explain", str(run / "model"), "--text", TEXT, "--top-k", "3", "--output", str(evidence))
-    browser = Browser(binary, work / "profile")
+    model = str((run / "model").relative_to(work))  # as it appears on the page
+    typed("explain", model, "--text", TEXT, "--top-k", "3", "--output", str(evidence), folder=work)
+    browser = Browser(binary, Path(tempfile.mkdtemp(prefix="profile-", dir=work)))
     try:
         browser.open(run / "eval/test/report.html", height=760)
         browser.run("document.querySelector('#frequency').scrollIntoView()")
