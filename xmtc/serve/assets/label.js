@@ -27,7 +27,7 @@ function showText(row) {
   $("#reading").hidden = !row;
   if (!row) return;
   $("#reading-title").textContent = row.evidence.length
-    ? `What speaks for “${row.name}”`
+    ? `What supports “${row.name}”`
     : `No word stands out for “${row.name}”`;
   const marked = $("#marked");
   marked.replaceChildren();
