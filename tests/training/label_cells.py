@@ -262,9 +262,11 @@ RESUMED = (Cell("label_attention", "mined", "lazy_adam"), Cell("flat", "all", "s
 
 
 def train_all(folder: Path) -> dict[str, dict[str, Any]]:
-    """All cells; two ranks leave checkpoints in `folder`, which other numbers of ranks take up."""
-    found = {str(cell): train(cell) for cell in cells()}
+    """All cells; two ranks leave checkpoints in `folder`, which other numbers of ranks take up. One and two estimate."""
+    found: dict[str, dict[str, Any]] = {str(cell): train(cell) for cell in cells()}
     rank, world = rank_and_world_size()
+    if world <= 2:
+        found["drawn"] = estimate_all()
     for cell in RESUMED:
         saved = folder / f"{cell.head}"
         if world == 2 and rank == 0:

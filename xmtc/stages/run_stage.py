@@ -2,10 +2,11 @@
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
+from xmtc.distributed.memory import freed_memory_kept
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_corpus, fetch_run, publish_run
 from xmtc.run.directory import RunPaths
@@ -31,7 +32,8 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
         print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
     if worker.is_first and worker.start is not None and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
         print_line(worker.start.words())
-    with denormals_as_zero():
+    on_cpu = worker.strategy.device.type == "cpu"
+    with denormals_as_zero(), freed_memory_kept() if on_cpu else nullcontext():
         _WORK[stage](worker)
     together(lambda: publish_run(paths), here=worker.is_first)
 

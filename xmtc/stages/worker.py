@@ -14,7 +14,6 @@ from xmtc.data.corpus import Corpus, Split
 from xmtc.data.hidden_cache import HiddenCache
 from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
 from xmtc.distributed.collectives import all_gather_object, leads
-from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.files import file_sha256
 from xmtc.models.classifier import Classifier
@@ -58,8 +57,6 @@ class Worker:
         if threads is not None:
             torch.set_num_threads(threads)
         self.strategy = config.distributed.build_strategy()
-        if self.strategy.device.type == "cpu":
-            keep_freed_memory()
         self.is_first = self.strategy.rank == 0
         self.progress = Progress(enabled=self.is_first)
         self.corpus = Corpus.open(paths.corpus)
