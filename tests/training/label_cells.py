@@ -262,7 +262,7 @@ RESUMED = (Cell("label_attention", "mined", "lazy_adam"), Cell("flat", "all", "s
 
 
 def train_all(folder: Path) -> dict[str, dict[str, Any]]:
-    """All cells; two ranks leave checkpoints in `folder`, which other numbers of ranks take up. One and two estimate."""
+    """All cells; two ranks leave checkpoints in `folder`, which others take up. Fewer than three estimate."""
     found: dict[str, dict[str, Any]] = {str(cell): train(cell) for cell in cells()}
     rank, world = rank_and_world_size()
     if world <= 2:

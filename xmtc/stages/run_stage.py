@@ -2,11 +2,11 @@
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 
-from xmtc.distributed.memory import freed_memory_kept
+from xmtc.distributed.memory import release_freed_memory
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_corpus, fetch_run, publish_run
 from xmtc.run.directory import RunPaths
@@ -27,13 +27,13 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     together(lambda: fetch_run(paths))
     together(lambda: fetch_corpus(paths))
     gc.collect()  # the label tables of an earlier stage, which reference cycles keep
+    release_freed_memory()
     worker = Worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
     if worker.is_first and worker.found_vectors and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
         print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
     if worker.is_first and worker.start is not None and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
         print_line(worker.start.words())
-    on_cpu = worker.strategy.device.type == "cpu"
-    with denormals_as_zero(), freed_memory_kept() if on_cpu else nullcontext():
+    with denormals_as_zero():
         _WORK[stage](worker)
     together(lambda: publish_run(paths), here=worker.is_first)
 

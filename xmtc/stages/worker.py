@@ -14,6 +14,7 @@ from xmtc.data.corpus import Corpus, Split
 from xmtc.data.hidden_cache import HiddenCache
 from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
 from xmtc.distributed.collectives import all_gather_object, leads
+from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.files import file_sha256
 from xmtc.models.classifier import Classifier
@@ -72,6 +73,8 @@ class Worker:
             self.start.load_shared(self.classifier)
         self.classifier.to(self.strategy.device)
         self.shard = LabelShard(self.classifier, split=split)
+        if self.strategy.device.type == "cpu":
+            keep_freed_memory()
         if config.model.label_text:
             start_from_names(self.classifier, self.corpus.labels, self.shard.own, self.embed, self.shard.mean_of_all)
         self.classifier.head.set_classifier(bias_L=self.log_odds())
