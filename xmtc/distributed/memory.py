@@ -2,6 +2,8 @@
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # The names and numbers are those of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
@@ -32,6 +34,21 @@ def release_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
     if trim is not None:
         trim(0)
+
+
+@contextmanager
+def freed_memory_returned(*, kept_again: bool) -> Iterator[None]:
+    """Work on tables as large as the label set: inside the context, freed memory goes back to the system.
+
+    Args:
+        kept_again: call `keep_freed_memory` at the end.
+    """
+    release_freed_memory()
+    try:
+        yield
+    finally:
+        if kept_again:
+            keep_freed_memory()
 
 
 def _set(settings: dict[int, int]) -> bool:
