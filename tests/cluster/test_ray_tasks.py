@@ -72,10 +72,11 @@ def test_only_a_cluster_that_is_joined_prepares(tmp_path, monkeypatch):
     assert cluster_mapper(tiny_runs.load(path, "distributed.workers=2", "distributed.address=auto")) is not None
 
 
+@pytest.mark.faults  # slow: a process on Ray for each run
 def test_a_sweep_on_a_cluster_trains_side_by_side_and_names_what_fails(tmp_path):
     path = tiny_runs.write_config(tmp_path)
     grid = tmp_path / "grid.yaml"
-    grid.write_text("grid: {plant.enabled: [false]}\nseeds: [1, 2, 3]\nmetrics: [p@1]\n")
+    grid.write_text("grid: {plant.enabled: [false]}\nseeds: [1, 2]\nmetrics: [p@1]\n")
 
     def train(run):
         (tmp_path / f"begun-{run.seed}").touch()
@@ -83,14 +84,14 @@ def test_a_sweep_on_a_cluster_trains_side_by_side_and_names_what_fails(tmp_path)
         while len(list(tmp_path.glob("begun-*"))) < 2:  # one after the other never gets beyond this
             assert time.monotonic() < deadline, "the other run does not begin"
             time.sleep(0.05)
-        if run.seed == 3:
+        if run.seed == 2:
             raise DataError("the disk is on fire")
         return train_run(run)
 
     assert sweep(path, grid, ["distributed.address=auto"], train) == 1
     (cell,) = json.loads((tmp_path / "runs" / "tiny-sweep" / "sweep.json").read_text())["cells"]
-    assert len(cell["runs"]) == 2
-    assert cell["failed"] == {"3": "DataError: the disk is on fire"}
+    assert len(cell["runs"]) == 1
+    assert cell["failed"] == {"2": "DataError: the disk is on fire"}
 
 
 def test_as_many_runs_as_the_cluster_holds():
