@@ -237,9 +237,10 @@ def _fill(index: Any, vectors_Ld: LabelVectors) -> None:
             index.add(part)
         return
     cells_L = np.concatenate([index.quantizer.search(part, 1)[1][:, 0] for _, part in vectors_Ld.chunks()])
+    lists: Any = index.invlists
     for cell, size in enumerate(np.bincount(cells_L, minlength=index.nlist).tolist()):
-        index.invlists.resize(cell, size)  # growing label by label would take half as much again
-        index.invlists.resize(cell, 0)
+        lists.resize(cell, size)  # growing label by label would take half as much again
+        lists.resize(cell, 0)
     for labels, part in vectors_Ld.chunks():
         cells = cells_L[labels]
         index.add_core(len(part), faiss.swig_ptr(part), faiss.swig_ptr(labels), faiss.swig_ptr(cells))
