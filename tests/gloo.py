@@ -10,6 +10,9 @@ import torch.multiprocessing as multiprocessing
 
 from xmtc.distributed.process_group import destroy_process_group, init_process_group
 
+# Imported once, by the server that all processes are forked from. The first optimizer step imports `torch._dynamo`.
+PRELOADED = ["xmtc.distributed.strategies.base", "xmtc.training.finetune", "xmtc.training.plant", "torch._dynamo"]
+
 
 def run_gloo(function: Callable[..., Any], world_size: int, folder: Path, *args: Any, timeout_s: float = 120) -> list:
     """Call `function(*args)` in `world_size` fresh processes that form a gloo group.
@@ -27,7 +30,7 @@ def run_gloo(function: Callable[..., Any], world_size: int, folder: Path, *args:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "store").unlink(missing_ok=True)
-    multiprocessing.set_forkserver_preload(["xmtc.distributed.strategies.base"])  # imports PyTorch once for all of them
+    multiprocessing.set_forkserver_preload(PRELOADED)
     multiprocessing.start_processes(
         _worker, (function, world_size, folder, args, timeout_s), nprocs=world_size, start_method="forkserver"
     )

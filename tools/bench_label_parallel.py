@@ -61,7 +61,7 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
     torch.manual_seed(0)
     classifier = build_with_own_rows(model, VOCABULARY, args.labels, 0, (rank, world))
     shard = LabelShard(classifier)
-    optimizer = TypeAdapter(RowwiseOptimizerConfig).validate_python({"kind": args.optimizer})
+    optimizer = TypeAdapter(RowwiseOptimizerConfig).validate_json(json.dumps({"kind": args.optimizer}))
     choice: dict = {"sampled_labels": 2048}
     if args.mined:
         index = IndexConfig(kind="ivf", probes=16)

@@ -29,8 +29,9 @@ def world():
 
 
 def ece(predictions, gold):
-    counts = ScoreCounts(predictions, match(predictions.label_ids_NK, gold), LABELS)
-    return [counts.reliability(mask)["ece"] for mask in (slice(None), COUNTS < 50, COUNTS > 50)]
+    groups = {"rare": COUNTS < 50, "frequent": COUNTS > 50}
+    counts = ScoreCounts(predictions, match(predictions.label_ids_NK, gold), groups)
+    return [counts.reliability(name)["ece"] for name in ("", *groups)]
 
 
 def test_each_bins_rule_is_found_and_the_scores_become_probabilities(world):

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +20,8 @@ DOC_IDS = [f"d{i}" for i in range(300)]
 LABELS = label_table().labels
 
 
-def test_an_evaluation_is_written_and_read_back(tmp_path):
+def test_an_evaluation_is_written_and_read_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("xmtc.evaluate.store._BLOCK", 16)  # tables are written some rows at a time
     gold, scores = gold_and_scores()
     config = EvaluateConfig(resamples=20)
     evaluation = evaluate(
@@ -34,6 +36,9 @@ def test_an_evaluation_is_written_and_read_back(tmp_path):
     write_evaluation(tmp_path, evaluation, predictions=whole(scores), doc_ids=DOC_IDS, labels=LABELS)
     assert json.loads((tmp_path / "metrics.json").read_text()) == evaluation.metrics
     assert pq.read_table(tmp_path / "per_label.parquet").equals(evaluation.per_label)
+    frame = pd.read_csv(tmp_path / "per_label.csv")
+    assert frame["label"].tolist() == LABELS
+    np.testing.assert_allclose(frame["f1"], evaluation.per_label["f1"].to_numpy())
     back = read_replicates(tmp_path / "replicates.parquet")
     assert back.identity == evaluation.replicates.identity
     np.testing.assert_array_equal(back.values["p@1"], evaluation.replicates.values["p@1"])

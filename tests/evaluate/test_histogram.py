@@ -13,7 +13,8 @@ from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.stages.scoring import counter
 
 
-def test_areas_are_within_their_own_error_of_the_exact_ones():
+def test_areas_are_within_their_own_error_of_the_exact_ones(monkeypatch):
+    monkeypatch.setattr("xmtc.evaluate.histogram._BLOCK", 16)
     gold, scores = gold_and_scores()
     logits = torch.from_numpy(logit(scores))
     histogram = ScoreHistogram(40)

@@ -6,7 +6,7 @@ import torch
 
 from xmtc.errors import XmtcError
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import LabelIndex, label_vectors, query_vectors
+from xmtc.mining.index import LabelIndex, LabelVectors, label_vectors, query_vectors
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 
@@ -38,6 +38,27 @@ def test_short_lists_are_filled_from_all_cells():
     index = LabelIndex(vectors, IndexConfig(kind="ivf", probes=1))
     assert (index.search(queries, 300) < 0).any(1).all()
     assert np.array_equal(index.search(queries, 300, fill=True), exact(vectors, queries, 300))
+
+
+def test_bfloat16_rows_are_stored_in_half_the_memory_and_lose_nothing(tmp_path):
+    rows = torch.from_numpy(clusters(20_000)).bfloat16()  # more than one chunk
+    halves = LabelVectors(rows, torch.randn(20_000))
+    settings, queries = IndexConfig(kind="ivf", probes=10_000), clusters(20_005, 17)[20_000:]
+    index, whole = LabelIndex(halves, settings), LabelIndex(halves[:], settings)
+    assert overlap(index.search(queries, 10), exact(halves[:], queries, 10)) >= 0.98  # biases are rounded
+    for one, name in ((index, "half"), (whole, "whole")):
+        one.save(tmp_path / name)
+    codes = 20_000 * 17 * 2
+    assert (tmp_path / "whole").stat().st_size - (tmp_path / "half").stat().st_size == pytest.approx(codes, rel=0.01)
+    opened = LabelIndex.open(tmp_path / "half")
+    assert np.array_equal(opened.search(queries, 10), index.search(queries, 10))
+
+
+def test_numbers_that_overflow_in_half_precision_are_stored_whole():
+    rows = torch.from_numpy(clusters(2000) * 1e5).bfloat16()
+    vectors, settings = LabelVectors(rows, torch.zeros(2000)), IndexConfig(kind="ivf", probes=10_000)
+    queries = clusters(2005, 17)[2000:]
+    assert overlap(LabelIndex(vectors, settings).search(queries, 10), exact(vectors[:], queries, 10)) == 1
 
 
 @pytest.mark.parametrize("kind", ["flat", "ivf", "hnsw"])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from label_cells import DRAWN, RESUMED, SEEDS, Cell, cells, estimate_all, train_all
+from label_cells import DRAWN, RESUMED, SEEDS, Cell, cells, train_all
 
 from gloo import run_gloo
 
@@ -43,20 +43,13 @@ def test_what_two_ranks_saved_goes_on_with_one_and_with_three(found, cell: Cell)
         torch.testing.assert_close(three["weights"][name], tensor, rtol=1e-4, atol=1e-4)
 
 
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory) -> dict[int, dict[str, Any]]:
-    torch.set_num_threads(1)
-    return {1: estimate_all(), 2: run_gloo(estimate_all, 2, tmp_path_factory.mktemp("drawn"))[0]}
-
-
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("choice", DRAWN)
 @pytest.mark.parametrize("head", ["label_attention", "flat"])
-def test_drawn_labels_estimate_all_of_them_without_bias(drawn, head: str, choice: str, world: int) -> None:
-    losses, gradients, loss, gradient_L = drawn[world][f"{head}-{choice}"]
+def test_drawn_labels_estimate_all_of_them_without_bias(found, head: str, choice: str, world: int) -> None:
+    losses, all_SL, loss, gradient_L = found[world]["drawn"][f"{head}-{choice}"]
     error = (sum(losses) / SEEDS - loss) / (torch.tensor(losses).std().item() / SEEDS**0.5)
     assert abs(error) < 3
-    all_SL = torch.stack(gradients)
     spread_L = all_SL.std(0) / SEEDS**0.5
     errors_L = (all_SL.mean(0) - gradient_L).abs() / spread_L.clamp(min=1e-6)
     assert errors_L.max() < 4.5, "one of 23 labels"

@@ -6,6 +6,7 @@ N documents of a split, L labels, V terms of the vocabulary, R documents asked f
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,9 @@ from xmtc.errors import CheckpointError, DataError
 from xmtc.files import reading
 
 LABELS, TOKENIZER = "labels.arrow", "tokenizer"
+
+# Corpora that are open at the same time share their label table, because one of millions of labels is large.
+_OPEN: WeakValueDictionary[tuple[Path, str], LabelTable] = WeakValueDictionary()
 
 
 class Split:
@@ -116,7 +120,11 @@ class Corpus:
         """
         root = Path(path)
         manifest = Manifest.load(root)
-        return Corpus(root, manifest, LabelTable.load(_sized(root, manifest.labels)))
+        path = _sized(root, manifest.labels)
+        key = path.absolute(), manifest.labels.sha256
+        labels = _OPEN.get(key) or LabelTable.load(path)
+        _OPEN[key] = labels
+        return Corpus(root, manifest, labels)
 
     @property
     def fingerprint(self) -> str:

@@ -2,10 +2,13 @@
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # The names and numbers are those of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _TOP_PAD = 64 * 1024**2
+_USUAL = {_M_TRIM_THRESHOLD: 128 * 1024, _M_MMAP_MAX: 65_536, _M_TOP_PAD: 128 * 1024}
 
 
 def keep_freed_memory() -> bool:
@@ -18,10 +21,40 @@ def keep_freed_memory() -> bool:
     Returns:
         Whether the C library accepted the settings. On systems without glibc nothing changes.
     """
+    return _set({_M_TRIM_THRESHOLD: -1, _M_MMAP_MAX: 0, _M_TOP_PAD: _TOP_PAD})
+
+
+def release_freed_memory() -> None:
+    """Undo `keep_freed_memory`, and give all free memory back to the system.
+
+    Tables as large as the label set should be built before freed memory is kept: the holes that their making leaves
+    would stay resident.
+    """
+    _set(_USUAL)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
+    if trim is not None:
+        trim(0)
+
+
+@contextmanager
+def freed_memory_returned(*, kept_again: bool) -> Iterator[None]:
+    """Work on tables as large as the label set: inside the context, freed memory goes back to the system.
+
+    Args:
+        kept_again: call `keep_freed_memory` at the end.
+    """
+    release_freed_memory()
+    try:
+        yield
+    finally:
+        if kept_again:
+            keep_freed_memory()
+
+
+def _set(settings: dict[int, int]) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    settings = {_M_TRIM_THRESHOLD: -1, _M_MMAP_MAX: 0, _M_TOP_PAD: _TOP_PAD}
     return all(mallopt(name, value) == 1 for name, value in settings.items())

@@ -116,12 +116,16 @@ def own_rows(parameter: nn.Parameter, whole: Tensor) -> Tensor:
     return parameter.own(whole) if isinstance(parameter, RowShard) else whole
 
 
-def copy_rows(target_R: Tensor, source: Any, start: int) -> None:
-    """Copy rows from `start` on, in blocks, from a `get_slice` of a safetensors file."""
+def copy_rows(target_R: Tensor, path: Path, name: str, start: int) -> None:
+    """Copy rows of a tensor of a safetensors file from `start` on, in blocks.
+
+    The file is opened for each block, because pages of an open file stay in memory.
+    """
     block = max(1, _BLOCK * len(target_R) // max(1, target_R.numel()))
     for low in range(0, len(target_R), block):
         high = min(low + block, len(target_R))
-        target_R[low:high].copy_(source[start + low : start + high])
+        with safe_open(path, framework="pt") as file:
+            target_R[low:high].copy_(file.get_slice(name)[start + low : start + high])
 
 
 def save_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -177,7 +181,6 @@ def _read_overlap(
     start = int(metadata["first"])
     first = next(iter(shards.values())).first
     for key, target_R in targets.items():
-        rows = file.get_slice(key)
-        low, high = max(start, first), min(start + rows.get_shape()[0], first + len(target_R))
+        low, high = max(start, first), min(start + file.get_slice(key).get_shape()[0], first + len(target_R))
         if low < high:
-            copy_rows(target_R[low - first : high - first], rows, low - start)
+            copy_rows(target_R[low - first : high - first], path, key, low - start)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.evaluate.classification import Outcome
-from xmtc.evaluate.predictions import Gold, SparsePredictions, shape_of
+from xmtc.evaluate.predictions import Gold, SparsePredictions
 from xmtc.evaluate.ranking import Ratio, discounts, ideal_gains
 
 _CURVE_K = 20
@@ -19,6 +19,7 @@ _CALIBRATION_BINS = 15
 _CONFUSION_LABELS = 100
 _CONFUSIONS = 50
 _BLOCK = 1 << 15
+_ALL = ""  # the group of all labels
 
 
 def cutoff_curves(hits_NK: NDArray[np.bool_], gold: Gold) -> dict[str, list[float]]:
@@ -46,30 +47,39 @@ class ScoreCounts:
     Args:
         predictions: (N, K).
         hits_NK: which are right.
-        labels: L.
+        groups: name → labels of the group, boolean (L,), to be counted apart as well.
     """
 
-    def __init__(self, predictions: SparsePredictions, hits_NK: NDArray[np.bool_], labels: int):
+    def __init__(
+        self,
+        predictions: SparsePredictions,
+        hits_NK: NDArray[np.bool_],
+        groups: Mapping[str, NDArray[np.bool_]] | None = None,
+    ):
+        self.groups = groups or {}
         self.by_step = np.zeros((2, _SCORE_STEPS), np.int64)
-        self.by_label = np.zeros((3, labels, _CALIBRATION_BINS))
+        self.by_group = {name: np.zeros((3, _CALIBRATION_BINS)) for name in (_ALL, *self.groups)}
         for start in range(0, len(predictions), _BLOCK):
             rows = slice(start, start + _BLOCK)
             used_BK = predictions.label_ids_NK[rows] >= 0
             scores, hits = predictions.scores_NK[rows][used_BK], hits_NK[rows][used_BK]
             self._count_steps(scores, hits)
-            self._count_labels(predictions.label_ids_NK[rows][used_BK], scores, hits)
+            self._count_groups(predictions.label_ids_NK[rows][used_BK], scores, hits)
 
     def _count_steps(self, scores: NDArray[np.float32], hits: NDArray[np.bool_]) -> None:
         step = np.minimum((scores * _SCORE_STEPS).astype(np.int64), _SCORE_STEPS - 1)
         self.by_step[0] += np.bincount(step, minlength=_SCORE_STEPS)
         self.by_step[1] += np.bincount(step[hits], minlength=_SCORE_STEPS)
 
-    def _count_labels(self, ids: NDArray[np.int32], scores: NDArray[np.float32], hits: NDArray[np.bool_]) -> None:
-        shape = self.by_label.shape[1:]
+    def _count_groups(self, ids: NDArray[np.int32], scores: NDArray[np.float32], hits: NDArray[np.bool_]) -> None:
         cell = np.minimum((scores * _CALIBRATION_BINS).astype(np.int64), _CALIBRATION_BINS - 1)
-        cell += ids.astype(np.int64) * _CALIBRATION_BINS
-        for table, counted, weights in zip(self.by_label, (cell, cell[hits], cell), (None, None, scores), strict=True):
-            table += np.bincount(counted, weights, minlength=table.size).reshape(shape)
+        for name, table in self.by_group.items():
+            inside = np.ones(len(ids), np.bool_) if name == _ALL else self.groups[name][ids]
+            counted = cell[inside]
+            for row, (cells, weights) in enumerate(
+                ((counted, None), (counted[hits[inside]], None), (counted, scores[inside]))
+            ):
+                table[row] += np.bincount(cells, weights, minlength=_CALIBRATION_BINS)
 
     def threshold_curve(self, positives: int) -> dict[str, list[float]]:
         """Micro precision, recall and F1 by threshold, from 0 to 1 in 200 steps."""
@@ -84,15 +94,15 @@ class ScoreCounts:
             "f1": (2 * right / (above + positives)).tolist(),
         }
 
-    def reliability(self, mask_L: NDArray[np.bool_] | slice = slice(None)) -> dict[str, Any]:
+    def reliability(self, group: str = _ALL) -> dict[str, Any]:
         """Mean score and share right in 15 equal score bins, and the expected calibration error (ECE) over them.
 
         Only kept predictions count: the scores below a document's K best are unknown here.
 
         Args:
-            mask_L: labels to count.
+            group: name of the group of labels to count. Default: all labels.
         """
-        count, right, total = self.by_label[:, mask_L].sum(axis=1)
+        count, right, total = self.by_group[group]
         used = count > 0
         return {
             "score": (total[used] / count[used]).tolist(),
@@ -106,8 +116,8 @@ def score_details(
     predictions: SparsePredictions, hits_NK: NDArray[np.bool_], gold: Gold, bins: Mapping[str, NDArray[np.bool_]]
 ) -> dict[str, Any]:
     """Threshold curve and reliability, the latter's error also per frequency bin."""
-    counts = ScoreCounts(predictions, hits_NK, shape_of(gold)[1])
-    by_bin = {name: counts.reliability(mask_L)["ece"] for name, mask_L in bins.items()}
+    counts = ScoreCounts(predictions, hits_NK, bins)
+    by_bin = {name: counts.reliability(name)["ece"] for name in bins}
     return {
         "threshold_curve": counts.threshold_curve(gold.nnz),
         "reliability": counts.reliability() | {"ece_by_bin": by_bin},

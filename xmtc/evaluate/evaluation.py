@@ -85,11 +85,14 @@ class _Measured:
 
     def values(self) -> dict[str, float]:
         """Every metric's value, a bin's metrics prefixed with `<bin>/`."""
-        right_L1, predicted_L1, gold_L1 = (c[:, None].astype(np.float64) for c in self.outcome.label_counts())
-        masks_GL = np.array(list(self.groups.values()), np.float64)
-        scores = label_scores(right_L1, predicted_L1, gold_L1, masks_GL)
+        groups = self.groups
+        used = np.union1d(self.outcome.predicted.indices, self.outcome.gold.indices)  # others add nothing to any sum
+        right_L1, predicted_L1, gold_L1 = (c[used, None].astype(np.float64) for c in self.outcome.label_counts())
+        masks_GL = np.array([mask_L[used] for mask_L in groups.values()], np.float64)
+        labels_G = np.array([mask_L.sum() for mask_L in groups.values()], np.float64)
+        scores = label_scores(right_L1, predicted_L1, gold_L1, masks_GL, labels_G)
         values = {name: ratio.value for name, ratio in self.ratios.items()}
-        for g, prefix in enumerate(self.groups):
+        for g, prefix in enumerate(groups):
             values |= {prefix + name: float(scores[name][g, 0]) for name in scores}
         return values
 

@@ -77,7 +77,7 @@ def note_uncalibrated(
     if calibration is None:
         return
     before = uncalibrated(predictions, calibration)
-    counts = ScoreCounts(before, match(before.label_ids_NK, gold), len(calibration.scale_L))
+    counts = ScoreCounts(before, match(before.label_ids_NK, gold))
     evaluation.details["reliability_uncalibrated"] = found = counts.reliability()
     evaluation.metrics["ece_uncalibrated"] = found["ece"]
 

@@ -3,6 +3,7 @@
 Shapes: B documents of a block, L labels, H bins.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,8 @@ from scipy import sparse
 from torch import Tensor
 
 from xmtc.distributed.collectives import all_reduce_sum
+
+_BLOCK = 4096  # labels whose areas are computed at a time
 
 
 @dataclass(frozen=True)
@@ -75,16 +78,22 @@ class ScoreHistogram:
 
     def auc(self) -> Auc:
         """The areas of everything counted so far; 0.5 with an error of 0.5 where no label has both kinds."""
-        gold_LH = self.gold_LH.double().cpu()
-        other_LH = self.all_LH.double().cpu() - gold_LH
-        area_L, error_L = _areas(gold_LH, other_LH)
+        found = [_areas(*counts) for counts in self._blocks()]
+        area_L, error_L = (torch.cat(parts) for parts in zip(*found, strict=True))
         defined_L = ~area_L.isnan()
-        area_1, error_1 = _areas(gold_LH.sum(0, keepdim=True), other_LH.sum(0, keepdim=True))
+        gold_1H, all_1H = (table_LH.sum(0, keepdim=True).double().cpu() for table_LH in (self.gold_LH, self.all_LH))
+        area_1, error_1 = _areas(gold_1H, all_1H - gold_1H)
         if not defined_L.any():
             return Auc(0.5, 0.5, 0.5, 0.5)
         return Auc(
             float(area_1[0]), float(area_L[defined_L].mean()), float(error_1[0]), float(error_L[defined_L].mean())
         )
+
+    def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Counts of gold and of other documents for some labels at a time, float64 on the CPU."""
+        for gold_CH, all_CH in zip(self.gold_LH.split(_BLOCK), self.all_LH.split(_BLOCK), strict=True):
+            gold_CH = gold_CH.double().cpu()
+            yield gold_CH, all_CH.double().cpu() - gold_CH
 
 
 def _areas(gold_LH: Tensor, other_LH: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,6 @@
 Shapes: N documents, K kept predictions, L labels.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -22,7 +20,7 @@ def per_label_table(
     labels: LabelTable,
     outcome: Outcome,
     average_precision_L: NDArray[np.float64],
-    confused: Sequence[Sequence[int]],
+    confused: pa.ListArray,
 ) -> pa.Table:
     """One row per label, in label-id order.
 
@@ -30,16 +28,17 @@ def per_label_table(
         labels: label table.
         outcome: predicted, right and gold labels.
         average_precision_L: NaN becomes null.
-        confused: per label, the labels most confused with it.
+        confused: per label, the ids of the labels most confused with it.
 
     Returns:
         Columns label, name, train_count, support, tp, fp, fn, precision, recall, f1, average_precision, confused_with.
         precision is null without predictions, recall without gold documents, f1 without either.
     """
     tp_L, predicted_L, support_L = outcome.label_counts()
+    label = pa.array(labels.labels, pa.string())
     columns = {
-        "label": pa.array(labels.labels, pa.string()),
-        "name": pa.array(labels.names, pa.string()),
+        "label": label,
+        "name": label if labels.names is labels.labels else pa.array(labels.names, pa.string()),
         "train_count": pa.array(labels.train_counts, pa.int64()),
         "support": pa.array(support_L, pa.int64()),
         "tp": pa.array(tp_L, pa.int64()),
@@ -49,7 +48,7 @@ def per_label_table(
         "recall": _share(tp_L, support_L),
         "f1": _share(2 * tp_L, predicted_L + support_L),
         "average_precision": pa.array(average_precision_L, pa.float64(), from_pandas=True),
-        "confused_with": pa.array([[labels.labels[i] for i in row] for row in confused], pa.list_(pa.string())),
+        "confused_with": pa.ListArray.from_arrays(confused.offsets, label.take(confused.values)),
     }
     return pa.table(columns)
 
@@ -60,13 +59,13 @@ def _share(part_L: NDArray[np.int64], whole_L: NDArray[np.int64]) -> pa.Array:
 
 def most_confused(
     predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], hits_NK: NDArray[np.bool_], outcome: Outcome, k: int
-) -> list[list[int]]:
+) -> pa.ListArray:
     """Per label, the k labels predicted most often, wrongly, on documents where the label was missed.
 
     Only a document's five best wrong predictions count, which bounds the work.
 
     Returns:
-        L lists of label ids, most often first, at most k long.
+        L lists of label ids, int32, most often first, at most k long.
     """
     documents, labels = shape_of(outcome.gold)
     counts = sparse.csr_array((labels, labels), dtype=np.float32)
@@ -81,8 +80,10 @@ def most_confused(
     return _top_columns(sparse.csr_array(counts), k)
 
 
-def _top_columns(counts: sparse.csr_array, k: int) -> list[list[int]]:
-    rows = np.repeat(np.arange(shape_of(counts)[0]), np.diff(counts.indptr))
+def _top_columns(counts: sparse.csr_array, k: int) -> pa.ListArray:
+    lengths_L = np.diff(counts.indptr)
+    rows = np.repeat(np.arange(len(lengths_L)), lengths_L)
     order = np.lexsort((counts.indices, np.negative(np.asarray(counts.data)), rows))
-    sorted_columns = counts.indices[order]
-    return [row[:k].tolist() for row in np.split(sorted_columns, counts.indptr[1:-1])]
+    kept = np.arange(len(rows)) - counts.indptr[rows] < k
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths_L, k))])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(counts.indices[order][kept], pa.int32()))

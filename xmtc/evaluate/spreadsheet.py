@@ -8,15 +8,15 @@ _FORMULA = re.compile(r"^\s*[=+\-@\t\r]")
 _NUMBER = re.compile(r"^[+-]?[\d.,]+([eE][+-]?\d+)?( ?%)?( [▲▼])?$")
 
 
-def to_csv(frame: pd.DataFrame) -> str:
+def to_csv(frame: pd.DataFrame, *, header: bool = True) -> str:
     """A table as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front.
 
-    Carriage returns become blanks.
+    Carriage returns become blanks. Without `header`, the names of the columns are left out.
     """
     columns = [column for column in frame.columns if pd.api.types.is_object_dtype(frame[column])]
     columns += [column for column in frame.columns if pd.api.types.is_string_dtype(frame[column])]
     shown = frame.assign(**{str(column): frame[column].map(harmless) for column in columns})
-    return shown.rename(columns=lambda column: harmless(column)).to_csv(index=False)
+    return shown.rename(columns=lambda column: harmless(column)).to_csv(index=False, header=header)
 
 
 def harmless(cell: object) -> object:

@@ -64,8 +64,7 @@ def _write(
     if predictions is not None:
         write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids, labels)
     _write_table(folder / layout.PER_LABEL, evaluation.per_label)
-    frame = evaluation.per_label.to_pandas()
-    write_text(folder / "per_label.csv", to_csv(frame.assign(confused_with=frame["confused_with"].map(" ".join))))
+    _write_csv(folder / "per_label.csv", evaluation.per_label)
     _write_table(folder / layout.DOCUMENTS, evaluation.documents)
     if evaluation.replicates is not None:
         table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})
@@ -81,6 +80,15 @@ def _write(
 def _write_table(path: Path, table: pa.Table) -> None:
     with replacing(path) as partial:
         pq.write_table(table, partial, compression="zstd")
+
+
+def _write_csv(path: Path, per_label: pa.Table) -> None:
+    """Some labels at a time, because the text of a million takes more memory than the table."""
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        for start in range(0, max(1, len(per_label)), _BLOCK):
+            frame = per_label.slice(start, _BLOCK).to_pandas()
+            shown = frame.assign(confused_with=frame["confused_with"].map(" ".join))
+            file.write(to_csv(shown, header=start == 0))
 
 
 def read_replicates(path: Path) -> Replicates:

@@ -8,6 +8,8 @@ Suffixes: L labels, B documents, d width of the vectors, K found labels.
 """
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -21,6 +23,8 @@ from xmtc.errors import CheckpointError, StorageError, XmtcError
 from xmtc.mining.config import IndexConfig
 
 _TRAINING_VECTORS = 64  # per cell of an ivf index; FAISS warns below 39
+_CHUNK = 16_384  # labels whose vectors are copied at a time
+_HALF = 60_000.0  # greater numbers overflow in float16
 _SEED = 1234
 
 
@@ -41,14 +45,61 @@ class HasLabelVectors(Protocol):
         ...
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class LabelVectors:
+    """The vectors to index, (L, d), which are copied some labels at a time: the table in float32 may not fit.
+
+    Attributes:
+        rows_LP: rows, of any floating type.
+        bias_L: biases.
+        scale_L: factor of each label's row and bias, or None.
+        offset_L: added to the scaled bias, or None.
+    """
+
+    rows_LP: Tensor
+    bias_L: Tensor
+    scale_L: Tensor | None = None
+    offset_L: Tensor | None = None
+
+    @classmethod
+    def of(cls, head: HasLabelVectors, scale_L: Tensor | None = None, offset_L: Tensor | None = None) -> Self:
+        """The current vectors of a head's labels; later changes of the head change them."""
+        return cls(head.label_vectors(), head.bias.detach(), scale_L, offset_L)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """L and d."""
+        return len(self.rows_LP), self.rows_LP.shape[1] + 1
+
+    @torch.no_grad()
+    def __getitem__(self, labels: slice | NDArray[np.int64]) -> NDArray[np.float32]:
+        """Copy the vectors of some labels to the CPU."""
+        chosen = labels if isinstance(labels, slice) else torch.from_numpy(labels).to(self.rows_LP.device)
+        rows = self.rows_LP[chosen]
+        table = torch.empty(len(rows), self.shape[1])
+        table[:, :-1], table[:, -1] = rows, self.bias_L[chosen]
+        if self.scale_L is not None:
+            table *= self.scale_L[chosen].cpu()[:, None]
+        if self.offset_L is not None:
+            table[:, -1] += self.offset_L[chosen].cpu()
+        return table.numpy()
+
+    def chunks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Yield some labels with their vectors, until all have been."""
+        for start in range(0, len(self.rows_LP), _CHUNK):
+            part = self[start : start + _CHUNK]
+            yield np.arange(start, start + len(part)), part
+
+    def largest(self) -> float:
+        """The greatest absolute value; not finite if a value is not, and if there are no labels."""
+        return (
+            float(np.max([np.abs(part).max() for _, part in self.chunks()], initial=0)) if len(self.rows_LP) else np.inf
+        )
+
+
 def label_vectors(head: HasLabelVectors) -> NDArray[np.float32]:
-    """Copy the vectors to index, (L, d), to the CPU."""
-    vectors = head.label_vectors()
-    table = torch.empty(len(vectors), vectors.shape[1] + 1)
-    table[:, :-1] = vectors
-    table[:, -1] = head.bias
-    return table.numpy()
+    """Copy all vectors to index, (L, d), to the CPU."""
+    return LabelVectors.of(head)[:]
 
 
 @torch.no_grad()
@@ -62,16 +113,20 @@ class LabelIndex:
     """Finds the labels nearest to documents.
 
     Args:
-        vectors_Ld: float32, finite.
+        vectors_Ld: finite vectors.
         config: see `IndexConfig`.
 
     Raises:
         XmtcError: the vectors are not finite, or there are none.
     """
 
-    def __init__(self, vectors_Ld: NDArray[np.float32], config: IndexConfig) -> None:
+    def __init__(self, vectors_Ld: NDArray[np.float32] | LabelVectors, config: IndexConfig) -> None:
         self.labels, self.width = vectors_Ld.shape
-        if not self.labels or not np.isfinite(vectors_Ld).all():
+        if isinstance(vectors_Ld, np.ndarray):
+            table = torch.from_numpy(vectors_Ld)
+            vectors_Ld = LabelVectors(table[:, :-1], table[:, -1])
+        largest = vectors_Ld.largest()
+        if not np.isfinite(largest):
             raise XmtcError(
                 f"cannot index {self.labels} label vectors: there are none, or some are not finite; resume from an "
                 "earlier checkpoint, or train with a lower learning rate"
@@ -79,7 +134,7 @@ class LabelIndex:
         threads = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(config.build_threads)  # affects only this thread
         try:
-            self._index = _build(vectors_Ld, config)
+            self._index = _build(vectors_Ld, config, half=vectors_Ld.rows_LP.dtype != torch.float32 and largest < _HALF)
         finally:
             faiss.omp_set_num_threads(threads)
 
@@ -142,30 +197,53 @@ class LabelIndex:
         return found_BK
 
 
-def _build(vectors_Ld: NDArray[np.float32], config: IndexConfig) -> Any:
+def _build(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:
     labels, width = vectors_Ld.shape
     kind = config.chosen(labels)
+    if kind == "ivf":
+        return _cells(vectors_Ld, config, half=half)
     if kind == "hnsw":
         index = faiss.IndexHNSWFlat(width, config.links, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efSearch = config.search_depth
     else:
-        index = faiss.IndexFlatIP(width)
-    if kind == "ivf":
-        index = _cells(index, vectors_Ld, config)
-    index = _on_gpu(index) if kind != "hnsw" else index
-    index.add(vectors_Ld)
+        index = _on_gpu(faiss.IndexFlatIP(width))
+    index.add(vectors_Ld[:])
     return index
 
 
-def _cells(quantizer: Any, vectors_Ld: NDArray[np.float32], config: IndexConfig) -> Any:
+def _cells(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:
+    """Divide the labels into cells. With `half`, vectors are stored as float16, which holds bfloat16 rows exactly."""
     labels, width = vectors_Ld.shape
     cells = max(1, min(round(2 * math.sqrt(labels)), labels // 39))
-    index = faiss.IndexIVFFlat(quantizer, width, cells, faiss.METRIC_INNER_PRODUCT)
+    quantizer, product = faiss.IndexFlatIP(width), faiss.METRIC_INNER_PRODUCT
+    if half:
+        kind = faiss.ScalarQuantizer.QT_fp16
+        index = faiss.IndexIVFScalarQuantizer(quantizer, width, cells, kind, product, False)
+    else:
+        index = faiss.IndexIVFFlat(quantizer, width, cells, product)
     index.nprobe = min(config.probes, cells)
-    index.cp.max_points_per_centroid = _TRAINING_VECTORS
     index.cp.seed = _SEED
-    index.train(vectors_Ld)
+    sample = np.random.default_rng(_SEED).permutation(labels)[: _TRAINING_VECTORS * cells]
+    index.train(vectors_Ld[np.sort(sample)])
+    index = _on_gpu(index)
+    _fill(index, vectors_Ld)
     return index
+
+
+def _fill(index: Any, vectors_Ld: LabelVectors) -> None:
+    """Add all labels to a trained ivf index. On the CPU, every cell gets the memory that it needs at once."""
+    if not isinstance(index, faiss.IndexIVF):
+        for _, part in vectors_Ld.chunks():
+            index.add(part)
+        return
+    cells_L = np.concatenate([index.quantizer.search(part, 1)[1][:, 0] for _, part in vectors_Ld.chunks()])
+    lists: Any = index.invlists
+    for cell, size in enumerate(np.bincount(cells_L, minlength=index.nlist).tolist()):
+        lists.resize(cell, size)  # growing label by label would take half as much again
+        lists.resize(cell, 0)
+    for labels, part in vectors_Ld.chunks():
+        cells = cells_L[labels]
+        index.add_core(len(part), faiss.swig_ptr(part), faiss.swig_ptr(labels), faiss.swig_ptr(cells))
 
 
 def _on_gpu(index: Any) -> Any:

@@ -15,9 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 from torch import Tensor
 
@@ -26,7 +24,7 @@ from xmtc.config.plain import to_plain
 from xmtc.errors import CheckpointError
 from xmtc.files import read_file, reading
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import LabelIndex, label_vectors
+from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.calibration import Calibration
 from xmtc.models.heads.base import Head
 from xmtc.models.info import ModelInfo
@@ -140,11 +138,8 @@ def head_of(info: ModelInfo, width: int, tensors: Mapping[str, Tensor]) -> Head:
     return head
 
 
-@torch.no_grad()
-def calibrated_vectors(head: Head, calibration: Calibration | None) -> NDArray[np.float32]:
+def calibrated_vectors(head: Head, calibration: Calibration | None) -> LabelVectors:
     """Vectors (L, d) whose product with a document's vector is the calibrated logit, if `Head.index_is_exact`."""
-    vectors_Ld = label_vectors(head)
-    if calibration is not None:
-        vectors_Ld *= calibration.scale_L.cpu().numpy()[:, None]
-        vectors_Ld[:, -1] += calibration.offset_L.cpu().numpy()
-    return vectors_Ld
+    if calibration is None:
+        return LabelVectors.of(head)
+    return LabelVectors.of(head, calibration.scale_L, calibration.offset_L)

@@ -239,7 +239,7 @@ def start_from_names(
     vectors_LD = vectors_LD.to(head.bias.device)
     one_L1 = torch.ones(len(vectors_LD), 1, dtype=torch.bool, device=vectors_LD.device)
     rows_Ld = head.document_vectors(vectors_LD[:, None], one_L1)
-    length = mean_of_all(head.label_vectors().norm(dim=1))
+    length = mean_of_all(head.label_vectors().float().norm(dim=1))
     rows_Ld = torch.nn.functional.normalize(rows_Ld - mean_of_all(rows_Ld), dim=1) * length
     head.set_classifier(rows_Ld)
     tables = head.label_tables()

@@ -2,6 +2,7 @@
 
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, barrier
+from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.store import write_evaluation
 from xmtc.models.label_index import IndexRecall, ModelIndex
 from xmtc.models.label_text import may_name, name_unseen_labels
@@ -32,7 +33,10 @@ def evaluate(worker: Worker) -> None:
         predictions, histogram = scored.predict(split)
         evaluation, thresholds = measure_split(worker, split, predictions, thresholds, histogram)
         scored.note(split, evaluation, predictions)
-        index = index or _index(worker, split)  # holds calibrated labels: dev comes first and fits the calibration
+        if index is None:  # holds calibrated labels: dev comes first and fits the calibration
+            with freed_memory_returned(kept_again=worker.strategy.device.type == "cpu"):
+                index = _index(worker)
+            index = index and _with_recall(worker, split, index)
         if index is not None and worker.config.evaluate.shortlist is not None:
             evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
         metrics[name] = numbers_of(evaluation.metrics)
@@ -52,13 +56,15 @@ def evaluate(worker: Worker) -> None:
     barrier()
 
 
-def _index(worker: Worker, split: Split) -> ModelIndex | None:
-    """Build the index to export, with its recall on a sample of the split; None if the model has none."""
-    config, labels = worker.config, worker.classifier.labels
-    if not config.model.head.scores or config.data.task != "multi_label":
-        return None
-    index = build_index(worker)
-    return index.measured(_recall(worker, split, index)) if labels > 1 else index
+def _index(worker: Worker) -> ModelIndex | None:
+    """Build the index to export; None if the model has none."""
+    config = worker.config
+    return build_index(worker) if config.model.head.scores and config.data.task == "multi_label" else None
+
+
+def _with_recall(worker: Worker, split: Split, index: ModelIndex) -> ModelIndex:
+    """Add the recall on a sample of the split, where there is more than one label. Collective."""
+    return index.measured(_recall(worker, split, index)) if worker.classifier.labels > 1 else index
 
 
 def _recall(worker: Worker, split: Split, index: ModelIndex) -> IndexRecall:

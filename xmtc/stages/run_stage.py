@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
+from xmtc.distributed.memory import release_freed_memory
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_corpus, fetch_run, publish_run
 from xmtc.run.directory import RunPaths
@@ -25,7 +26,14 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     """Run one stage on this rank. If run or corpus are at a URI, it uses this node's copies."""
     together(lambda: fetch_run(paths))
     together(lambda: fetch_corpus(paths))
-    gc.collect()  # the label tables of an earlier stage, which reference cycles keep
+    try:
+        _run(stage, config, paths)
+    finally:
+        gc.collect()  # the label tables, which reference cycles keep
+        release_freed_memory()
+
+
+def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     worker = Worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
     if worker.is_first and worker.found_vectors and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
         print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")

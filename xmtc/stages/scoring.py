@@ -15,7 +15,7 @@ from xmtc.distributed.collectives import all_gather_object
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
-from xmtc.mining.index import LabelIndex, label_vectors
+from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.label_index import ModelIndex
 from xmtc.score.scorer import Scoring, most_documents, score_split
 from xmtc.score.shortlist import Shortlist
@@ -68,7 +68,7 @@ def _of_all_workers(worker: Worker, top_k: int) -> ShardScores:
     """Make the merged best labels of all workers; with a shortlist, each worker only scores what its index finds."""
     settings = worker.config.evaluate
     size = settings.shortlist
-    index = None if size is None else LabelIndex(label_vectors(worker.classifier.head), settings.index)
+    index = None if size is None else LabelIndex(LabelVectors.of(worker.classifier.head), settings.index)
     return ShardScores(worker.classifier, worker.shard, size or top_k, index)
 
 

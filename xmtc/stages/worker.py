@@ -58,8 +58,6 @@ class Worker:
         if threads is not None:
             torch.set_num_threads(threads)
         self.strategy = config.distributed.build_strategy()
-        if self.strategy.device.type == "cpu":
-            keep_freed_memory()
         self.is_first = self.strategy.rank == 0
         self.progress = Progress(enabled=self.is_first)
         self.corpus = Corpus.open(paths.corpus)
@@ -75,6 +73,8 @@ class Worker:
             self.start.load_shared(self.classifier)
         self.classifier.to(self.strategy.device)
         self.shard = LabelShard(self.classifier, split=split)
+        if self.strategy.device.type == "cpu":
+            keep_freed_memory()
         if config.model.label_text:
             start_from_names(self.classifier, self.corpus.labels, self.shard.own, self.embed, self.shard.mean_of_all)
         self.classifier.head.set_classifier(bias_L=self.log_odds())

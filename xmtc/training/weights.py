@@ -129,8 +129,8 @@ def _raw(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data  # a view, whatever the dtype
 
 
-def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> None:
-    """Load the tensors of a file into a module's parameters. A split table gets the rows of this rank.
+def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> dict[str, Tensor]:
+    """Load the tensors of a file into a module's parameters, which it returns. A split table gets this rank's rows.
 
     Args:
         module: unpartitioned module.
@@ -146,12 +146,13 @@ def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> N
         if found - targets.keys() or (names is not None and found != names):
             raise CheckpointError(f"{path} holds other parameters than this run trains; delete the run directory")
         for name in sorted(found):
-            target, source = targets[name], file.get_slice(name)
+            target = targets[name]
             start = target.first if isinstance(target, RowShard) else 0
             if target.ndim:
-                copy_rows(target.detach(), source, start)
+                copy_rows(target.detach(), path, name, start)
             else:
                 target.detach().copy_(file.get_tensor(name))
+    return {name: targets[name].detach() for name in found}
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -58,7 +58,10 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def label_vectors(self) -> Tensor:
-        """Vectors (L, P), float32, for a nearest-neighbour index of labels; see `index_is_exact`."""
+        """Vectors (L, P), of any floating type, for a nearest-neighbour index of labels; see `index_is_exact`.
+
+        Rows that are stored need no copy: the index copies some labels at a time.
+        """
 
     @abstractmethod
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ class FlatHead(Head):
 
     def label_vectors(self) -> Tensor:
         """See `Head.label_vectors`: the rows."""
-        return self.weights.detach().float()
+        return self.weights.detach()
 
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Head.document_vectors`: the pooled vectors."""

@@ -135,7 +135,7 @@ class LabelAttentionHead(Head):
 
         ⟨weights[l], document_vectors(…)⟩ + bias[l] is the logit that label l would have with uniform attention.
         """
-        return self.weights.detach().float()
+        return self.weights.detach()
 
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Head.document_vectors`: the mean value (B, d) of a document's tokens."""
