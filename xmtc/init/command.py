@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import write_text
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles, find_files
 from xmtc.init.facts import read_facts
@@ -110,17 +109,6 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     speeds = probe(found.texts, options[0].config().model, tried)
     choice = _choose(options, found, lengths, speeds, budget_s)
     return Plan(files=files, roles=roles, found=found, lengths=lengths, choice=choice, budget_s=budget_s)
-
-
-def write_plan(plan: Plan, output: Path, *, replace_file: bool = False) -> None:
-    """Write the configuration.
-
-    Raises:
-        ConfigError: the file already exists.
-    """
-    if output.exists() and not replace_file:
-        raise ConfigError(f"{output}: already exists; give another name with -o, or delete it")
-    write_text(output, plan.text())
 
 
 def name_of(data: str) -> str:
