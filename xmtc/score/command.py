@@ -206,32 +206,6 @@ def make_job(
     return Job(model, digest, known, place, files, replace(settings, columns=columns))
 
 
-def make_settings(
-    *,
-    top_k: int,
-    threshold: str | None,
-    min_score: float,
-    evidence: bool,
-    columns: TextColumns,
-    block_rows: int,
-    bfloat16: bool,
-) -> Settings:
-    """Convert the options of `xmtc score` to settings.
-
-    Raises:
-        ConfigError: an option has an invalid value.
-    """
-    return Settings(
-        top_k=top_k,
-        threshold=parse_threshold(threshold),
-        min_score=min_score,
-        evidence=evidence,
-        bfloat16=bfloat16,
-        block_rows=block_rows,
-        columns=columns,
-    )
-
-
 def run_locally(
     job: Job, *, device: str, workers: int | None, max_rejected: int | None, overwrite: bool
 ) -> dict[str, Any]:
