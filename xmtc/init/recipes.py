@@ -279,6 +279,6 @@ def _problem(choice: Choice, config: RunConfig, corpus: Corpus, tokens: float, r
         return f"would take {choice.seconds / 60:,.0f} min"
     if (needed := memory_of_scorers(config, corpus)) > 0.7 * room.memory:
         return f"needs {needed / 2**30:.1f} GiB of memory"
-    if (needed := disk_of_states(config, corpus, tokens)) > 0.8 * room.disk:
+    if (needed := disk_of_states(config, corpus.train + corpus.dev, tokens, corpus.load.width)) > 0.8 * room.disk:
         return f"needs {needed / 2**30:.1f} GiB of disk"
     return None
