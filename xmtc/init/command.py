@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
+from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.errors import ConfigError, DataError
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles, find_files
 from xmtc.init.facts import read_facts
 from xmtc.init.reasons import header, reasons
-from xmtc.init.recipes import ENCODER, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
+from xmtc.init.recipes import Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
 from xmtc.init.vocabularies import label_columns
 from xmtc.preflight.measured import corpus_of, head_speed
@@ -101,7 +102,7 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     progress = Progress()
     found = survey(_data_config(files, source), progress)
     source |= _check(found, roles, data)
-    lengths = found.lengths(ENCODER)
+    lengths = found.lengths(DEFAULT_BACKBONE)
     task = _task(source, name, roles, found)
     print_line("measuring this machine: a few seconds")
     tried = lengths_to_try(int(np.percentile(lengths, 95)))

@@ -27,7 +27,7 @@ from xmtc.preflight.check import check
 from xmtc.preflight.label_memory import describe, label_memory, memory_of_worker, scored_labels
 from xmtc.preflight.measured import Measured, measure
 from xmtc.preflight.simulate import Shapes, meta_classifier, simulate_finetune
-from xmtc.preflight.timing import disk_of_states, in_words, reads_states
+from xmtc.preflight.timing import disk_of_states, in_words
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
@@ -417,7 +417,7 @@ def _flops(config: RunConfig, workload: Workload, linear: int, layers: int) -> f
     lora = backbone is not None and backbone.lora is not None
     recompute = backbone is not None and backbone.gradient_checkpointing
     if not config.model.head.scores:
-        return reads_states(config) * forward
+        return config.scores_states * forward
     passes = 0.0
     frozen: list[tuple[bool, int]] = [(config.plant.cache_hidden, config.plant.epochs)] if config.plants else []
     for phase in config.finetune.phases:

@@ -51,7 +51,7 @@ def stage_seconds(config: RunConfig, corpus: Corpus, speeds: Speeds, head: HeadS
     """
     encode_s = speeds.encode_s.get(config.data.max_length, 0.0)
     found = {str(Stage.PREPARE): _START_S + corpus.documents * speeds.prepare_s * 1.3 / min(speeds.cores, 8)}
-    needs_states = reads_states(config)
+    needs_states = config.scores_states
     encoded = 0
     if config.model.scorers:
         encoded = (corpus.train + corpus.dev) * needs_states
@@ -82,15 +82,10 @@ def disk_of_states(config: RunConfig, documents: int, tokens: float, width: int)
     """
     plant, finetune = config.plants and config.plant.cache_hidden, config.finetune
     trained = plant or (finetune.cache_hidden and finetune.phases[0].encoder_layers == 0)
-    if not (trained if config.model.head.scores else reads_states(config)):
+    if not (trained if config.model.head.scores else config.scores_states):
         return 0.0
     vectors = tokens if config.reads_tokens else FixedPoolings.count
     return documents * vectors * width * (2 if config.distributed.precision == "bf16" else 4)
-
-
-def reads_states(config: RunConfig) -> bool:
-    """Whether a scorer reads hidden states of the encoder."""
-    return any("states" in one.needs for one in config.model.scorers)
 
 
 def in_words(seconds: float) -> str:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
-    if worker.encoder_trains() and _read_states(worker):
+    if worker.encoder_trains() and worker.config.scores_states:
         load_best(worker)
     fitted = _fit(worker, _states(worker, worker.train))
     together(lambda: fitted.save(worker.paths.scorers), here=worker.is_first)
@@ -111,7 +111,7 @@ def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
 
 def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
     """Compute pooled states (N, D) of a split's documents, on every rank; None if no scorer reads them. Collective."""
-    if not _read_states(worker):
+    if not worker.config.scores_states:
         return None
     collate = worker.collator(split, cached=not worker.encoder_trains())
     worker.classifier.eval()
@@ -130,10 +130,6 @@ def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
     for rows, found in all_gather_object((own, states_ND[own])):
         states_ND[rows] = found
     return states_ND
-
-
-def _read_states(worker: Worker) -> bool:
-    return any("states" in settings.needs for settings in worker.config.model.scorers)
 
 
 def collect_pairs(worker: Worker, split: Split, ensemble: Ensemble) -> Pairs:
