@@ -269,7 +269,7 @@ def score(
         columns=text_columns(text_column, id_column, describe(here := fetched_model(model)).columns),
     )
     if engine == "onnx":
-        require_onnx(here, settings)
+        require_onnx(here)
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     files, sources = split_inputs(inputs)
     job = make_job(here, files, output, settings, sources, model)

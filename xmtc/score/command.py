@@ -160,21 +160,14 @@ def export_graph(model: Path, output: Path, *, int8: bool) -> None:
     print_line(f"{output}: {size / 1e6:.1f} MB; logits of random documents within {difference:.1e} of PyTorch's")
 
 
-def require_onnx(model: Path, settings: Settings) -> None:
-    """Refuse a model that is not in ONNX form, and settings that ONNX does not support, before any output.
+def require_onnx(model: Path) -> None:
+    """Refuse a model that is not in ONNX form.
 
     Raises:
         CheckpointError: the model is not in ONNX form.
-        ConfigError: ONNX does not support a setting.
     """
     if not is_onnx(model):
         raise CheckpointError(f"{model}: not an ONNX model; make one with `xmtc export {model} --onnx OUT`")
-    wanted = {"--shortlist": settings.shortlist, "--evidence": settings.evidence}
-    if unfit := [option for option, value in wanted.items() if value]:
-        raise ConfigError(
-            f"--engine onnx and {unfit[0]} exclude each other: an ONNX model only gives the logits of all its "
-            "labels; score with the model that it was made from"
-        )
 
 
 def make_job(
