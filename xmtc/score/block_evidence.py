@@ -39,7 +39,7 @@ class ExplainedScores:
         ids_BK, logits_BK = self._fused.best(pairs)
         best_BK = logits_BK.topk(min(self._top_k, self.size), dim=1)
         best_ids_BK, scores_BK = ids_BK.gather(1, best_BK.indices).numpy(), best_BK.values.sigmoid().numpy()
-        with torch.autocast(ids_BK.device.type, enabled=False):
+        with torch.autocast(batch.mask_BT.device.type, enabled=False):
             for place, row in enumerate(batch.documents_B.tolist()):
                 one, rows = one_document(batch, place), slice(place, place + 1)
                 scored = features.take(rows), pairs.take(rows)
