@@ -91,6 +91,7 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         "data.corpus": str(work / "corpora" / f"{setting.data}-{setting.documents}-{Path(setting.base).stem}"),
         "track.directory": str(work / "runs"),
         "model.scorers": scorers,
+        "model.fusion.kind": "linear",
         "plant.patience": 0,
         "finetune.patience": 0,
         "distributed.threads": 1,

@@ -206,9 +206,13 @@ def as_scored(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.floating], labe
 
 
 def fused(case: Case, names: Sequence[str], pairs: Pairs) -> SparsePredictions:
-    """Probabilities of all held-out documents by a fusion that is fitted on the tuning half."""
-    rows = case.tuning
-    fusion: Fusion = fit_fusion(names, pairs.take(rows), case.gold[rows], case.labels.train_counts, FusionConfig())
+    """Probabilities of all held-out documents by a fusion that is fitted on the tuning half.
+
+    It is linear: the threshold is tuned on predictions for the documents that the fusion was fitted on, and trees would
+    be too sure of these.
+    """
+    rows, config = case.tuning, FusionConfig(kind="linear")
+    fusion: Fusion = fit_fusion(names, pairs.take(rows), case.gold[rows], case.labels.train_counts, config)
     found = fusion.fuse(pairs)
     return SparsePredictions(found.label_ids_NK, found.scores_NK)
 

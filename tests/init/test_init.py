@@ -225,6 +225,11 @@ def test_many_documents_are_worth_trees():
     assert plan_for(360_000, 40_000, 500).candidate.recipe.name == "trees"
 
 
+def test_few_documents_with_many_labels_are_worth_attention():
+    assert plan_for(900, 500, 500).candidate.recipe.name == "planted"
+    assert plan_for(900, 500, 20).candidate.recipe.name != "planted"
+
+
 def test_what_does_not_fit_is_smaller_and_says_so():
     limited = plan_for(60, 2_000_000, 5_000)
     assert limited.candidate.tree["data"]["limit"]["train"] < 2_000_000

@@ -7,11 +7,13 @@ import pytest
 from scipy import sparse
 from scipy.special import expit
 from scorer_cases import training, unseen
+from sklearn.ensemble import HistGradientBoostingClassifier
 
-from xmtc.errors import DataError
+from xmtc.errors import CheckpointError, DataError
 from xmtc.scorers.base import DenseScored, SparseScored
 from xmtc.scorers.calibrate import LogOdds
 from xmtc.scorers.candidates import Pairs
+from xmtc.scorers.combination import Linear, Trees, combination_of
 from xmtc.scorers.config import FusionConfig, LinearConfig, WordNeighboursConfig
 from xmtc.scorers.fusion import Fusion, fit_fusion
 from xmtc.scorers.logistic import fit_logistic
@@ -24,11 +26,15 @@ def scored_twice(documents: int, seed: int = 0) -> tuple[list[DenseScored], spar
     return [DenseScored(one) for one in scores], sparse.csr_array(truth)
 
 
-def fusion_of(documents: int = 200) -> tuple[Fusion, Pairs]:
+COUNTS = np.linspace(0, 60, 40).astype(np.int64)
+KINDS = (FusionConfig(kind="linear"), FusionConfig(kind="trees", trees=40, learning_rate=0.2))
+both_kinds = pytest.mark.parametrize("config", KINDS, ids=["linear", "trees"])
+
+
+def fusion_of(documents: int = 200, config: FusionConfig = KINDS[0]) -> tuple[Fusion, Pairs]:
     scored, gold = scored_twice(documents)
     pairs = Pairs.of(scored, 8)
-    counts = np.linspace(0, 60, 40).astype(np.int64)
-    return fit_fusion(["a", "b"], pairs, gold, counts, FusionConfig()), pairs
+    return fit_fusion(["a", "b"], pairs, gold, COUNTS, config), pairs
 
 
 def test_candidates_are_the_union_and_every_scorer_scores_them() -> None:
@@ -47,18 +53,58 @@ def test_both_kinds_of_scores_give_the_same_candidates() -> None:
     np.testing.assert_array_equal(dense.at(ids), rare.at(ids))
 
 
-def test_shares_sum_to_the_logit() -> None:
-    fusion, pairs = fusion_of()
+@both_kinds
+def test_shares_sum_to_the_logit(config: FusionConfig) -> None:
+    fusion, pairs = fusion_of(config=config)
     shares, used = fusion.shares(pairs), pairs.used
     assert len(shares) == 4
     np.testing.assert_allclose(shares.sum(axis=0)[used], fusion.logits(pairs)[used], atol=1e-6)
-    inputs, bins = fusion.inputs(pairs), fusion.bin_L[pairs.label_ids_NK]
-    by_hand = np.einsum("xnk,nkx->nk", inputs, fusion.coefficients_GX[bins])
-    np.testing.assert_allclose(by_hand[used], fusion.logits(pairs)[used], atol=1e-6)
+    assert (np.abs(shares[:2]).max(axis=(1, 2)) > 0.1).all()
 
 
-def test_fused_scores_are_better_than_either_and_are_probabilities() -> None:
-    fusion, _ = fusion_of(400)
+def test_the_linear_logit_by_hand() -> None:
+    fusion, pairs = fusion_of()
+    assert isinstance(fusion.combination, Linear)
+    inputs, bins = fusion.inputs(pairs), fusion.combination.bin_L[pairs.label_ids_NK]
+    by_hand = np.einsum("xnk,nkx->nk", inputs, fusion.combination.coefficients_GX[bins])
+    np.testing.assert_allclose(by_hand[pairs.used], fusion.logits(pairs)[pairs.used], atol=1e-6)
+
+
+def test_trees_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    fit = HistGradientBoostingClassifier.fit
+    monkeypatch.setattr(
+        HistGradientBoostingClassifier, "fit", lambda self, *data: made.append(fit(self, *data)) or made[-1]
+    )
+    fusion, pairs = fusion_of(400, FusionConfig(kind="trees", trees=30))
+    inputs_PX = fusion.inputs(pairs)[:-1, pairs.used].T
+    np.testing.assert_allclose(fusion.logits(pairs)[pairs.used], made[0].decision_function(inputs_PX), atol=1e-9)
+
+
+def test_damaged_trees_are_refused() -> None:
+    fusion, _ = fusion_of(config=KINDS[1])
+    tensors = fusion.combination.tensors()
+    with pytest.raises(CheckpointError, match="trees of the fusion are damaged"):
+        Trees.from_tensors(tensors | {"children_V2": np.zeros_like(tensors["children_V2"])})
+    with pytest.raises(CheckpointError, match="'kind' is 'oak'"):
+        combination_of("oak")
+
+
+@pytest.mark.parametrize("agreement", [False, True])
+def test_the_better_kind_is_chosen(agreement: bool) -> None:
+    """Trees win where a label is right only if both scorers agree, and logistic regression where they simply add up."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(2, 400, 40)).astype(np.float32)
+    chance = expit(8 * (scores > 0).all(axis=0) - 4) if agreement else expit(2 * scores.sum(axis=0) - 2)
+    gold = sparse.csr_array(rng.random(chance.shape) < chance)
+    pairs = Pairs(np.tile(np.arange(40, dtype=np.int32), (400, 1)), scores)
+    fusion = fit_fusion(["a", "b"], pairs, gold, COUNTS, FusionConfig(trees=40, learning_rate=0.2))
+    assert fusion.combination.kind == ("trees" if agreement else "linear")
+
+
+@both_kinds
+def test_fused_scores_are_better_than_either_and_are_probabilities(config: FusionConfig) -> None:
+    fusion, _ = fusion_of(800, config)
     scored, gold = scored_twice(400, seed=1)
     pairs = Pairs.of(scored, 8)
     fused = fusion.fuse(pairs)
@@ -100,8 +146,9 @@ def test_logistic_regression_finds_the_minimum() -> None:
     np.testing.assert_allclose(towards, beta + 1, atol=1e-4)
 
 
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    fusion, pairs = fusion_of()
+@both_kinds
+def test_saved_and_loaded(tmp_path: Path, config: FusionConfig) -> None:
+    fusion, pairs = fusion_of(config=config)
     fusion.save(tmp_path)
     np.testing.assert_array_equal(Fusion.load(tmp_path).logits(pairs), fusion.logits(pairs))
 

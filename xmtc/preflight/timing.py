@@ -10,13 +10,14 @@ from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.preflight.probe import HeadSpeed, Speeds
 from xmtc.run.config import RunConfig
 from xmtc.run.stage import Stage
-from xmtc.scorers.config import Load, Work
+from xmtc.scorers.config import MOST_PAIRS, Load, Work
 
 _START_S = 8.0  # imports, and the first look at the corpus
 _STAGE_S = 2.0  # the model is built again
 _REPORT_S = 4.0
 _USUAL_LAYERS = 6
 _FUSE_ITEMS = 90.0  # per candidate of a dev document and scorer: maps, regressions, and leaving each scorer out
+_TREE_ITEMS = 1.2  # per candidate of a dev document and boosted tree
 _BOOTSTRAP_ITEMS = 0.25  # per kept prediction and resample
 
 
@@ -106,17 +107,31 @@ def _scorers(config: RunConfig, corpus: Corpus, speeds: Speeds) -> float:
     parts = [_seconds(one.work(corpus.load), corpus.dev, speeds) for one in config.model.scorers]
     return (
         sum(fit + score for fit, score in parts)
-        + _fusion(config, corpus.dev, speeds)
+        + _linear_fusion(config, corpus.dev, speeds)
         + _resampling(config, corpus.dev, speeds)
     )
 
 
-def _fusion(config: RunConfig, documents: int, speeds: Speeds) -> float:
+def _pairs(config: RunConfig, documents: int) -> tuple[int, float]:
+    """Number of fused scorers, and of their candidates."""
     scorers = len(config.model.scorers) + config.model.head.scores
+    return scorers, documents * config.model.fusion.candidates * (1 + 0.5 * (scorers - 1))
+
+
+def _linear_fusion(config: RunConfig, documents: int, speeds: Speeds) -> float:
     if not config.model.scorers:
         return 0.0
-    pairs = documents * config.model.fusion.candidates * (1 + 0.5 * (scorers - 1))
+    scorers, pairs = _pairs(config, documents)
     return _FUSE_ITEMS * pairs * scorers * (scorers + 1) / 4 / speeds.items
+
+
+def _boosted_fusion(config: RunConfig, corpus: Corpus, speeds: Speeds) -> float:
+    fusion = config.model.fusion
+    if not config.model.scorers or not fusion.tries_trees(corpus.dev * corpus.load.labels_a_document):
+        return 0.0
+    scorers, pairs = _pairs(config, corpus.dev)
+    fits = 3.5 + scorers  # to choose the kind, for dev, for the model, and without each scorer
+    return _TREE_ITEMS * min(pairs, MOST_PAIRS) * fusion.trees * fits / speeds.items
 
 
 def _resampling(config: RunConfig, documents: int, speeds: Speeds) -> float:
@@ -159,4 +174,5 @@ def _evaluate(config: RunConfig, corpus: Corpus, speeds: Speeds, encode_s: float
     seconds = _STAGE_S + corpus.test * encode_s + (0.0 if head is None else scored * head.score_s)
     for one in config.model.scorers:
         seconds += _seconds(one.work(corpus.load), scored, speeds)[1]
-    return seconds + _fusion(config, corpus.dev, speeds) + _resampling(config, scored, speeds)
+    seconds += _linear_fusion(config, corpus.dev, speeds) + _boosted_fusion(config, corpus, speeds)
+    return seconds + _resampling(config, scored, speeds)

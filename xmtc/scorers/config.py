@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 Feature = Literal["words", "states", "label_texts"]
 _BRANCHES = 100  # number of branches at a tree's top
+CombinationKind = Literal["linear", "trees"]
+LEAST_FOR_TREES = 2_000
+"""A fusion does not try trees with fewer right pairs."""
+MOST_PAIRS = 500_000
+"""Number of pairs that trees are fitted on at most; more take longer and help little."""
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
 
 
@@ -329,8 +334,12 @@ ScorerConfig = Annotated[
 
 @config
 class FusionConfig:
-    """Fuses the scores of several scorers into one probability by logistic regression over (document, label) pairs."""
+    """Fuses the scores of several scorers into one probability, by a model of (document, label) pairs."""
 
+    kind: Literal["auto", "linear", "trees"] = "auto"
+    """`linear`: logistic regression with coefficients per frequency bin. `trees`: boosted trees, which need many dev
+    documents. `auto`: whichever predicts a quarter of the dev documents better when fitted on the rest. The logit is an
+    exact sum over scorers with both."""
     candidates: Annotated[int, Field(ge=1)] = 50
     """Number of labels that each scorer proposes per document. The fusion scores their union."""
     bins: tuple[BinName, ...] = ("0-5", "6-10", "11-50", ">50")
@@ -341,3 +350,13 @@ class FusionConfig:
     """Ridge penalty of the common coefficients."""
     knots: Annotated[int, Field(ge=2)] = 20
     """Number of points of the monotone map from a scorer's score to log-odds."""
+    trees: Annotated[int, Field(ge=1)] = 250
+    """Number of boosted trees."""
+    leaves: Annotated[int, Field(ge=2)] = 15
+    """Most leaves of a tree."""
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """Factor of each tree's contribution."""
+
+    def tries_trees(self, right: float) -> bool:
+        """Whether trees are fitted, given the number of right pairs."""
+        return self.kind == "trees" or (self.kind == "auto" and right >= LEAST_FOR_TREES)

@@ -1,17 +1,17 @@
-"""Fuse the scores of several scorers into one probability: logistic regression, linear in calibrated log-odds.
+"""Fuse the scores of several scorers into one probability.
 
-logit(d, l) = b + c · ln(1 + count_l) + Σ_s [w₁ · o_s + w₂ · missing_s + w₃ · (o_s − max_l' o_s) + w₄ · ln(1 + rank_s)]
+Each scorer gives a (document, label) pair four inputs: the calibrated log-odds o_s of its score, whether it does not
+know the label, o_s − max_l' o_s, and ln(1 + rank_s). One more input is ln(1 + count_l). A `Combination`, fitted on
+out-of-sample scores, turns them into a logit that is a sum over the inputs, so each scorer has an exact share of it.
 
-where o_s is the calibrated log-odds of scorer s's score. Coefficients are fitted on out-of-sample scores: first for all
-labels, then for each frequency bin with shrinkage towards the common ones. The logit is a sum, so each scorer has an
-exact share of it.
-
-Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 · S + 1, then the intercept), G bins.
+Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 · S + 1, then 1 for the intercept).
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,15 @@ from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
 from xmtc.errors import DataError
 from xmtc.scorers.base import Candidates
-from xmtc.scorers.bins import bins_of_labels
 from xmtc.scorers.calibrate import LogOdds
 from xmtc.scorers.candidates import Pairs
+from xmtc.scorers.combination import Combination, Linear, Trees, combination_of
+from xmtc.scorers.config import CombinationKind as Kind
 from xmtc.scorers.config import FusionConfig
-from xmtc.scorers.logistic import fit_logistic
 from xmtc.scorers.regrouping import Regrouping
 
 PER_SCORER = 4
-_LEAST_RIGHT = 50  # a bin with fewer right pairs uses the common coefficients
+log = logging.getLogger(__name__)
 _FILE = "fusion.safetensors"
 
 
@@ -40,29 +40,25 @@ class Fusion:
     Attributes:
         names: S names of scorers, in the order of `Pairs.scores_SNK`.
         maps: S maps to log-odds.
-        coefficients_GX: float64, coefficients of each bin.
-        bin_L: int64, bin of each label.
+        combination: function of the inputs.
         counts_L: int64, number of training documents of each label.
     """
 
     names: tuple[str, ...]
     maps: tuple[LogOdds, ...]
-    coefficients_GX: NDArray[np.float64]
-    bin_L: NDArray[np.int64]
+    combination: Combination
     counts_L: NDArray[np.int64]
 
     def logits(self, pairs: Pairs) -> NDArray[np.float64]:
         """Fused logits (N, K); meaningless if the label id is -1."""
-        return self.shares(pairs).sum(axis=0)
+        return self.combination.logits(self.inputs(pairs), pairs.label_ids_NK)
 
     def shares(self, pairs: Pairs) -> NDArray[np.float64]:
         """Shares of the logit, (S + 2, N, K): of each scorer, then of the label's count, then of the intercept."""
-        inputs_XNK = self.inputs(pairs)
-        bin_NK = self.bin_L[pairs.label_ids_NK]
-        products_XNK = np.stack([self.coefficients_GX[:, x][bin_NK] * row for x, row in enumerate(inputs_XNK)])
+        terms_XNK = self.combination.terms(self.inputs(pairs), pairs.label_ids_NK)
         scorers = len(self.names) * PER_SCORER
-        by_scorer = products_XNK[:scorers].reshape(len(self.names), PER_SCORER, *bin_NK.shape).sum(axis=1)
-        return np.concatenate([by_scorer, products_XNK[scorers:]])
+        by_scorer = terms_XNK[:scorers].reshape(len(self.names), PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)
+        return np.concatenate([by_scorer, terms_XNK[scorers:]])
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
         """Inputs of the regression, (X, N, K)."""
@@ -76,27 +72,24 @@ class Fusion:
         return Candidates(ids_NK, np.maximum(np.take_along_axis(scores_NK, order_NK, axis=1), 0))
 
     def extended(self, labels: int) -> "Fusion":
-        """Return the fusion with this many more labels; they get the coefficients of the rarest existing label."""
-        rarest = self.bin_L[np.argmin(self.counts_L)]
-        bins = np.concatenate([self.bin_L, np.full(labels, rarest, self.bin_L.dtype)])
-        return replace(self, bin_L=bins, counts_L=np.concatenate([self.counts_L, np.zeros(labels, np.int64)]))
+        """Return the fusion with this many more labels, which are treated like the rarest existing label."""
+        counts_L = np.concatenate([self.counts_L, np.zeros(labels, np.int64)])
+        combination = self.combination.extended(labels, int(np.argmin(self.counts_L)))
+        return replace(self, combination=combination, counts_L=counts_L)
 
     def regrouped(self, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> "Fusion":
-        """Return the fusion with fewer labels; a merged label gets the coefficients of its most frequent part.
+        """Return the fusion with fewer labels; a merged label is treated like its most frequent part.
 
         Args:
             regrouping: change of the labels.
             counts_M: number of training documents of the labels afterwards.
         """
-        bin_M = self.bin_L[regrouping.kept_M]
-        for label, members_K in regrouping.merged.items():
-            bin_M[label] = self.bin_L[members_K[np.argmax(self.counts_L[members_K])]]
-        return replace(self, bin_L=bin_M, counts_L=counts_M)
+        return replace(self, combination=self.combination.regrouped(regrouping, self.counts_L), counts_L=counts_M)
 
     def save(self, folder: Path) -> None:
         """Write `fusion.json` and `fusion.safetensors`."""
-        write_json(folder / "fusion.json", {"names": list(self.names)})
-        tensors = {"coefficients_GX": self.coefficients_GX, "bin_L": self.bin_L, "counts_L": self.counts_L}
+        write_json(folder / "fusion.json", {"names": list(self.names), "kind": self.combination.kind})
+        tensors = {"counts_L": self.counts_L} | self.combination.tensors()
         for number, one in enumerate(self.maps):
             tensors |= {f"scores.{number}": one.scores_Q, f"log_odds.{number}": one.log_odds_Q}
         write_tensors(folder / _FILE, tensors)
@@ -108,11 +101,12 @@ class Fusion:
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        names = read_json(folder / "fusion.json", ("names",))["names"]
+        found = read_json(folder / "fusion.json", ("names", "kind"))
+        names, kind = found["names"], combination_of(found["kind"])
         keys = [f"{part}.{number}" for number in range(len(names)) for part in ("scores", "log_odds")]
-        found = read_tensors(folder / _FILE, ("coefficients_GX", "bin_L", "counts_L", *keys))
-        maps = tuple(LogOdds(found[f"scores.{n}"], found[f"log_odds.{n}"]) for n in range(len(names)))
-        return cls(tuple(names), maps, found["coefficients_GX"], found["bin_L"], found["counts_L"])
+        tensors = read_tensors(folder / _FILE, ("counts_L", *kind.TENSORS, *keys))
+        maps = tuple(LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"]) for n in range(len(names)))
+        return cls(tuple(names), maps, kind.from_tensors(tensors), tensors["counts_L"])
 
 
 def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -136,7 +130,7 @@ def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]
 def fit_fusion(
     names: Sequence[str], pairs: Pairs, gold_NL: Matrix, counts_L: NDArray[np.int64], config: FusionConfig
 ) -> Fusion:
-    """Fit maps and coefficients on documents that the scorers were not fitted on.
+    """Fit maps and a combination on documents that the scorers were not fitted on.
 
     Args:
         names: S names of scorers.
@@ -148,27 +142,51 @@ def fit_fusion(
     Raises:
         DataError: no candidate is right, or all are.
     """
-    used_NK = pairs.used
-    right_P = right_of(pairs, gold_NL)[used_NK]
+    right_NK = right_of(pairs, gold_NL)
+    right_P = right_NK[pairs.used]
     if right_P.all() or not right_P.any():
         raise DataError(
             "the fusion of the scorers cannot be fitted, because none or all of the labels that they find are right: "
             "give a dev split that shares labels with train"
         )
+    kind = config.kind
+    if kind == "auto":
+        kind = _better(names, pairs, right_NK, counts_L, config)
+    return _fit(names, pairs, right_NK, counts_L, replace(config, kind=kind))
+
+
+def _better(
+    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], counts_L: NDArray[np.int64], config: FusionConfig
+) -> Kind:
+    """Choose the combination with the lower log loss on every fourth document, fitted on the others."""
+    if not config.tries_trees(int(right_NK.sum())):
+        return "linear"
+    judged_N = np.arange(len(right_NK)) % 4 == 3
+    held, held_right_P = pairs.take(judged_N), right_NK[judged_N][pairs.used[judged_N]]
+    losses: dict[Kind, float] = {}
+    for kind in get_args(Kind):
+        fusion = _fit(names, pairs.take(~judged_N), right_NK[~judged_N], counts_L, replace(config, kind=kind))
+        logits_P = fusion.logits(held)[held.used]
+        losses[kind] = float(np.logaddexp(0, np.where(held_right_P, -logits_P, logits_P)).mean())
+    log.debug("log loss of the fusion by kind: %s", losses)
+    return min(losses, key=losses.__getitem__)
+
+
+def _fit(
+    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], counts_L: NDArray[np.int64], config: FusionConfig
+) -> Fusion:
+    used_NK = pairs.used
+    right_P = right_NK[used_NK]
     maps = tuple(
         LogOdds.fit(scores_P[scores_P != 0], right_P[scores_P != 0], config.knots)
         for scores_P in pairs.scores_SNK[:, used_NK]
     )
     inputs_PX = inputs_of(pairs, maps, counts_L)[:, used_NK].T
-    common_X = fit_logistic(inputs_PX, right_P, config.penalty)
-    coefficients, bin_L = [common_X], np.zeros(len(counts_L), np.int64)
-    label_P = pairs.label_ids_NK[used_NK]
-    for mask_L in bins_of_labels(config.bins, counts_L):
-        inside_P = mask_L[label_P]
-        if min(right_P[inside_P].sum(), (~right_P[inside_P]).sum()) >= _LEAST_RIGHT:
-            bin_L[mask_L] = len(coefficients)
-            coefficients.append(fit_logistic(inputs_PX[inside_P], right_P[inside_P], config.bin_penalty, common_X))
-    return Fusion(tuple(names), maps, np.stack(coefficients), bin_L, counts_L)
+    if config.kind == "trees":
+        return Fusion(tuple(names), maps, Trees.fit(inputs_PX, right_P, config), counts_L)
+    return Fusion(
+        tuple(names), maps, Linear.fit(inputs_PX, right_P, pairs.label_ids_NK[used_NK], counts_L, config), counts_L
+    )
 
 
 def right_of(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 """Measure each scorer alone, and the fusion without it, on dev."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.files import write_text
 from xmtc.scorers.base import Candidates
 from xmtc.scorers.candidates import Pairs
+from xmtc.scorers.config import CombinationKind, FusionConfig
 from xmtc.scorers.ensemble import Ensemble, cross_fitted
 from xmtc.scorers.fusion import fit_fusion
 from xmtc.stages.scoring import thresholds_of
@@ -21,26 +23,28 @@ METRICS = ("p@1", "ndcg@5", "micro_f1", "macro_f1", "ece")
 def write_shares(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Candidates, path: Path) -> None:
     """Write JSON: `fused`, `alone` and `without` by scorer, each with metrics and macro-F1 by frequency bin.
 
-    Every fusion is fitted on one half of dev and measured on the other.
+    Every fusion is fitted on one half of dev and measured on the other. A scorer alone is calibrated by a linear
+    fusion. Fusions without a scorer are of the same kind as the fitted ensemble's.
 
     Args:
         worker: worker of this rank.
-        ensemble: ensemble whose scorers made the pairs.
+        ensemble: fitted ensemble whose scorers made the pairs.
         pairs: pairs of dev.
         fused: result of `cross_fitted_dev` for all scorers.
         path: path of the file.
     """
-    names = ensemble.names
+    assert ensemble.fusion is not None, "the fusion is not fitted"
+    names, kind = ensemble.names, ensemble.fusion.combination.kind
 
-    def of(places: list[int]) -> dict[str, Any]:
-        some = [names[place] for place in places]
-        return _measured(worker, cross_fitted_dev(worker, ensemble, pairs.only(places), some))
+    def of(kind: CombinationKind, *names: str) -> dict[str, Any]:
+        places = [ensemble.names.index(name) for name in names]
+        config = replace(ensemble.config, kind=kind)
+        return _measured(worker, cross_fitted_dev(worker, config, pairs.only(places), names))
 
-    everything = list(range(len(names)))
     result: dict[str, Any] = {"names": names, "fused": _measured(worker, fused)}
-    result["alone"] = {name: of([place]) for place, name in enumerate(names)}
+    result["alone"] = {name: of("linear", name) for name in names}
     if len(names) > 1:
-        result["without"] = {name: of([one for one in everything if one != place]) for place, name in enumerate(names)}
+        result["without"] = {name: of(kind, *(one for one in names if one != name)) for name in names}
     write_text(path, json.dumps(result, indent=2) + "\n")
 
 
@@ -59,18 +63,18 @@ def _measured(worker: Worker, found: Candidates) -> dict[str, Any]:
     return chosen | {"bins": {name: bin_["macro_f1"] for name, bin_ in evaluation.metrics["bins"].items()}}
 
 
-def cross_fitted_dev(worker: Worker, ensemble: Ensemble, pairs: Pairs, names: list[str] | None = None) -> Candidates:
+def cross_fitted_dev(worker: Worker, config: FusionConfig, pairs: Pairs, names: Sequence[str]) -> Candidates:
     """Fuse each half of dev with a fusion fitted on the other half.
 
     Args:
         worker: worker of this rank.
-        ensemble: ensemble whose scorers made the pairs.
+        config: settings of the fusion.
         pairs: pairs of dev.
-        names: names of the scorers in `pairs`. Default: all of the ensemble's.
+        names: names of the scorers in `pairs`.
     """
     counts_L = worker.corpus.labels.train_counts
     return cross_fitted(
-        lambda part, gold: fit_fusion(names or ensemble.names, part, gold, counts_L, ensemble.config),
+        lambda part, gold: fit_fusion(names, part, gold, counts_L, config),
         pairs,
         worker.dev.label_matrix(),
         exclusive=worker.config.data.task == "single_label",

@@ -81,7 +81,7 @@ class FusedSplits:
         worker = self.worker
         pairs = collect_pairs(worker, split, self.ensemble)
         if split.name == "dev":
-            found = cross_fitted_dev(worker, self.ensemble, pairs)
+            found = cross_fitted_dev(worker, self.ensemble.config, pairs, self.ensemble.names)
             counts_L = worker.corpus.labels.train_counts
             self.ensemble = self.ensemble.fitted(pairs, split.label_matrix(), counts_L)
             path = worker.paths.evaluation("dev") / layout.SCORERS

@@ -3,6 +3,7 @@
 Suffixes: N documents, D width of the encoder, L labels.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -46,17 +47,18 @@ def scorers(worker: Worker) -> None:
 
 
 def _first_result(worker: Worker) -> None:
-    """Measure the scorers on dev and export them, before the head trains. Collective."""
+    """Measure the scorers on dev and export them, before the head trains, with the quicker fusion. Collective."""
     ensemble = load_ensemble(worker, has_head=False)
+    ensemble = replace(ensemble, config=replace(ensemble.config, kind="linear"))
     pairs = collect_pairs(worker, worker.dev, ensemble)
-    found = cross_fitted_dev(worker, ensemble, pairs)
+    found = cross_fitted_dev(worker, ensemble.config, pairs, ensemble.names)
     evaluation, thresholds = measure_split(worker, worker.dev, predictions_of(worker, found))
 
     def write() -> None:
         folder = worker.paths.evaluation("dev")
         write_evaluation(folder, evaluation)
-        write_shares(worker, ensemble, pairs, found, folder / layout.SCORERS)
         fitted = ensemble.fitted(pairs, worker.dev.label_matrix(), worker.corpus.labels.train_counts)
+        write_shares(worker, fitted, pairs, found, folder / layout.SCORERS)
         export(worker, {}, fitted, thresholds, {"dev": numbers_of(evaluation.metrics)})
         shown = ", ".join(f"{key} {evaluation.metrics[key]:.4f}" for key in ("ndcg@5", "micro_f1", "macro_f1"))
         print_line(
