@@ -5,7 +5,6 @@ Commands import what they need when they run, so that help and mistakes in a con
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -249,29 +248,28 @@ def score(
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
     from xmtc.models.info import describe
     from xmtc.run.sources import split_inputs
-    from xmtc.score.command import make_job, make_settings, read_labels, require_onnx, run_locally, use_bfloat16
+    from xmtc.score.command import make_job, parse_threshold, read_labels, require_onnx, run_locally, use_bfloat16
     from xmtc.score.inputs import text_columns
+    from xmtc.score.job import Settings
 
     if address is not None and engine != "ray":
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
     if engine not in ("local", "ray", "onnx"):
         raise typer.BadParameter(f"--engine {engine}: give local, ray or onnx")
-    settings = replace(
-        make_settings(
-            top_k=top_k,
-            threshold=threshold,
-            min_score=min_score,
-            evidence=evidence,
-            columns=text_columns(text_column, id_column, describe(here := fetched_model(model)).columns),
-            block_rows=block_rows,
-            bfloat16=use_bfloat16(precision, device),
-        ),
-        shortlist=shortlist,
+    settings = Settings(
+        top_k=top_k,
+        threshold=parse_threshold(threshold),
+        min_score=min_score,
         include=read_labels(include),
         exclude=read_labels(exclude) or (),
+        shortlist=shortlist,
+        evidence=evidence,
+        bfloat16=use_bfloat16(precision, device),
+        block_rows=block_rows,
+        columns=text_columns(text_column, id_column, describe(here := fetched_model(model)).columns),
     )
     if engine == "onnx":
-        require_onnx(here, settings)
+        require_onnx(here)
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     files, sources = split_inputs(inputs)
     job = make_job(here, files, output, settings, sources, model)

@@ -140,7 +140,7 @@ def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
     fused = [to_plain(scorer) for scorer in config.model.scorers]
     if fused:
         # Before the head, for a first result. If the encoder trains, after it, because states need its final weights.
-        after = config.trains_encoder and any("states" in one.needs for one in config.model.scorers)
+        after = config.trains_encoder and config.scores_states
         scorers = config_hash(finetune if after else plant, fused)
         found.insert(len(found) if after else 0, (Stage.SCORERS, scorers))
     evaluate = config_hash(finetune, fused, config.model.fusion, config.evaluate)

@@ -52,6 +52,8 @@ def test_labels_that_a_separator_joins_are_doubted(atoms, separator, alone):
         ["Law/civil", "Law/criminal", "Law/tax"],
         ["TCP/IP", "A/B tests", "and/or"],
         ["one; only"],
+        [f'=HYPERLINK("{place}";"{name}")' for place in ("u", "v") for name in ("a", "b")],
+        [f"pain ({kind}, {place})" for kind in ("acute", "mild") for place in ("arm", "leg")],
         [],
     ],
 )

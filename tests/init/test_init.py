@@ -19,6 +19,7 @@ from xmtc.config.load import load_config
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.errors import ConfigError, DataError
+from xmtc.init import dialogue
 from xmtc.init.command import name_of, seconds_of
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import find_files
@@ -67,6 +68,21 @@ def test_what_is_written_is_a_configuration_that_says_why(written):
     assert re.search(r"6 different ones in\s+82 rows", text), text
     with pytest.raises(ConfigError, match=r"news\.yaml already exists: give another name with -o"):
         write_config(str(written.with_name("news.csv")), Answers(), budget="1m", output=written)
+
+
+def test_an_existing_file_is_replaced_after_a_yes(tmp_path, monkeypatch):
+    output = tmp_path / "news.yaml"
+    output.write_text("name: old\n")
+    monkeypatch.setattr(dialogue, "_on_terminal", lambda: True)
+    monkeypatch.setattr(dialogue, "make_plan", lambda *_: SimpleNamespace(text=lambda: "name: new\n"))
+    monkeypatch.setattr(dialogue, "summary", lambda _: [])
+    monkeypatch.setattr(dialogue.Confirm, "ask", lambda *_, **__: False)
+    with pytest.raises(ConfigError, match="already exists"):
+        write_config("news.csv", Answers(), output=output)
+    assert output.read_text() == "name: old\n"
+    monkeypatch.setattr(dialogue.Confirm, "ask", lambda *_, **__: True)
+    assert write_config("news.csv", Answers(), output=output) == output
+    assert output.read_text() == "name: new\n"
 
 
 def test_texts_in_memory_become_a_model(tmp_path):

@@ -157,9 +157,7 @@ def test_what_a_graph_cannot_do_is_refused(exported, tmp_path):
     with pytest.raises(ConfigError, match="this is already an ONNX model"):
         export_onnx(onnx, tmp_path / "again", int8=False)
     with pytest.raises(CheckpointError, match=r"not an ONNX model; make one with `xmtc export"):
-        require_onnx(model, Settings())
-    with pytest.raises(ConfigError, match="--engine onnx and --shortlist exclude each other"):
-        require_onnx(onnx, Settings(shortlist=2))
+        require_onnx(model)
     with pytest.raises(ConfigError, match="evidence"):
         xmtc.Model.from_pretrained(onnx).predict(TEXTS, evidence=True)
     attending = export(tmp_path / "maxpool", MaxPoolConfig(base=BERT, last_layers=2), FlatConfig())

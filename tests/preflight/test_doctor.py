@@ -127,7 +127,7 @@ def test_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_workers_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_usable_threads", lambda: 2)
+    monkeypatch.setattr(module, "cpu_count", lambda: 2)
     assert found("distributed.workers=2")["cpu"].status == "ok"
     check = found("distributed.workers=2", "distributed.cpus_per_worker=2")["cpu"]
     assert check.status == "missing"

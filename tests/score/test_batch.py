@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.score.batch import BlockScorer
 from xmtc.score.command import make_job, parse_threshold, read_labels, use_bfloat16
 from xmtc.score.inputs import block_name, find_files, read_blocks, text_columns
-from xmtc.score.job import Settings
+from xmtc.score.job import Settings, _begin, open_job
 from xmtc.score.local import pending_files, score_local
 
 COLUMNS = text_columns(["text"], "id")
@@ -215,6 +216,15 @@ def test_another_job_is_refused_unless_it_may_overwrite(model, source, tmp_path)
         score(model, source, tmp_path / "full", overwrite=True)
 
 
+def test_of_two_jobs_that_start_at_once_one_is_refused(model, source, tmp_path, monkeypatch):
+    first, second = (make_job(model, [str(source)], tmp_path / "out", replace(FP32, top_k=k)) for k in (5, 4))
+    open_job(first, overwrite=False)
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # the second looked before the first wrote
+    with pytest.raises(DataError, match="holds the output of another job"):
+        _begin(second)
+    assert json.loads((tmp_path / "out" / "_job.json").read_text())["settings"]["top_k"] == 5
+
+
 def test_bad_rows_are_listed_counted_and_limited(model, tmp_path):
     lines = ['{"id": "a", "text": "kidney"}', "nonsense", '{"id": "b", "text": ""}', '{"id": "c", "text": "\\u200b"}']
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
@@ -279,7 +289,7 @@ torch.set_num_threads(1)
 import xmtc.score.local
 from xmtc.score.command import make_job
 from xmtc.score.inputs import text_columns
-from xmtc.score.job import Settings
+from xmtc.score.job import Settings, _begin, open_job
 from xmtc.data.progress import Silent
 settings = Settings(top_k=5, bfloat16=False, block_rows=3, columns=text_columns(["text"], "id"))
 job = make_job(Path(sys.argv[1]), [sys.argv[2]], Path(sys.argv[3]), settings)

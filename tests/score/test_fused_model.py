@@ -1,12 +1,14 @@
 """A model whose head is fused with other scorers: trained, evaluated, loaded, asked, explained and extended."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.special import expit
 
 import tiny_runs
 import xmtc
@@ -20,9 +22,11 @@ from xmtc.report.run_results import RunResults
 from xmtc.run.config import RunConfig
 from xmtc.run.stage import Stage
 from xmtc.score.command import make_job, run_locally
+from xmtc.score.explain import explain_text
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.scorers.base import Features
+from xmtc.scorers.config import FusionConfig
 from xmtc.scorers.linear import Linear
 from xmtc.scorers.neighbours import Neighbours
 from xmtc.stages import run_stage
@@ -97,6 +101,18 @@ def test_words_documents_and_bias_sum_to_the_logit(run):
     best = model.explain(text, [max(scores, key=lambda label: scores[label])])[0]
     assert best.documents, "neighbours vote for the best label of a training text"
     assert 1 / (1 + np.exp(-best.logit)) == pytest.approx(max(scores.values()), abs=1e-3)
+
+
+def test_a_label_that_no_scorer_proposes_is_explained(run):
+    model = xmtc.Model.from_pretrained(run / "model", device="cpu")
+    assert model.ensemble is not None
+    model.ensemble = replace(model.ensemble, config=FusionConfig(candidates=1))
+    proposed = {one.label for one in model.predict(TEXTS[:1], top_k=6)[0]}
+    other = next(label for label in model.labels.labels if label not in proposed)
+    best, chosen = explain_text(model, TEXTS[0], [other], 1)
+    assert (best.chosen, chosen.chosen, chosen.explanation.label) == (False, True, other)
+    for section in (best, chosen):
+        assert expit(section.explanation.logit) == pytest.approx(section.probability, abs=1e-5)
 
 
 def test_only_some_labels(run, tmp_path):

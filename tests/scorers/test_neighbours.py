@@ -71,6 +71,8 @@ def test_the_best_settings_are_chosen_by_leave_one_out() -> None:
     scorer = fit_word_neighbours(cases, WordNeighboursConfig(neighbours=(1, 20), power=(2.0, 4.0)))
     assert (scorer.k, scorer.weights.p) in {(1, 2.0), (20, 2.0), (20, 4.0), (1, 4.0)}
     assert scorer.k == 20
+    copies = Training(cases.features, cases.labels_NL, np.zeros(len(cases), np.uint64))  # nothing to choose by
+    assert fit_word_neighbours(copies, WordNeighboursConfig(neighbours=(1, 20))).k == 20
 
 
 def test_contributions_are_the_neighbours_with_the_label() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from scorer_cases import training
 
 import tiny_runs
 from gloo import run_gloo
+from xmtc.errors import DataError
 from xmtc.pipeline import prepare_stage
 from xmtc.run.directory import RunPaths
 from xmtc.scorers import linear
-from xmtc.scorers.config import LinearConfig
+from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
 from xmtc.scorers.linear import fit_linear
 from xmtc.stages.run_stage import run_stage
 from xmtc.stages.scorers import WorkerRanks
@@ -47,6 +49,11 @@ def run_scorers(path) -> str:
     config = tiny_runs.load(path, *SETTINGS, "name=shared", "distributed.workers=2")
     paths = RunPaths.of(config)
     paths.root.mkdir(parents=True, exist_ok=True)
+    with (
+        patch.object(WordNeighboursConfig, "fit", side_effect=DataError("these documents have no words")),
+        pytest.raises(DataError, match="no words"),  # only the first rank fits it
+    ):
+        run_stage("scorers", config, paths)
     for stage in ("scorers", "finetune", "evaluate"):
         run_stage(stage, config, paths)
     return str(paths.root)

@@ -160,6 +160,19 @@ def test_documents_are_handed_out_once_and_come_back() -> None:
     assert worklist.next(skip="a") is None
 
 
+def test_skipped_documents_come_round_in_turn() -> None:
+    worklist = Worklist({"a": "A", "b": "B", "c": "C"}, ())
+    for rank, doc_id in enumerate("abc"):
+        worklist.rank(doc_id, rank)
+    shown, skip = [], None
+    for _ in range(7):
+        found = worklist.next(skip=skip)
+        assert found is not None
+        skip = found[0]
+        shown.append(skip)
+    assert shown == [*"abcabca"]
+
+
 def test_queues_of_several_kinds(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("text,other\nfish,1\n")
     assert list(read_documents(tmp_path / "q.csv").values()) == ["fish"]

@@ -103,14 +103,18 @@ def test_too_many_requests_at_once(model: xmtc.Model, gate: Gate) -> None:
         assert [one.result() for one in held] == [200, 200]
 
 
-def test_a_pass_that_fails_is_a_500_and_the_next_one_works(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_fails_is_a_500_and_the_next_one_works(
+    model: xmtc.Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def out_of_memory(*arguments):
         raise RuntimeError("not enough memory")
 
-    with running(model) as client:
-        with monkeypatch.context() as patch:
-            patch.setattr(model, "best", out_of_memory)
-            assert client.post("/predict", {"texts": TEXTS}).status_code == 500
+    (tmp_path / "queue.jsonl").write_text('{"id": "a", "text": "fish"}\n')
+    monkeypatch.setattr(model, "best", out_of_memory)
+    with running(model, queue=tmp_path / "queue.jsonl") as client:
+        assert client.post("/predict", {"texts": TEXTS}).status_code == 500
+        until(lambda: client.get("/queue/next").json()["waiting"] == 0)  # a failure is not tried again
+        monkeypatch.undo()
         assert client.post("/predict", {"texts": TEXTS}).status_code == 200
         assert 'route="/predict",status="500"' in client.get("/metrics").text
 

@@ -12,6 +12,7 @@ from served import TEXTS, Client
 
 import xmtc
 from xmtc.data.labels import LabelTable
+from xmtc.serve import label_search
 from xmtc.serve.label_search import LabelSearch
 
 
@@ -141,3 +142,10 @@ def test_the_search_finds_what_a_scan_finds(labels: list[str], query: str) -> No
     lines = [[" ".join(part.casefold().split()) for part in (label, label.upper())] for label in labels]
     expected = {row for row, parts in enumerate(lines) if any(wanted in part for part in parts)}
     assert set(LabelSearch(table).find(query, 99)) == (expected if wanted else set(range(len(labels))))
+
+
+def test_an_exact_match_is_found_among_very_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_search, "_MOST_HITS", 3)
+    labels = [*(f"x a{number}" for number in range(9)), *(f"a{number}" for number in range(9)), "a"]
+    search = LabelSearch(LabelTable(labels, [""] * 19, np.arange(19)[::-1]))
+    assert search.find("a", 3) == [18, 9, 10]

@@ -62,6 +62,4 @@ def _replica(args: Arguments, tuning: Tuning) -> Any:
     model = Model.from_pretrained(
         fetched(args.model), device=args.device, bfloat16=use_bfloat16(args.precision, args.device)
     )
-    return make_app(
-        model, ServeConfig(token=token, limits=tuning.limits, batching=tuning.batching, shortlist=tuning.shortlist)
-    )
+    return make_app(model, ServeConfig(token=token, **vars(tuning)))

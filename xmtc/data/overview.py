@@ -87,10 +87,17 @@ def combination_warning(labels: Sequence[str]) -> list[str]:
 
 def _parts(labels: Sequence[str], separator: str) -> int | None:
     """How many labels there would be if these were split; None where the parts do not recur, as those of names."""
-    split = [{part.strip() for part in label.split(separator)} - {""} for label in labels]
+    split = [_split(label, separator) for label in labels]
     uses = Counter(part for parts in split for part in parts)
     joined = set().union(*(parts for parts in split if len(parts) > 1))
     if sum(len(parts) > 1 for parts in split) < 2:
         return None
     recurring = sum(uses[part] > 1 for part in joined)
     return len(uses) if 2 * recurring >= len(joined) and len(uses) <= len(labels) else None
+
+
+def _split(label: str, separator: str) -> set[str]:
+    """The parts of a label; the whole label if it would be cut within brackets or quotes."""
+    parts = {part.strip() for part in label.split(separator)} - {""}
+    whole = all(part.count("(") == part.count(")") and part.count('"') % 2 == 0 for part in parts)
+    return parts if whole else {label}

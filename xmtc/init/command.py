@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
+from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import write_text
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles, find_files
 from xmtc.init.facts import read_facts
 from xmtc.init.reasons import header, reasons
-from xmtc.init.recipes import ENCODER, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
+from xmtc.init.recipes import Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
 from xmtc.init.vocabularies import label_columns
 from xmtc.preflight.measured import corpus_of, head_speed
@@ -102,7 +102,7 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     progress = Progress()
     found = survey(_data_config(files, source), progress)
     source |= _check(found, roles, data)
-    lengths = found.lengths(ENCODER)
+    lengths = found.lengths(DEFAULT_BACKBONE)
     task = _task(source, name, roles, found)
     print_line("measuring this machine: a few seconds")
     tried = lengths_to_try(int(np.percentile(lengths, 95)))
@@ -110,17 +110,6 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     speeds = probe(found.texts, options[0].config().model, tried)
     choice = _choose(options, found, lengths, speeds, budget_s)
     return Plan(files=files, roles=roles, found=found, lengths=lengths, choice=choice, budget_s=budget_s)
-
-
-def write_plan(plan: Plan, output: Path, *, replace_file: bool = False) -> None:
-    """Write the configuration.
-
-    Raises:
-        ConfigError: the file already exists.
-    """
-    if output.exists() and not replace_file:
-        raise ConfigError(f"{output}: already exists; give another name with -o, or delete it")
-    write_text(output, plan.text())
 
 
 def name_of(data: str) -> str:

@@ -102,7 +102,7 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
 
 def _saved_dataset(data: str, folder: Path) -> DataFiles:
     """Find the files of a data set that Hugging Face `datasets` saved: one data set, or one folder per split."""
-    by_split = {split: sorted(folder.glob("data-*.arrow")) for split in ("train",)}
+    by_split = {"train": sorted(folder.glob("data-*.arrow"))}
     for part in sorted(path for path in folder.iterdir() if path.is_dir()):
         if (split := _split_of(part)) is not None:
             by_split[split] = sorted(part.glob("data-*.arrow"))

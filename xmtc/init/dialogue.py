@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.prompt import Confirm, IntPrompt
 
 from xmtc.errors import ConfigError
-from xmtc.init.command import make_plan, name_of, seconds_of, summary, write_plan
+from xmtc.files import write_text
+from xmtc.init.command import make_plan, name_of, seconds_of, summary
 from xmtc.init.roles import Answers
 from xmtc.run.config import RUN_NAME
 from xmtc.track.console import print_line, shared_console
@@ -42,7 +43,7 @@ def write_config(
     if output.exists() and not (here and Confirm.ask(f"{output} exists. Replace it?", console=shared_console())):
         raise ConfigError(f"{output} already exists: give another name with -o, or delete it")
     plan = make_plan(data, answers, seconds, name, _choose_one if here else None)
-    write_plan(plan, output)
+    write_text(output, plan.text())
     print("\n".join(summary(plan)))
     print(f"written: {output}; next: xmtc train {output}")
     return output

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from xmtc.config.shape import adapter
+from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.preflight.label_memory import label_memory
 from xmtc.preflight.timing import Corpus, disk_of_states, memory_of_scorers
 from xmtc.run.config import RunConfig
 
 Settings = dict[str, Any]
-ENCODER = "packaged:all-MiniLM-L6-v2"
 _WINDOW = 512
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
 _STEPS, _BATCH = 200, 128  # training steps of the head, and documents per step
@@ -151,7 +151,7 @@ def _unfrozen(task: Task) -> Settings:
 
 
 def _encoder() -> Settings:
-    return {"kind": "hugging_face", "name": ENCODER}
+    return {"kind": "hugging_face", "name": DEFAULT_BACKBONE}
 
 
 _LAYER = "scorers over words and frozen hidden states, and a trained layer over pooled states"
@@ -299,6 +299,6 @@ def _problem(choice: Choice, config: RunConfig, corpus: Corpus, tokens: float, r
         return f"would take {choice.seconds / 60:,.0f} min"
     if (needed := memory_of_scorers(config, corpus)) > 0.7 * room.memory:
         return f"needs {needed / 2**30:.1f} GiB of memory"
-    if (needed := disk_of_states(config, corpus, tokens)) > 0.8 * room.disk:
+    if (needed := disk_of_states(config, corpus.train + corpus.dev, tokens, corpus.load.width)) > 0.8 * room.disk:
         return f"needs {needed / 2**30:.1f} GiB of disk"
     return None

@@ -5,7 +5,6 @@ Suffixes: N documents, V token vocabulary, L labels, K ranked tokens per label, 
 
 import hashlib
 import json
-import os
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from joblib import cpu_count
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -190,7 +190,7 @@ def rank_tokens(
         pairs_per_block: pairs held at a time by a thread.
     """
     signal = config.signal.build()
-    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:
+    with ThreadPoolExecutor(workers or cpu_count()) as executor:
         presence = count_presence(split.token_blocks(), vocab_size, executor, occurrences=signal.counts_occurrences)
         documents_by_label_LN = _documents_by_label(signal.permute(split.label_matrix()), presence)
         keep_token_V = presence.token_documents_V >= config.min_documents

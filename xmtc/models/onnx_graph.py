@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -52,6 +52,8 @@ class OnnxClassifier(Classifier):
         ConfigError: onnxruntime is not installed.
         CheckpointError: the graph cannot be read, or xmtc did not write it.
     """
+
+    gives_parts: ClassVar[bool] = False
 
     def __init__(self, path: Path, labels: int, threads: int | None = None) -> None:
         nn.Module.__init__(self)  # not that of `Classifier`: there are no parameters to group

@@ -14,6 +14,7 @@ from typing import Literal
 
 import psutil
 import torch
+from joblib import cpu_count
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from rich.console import Console
@@ -144,7 +145,7 @@ def _hardware(config: RunConfig | None) -> Iterator[Check]:
 
 
 def _cores(config: RunConfig | None) -> Check:
-    cores, threads = psutil.cpu_count(logical=False) or 0, _usable_threads()
+    cores, threads = psutil.cpu_count(logical=False) or 0, cpu_count()
     detail = f"{cores} cores, {threads} threads usable, PyTorch uses {torch.get_num_threads()}"
     wanted = _wanted_here(config, "cpus_per_worker")
     fix = f"set distributed.workers so that workers × cpus_per_worker is at most {threads}" if wanted > threads else ""
@@ -155,11 +156,6 @@ def _wanted_here(config: RunConfig | None, each: Literal["cpus_per_worker", "gpu
     """Resources of this machine that the smallest number of workers takes, if the run starts Ray here."""
     local = config is not None and config.distributed.starts_ray
     return config.distributed.fewest_workers * getattr(config.distributed, each) if local and config else 0.0
-
-
-def _usable_threads() -> int:
-    """Hardware threads that this process may use; containers and schedulers may allow only some."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
 
 
 def _enough_gpus(config: RunConfig | None) -> Iterator[Check]:

@@ -22,13 +22,12 @@ from xmtc.data.windows import cut
 from xmtc.errors import ConfigError
 from xmtc.files import reading
 from xmtc.models.classifier import Classifier
-from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.preflight.cards import CARDS, card_of
 from xmtc.preflight.check import check
 from xmtc.preflight.label_memory import describe, label_memory, memory_of_worker, scored_labels
 from xmtc.preflight.measured import Measured, measure
 from xmtc.preflight.simulate import Shapes, meta_classifier, simulate_finetune
-from xmtc.preflight.timing import in_words, reads_states
+from xmtc.preflight.timing import disk_of_states, in_words
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
@@ -395,16 +394,9 @@ def _product_weights(classifier: Classifier) -> int:
 
 def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> dict[str, float]:
     documents = workload.documents + workload.dev_documents
-    tokens = workload.tokens * documents
-    vectors = tokens if config.reads_tokens else FixedPoolings.count * documents
-    cached = (config.plants and config.plant.cache_hidden) or (
-        config.finetune.cache_hidden and config.finetune.phases[0].encoder_layers == 0
-    )
-    cached = cached if config.model.head.scores else reads_states(config)
-    size = 2 if config.distributed.precision == "bf16" else 4
     return {
-        "corpus": 4 * tokens,
-        "hidden states": vectors * width * size if cached else 0.0,
+        "corpus": 4 * workload.tokens * documents,
+        "hidden states": disk_of_states(config, documents, workload.tokens, width),
         "checkpoints": 12.0 * trained * (config.track.keep_last + 1) + 4.0 * trained,
     }
 
@@ -425,7 +417,7 @@ def _flops(config: RunConfig, workload: Workload, linear: int, layers: int) -> f
     lora = backbone is not None and backbone.lora is not None
     recompute = backbone is not None and backbone.gradient_checkpointing
     if not config.model.head.scores:
-        return reads_states(config) * forward
+        return config.scores_states * forward
     passes = 0.0
     frozen: list[tuple[bool, int]] = [(config.plant.cache_hidden, config.plant.epochs)] if config.plants else []
     for phase in config.finetune.phases:

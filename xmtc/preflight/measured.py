@@ -6,17 +6,17 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.models.heads.config import HeadSettings
 from xmtc.preflight.probe import HeadSpeed, probe, probe_head
 from xmtc.preflight.survey import Survey, survey
-from xmtc.preflight.timing import Corpus, reads_states, stage_seconds
+from xmtc.preflight.timing import Corpus, stage_seconds
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import local_source
 from xmtc.scorers.config import Load
 from xmtc.track.progress import Progress
 
-_PACKAGED = "packaged:all-MiniLM-L6-v2"
 _PACKAGED_WIDTH = 384
 _HEAPS = 0.7  # the number of distinct words grows as about this power of the number of documents
 
@@ -52,16 +52,16 @@ def measure(config: RunConfig, width: int) -> Measured | None:
     backbone = config.model.encoder.backbone
     known = backbone is not None and backbone.from_config is None
     try:
-        lengths = found.lengths(backbone.name if backbone is not None and known else _PACKAGED)
+        lengths = found.lengths(backbone.name if backbone is not None and known else DEFAULT_BACKBONE)
         stages = _stages(config, found, lengths, width) if known and config.distributed.most_workers == 0 else None
     except ConfigError:  # the encoder is not on this machine
-        return Measured(found, found.lengths(_PACKAGED), None)
+        return Measured(found, found.lengths(DEFAULT_BACKBONE), None)
     return Measured(found, lengths, stages)
 
 
 def _stages(config: RunConfig, found: Survey, lengths: NDArray[np.int64], width: int) -> dict[str, float]:
     longest = config.data.max_length
-    encodes = config.model.head.scores or reads_states(config)
+    encodes = config.model.head.scores or config.scores_states
     speeds = probe(found.texts, config.model, [longest] if encodes else [])
     tokens = float(np.minimum(lengths, longest).mean())
     head = head_speed(config, width, found.labels, tokens, found.labels_per_document)

@@ -6,21 +6,21 @@ figures therefore assume an idle machine.
 Suffixes: B documents, T tokens, D width, S labels with logits, L labels.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import psutil
 import torch
+from joblib import cpu_count
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.collate import Batch, Collator
 from xmtc.data.documents import UnlabelledDocuments
+from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.data.words import count_words
@@ -88,12 +88,12 @@ def probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[int
 
 def _probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[int], seconds: float) -> Speeds:
     name = None if model is None or model.encoder.backbone is None else model.encoder.backbone.name
-    tokenizer = load_pretrained(name or "packaged:all-MiniLM-L6-v2")
+    tokenizer = load_pretrained(name or DEFAULT_BACKBONE)
     found = Speeds(
         prepare_s=_preparing(texts, tokenizer),
         products=2 * _MATRIX**3 / _best_of(3, _product()) * _gain(),
         items=_ITEMS / _best_of(3, _sort()),
-        cores=_cores(),
+        cores=cpu_count(),
     )
     if model is None or not lengths:
         return found
@@ -165,14 +165,9 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
-
-
 def _gain() -> float:
     """Speed-up of matrix products on all cores over one core."""
-    return min(_cores(), 32) ** _SCALING
+    return min(cpu_count(), 32) ** _SCALING
 
 
 def _product() -> Callable[[], object]:

@@ -6,6 +6,7 @@ The constants here are rough and have not been calibrated on an idle machine yet
 import math
 from dataclasses import dataclass
 
+from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.preflight.probe import HeadSpeed, Speeds
 from xmtc.run.config import RunConfig
 from xmtc.run.stage import Stage
@@ -15,7 +16,6 @@ _START_S = 8.0  # imports, and the first look at the corpus
 _STAGE_S = 2.0  # the model is built again
 _REPORT_S = 4.0
 _USUAL_LAYERS = 6
-_POOLINGS = 4  # poolings that are kept per document, see `xmtc.models.poolings.pooling.FixedPoolings`
 _FUSE_ITEMS = 90.0  # per candidate of a dev document and scorer: maps, regressions, and leaving each scorer out
 _TREE_ITEMS = 1.2  # per candidate of a dev document and boosted tree
 _BOOTSTRAP_ITEMS = 0.25  # per kept prediction and resample
@@ -52,7 +52,7 @@ def stage_seconds(config: RunConfig, corpus: Corpus, speeds: Speeds, head: HeadS
     """
     encode_s = speeds.encode_s.get(config.data.max_length, 0.0)
     found = {str(Stage.PREPARE): _START_S + corpus.documents * speeds.prepare_s * 1.3 / min(speeds.cores, 8)}
-    needs_states = reads_states(config)
+    needs_states = config.scores_states
     encoded = 0
     if config.model.scorers:
         encoded = (corpus.train + corpus.dev) * needs_states
@@ -72,23 +72,21 @@ def memory_of_scorers(config: RunConfig, corpus: Corpus) -> float:
     return max((one.work(corpus.load).bytes for one in config.model.scorers), default=0.0)
 
 
-def disk_of_states(config: RunConfig, corpus: Corpus, tokens: float) -> float:
+def disk_of_states(config: RunConfig, documents: int, tokens: float, width: int) -> float:
     """Bytes of cached hidden states, or of their poolings if nothing else is read.
 
     Args:
         config: configuration of the run.
-        corpus: size of the corpus.
+        documents: number of documents of train and dev.
         tokens: mean tokens of a document, truncated to `data.max_length`.
+        width: width of the encoder.
     """
-    cached = (corpus.train + corpus.dev) * corpus.load.width
-    if config.reads_tokens:
-        return cached * tokens * (2 if config.distributed.precision == "bf16" else 4)
-    return cached * _POOLINGS * 4 * (config.model.head.scores or reads_states(config))
-
-
-def reads_states(config: RunConfig) -> bool:
-    """Whether a scorer reads hidden states of the encoder."""
-    return any("states" in one.needs for one in config.model.scorers)
+    plant, finetune = config.plants and config.plant.cache_hidden, config.finetune
+    trained = plant or (finetune.cache_hidden and finetune.phases[0].encoder_layers == 0)
+    if not (trained if config.model.head.scores else config.scores_states):
+        return 0.0
+    vectors = tokens if config.reads_tokens else FixedPoolings.count
+    return documents * vectors * width * (2 if config.distributed.precision == "bf16" else 4)
 
 
 def in_words(seconds: float) -> str:

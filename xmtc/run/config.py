@@ -67,6 +67,11 @@ class RunConfig:
         head = self.model.head
         return head.scores and (not head.reads_fixed or self.finetune.contrastive is not None)
 
+    @property
+    def scores_states(self) -> bool:
+        """Whether a scorer other than the head reads the encoder's pooled states."""
+        return any("states" in scorer.needs for scorer in self.model.scorers)
+
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
         self._check_finetune()

@@ -26,7 +26,6 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.export import ModelParts
 from xmtc.models.info import ModelInfo
 from xmtc.models.label_index import ModelIndex
-from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.block_evidence import ExplainedScores, KeepsHidden, Reasons, Words
 from xmtc.score.evidence import Evidence, merge_words
 from xmtc.score.explainer import Explainer, Tokenised
@@ -37,6 +36,8 @@ from xmtc.score.job import Settings
 from xmtc.score.predictor import EVIDENCE_WORDS
 from xmtc.score.scorer import BestLabels, Scoring, best_labels, score_split
 from xmtc.score.shortlist import Shortlist
+from xmtc.scorers.base import Features
+from xmtc.scorers.candidates import Pairs
 
 PREDICTIONS = pa.schema({"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())})
 _WORD = pa.struct({"text": pa.string(), "contribution": pa.float32()})
@@ -128,7 +129,7 @@ class BlockScorer:
         self.labels = np.array(parts.labels.labels, object)
         self.thresholds_L = _thresholds(parts, settings)
         self.classifier = parts.classifier.to(device).eval()
-        if isinstance(self.classifier, OnnxClassifier):
+        if not self.classifier.gives_parts:
             _check_graph_can(settings)
         self.ensemble, self.only = parts.ensemble, LabelFilter.of(parts.labels, settings.include, settings.exclude)
         index = parts.index
@@ -157,7 +158,7 @@ class BlockScorer:
     def _can_restrict(self) -> bool:
         """Whether rows of labels can be removed without changing the scores of other labels."""
         alone = self.ensemble is None and self.info.task == "multi_label"
-        return alone and not isinstance(self.classifier, OnnxClassifier)
+        return alone and self.classifier.gives_parts
 
     def tokenise(self, raw: RawBlock) -> TokenBlock:
         """See `tokenise`."""
@@ -216,20 +217,25 @@ class BlockScorer:
         self, block: TokenBlock, batches: Sequence[NDArray[np.int64]], fused: FusedScores, collate: Collator
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, Words]]:
         """Compute fused scores of batches, and the words of every label that the table keeps."""
-        explained = ExplainedScores(fused, self.settings.top_k, self._reasons(block, fused))
+        explained = ExplainedScores(fused, self.settings.top_k, self._reasons(block))
         ids_NK, scores_NK = score_split(self.classifier, block, collate, self.scoring, batches=batches, best=explained)
         return ids_NK, scores_NK, explained.words
 
-    def _reasons(self, block: TokenBlock, fused: FusedScores) -> Reasons:
+    def _reasons(self, block: TokenBlock) -> Reasons:
         """Make a function that finds the words of a document's best labels; labels below their threshold get none."""
         assert self.ensemble is not None
         explainer = Explainer(self.classifier, self.ensemble, self.labels.tolist(), self.tokenizer)
 
-        def reasons(row: int, batch: Batch, ids_K: NDArray[np.int64], scores_K: NDArray[np.float32]) -> Words:
+        def reasons(
+            row: int,
+            batch: Batch,
+            scored: tuple[Features, Pairs],
+            ids_K: NDArray[np.int64],
+            scores_K: NDArray[np.float32],
+        ) -> Words:
             kept_K = self._kept(ids_K, scores_K)
             document = Tokenised(block.texts[row], [(int(start), int(end)) for start, end in block.offsets_N[row]])
-            words_1V = fused.words(np.array([row]))
-            found = explainer.explain(document, batch, ids_K[kept_K], words_1V, attention=False)
+            found = explainer.explain(document, batch, ids_K[kept_K], scored, attention=False)
             best = ([_as_row(word) for word in one.top(EVIDENCE_WORDS)] for one in found)
             return dict(zip(ids_K[kept_K].tolist(), best, strict=True))
 

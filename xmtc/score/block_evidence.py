@@ -14,31 +14,36 @@ from torch import Tensor, nn
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.score.fused import FusedScores
+from xmtc.scorers.base import Features
+from xmtc.scorers.candidates import Pairs
 
 Words = dict[int, list[dict]]
 """For each label id, the words that add most to its logit, as rows of the column `evidence`."""
-Reasons = Callable[[int, Batch, NDArray[np.int64], NDArray[np.float32]], Words]
-"""Finds the words of labels, given a document's row, its batch of one, and its best labels and probabilities."""
+Reasons = Callable[[int, Batch, tuple[Features, Pairs], NDArray[np.int64], NDArray[np.float32]], Words]
+"""Finds the words of labels, given a document's row, its batch of one with features and candidates, and its best labels
+and probabilities."""
 
 
 class ExplainedScores:
     """Fused scores that also keep the words that support each document's best labels; a `BestLabels`."""
 
     def __init__(self, fused: FusedScores, top_k: int, reasons: Reasons) -> None:
-        self.size, self.most_documents, self.knows_all = fused.size, fused.most_documents, fused.knows_all
+        self.size, self.most_documents = fused.size, fused.most_documents
         self.words: dict[int, Words] = {}
         self._fused, self._top_k, self._reasons = fused, top_k, reasons
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """See `BestLabels`."""
         batch = replace(batch, hidden_BTD=self._fused.classifier.encode(batch))
-        ids_BK, logits_BK = self._fused(batch)
+        features, pairs = self._fused.pairs(batch)
+        ids_BK, logits_BK = self._fused.best(pairs)
         best_BK = logits_BK.topk(min(self._top_k, self.size), dim=1)
         best_ids_BK, scores_BK = ids_BK.gather(1, best_BK.indices).numpy(), best_BK.values.sigmoid().numpy()
-        with torch.autocast(ids_BK.device.type, enabled=False):
+        with torch.autocast(batch.mask_BT.device.type, enabled=False):
             for place, row in enumerate(batch.documents_B.tolist()):
-                one = one_document(batch, place)
-                self.words[row] = self._reasons(row, one, best_ids_BK[place], scores_BK[place])
+                one, rows = one_document(batch, place), slice(place, place + 1)
+                scored = features.take(rows), pairs.take(rows)
+                self.words[row] = self._reasons(row, one, scored, best_ids_BK[place], scores_BK[place])
         return ids_BK, logits_BK
 
 

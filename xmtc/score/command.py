@@ -160,21 +160,14 @@ def export_graph(model: Path, output: Path, *, int8: bool) -> None:
     print_line(f"{output}: {size / 1e6:.1f} MB; logits of random documents within {difference:.1e} of PyTorch's")
 
 
-def require_onnx(model: Path, settings: Settings) -> None:
-    """Refuse a model that is not in ONNX form, and settings that ONNX does not support, before any output.
+def require_onnx(model: Path) -> None:
+    """Refuse a model that is not in ONNX form.
 
     Raises:
         CheckpointError: the model is not in ONNX form.
-        ConfigError: ONNX does not support a setting.
     """
     if not is_onnx(model):
         raise CheckpointError(f"{model}: not an ONNX model; make one with `xmtc export {model} --onnx OUT`")
-    wanted = {"--shortlist": settings.shortlist, "--evidence": settings.evidence}
-    if unfit := [option for option, value in wanted.items() if value]:
-        raise ConfigError(
-            f"--engine onnx and {unfit[0]} exclude each other: an ONNX model only gives the logits of all its "
-            "labels; score with the model that it was made from"
-        )
 
 
 def make_job(
@@ -204,32 +197,6 @@ def make_job(
     columns = with_known_id(settings.columns, describe(model).columns, files)
     known = source if source is not None and not Path(source).exists() else str(model)
     return Job(model, digest, known, place, files, replace(settings, columns=columns))
-
-
-def make_settings(
-    *,
-    top_k: int,
-    threshold: str | None,
-    min_score: float,
-    evidence: bool,
-    columns: TextColumns,
-    block_rows: int,
-    bfloat16: bool,
-) -> Settings:
-    """Convert the options of `xmtc score` to settings.
-
-    Raises:
-        ConfigError: an option has an invalid value.
-    """
-    return Settings(
-        top_k=top_k,
-        threshold=parse_threshold(threshold),
-        min_score=min_score,
-        evidence=evidence,
-        bfloat16=bfloat16,
-        block_rows=block_rows,
-        columns=columns,
-    )
 
 
 def run_locally(

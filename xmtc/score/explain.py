@@ -21,6 +21,7 @@ from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import DataError
 from xmtc.files import check_page, write_text
 from xmtc.score.evidence import Explanation
+from xmtc.score.filters import LabelFilter
 from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks, with_known_id
 from xmtc.score.predictor import Model
 from xmtc.score.texts import as_count, as_labels, as_text
@@ -149,7 +150,10 @@ def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: in
         ConfigError: the model's head gives no evidence.
     """
     top_k, chosen = as_count(top_k, "top_k", 0), dict.fromkeys(as_labels(labels))
-    scores = {one.label: one.score for one in model.predict([as_text(text)], top_k=len(model.labels))[0]}
+    # Fused scorers score only candidates, and the chosen labels have to be among them.
+    only = LabelFilter(np.arange(len(model.labels)), model.labels.indices(chosen).astype(np.int64))
+    (ids_L,), (scores_L,) = model.best([as_text(text)], len(model.labels), only)
+    scores = {one.label: one.score for one in model.predictions(ids_L, scores_L)}
     best = list(scores)[:top_k]
     wanted = [*best, *(label for label in chosen if label not in best)]
     return [_section(model, text, one, scores, chosen=one.label not in best) for one in model.explain(text, wanted)]

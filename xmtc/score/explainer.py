@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
@@ -19,6 +18,8 @@ from xmtc.models.classifier import Classifier
 from xmtc.score.evidence import Explanation, merge_words, word_sums
 from xmtc.score.fused import features_of
 from xmtc.score.reasons import fused_explanations
+from xmtc.scorers.base import Features
+from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.ensemble import Ensemble
 
 
@@ -51,7 +52,7 @@ class Explainer:
         document: Tokenised,
         batch: Batch,
         label_ids: NDArray[np.integer],
-        words_1V: sparse.csr_array | None = None,
+        scored: tuple[Features, Pairs] | None = None,
         *,
         attention: bool = True,
     ) -> list[Explanation]:
@@ -61,7 +62,8 @@ class Explainer:
             document: text and offsets.
             batch: batch with only this document, on the model's device. Its hidden states are reused, if it has any.
             label_ids: S labels.
-            words_1V: TF-IDF row of the text, if known.
+            scored: the document's features, and its candidates with every scorer's scores, if known; the labels must be
+                among the candidates.
             attention: whether to report the attention of head and encoder. If false, the batch's windows are not read.
 
         Raises:
@@ -70,12 +72,16 @@ class Explainer:
         plain = self._of_head(document, batch, label_ids, attention=attention)
         if self.ensemble is None or not len(label_ids):
             return plain
-        vocabulary = self.ensemble.vocabulary
-        row_1V = vocabulary.rows(vocabulary.count([document.text])) if words_1V is None else words_1V
-        with torch.inference_mode():
-            features, head = features_of(self.classifier, self.ensemble, lambda rows: row_1V, batch)
-        pairs = self.ensemble.pairs(features, head, label_ids)
+        features, pairs = scored or self._scored(self.ensemble, document.text, batch, label_ids)
         return fused_explanations(plain, self.ensemble, features, pairs, label_ids.tolist(), document.text)
+
+    def _scored(
+        self, ensemble: Ensemble, text: str, batch: Batch, label_ids: NDArray[np.integer]
+    ) -> tuple[Features, Pairs]:
+        rows_1V = ensemble.vocabulary.rows(ensemble.vocabulary.count([text]))
+        with torch.inference_mode():
+            features, head = features_of(self.classifier, ensemble, lambda rows: rows_1V, batch)
+        return features, ensemble.pairs(features, head, label_ids)
 
     def _of_head(
         self, document: Tokenised, batch: Batch, label_ids: NDArray[np.integer], *, attention: bool

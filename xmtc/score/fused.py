@@ -61,11 +61,6 @@ class FusedScores:
         return min(proposed + len(self.only.candidates if self.only else ()), self.classifier.labels)
 
     @property
-    def knows_all(self) -> bool:
-        """True: the fusion gives probabilities for either task."""
-        return True
-
-    @property
     def most_documents(self) -> int:
         """Maximum number of documents in a batch, limited by memory."""
         if self.shortlist is not None:
@@ -74,7 +69,16 @@ class FusedScores:
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label ids int64 (B, K), best first and padded with -1, and their logits (B, K)."""
-        found = self.ensemble.fuse(self.pairs(batch), exclusive=self.exclusive)
+        return self.best(self.pairs(batch)[1])
+
+    def pairs(self, batch: Batch) -> tuple[Features, Pairs]:
+        """Find the batch's candidates, with every scorer's scores; also return the features that they are based on."""
+        features, head = features_of(self.classifier, self.ensemble, self.words, batch, self.shortlist)
+        return features, self.ensemble.pairs(features, head, self.only.candidates if self.only else None)
+
+    def best(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Label ids and fused logits of these candidates, as `__call__` returns them."""
+        found = self.ensemble.fuse(pairs, exclusive=self.exclusive)
         ids_BK, scores_BK = found.label_ids_NK, found.scores_NK.astype(np.float64)
         used_BK = ids_BK >= 0
         if self.only is not None:
@@ -88,11 +92,6 @@ class FusedScores:
         ids_BK = np.pad(ids_BK, ((0, 0), (0, missing)), constant_values=-1)
         logits_BK = np.pad(logits_BK, ((0, 0), (0, missing)), constant_values=_PADDING_LOGIT)
         return torch.from_numpy(ids_BK.astype(np.int64)), torch.from_numpy(logits_BK.astype(np.float32))
-
-    def pairs(self, batch: Batch) -> Pairs:
-        """Find the batch's candidates, with every scorer's scores."""
-        features, head = features_of(self.classifier, self.ensemble, self.words, batch, self.shortlist)
-        return self.ensemble.pairs(features, head, self.only.candidates if self.only else None)
 
 
 def features_of(

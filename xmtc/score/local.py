@@ -1,10 +1,11 @@
 """The local engine of `xmtc score`: one process, and a thread that reads and tokenises ahead of the model."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+
+from joblib import cpu_count
 
 from xmtc.data.loader import prefetch
 from xmtc.data.progress import Progress
@@ -47,7 +48,7 @@ def score_local(
     check_rejected(records, max_rejected)
     done = frozenset(record.block for record in records)
     parts = load_any(job.model, threads=1)  # per worker
-    scorer = BlockScorer(parts, job.settings, choose_device(device), workers or available_cores())
+    scorer = BlockScorer(parts, job.settings, choose_device(device), workers or cpu_count())
     with progress.task("score", rows_left(job, records)) as task:
         for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):
             records.append(publish(job.output, block.name, scorer.score(block), block.rejected))
@@ -55,11 +56,6 @@ def score_local(
             task.advance(len(block.doc_ids) + len(block.rejected))
     check_documents(records)
     return finish(job, records)
-
-
-def available_cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def rows_left(job: Job, records: list[Record]) -> int | None:

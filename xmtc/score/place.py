@@ -79,10 +79,13 @@ class Folder:
         return read_file(path) if path.exists() else None
 
     def create(self, name: str, content: bytes) -> bool:
-        """See `Place`."""
-        if (self.path / name).exists():
+        """See `Place`. If several processes try this at once, only one succeeds."""
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with (self.path / name).open("xb") as file:
+                file.write(content)
+        except FileExistsError:
             return False
-        self.put(name, content)
         return True
 
     def put(self, name: str, content: bytes) -> None:

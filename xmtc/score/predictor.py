@@ -16,7 +16,6 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.models.export import ModelParts
 from xmtc.models.hub import located
 from xmtc.models.onnx_export import load_any
-from xmtc.models.onnx_graph import OnnxClassifier
 from xmtc.score.evidence import Evidence, Explanation
 from xmtc.score.explainer import Explainer, Tokenised
 from xmtc.score.filters import LabelFilter, Threshold
@@ -284,7 +283,7 @@ class Model:
         return Collator(documents, self.tokenizer, window=window, overlap=overlap)
 
     def _explain(self, text: str, row: int, documents: Texts, label_ids: NDArray[np.int32]) -> list[Explanation]:
-        if isinstance(self.classifier, OnnxClassifier):
+        if not self.classifier.gives_parts:
             raise ConfigError("an ONNX model gives no evidence; use the model that it was made from")
         batch = self._collator(documents)(MicroBatch(np.array([row]), np.ones(1, np.float32))).to(self.device)
         explainer = Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.flat import best_products
-from xmtc.models.onnx_graph import OnnxClassifier
 
 
 class ProductScores:
@@ -22,7 +21,6 @@ class ProductScores:
     """
 
     most_documents = sys.maxsize
-    knows_all = False  # a softmax would lack the sum over all labels
 
     def __init__(self, classifier: Classifier, size: int) -> None:
         self._classifier, self.size = classifier, min(size, len(classifier.head.bias))
@@ -44,6 +42,6 @@ def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> Pr
         size: K.
         independent: whether labels do not exclude each other.
     """
-    if not independent or not isinstance(classifier, Classifier) or isinstance(classifier, OnnxClassifier):
+    if not independent or not isinstance(classifier, Classifier) or not classifier.gives_parts:
         return None
     return ProductScores(classifier, size) if classifier.head.product_rows() is not None else None

@@ -18,7 +18,7 @@ from xmtc.data.collate import Batch
 from xmtc.data.documents import Documents
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import MicroBatch, evaluation_batches
-from xmtc.errors import ConfigError, XmtcError
+from xmtc.errors import XmtcError
 from xmtc.score.products import product_scores
 
 Task = Literal["multi_label", "single_label"]
@@ -40,13 +40,8 @@ class BestLabels(Protocol):
         """Maximum number of documents in a batch, limited by memory."""
         ...
 
-    @property
-    def knows_all(self) -> bool:
-        """Whether its logits give probabilities even if labels exclude each other."""
-        ...
-
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Find label ids int64 (B, N), distinct per document, and their logits (B, N)."""
+        """Find label ids int64 (B, N), distinct per document, and the log-odds of their probabilities (B, N)."""
         ...
 
 
@@ -100,10 +95,7 @@ def score_split(
 
     Raises:
         XmtcError: a score that is not finite.
-        ConfigError: a shortlist for labels that exclude each other.
     """
-    if best is not None and scoring.task == "single_label" and not best.knows_all:
-        raise ConfigError("a shortlist needs independent labels, because a softmax is over all labels; leave it out")
     if best is None and on_logits is None and scoring.only is None:
         best = product_scores(model, scoring.top_k, independent=scoring.task == "multi_label")
     labels = scoring.labels

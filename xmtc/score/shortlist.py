@@ -6,13 +6,12 @@ Suffixes: B documents, L labels, N shortlisted labels, K best labels, d width of
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
-from xmtc.models.onnx_graph import OnnxClassifier
 
 _ROW_BYTES = 1 << 28  # bytes of the float32 label rows gathered for a batch
 
@@ -29,8 +28,8 @@ class Shortlist:
         ConfigError: `size` is not less than the number of labels, or the model has no index.
     """
 
-    def __init__(self, classifier: nn.Module, size: int, index: LabelIndex | None) -> None:
-        if not isinstance(classifier, Classifier) or isinstance(classifier, OnnxClassifier):
+    def __init__(self, classifier: Classifier, size: int, index: LabelIndex | None) -> None:
+        if not classifier.gives_parts:
             raise ConfigError("a shortlist needs label tables, which ONNX models do not contain: score all labels")
         if index is None:
             raise ConfigError(
@@ -58,11 +57,6 @@ class Shortlist:
         ids_BN = torch.from_numpy(found_BN).to(batch.mask_BT.device)
         logits_BN = head.score(read, batch.mask_BT, ids_BN)
         return ids_BN, classifier.calibrated(logits_BN, ids_BN).float()
-
-    @property
-    def knows_all(self) -> bool:
-        """False: a softmax would cover only the labels of the shortlist."""
-        return False
 
     @property
     def most_documents(self) -> int:

@@ -2,7 +2,7 @@
 
 Two forms share one protocol: logistic regression with coefficients per frequency bin, and boosted trees.
 
-Suffixes: N documents, K candidates, L labels, M labels after regrouping, P pairs, X inputs, the last of which is 1,
+Suffixes: N documents, K candidates, L labels, M labels after regrouping, P pairs, X inputs (the last is 1),
 G bins, T trees, V nodes.
 """
 

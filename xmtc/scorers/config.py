@@ -100,6 +100,20 @@ class ScorerSettings(Protocol):
         ...
 
 
+class FittedByOneRank:
+    """Settings of a scorer that one rank fits, on words unless they say otherwise."""
+
+    @property
+    def needs(self) -> frozenset[Feature]:
+        """Words."""
+        return frozenset({"words"})
+
+    @property
+    def shares_work(self) -> bool:
+        """No."""
+        return False
+
+
 @config
 class LinearConfig:
     """Ridge regression in closed form over TF-IDF of words: one factorisation for all labels."""
@@ -165,7 +179,7 @@ class LinearConfig:
 
 
 @config
-class WordNeighboursConfig:
+class WordNeighboursConfig(FittedByOneRank):
     """Votes of the training documents with the most similar words: s = Σ cos^p · y / Σ cos^p."""
 
     kind: Literal["word_neighbours"] = "word_neighbours"
@@ -175,16 +189,6 @@ class WordNeighboursConfig:
     """Exponents p of the cosine to choose from by leave-one-out."""
     sample: Annotated[int, Field(ge=1)] = 2_000
     """Number of training documents whose leave-one-out scores decide."""
-
-    @property
-    def needs(self) -> frozenset[Feature]:
-        """Words."""
-        return frozenset({"words"})
-
-    @property
-    def shares_work(self) -> bool:
-        """No."""
-        return False
 
     def work(self, load: Load) -> Work:
         """A product with all training documents, and a search for the best of them."""
@@ -215,7 +219,7 @@ class WordNeighboursConfig:
 
 
 @config
-class StateNeighboursConfig:
+class StateNeighboursConfig(FittedByOneRank):
     """Votes of the training documents with the most similar pooled states: weights exp(t · (cos − 1))."""
 
     kind: Literal["state_neighbours"] = "state_neighbours"
@@ -235,11 +239,6 @@ class StateNeighboursConfig:
     def needs(self) -> frozenset[Feature]:
         """Pooled states."""
         return frozenset({"states"})
-
-    @property
-    def shares_work(self) -> bool:
-        """No."""
-        return False
 
     def work(self, load: Load) -> Work:
         """A product with the states of all training documents; with inverted lists, with a part of them."""
@@ -262,7 +261,7 @@ class StateNeighboursConfig:
 
 
 @config
-class LabelTextConfig:
+class LabelTextConfig(FittedByOneRank):
     """Similarity of a document and a label's name or description, the only information on labels without documents."""
 
     kind: Literal["label_text"] = "label_text"
@@ -271,11 +270,6 @@ class LabelTextConfig:
     def needs(self) -> frozenset[Feature]:
         """Words and texts of labels."""
         return frozenset({"words", "label_texts"})
-
-    @property
-    def shares_work(self) -> bool:
-        """No."""
-        return False
 
     def work(self, load: Load) -> Work:
         """A sparse product of the words of a document with those of label names."""
@@ -295,7 +289,7 @@ class LabelTextConfig:
 
 
 @config
-class TreeConfig:
+class TreeConfig(FittedByOneRank):
     """A linear tree over words, by omikuji (`pip install 'xmtc[trees]'`). Its score does not decompose into words."""
 
     kind: Literal["tree"] = "tree"
@@ -307,16 +301,6 @@ class TreeConfig:
     """Number of nodes that a search keeps on each level."""
     top: Annotated[int, Field(ge=1)] = 100
     """Number of labels that a search returns."""
-
-    @property
-    def needs(self) -> frozenset[Feature]:
-        """Words."""
-        return frozenset({"words"})
-
-    @property
-    def shares_work(self) -> bool:
-        """No."""
-        return False
 
     def work(self, load: Load) -> Work:
         """Classifiers of the top branches see all documents; those of a branch's labels see the branch's documents."""

@@ -257,9 +257,9 @@ def _chosen(
 ) -> Neighbours:
     """Choose the number of neighbours and the weights with the best leave-one-out nDCG@5."""
     options = [(k, weight) for k in numbers for weight in weights]
-    if len(options) == 1:
-        return scorer
     rows_S = training.sample(sample)
+    if len(options) == 1 or not len(rows_S):
+        return scorer
     blocks = [rows_S[start : start + BLOCK] for start in range(0, len(rows_S), BLOCK)]
     parts = [others(scorer, training, block, max(numbers)) for block in blocks]
     found, cosines = (np.concatenate(part) for part in zip(*parts, strict=True))

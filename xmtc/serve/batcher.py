@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import torch
+from joblib import cpu_count
 
 from xmtc.errors import XmtcError
 from xmtc.score.filters import LabelFilter, Threshold
-from xmtc.score.local import available_cores
 from xmtc.score.predictor import EVIDENCE_WORDS, Model, Prediction
 from xmtc.serve.config import Batching, Limits
 from xmtc.serve.metrics import Metrics
@@ -85,7 +85,7 @@ class Batcher:
         self._texts = 0
         self._arrived = asyncio.Event()
         on_cpu = model.device.type == "cpu"
-        self._workers = batching.workers or (available_cores() if on_cpu else 1)
+        self._workers = batching.workers or (cpu_count() if on_cpu else 1)
         one_thread = {"initializer": torch.set_num_threads, "initargs": (1,)} if on_cpu else {}
         self._threads = ThreadPoolExecutor(self._workers, "xmtc-model", **one_thread)
         self._idle = asyncio.Semaphore(self._workers)

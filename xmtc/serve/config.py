@@ -62,7 +62,20 @@ class Batching:
 
 
 @config
-class ServeConfig:
+class Tuning:
+    """Settings that `KEY=VALUE` can change."""
+
+    limits: Limits = Limits()
+    """Bounds on requests."""
+    batching: Batching = Batching()
+    """How texts are batched."""
+    shortlist: Annotated[int | None, Field(ge=1)] = None
+    """Labels that are scored of a text, found by the model's index; null scores all. Requests with `include` score
+    what they include."""
+
+
+@config
+class ServeConfig(Tuning):
     """Settings of a server."""
 
     host: str = "127.0.0.1"
@@ -77,13 +90,6 @@ class ServeConfig:
     """File with documents to annotate."""
     order: Order = "uncertain"
     """Order in which documents are handed out."""
-    limits: Limits = Limits()
-    """Bounds on requests."""
-    batching: Batching = Batching()
-    """How texts are batched."""
-    shortlist: Annotated[int | None, Field(ge=1)] = None
-    """Labels that are scored of a text, found by the model's index; null scores all. Requests with `include` score
-    what they include."""
 
     def __post_init__(self) -> None:
         if self.token is None and not is_loopback(self.host):
@@ -103,19 +109,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-@config
-class Tuning:
-    """Settings that `KEY=VALUE` can change."""
-
-    limits: Limits = Limits()
-    """Bounds on requests."""
-    batching: Batching = Batching()
-    """How texts are batched."""
-    shortlist: Annotated[int | None, Field(ge=1)] = None
-    """Labels that are scored of a text, found by the model's index; null scores all. Requests with `include` score
-    what they include."""
-
-
 def read_config(
     overrides: Sequence[str],
     host: str,
@@ -131,7 +124,6 @@ def read_config(
         ConfigError: an option is wrong, or a package that serving needs is not installed.
     """
     _require_packages()
-    tuning = read_tuning(overrides)
     return ServeConfig(
         host=host,
         port=port,
@@ -139,9 +131,7 @@ def read_config(
         annotations=annotations,
         queue=queue,
         order=_order(order),
-        limits=tuning.limits,
-        batching=tuning.batching,
-        shortlist=tuning.shortlist,
+        **vars(read_tuning(overrides)),
     )
 
 

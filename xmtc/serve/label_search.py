@@ -5,6 +5,8 @@ import numpy as np
 from xmtc.data.labels import LabelTable
 
 _MOST_HITS = 5000
+_EDGES = (("\n", "\n"), ("\n", "\t"), ("\t", "\n"), ("\n", ""), ("\t", ""), ("", ""))
+"""Characters before and after a hit, the best matches first, because a short query has more hits than are counted."""
 
 
 class LabelSearch:
@@ -34,11 +36,13 @@ class LabelSearch:
     def _hits(self, wanted: str) -> dict[int, int]:
         """How well each label id matches; 0 is best."""
         found: dict[int, int] = {}
-        at = self._text.find(wanted)
-        while at >= 0 and len(found) < _MOST_HITS:
-            row = int(np.searchsorted(self._starts, at, side="right")) - 1
-            found[row] = min(found.get(row, 9), self._rank(at, len(wanted)))
-            at = self._text.find(wanted, at + 1)
+        for before, after in _EDGES:
+            at = self._text.find(f"{before}{wanted}{after}")
+            while at >= 0 and len(found) < _MOST_HITS:
+                start = at + len(before)
+                row = int(np.searchsorted(self._starts, start, side="right")) - 1
+                found[row] = min(found.get(row, 9), self._rank(start, len(wanted)))
+                at = self._text.find(f"{before}{wanted}{after}", at + 1)
         return found
 
     def _rank(self, at: int, length: int) -> int:

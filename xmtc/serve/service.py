@@ -101,12 +101,14 @@ class Service:
                     worklist.rank(doc_id, rank(best))
 
     async def _patiently(self, text: str) -> list[Prediction] | None:
-        """Find the labels of a text once the queue has room; None if the model cannot read the text."""
+        """Find the labels of a text once the queue has room; None if the model cannot read the text, or fails."""
         while True:
             try:
                 (best,) = await self.batcher.predict([text], Wanted(TOP_K))
                 return best
-            except RequestError:  # the queue is full
+            except RequestError as refused:
+                if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                    return None
                 await asyncio.sleep(RETRY_SECONDS)
             except XmtcError:
                 return None

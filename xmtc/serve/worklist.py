@@ -1,5 +1,6 @@
 """Documents that wait for annotation, in a useful order."""
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -35,7 +36,8 @@ class Worklist:
     ) -> None:
         self._texts = {doc_id: text for doc_id, text in documents.items() if doc_id not in annotated}
         self._clock = clock
-        self._ranked: list[tuple[float, int, str]] = []
+        self._ranks: dict[str, tuple[float, int]] = {}
+        self._order = itertools.count()  # of equal ranks, the earlier document comes first
         self._leases: dict[str, float] = {}
         self.waiting = len(self._texts)
 
@@ -49,7 +51,7 @@ class Worklist:
     def rank(self, doc_id: str, rank: float) -> None:
         """Insert a document by its rank, after others with the same rank."""
         self.waiting -= 1
-        self._ranked.append((rank, len(self._ranked), doc_id))
+        self._ranks[doc_id] = rank, next(self._order)
 
     def next(self, skip: str | None = None) -> tuple[str, str] | None:
         """Hand out the first free document. It is free again after ten minutes, unless it is annotated.
@@ -57,10 +59,10 @@ class Worklist:
         Args:
             skip: a document to move to the end of the list.
         """
-        if skip in self._texts:
+        if skip in self._ranks:
             self._leases.pop(skip, None)
-            self._ranked = [(np.inf if at == skip else rank, order, at) for rank, order, at in self._ranked]
-        for _, _, doc_id in sorted(self._ranked):
+            self._ranks[skip] = np.inf, next(self._order)
+        for doc_id in sorted(self._ranks, key=self._ranks.__getitem__):
             if doc_id in self._texts and self._leases.get(doc_id, 0.0) <= self._clock():
                 self._leases[doc_id] = self._clock() + _LEASE_S
                 return doc_id, self._texts[doc_id]

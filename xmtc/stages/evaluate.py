@@ -1,7 +1,9 @@
 """The last stage: score dev and test with the best weights, tune thresholds, write metrics, export the model."""
 
+from functools import partial
+
 from xmtc.data.corpus import Split
-from xmtc.distributed.collectives import all_reduce_sum_floats, barrier
+from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.store import write_evaluation
 from xmtc.models.label_index import IndexRecall, ModelIndex
@@ -14,6 +16,7 @@ from xmtc.stages.predicting import FusedSplits, HeadSplits
 from xmtc.stages.scoring import build_index, numbers_of
 from xmtc.stages.weights import load_best
 from xmtc.stages.worker import Worker
+from xmtc.training.checkpoint import together
 
 RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # small batches, because every logit is computed
 RECALL_SHORTLIST, BEST = 500, 5
@@ -40,20 +43,18 @@ def evaluate(worker: Worker) -> None:
         if index is not None and worker.config.evaluate.shortlist is not None:
             evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
         metrics[name] = numbers_of(evaluation.metrics)
-        if worker.is_first:
-            folder = worker.paths.evaluation(name)
-            write_evaluation(
-                folder,
-                evaluation,
-                predictions=predictions,
-                doc_ids=split.doc_ids(),
-                labels=worker.corpus.labels.labels,
-            )
+        write = partial(
+            write_evaluation,
+            worker.paths.evaluation(name),
+            evaluation,
+            predictions=predictions,
+            doc_ids=split.doc_ids(),
+            labels=worker.corpus.labels.labels,
+        )
+        together(write, here=worker.is_first)
     if worker.config.model.head.attends_by_label:
         write_overlap(worker)
-    if worker.is_first:
-        export(worker, trained, scored.ensemble, thresholds, metrics, index)
-    barrier()
+    together(lambda: export(worker, trained, scored.ensemble, thresholds, metrics, index), here=worker.is_first)
 
 
 def _index(worker: Worker) -> ModelIndex | None:

@@ -10,6 +10,7 @@ from xmtc.evaluate import layout
 from xmtc.files import write_text
 from xmtc.mig.ranking import TokenRanking
 from xmtc.stages.worker import Worker
+from xmtc.training.checkpoint import together
 
 DOCUMENTS = 200
 TOP_TOKENS = 100
@@ -19,8 +20,8 @@ def write_overlap(worker: Worker) -> None:
     """Write `eval/dev/attention_overlap.json`, see `attention_overlap`. Collective."""
     found = attention_overlap(worker, TokenRanking.load(worker.paths.ranking))
     result = found | {"top_tokens": TOP_TOKENS, "planted": worker.config.plants}
-    if worker.is_first:
-        write_text(worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP, json.dumps(result, indent=2))
+    path = worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP
+    together(lambda: write_text(path, json.dumps(result, indent=2)), here=worker.is_first)
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ Suffixes: N documents, D width of the encoder, L labels.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -12,14 +13,15 @@ from numpy.typing import NDArray
 
 from xmtc.data.arrays import Floats
 from xmtc.data.corpus import Split
-from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, barrier, rank_and_world_size
+from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size
 from xmtc.evaluate import layout
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
 from xmtc.models.label_text import label_texts
 from xmtc.score.fused import FusedScores
-from xmtc.scorers.base import Candidates, Features, Training
+from xmtc.scorers.base import Candidates, Features, Scorer, Training
 from xmtc.scorers.candidates import Pairs
+from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.ensemble import Ensemble, names_of
 from xmtc.scorers.label_text import label_words
 from xmtc.stages.exporting import export
@@ -29,18 +31,17 @@ from xmtc.stages.scoring import numbers_of, shortlist_of
 from xmtc.stages.weights import load_best
 from xmtc.stages.worker import ENCODE_TOKENS, Worker
 from xmtc.track.console import print_line
+from xmtc.training.checkpoint import together
 
 T = TypeVar("T")
 
 
 def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
-    if worker.encoder_trains() and _read_states(worker):
+    if worker.encoder_trains() and worker.config.scores_states:
         load_best(worker)
     fitted = _fit(worker, _states(worker, worker.train))
-    if worker.is_first:
-        fitted.save(worker.paths.scorers)
-    barrier()
+    together(lambda: fitted.save(worker.paths.scorers), here=worker.is_first)
     if worker.config.model.head.scores:
         _first_result(worker)
 
@@ -52,7 +53,8 @@ def _first_result(worker: Worker) -> None:
     pairs = collect_pairs(worker, worker.dev, ensemble)
     found = cross_fitted_dev(worker, ensemble.config, pairs, ensemble.names)
     evaluation, thresholds = measure_split(worker, worker.dev, predictions_of(worker, found))
-    if worker.is_first:
+
+    def write() -> None:
         folder = worker.paths.evaluation("dev")
         write_evaluation(folder, evaluation)
         fitted = ensemble.fitted(pairs, worker.dev.label_matrix(), worker.corpus.labels.train_counts)
@@ -62,7 +64,8 @@ def _first_result(worker: Worker) -> None:
         print_line(
             f"scorers without the head, dev: {shown}; a model that predicts with them is in {worker.paths.model}"
         )
-    barrier()
+
+    together(write, here=worker.is_first)
 
 
 def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
@@ -87,23 +90,30 @@ class WorkerRanks:
 
 
 def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
-    """Fit all scorers on rank 0; on other ranks, only those whose work is shared."""
+    """Fit all scorers on rank 0; on other ranks, only those whose work is shared.
+
+    Raises:
+        DataError: a scorer cannot be fitted; raised on all ranks.
+    """
     config, train, vocabulary = worker.config.model, worker.train, worker.corpus.vocabulary()
     labels = label_words(label_texts(worker.corpus.labels), vocabulary)
     features = Features(train.word_rows(), states_ND)
     training = Training(features, train.label_matrix(), train.text_hashes(), labels, WorkerRanks())
-    fitted = {}
+    fitted: dict[str, Scorer] = {}
+
+    def fit(name: str, settings: ScorerSettings) -> None:
+        fitted[name] = settings.fit(training)
+
     with worker.progress.task("fit scorers", total=len(config.scorers), unit="scorers") as task:
         for name, settings in zip(names_of(config.scorers), config.scorers, strict=True):
-            if settings.shares_work or worker.is_first:
-                fitted[name] = settings.fit(training)
+            together(partial(fit, name, settings), here=settings.shares_work or worker.is_first)
             task.advance(1)
     return Ensemble(vocabulary, fitted, train.doc_ids(), config.fusion, has_head=False)
 
 
 def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
     """Compute pooled states (N, D) of a split's documents, on every rank; None if no scorer reads them. Collective."""
-    if not _read_states(worker):
+    if not worker.config.scores_states:
         return None
     collate = worker.collator(split, cached=not worker.encoder_trains())
     worker.classifier.eval()
@@ -124,10 +134,6 @@ def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
     return states_ND
 
 
-def _read_states(worker: Worker) -> bool:
-    return any("states" in settings.needs for settings in worker.config.model.scorers)
-
-
 def collect_pairs(worker: Worker, split: Split, ensemble: Ensemble) -> Pairs:
     """Collect the candidates of all documents of a split, in order, on every rank. Collective."""
     cached = split.name != "test" and not worker.encoder_trains()
@@ -144,7 +150,7 @@ def collect_pairs(worker: Worker, split: Split, ensemble: Ensemble) -> Pairs:
     ):
         for one in batches:
             with worker.strategy.autocast():
-                parts.append((one.documents, fused.pairs(collate(one).to(worker.strategy.device))))
+                parts.append((one.documents, fused.pairs(collate(one).to(worker.strategy.device))[1]))
             task.advance(len(one.documents))
     gathered = [part for of_rank in all_gather_object(parts) for part in of_rank]
     rows = np.concatenate([documents for documents, _ in gathered])

@@ -234,27 +234,30 @@ class CheckpointStore:
         )
 
 
-def _not_exchanged(failures: list[str]) -> XmtcError:
-    return StorageError("; ".join(failures))
-
-
 def together(
-    action: Callable[[], object],
-    explain: Callable[[list[str]], XmtcError] = _not_exchanged,
-    *,
-    here: bool = True,
+    action: Callable[[], object], explain: Callable[[list[str]], XmtcError] | None = None, *, here: bool = True
 ) -> None:
-    """Run `action` on every rank where `here` is True, then raise any rank's failures on all ranks. Collective."""
-    rank, _ = rank_and_world_size()
-    failure: str | None = None
+    """Run `action` on every rank where `here` is True, then raise any rank's failures on all ranks. Collective.
+
+    Args:
+        action: work of this rank.
+        explain: makes the error from the messages of the ranks that failed. Default: the error of the first one.
+        here: whether this rank runs it.
+    """
+    failure: XmtcError | None = None
     if here:
         try:
             action()
-        except (OSError, CheckpointError, StorageError) as error:
-            failure = f"rank {rank}: {error}"
-    failures = [f for f in all_gather_object(failure) if f]
-    if failures:
-        raise broadcast_object(explain(failures))  # the message of one rank: the free space may differ between ranks
+        except OSError as error:
+            failure = StorageError(str(error))
+        except XmtcError as error:
+            failure = error
+    failed = {rank: error for rank, error in enumerate(all_gather_object(failure)) if error is not None}
+    if failed and explain is None:
+        raise next(iter(failed.values()))
+    if failed and explain is not None:
+        said = [f"rank {rank}: {error}" for rank, error in failed.items()]
+        raise broadcast_object(explain(said))  # the message of one rank: the free space may differ between ranks
 
 
 def verify(path: Path) -> Checkpoint:

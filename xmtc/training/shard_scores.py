@@ -33,7 +33,6 @@ class ShardScores:
     """
 
     most_documents = sys.maxsize  # ranks must make equally many batches, so large batches are divided in __call__
-    knows_all = False  # refused for labels that exclude each other
 
     def __init__(self, classifier: Classifier, shard: LabelShard, size: int, index: LabelIndex | None = None) -> None:
         self._classifier, self._shard, self._index = classifier, shard, index

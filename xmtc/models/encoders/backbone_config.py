@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Discriminator, Field
 
 from xmtc.config.base import config
+from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.models.encoders.light_config import MultilevelConfig, SelfAttentionConfig
 from xmtc.models.encoders.settings import EncoderDefaults
 from xmtc.models.json_files import read_json
@@ -44,7 +45,7 @@ class HuggingFaceConfig(EncoderDefaults):
 
     kind: Literal["hugging_face"] = "hugging_face"
     """Which encoder."""
-    name: str = "packaged:all-MiniLM-L6-v2"
+    name: str = DEFAULT_BACKBONE
     """Hub id, local folder, or `packaged:<name>`. Its tokenizer is the default of data.tokenizer."""
     from_config: dict[str, Any] | None = None
     """Use random weights in the shape of this Transformers configuration (with `model_type`), not pretrained ones."""
