@@ -1,6 +1,6 @@
 """The runs of the planting study: docs/benchmarks/planting_protocol.md says which and why.
 
-    python tools/planting_study.py ../shared/data --settings b --out docs/benchmarks/planting
+    python tools/planting_study.py data --settings b --out docs/benchmarks/planting
 
 Each run of a setting, arm and seed adds a line to OUT/SETTING.jsonl (figures) and to OUT/SETTING.outcomes.jsonl
 (predictions, from which `planting_tables.py` computes intervals). Runs that have a line are skipped; a run that was

@@ -1,8 +1,8 @@
 """Cheap scorers and their fusion on whole corpora, next to linear trees on the same whole texts.
 
-    python tools/quality.py ../shared/data
-    python tools/quality.py ../shared/data --sets codiesp --trees none
-    python tools/quality.py ../shared/data --sets eurlex57k --states runs/quality/eurlex57k
+    python tools/quality.py data
+    python tools/quality.py data --sets codiesp --trees none
+    python tools/quality.py data --sets eurlex57k --states runs/quality/eurlex57k
 
 Scorers are fitted on all training documents. Their fusion and every threshold are fitted on one half of dev, and the
 other half is measured; the test split is never read. IMDB, which has no dev split here, holds 5,000 training reviews

@@ -1,6 +1,6 @@
 """Mean hidden states of the packaged MiniLM for every document of a parquet file, cached by block in float16.
 
-    python tools/quality_states.py ../shared/data/eurlex57k runs/quality/eurlex57k --splits dev,train
+    python tools/quality_states.py data/eurlex57k runs/quality/eurlex57k --splits dev,train
 
 Resumable: finished blocks are kept. Two cores take tens of minutes for 45,000 documents of 256 tokens.
 """

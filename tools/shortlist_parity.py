@@ -160,7 +160,7 @@ def verdict(rows: dict[str, dict[str, float]], rates: dict[str, float]) -> bool:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    root = Path(os.environ.get("XMTC_DATA", "../shared/data"))
+    root = Path(os.environ.get("XMTC_DATA", "data"))
     parser.add_argument("--data", type=Path, default=root / "gnd_tib", help="folder with train, dev, labels.parquet")
     parser.add_argument("--work", type=Path, default=Path("build/shortlist_parity"))
     parser.add_argument("--train-docs", type=int, default=4000)

@@ -12,7 +12,7 @@ WORK=$(realpath "${1:-$(mktemp -d)}")
 shift || true
 mkdir -p "$WORK"
 PORT=${PORT:-26379} DASHBOARD=${DASHBOARD:-28265}
-MIMIC=${MIMIC:-$ROOT/../shared/data/mimic4_layout}
+MIMIC=${MIMIC:-$ROOT/data/mimic4_layout}
 SOURCE=()
 [[ -d $MIMIC ]] && SOURCE=("data.source={kind: mimic, directory: $(realpath "$MIMIC"), min_code_documents: 2}")
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$WORK/token RAY_USAGE_STATS_ENABLED=0
