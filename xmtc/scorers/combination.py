@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,16 +172,17 @@ class Trees(Combination):
             config: `trees`, `leaves`, `learning_rate`.
         """
         step = -(-len(right_P) // MOST_PAIRS)
-        booster = HistGradientBoostingClassifier(
-            max_iter=config.trees,
-            learning_rate=config.learning_rate,
-            max_leaf_nodes=config.leaves,
-            max_depth=_DEPTH,
-            min_samples_leaf=_PAIRS_OF_A_LEAF,
-            l2_regularization=_L2,
-            early_stopping=False,
-            random_state=0,
-        ).fit(inputs_PX[::step, :-1], right_P[::step])
+        settings: dict[str, Any] = {
+            "max_iter": config.trees,
+            "learning_rate": config.learning_rate,
+            "max_leaf_nodes": config.leaves,
+            "max_depth": _DEPTH,
+            "min_samples_leaf": _PAIRS_OF_A_LEAF,
+            "l2_regularization": _L2,
+            "early_stopping": False,
+            "random_state": 0,
+        }
+        booster = HistGradientBoostingClassifier(**settings).fit(inputs_PX[::step, :-1], right_P[::step])
         # scikit-learn publishes no view of these trees; test_trees_are_those_of_scikit_learn holds the two together.
         tables = [one.nodes for (one,) in booster._predictors]
         sizes_T = [len(table) for table in tables]
