@@ -157,6 +157,7 @@ def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = f"track.directory={tmp_path}/not/yet/there"
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2**40))
     assert found(directory)["disk: runs"].status == "ok"
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2**30))
     assert found(directory)["disk: runs"].status == "note"
