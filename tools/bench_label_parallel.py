@@ -1,8 +1,9 @@
 """What workers that share the label rows hold and do, next to one process.
 
-Each worker trains label attention on made-up documents, and reports what its label part
-holds: rows, optimizer state and the index's vectors. Prints JSON lines. Bar: a worker of two holds at most 0.55 of what
-one process holds; the growth of the process itself is printed next to it.
+Each worker trains label attention on made-up documents, once with many labels and once with few. What its memory grows
+by from few to many labels is its label part: rows, optimizer state and, with `--mined`, the index. Prints JSON lines.
+Bar: the label part of a worker of two is at most 0.55 of that of one process, and so are its rows. The growth of the
+whole process, which includes the encoder and the modules that PyTorch imports late, is printed without a bar.
 
     .venv/bin/python tools/bench_label_parallel.py [--labels 1000000] [--steps 8] [--optimizer lazy_adam] [--mined]
 """
@@ -37,6 +38,7 @@ from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
 DOCUMENTS, TOKENS, VOCABULARY, POSITIVES, WIDTH = 32, 48, 20_000, 5, 64
 MEMORY_BAR = 0.55
+FEW = 20_000  # labels of the run whose memory is not counted
 
 
 def batch(labels: int, step: int, rank: int, documents: int) -> Batch:
@@ -104,35 +106,38 @@ def worker(rank: int, world: int, folder: str, args: argparse.Namespace) -> None
         destroy_process_group()
 
 
-def measured(world: int, args: argparse.Namespace) -> dict[str, float]:
+def measured(world: int, labels: int, args: argparse.Namespace) -> dict[str, float]:
     """Memory of the worker with the most, and documents per second of all workers together."""
+    args.labels = labels
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.start_processes(worker, (world, folder, args), nprocs=world, start_method="spawn")
         rows = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(world)]
     found = {key: max(row[key] for row in rows) for key in rows[0]}
-    print(
-        json.dumps({"workers": world, "labels": args.labels, **{k: round(v, 1) for k, v in found.items()}}), flush=True
-    )
+    print(json.dumps({"workers": world, "labels": labels, **{k: round(v, 1) for k, v in found.items()}}), flush=True)
     return found
 
 
 def bench(args: argparse.Namespace) -> bool:
-    one, two = measured(1, args), measured(2, args)
+    few, many = ({world: measured(world, labels, args) for world in (1, 2)} for labels in (FEW, args.labels))
+    parts = {
+        key: [many[world][key] - few[world][key] for world in (1, 2)] for key in ("grown_bytes", "peak_grown_bytes")
+    }
+    parts["table_bytes"] = [many[world]["table_bytes"] for world in (1, 2)]
+    for key, (one, two) in parts.items():
+        print(json.dumps({"label_part": key, "one_process": one, "worker_of_two": two}))
+    whole = many[2]["grown_bytes"] / many[1]["grown_bytes"]
+    print(json.dumps({"growth of the whole process, worker of two over one process": round(whole, 3)}))
     bars = [
-        ("rows of a worker of two over one process", two["table_bytes"] / one["table_bytes"], MEMORY_BAR),
-        ("growth of a worker of two over one process", two["grown_bytes"] / one["grown_bytes"], MEMORY_BAR),
-        (
-            "peak growth of a worker of two over one process",
-            two["peak_grown_bytes"] / one["peak_grown_bytes"],
-            MEMORY_BAR,
-        ),
+        ("rows of a worker of two over one process", "table_bytes"),
+        ("label part of a worker of two over one process", "grown_bytes"),
+        ("peak of the label part of a worker of two over one process", "peak_grown_bytes"),
     ]
-    return held("label_parallel", bars)
+    return held("label_parallel", [(name, parts[key][1] / parts[key][0], MEMORY_BAR) for name, key in bars])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--labels", type=int, default=1_000_000)
+    parser.add_argument("--labels", type=int, default=1_000_000, help=f"many labels; few are {FEW:,}")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--optimizer", default="lazy_adam")
     parser.add_argument("--mined", action="store_true", help="mine hard negatives, in an index of each worker's rows")

@@ -73,7 +73,7 @@ def configuration(arm: str, args: argparse.Namespace) -> RunConfig:
             **ARMS[arm],
         },
         "evaluate": {"resamples": 0},
-        "distributed": {"workers": 0, "precision": "bf16"},
+        "distributed": {"workers": 0, "precision": args.precision},
         "track": {"directory": str(args.work / "runs"), "log_every_steps": 10},
     }
     return TypeAdapter(RunConfig).validate_json(json.dumps(content))
@@ -169,6 +169,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=8, help="of each arm and round, to time at all labels")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument(
+        "--precision", default="bf16", choices=["bf16", "fp32"], help="fp32 where the CPU emulates bf16"
+    )
     args = parser.parse_args()
     if not (args.data / "train.parquet").exists():
         sys.exit(f"{args.data}: no train.parquet there; give --data, or set XMTC_DATA")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum_floats, barrier, rank_and_world_size
-from xmtc.distributed.config import DistributedConfig
+from xmtc.distributed.config import DistributedConfig, Precision
 from xmtc.distributed.row_shards import RowShard
 from xmtc.distributed.rowwise_config import (
     AdamWConfig,
@@ -32,6 +32,7 @@ from xmtc.training.config import FinetuneConfig, PhaseConfig, PlantConfig
 from xmtc.training.finetune import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.plant import PlantObjective
+from xmtc.training.prototypes import plant_classifier
 from xmtc.training.stage import Objective
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
@@ -73,14 +74,21 @@ class Cell:
     stage: str = "finetune"
     loss: LossConfig = field(default_factory=BinaryCrossEntropyConfig)
     rows: str = "float32"
+    precision: Precision = "fp32"
+
+    @property
+    def rounded(self) -> bool:
+        """Whether something is computed or kept in bfloat16."""
+        return self.rows == "bfloat16" or self.precision == "bf16"
 
     def __str__(self) -> str:
         parts = (self.stage, self.head, self.choice, self.optimizer, self.strategy, self.loss.kind, self.rows)
+        parts += (self.precision,)
         return "-".join(parts)
 
 
 def cells() -> list[Cell]:
-    """Every head, choice and optimizer under DDP; every strategy; stage 1; the hardest negatives; bfloat16 rows."""
+    """Every head, choice and optimizer under DDP; every strategy; stage 1; the hardest negatives; bfloat16."""
     trained = ("label_attention", "flat")
     found = [Cell(*parts) for parts in product(trained, CHOICES, OPTIMIZERS)]
     found += [Cell("two_tower", "mined", strategy=strategy) for strategy in ("ddp", "zero2")]
@@ -95,7 +103,12 @@ def cells() -> list[Cell]:
     focal = AsymmetricFocalConfig(gamma_negative=1.0, hard_negatives=4, sampled_negatives=LABELS)
     found += [Cell(head, loss=focal) for head in trained]
     kahan = [Cell(head, "all", "rowwise_adagrad", rows="bfloat16") for head in trained]
-    return found + kahan
+    autocast = [
+        Cell("label_attention", "mined", "lazy_adam", "zero2", precision="bf16"),
+        Cell("label_attention", "all", "adamw", "zero3", precision="bf16"),
+        Cell("flat", "all", "sgd", precision="bf16"),
+    ]
+    return found + kahan + autocast
 
 
 class Tokens(Encoder):
@@ -184,8 +197,10 @@ def train(cell: Cell, save: Path | None = None, resume: Path | None = None) -> d
     world = rank_and_world_size()[1]
     classifier, shard = build(cell)
     objective = objective_of(cell, classifier, shard)
-    distributed = DistributedConfig(workers=world, strategy=STRATEGIES[cell.strategy] if world > 1 else None)
-    strategy = distributed.build_strategy(torch.device("cpu"))
+    chosen = STRATEGIES[cell.strategy] if world > 1 else None
+    strategy = DistributedConfig(workers=world, strategy=chosen, precision=cell.precision).build_strategy(
+        torch.device("cpu")
+    )
     named = dict(classifier.parameter_groups())
     if cell.stage == "plant":
         named = {"head.attention": list(classifier.head.attention_parameters())}
@@ -206,7 +221,8 @@ def train(cell: Cell, save: Path | None = None, resume: Path | None = None) -> d
         total, parts = 0.0, rows_of_rank(step)
         for i, rows in enumerate(parts):
             with strategy.micro_batch(last=i == len(parts) - 1):
-                output = module(batch_of(rows, step), 100 * step + i)
+                with strategy.autocast():
+                    output = module(batch_of(rows, step), 100 * step + i)
                 strategy.backward(output.sum / DOCUMENTS)
             total += float(output.sum.detach())
         found["norms"].append(strategy.step(1.0))
@@ -218,6 +234,16 @@ def train(cell: Cell, save: Path | None = None, resume: Path | None = None) -> d
     shards: Mapping[str, Any] = {n: p for n, p in objective.named_parameters() if isinstance(p, RowShard)}
     found["weights"] |= {name: table.whole(table.detach()) for name, table in shards.items()}
     return found
+
+
+def planted() -> dict[str, Tensor]:
+    """Whole tables after the classifier rows are planted; a batch has the same documents on any number of ranks."""
+    (rank, world), (classifier, shard) = rank_and_world_size(), build(Cell("label_attention"))
+    own = range(DOCUMENTS * rank // world, DOCUMENTS * (rank + 1) // world)
+    prior_L = torch.linspace(-5, -1, LABELS)
+    plant_classifier(classifier, [batch_of(own, step) for step in range(2)], prior_L[shard.own], shard)
+    tables = classifier.head.label_tables()
+    return {name: table.whole(table.detach()) for name, table in tables.items() if isinstance(table, RowShard)}
 
 
 DRAWN: dict[str, dict[str, Any]] = {
@@ -268,6 +294,7 @@ def train_all(folder: Path) -> dict[str, dict[str, Any]]:
     """All cells; two ranks leave checkpoints in `folder`, which others take up. Fewer than three estimate."""
     found: dict[str, dict[str, Any]] = {str(cell): train(cell) for cell in cells()}
     rank, world = rank_and_world_size()
+    found["planted"] = planted()
     if world <= 2:
         found["drawn"] = estimate_all()
     for cell in RESUMED:

@@ -24,13 +24,20 @@ def found(tmp_path_factory) -> dict[int, dict[str, dict[str, Any]]]:
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_ranks_train_as_one_process(found, cell: Cell, world: int) -> None:
     one, many = found[1][str(cell)], found[world][str(cell)]
-    rounded = cell.rows == "bfloat16"  # where sums in another order round to another bf16
+    rounded = cell.rounded  # sums in another order round to another bf16
     assert many["losses"] == pytest.approx(one["losses"], rel=2e-3 if rounded else 1e-5)
     assert many["norms"] == pytest.approx(one["norms"], rel=1e-2 if rounded else 1e-4)
     assert many["weights"].keys() == one["weights"].keys()
     for name, tensor in one["weights"].items():
         within = 2e-2 if rounded else 1e-4
         torch.testing.assert_close(many["weights"][name].float(), tensor.float(), rtol=within, atol=within)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_plant_the_rows_that_one_process_plants(found, world: int) -> None:
+    for name, tensor in found[1]["planted"].items():
+        torch.testing.assert_close(found[world]["planted"][name], tensor, rtol=1e-4, atol=1e-5)
+    assert found[1]["planted"]["bias"].unique().numel() > 1
 
 
 @pytest.mark.parametrize("cell", RESUMED, ids=str)
