@@ -62,7 +62,7 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
                 for row in range(len(one.mask_BT)):
                     (positive if (row, label) in gold else negative)[label].append(contexts[row, column])
     variance = np.stack([c for found in (*positive.values(), *negative.values()) for c in found]).var(0)
-    rows, response = sums.rows(2.0, lambda value: value)
+    rows, _, response = sums.rows(2.0, lambda value: value)
     for label in range(4):
         count = len(positive[label])
         gap = np.mean(positive[label], 0) - np.mean(negative[label], 0)

@@ -52,8 +52,8 @@ class PrototypeSums:
         for name, value in vars(self).items():
             setattr(self, name, all_reduce_sum(value))
 
-    def rows(self, shrinkage: float, sum_of_all: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Compute classifier rows and their mean response to negatives. Collective.
+    def rows(self, shrinkage: float, sum_of_all: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute classifier rows and their mean responses. Collective; the sums become means, so call it once.
 
         w[l] = n_l / (n_l + shrinkage) · (μ⁺_l − μ⁻_l) / σ², the direction of linear discriminant analysis with a
         diagonal covariance shared by all labels, shrunk towards zero by the label's count.
@@ -63,17 +63,18 @@ class PrototypeSums:
             sum_of_all: sums a value over the labels of all workers.
 
         Returns:
-            Rows (L, d), zero for labels without a training document, and w[l]·μ⁻_l, (L,).
+            Rows (L, d), zero for labels without a training document; w[l]·μ⁺_l and w[l]·μ⁻_l, (L,).
         """
-        positive_Ld = self.positive_Ld / self.positives_L.clamp(min=1).unsqueeze(1)
-        negative_Ld = self.negative_Ld / self.negatives_L.clamp(min=1).unsqueeze(1)
         total = sum_of_all((self.positives_L + self.negatives_L).double().sum()).clamp(min=1)
-        mean_d = sum_of_all((self.positive_Ld + self.negative_Ld).sum(0).double()) / total
+        mean_d = sum_of_all((self.positive_Ld.sum(0) + self.negative_Ld.sum(0)).double()) / total
         variance_d = (sum_of_all(self.square_d) / total - mean_d.square()).clamp(min=1e-8).float()
-        seen_L1 = ((self.positives_L > 0) & (self.negatives_L > 0)).float().unsqueeze(1)
-        shrink_L1 = (self.positives_L / (self.positives_L + shrinkage)).unsqueeze(1)
-        rows_Ld = seen_L1 * shrink_L1 * (positive_Ld - negative_Ld) / variance_d
-        return rows_Ld, (rows_Ld * negative_Ld).sum(1)
+        seen_L = (self.positives_L > 0) & (self.negatives_L > 0)
+        shrink_L1 = (seen_L * self.positives_L / (self.positives_L + shrinkage)).unsqueeze(1)
+        positive_Ld = self.positive_Ld.div_(self.positives_L.clamp(min=1).unsqueeze(1))
+        negative_Ld = self.negative_Ld.div_(self.negatives_L.clamp(min=1).unsqueeze(1))
+        rows_Ld = (positive_Ld - negative_Ld).mul_(shrink_L1).div_(variance_d)
+        positive_L, negative_L = (torch.einsum("ld,ld->l", rows_Ld, mean_Ld) for mean_Ld in (positive_Ld, negative_Ld))
+        return rows_Ld, positive_L, negative_L
 
 
 @torch.no_grad()
@@ -105,8 +106,7 @@ def plant_classifier(
         progress()
     if shard.world == 1:
         sums.all_reduce()
-    rows_Ld, negative_L = sums.rows(shrinkage, all_reduce_sum if shard.world > 1 else lambda value: value)
-    positive_L = (rows_Ld * sums.positive_Ld).sum(1) / sums.positives_L.clamp(min=1)
+    rows_Ld, positive_L, negative_L = sums.rows(shrinkage, all_reduce_sum if shard.world > 1 else lambda value: value)
     gap_L = shard.of_all(positive_L - negative_L)
     scale = gap / float(gap_L[gap_L > 0].median()) if bool((gap_L > 0).any()) else 0.0
-    classifier.head.set_classifier(rows_Ld * scale, prior_L - negative_L * scale)
+    classifier.head.set_classifier(rows_Ld.mul_(scale), prior_L - negative_L * scale)
