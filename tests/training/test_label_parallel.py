@@ -30,6 +30,8 @@ def test_ranks_train_as_one_process(found, cell: Cell, world: int) -> None:
     assert many["weights"].keys() == one["weights"].keys()
     for name, tensor in one["weights"].items():
         within = 2e-2 if rounded else 1e-4
+        if cell.precision == "bf16":  # Adam moves a weight by its rate in either direction where gradients are rounding
+            within = 5e-2
         torch.testing.assert_close(many["weights"][name].float(), tensor.float(), rtol=within, atol=within)
 
 
