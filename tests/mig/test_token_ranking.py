@@ -78,6 +78,15 @@ def test_save_and_load(ranking: TokenRanking, tmp_path: Path) -> None:
         assert getattr(loaded, name).dtype == getattr(ranking, name).dtype
 
 
+def test_labels_of_a_worker_are_read_alone(ranking: TokenRanking, tmp_path: Path) -> None:
+    path, own = tmp_path / "ranking.safetensors", slice(1, 3)
+    ranking.save(path)
+    loaded = TokenRanking.load(path, own)
+    np.testing.assert_array_equal(loaded.token_ids_LK, ranking.token_ids_LK[own])
+    np.testing.assert_array_equal(loaded.label_documents_L, ranking.label_documents_L[own])
+    np.testing.assert_array_equal(loaded.token_documents_V, ranking.token_documents_V)
+
+
 def test_a_failed_save_leaves_the_old_file(
     ranking: TokenRanking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,14 +161,13 @@ def rows_of_rank(step: int) -> list[list[int]]:
     return [own[: len(own) // 2], own[len(own) // 2 :]]
 
 
-def ranking() -> TokenRanking:
+def ranking(own: slice) -> TokenRanking:
     generator = np.random.default_rng(5)
     tokens = np.stack([generator.permutation(VOCABULARY)[:10] for _ in range(LABELS)]).astype(np.int32)
     tokens[3] = -1  # a label without ranked tokens
     ones = np.ones_like(tokens)
-    return TokenRanking(
-        tokens, ones.astype(np.float32), ones, np.ones(VOCABULARY, np.int32), np.ones(LABELS, np.int32), 9, ""
-    )
+    counts = np.ones(VOCABULARY, np.int32), np.ones(LABELS, np.int32)[own]
+    return TokenRanking(tokens[own], ones[own].astype(np.float32), ones[own], *counts, 9, "")
 
 
 def build(cell: Cell) -> tuple[Classifier, LabelShard]:
@@ -186,7 +185,7 @@ def objective_of(cell: Cell, classifier: Classifier, shard: LabelShard, **settin
     if cell.stage == "plant":
         optimizer = OPTIMIZERS[cell.optimizer]
         plan = PlantConfig(sampled_labels=2 * LABELS, loss=LambdaRankConfig(), label_optimizer=optimizer)
-        return PlantObjective(classifier, ranking(), plan, VOCABULARY, dict, shard)
+        return PlantObjective(classifier, ranking(shard.own), plan, VOCABULARY, dict, shard)
     finetune = FinetuneConfig(loss=cell.loss, **(CHOICES[cell.choice] | settings))
     texts = Texts(classifier, shard) if cell.head == "two_tower" else None
     return FinetuneObjective(classifier, finetune, dict, shard, texts)  # pyright: ignore[reportArgumentType]

@@ -129,17 +129,23 @@ class TokenRanking:
             save_file(tensors, partial, metadata)
 
     @classmethod
-    def load(cls, path: Path | str) -> "TokenRanking":
-        """Read a ranking that `save` wrote; DataError when it is missing, damaged or something else."""
+    def load(cls, path: Path | str, labels: slice = slice(None)) -> "TokenRanking":
+        """Read the ranking of these labels from a file that `save` wrote.
+
+        Raises:
+            DataError: the file is missing, damaged or something else.
+        """
         metadata = _read_metadata(path)
         if metadata.get("format") != FORMAT:
             raise DataError(f"{path}: written by another version ({metadata.get('format')}); delete it and rank again")
         with reading(path, fix="delete it and rank again"), safe_open(path, framework="numpy") as file:
-            arrays = {name: file.get_tensor(name) for name in _ARRAYS}
+            arrays = {name: file.get_tensor(name) for name in _ARRAYS if name not in _OF_LABELS}
+            arrays |= {name: file.get_slice(name)[labels] for name in _OF_LABELS}
             return cls(**arrays, documents=int(metadata["documents"]), fingerprint=metadata["fingerprint"])
 
 
-_ARRAYS = ("token_ids_LK", "scores_LK", "together_LK", "token_documents_V", "label_documents_L")
+_OF_LABELS = ("token_ids_LK", "scores_LK", "together_LK", "label_documents_L")
+_ARRAYS = (*_OF_LABELS, "token_documents_V")
 
 
 def _read_metadata(path: Path | str) -> dict[str, str]:

@@ -43,7 +43,7 @@ def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
     settings, classifier = worker.config.plant, worker.classifier
     collate_dev = worker.collator(worker.dev, cached=settings.cache_hidden)
     dev = worker.batches(worker.dev, settings.tokens_per_micro_batch, settings.dev_documents)
-    ranking = TokenRanking.load(worker.paths.ranking)
+    ranking = TokenRanking.load(worker.paths.ranking, worker.shard.own)
 
     def evaluate() -> dict[str, float]:
         sums = [objective.ndcg(collate_dev(batch).to(worker.strategy.device)) for batch in dev]

@@ -28,7 +28,7 @@ class PlantObjective(Objective):
 
     Args:
         classifier: classifier whose head attends by label.
-        ranking: tokens by information gain, per label.
+        ranking: tokens by information gain, of this worker's labels.
         settings: see `PlantConfig`.
         vocab_size: V.
         evaluate: measures nDCG on dev; collective.
@@ -50,7 +50,7 @@ class PlantObjective(Objective):
         self.loss = settings.loss.build()
         self.settings = settings
         self.shard = shard
-        self.rankable = torch.from_numpy(np.flatnonzero(ranking.counts[shard.own] > 0))
+        self.rankable = torch.from_numpy(np.flatnonzero(ranking.counts > 0))
         self.grade_table = ranking.table(vocab_size, _grades_by_rank(ranking.k, settings.grades))
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
@@ -111,9 +111,7 @@ class PlantObjective(Objective):
 
     def grades(self, token_ids_BT: Tensor, labels_S: Tensor) -> Tensor:
         """Grades (B, S, T) of every token of every document for every label."""
-        grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy() + self.shard.first)).to(
-            token_ids_BT.device
-        )
+        grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy())).to(token_ids_BT.device)
         return grades_SV[:, token_ids_BT].transpose(0, 1)
 
 
