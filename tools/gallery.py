@@ -29,8 +29,8 @@ from browser import Browser, find_browser
 ROOT = Path(__file__).parents[1]
 XMTC = (sys.executable, "-c", "from xmtc.cli import main; main()")
 CONFIG = str(ROOT / "configs/quickstart.yaml")
-SOURCE = "data.source={kind: pydocs, packages: [numpy, rich, sklearn]}"
-SIZE = "data.limit={train: 600, dev: 120, test: 120}"
+SOURCE = "data.source={kind: pydocs, packages: [numpy, scipy, sklearn]}"
+SIZE = "data.limit={train: 2000, dev: 250, test: 250}"
 TEXT = "Return the eigenvalues and eigenvectors of a symmetric sparse matrix, computed by the Lanczos method."
 PENALTIES = [[{"kind": "linear", "penalties": [penalty]}] for penalty in (0.03, 0.1, 0.3)]
 GRID = {"grid": {"model.scorers": PENALTIES}, "metrics": ["ndcg@5", "macro_f1"]}
