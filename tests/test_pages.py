@@ -6,9 +6,9 @@ says why they cannot:
 
     <!-- not run: it needs a cluster -->
 
-The commands of benchmark pages take minutes to hours: they are checked and not run. YAML on pages is checked against the
-configuration's schema, and JSON is parsed. Not covered: TOML and CSV, output shown as `text`, and options of programs
-that are not part of xmtc.
+The commands of benchmark pages take minutes to hours: they are checked and not run. YAML on pages is checked against
+the configuration's schema, and JSON is parsed. Not covered: TOML and CSV, output shown as `text`, and options of
+programs that are not part of xmtc.
 """
 
 import json
@@ -162,7 +162,7 @@ def test_configurations_and_keys_exist(page: str, monkeypatch: pytest.MonkeyPatc
 def test_tools_targets_tests_and_extras_exist(page: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    scripts = {one for one in re.findall(r"(?:tools|launch)/\w+\.(?:py|sh)", PAGES[page].read_text(encoding="utf-8"))}
+    scripts = set(re.findall(r"(?:tools|launch)/\w+\.(?:py|sh)", PAGES[page].read_text(encoding="utf-8")))
     commands = [*typed(page, "python"), *([name, *words] for name in sorted(scripts) for words in typed(page, name))]
     for script, *arguments in commands:
         if script == "-m":
