@@ -75,7 +75,7 @@ def test_a_server_that_comes_back_is_waited_for_and_one_that_stays_away_is_named
     (tmp_path / "a").write_text("1")
     server.stop()
     try:
-        with pytest.raises(StorageError, match=r"gs://.*/a: writing failed for \d+ s .*give the same command again"):
+        with pytest.raises(StorageError, match=r"gs://.*/a: writing failed for \d+ s .*run the same command again"):
             Remote(f"{PLACE}/away", retry_s=0.1).upload(tmp_path / "a", "a")
     finally:
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: server.start())

@@ -129,7 +129,7 @@ def test_a_server_that_stays_away_ends_with_what_to_do(server, uri, tmp_path):
     mirror = Mirror(fill(tmp_path / "one", a="1"), Remote(uri, retry_s=0.5))
     server.stop()
     try:
-        with pytest.raises(StorageError, match=rf"{uri}/a: writing failed for \d+ s .*give the same command again"):
+        with pytest.raises(StorageError, match=rf"{uri}/a: writing failed for \d+ s .*run the same command again"):
             mirror.push()
     finally:
         server.start()

@@ -102,7 +102,7 @@ class SplitConfig:
 
     def __post_init__(self) -> None:
         if self.dev + self.test >= 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents")
+            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents; lower them")
 
 
 @config

@@ -189,8 +189,8 @@ class Remote:
                 if waited + pause > self._retry_s:
                     raise StorageError(
                         f"{place}: {doing} failed for {waited:.0f} s ({_words(error)}). What is done is kept in the "
-                        "local copy; see that the server can be reached, and give the same command again. "
-                        "storage.retry_minutes sets the patience"
+                        "local copy; check that the server can be reached, and run the same command again. "
+                        "storage.retry_minutes sets how long xmtc retries"
                     ) from error
                 if attempt == 0:
                     logger.warning("%s: %s failed (%s); trying again", place, doing, _words(error))
@@ -204,7 +204,7 @@ class Remote:
             ) from error
         if is_denied(error) or isinstance(error, _LASTING) or type(error).__name__ in _LASTING_NAMES:
             raise StorageError(
-                f"{place}: {doing} failed ({_words(error)}); see that bucket and folder exist, and that the client's "
+                f"{place}: {doing} failed ({_words(error)}); check that bucket and folder exist, and that the client's "
                 "credentials (for s3:// those of the AWS command line, for gs:// gcloud's) allow it"
             ) from error
 

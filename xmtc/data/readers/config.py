@@ -50,7 +50,7 @@ class StratifyConfig:
 
     def __post_init__(self) -> None:
         if self.dev + self.test >= 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents")
+            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents; lower them")
 
 
 @config
