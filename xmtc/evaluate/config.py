@@ -18,8 +18,8 @@ class EvaluateConfig:
     """Predictions kept per document, best first. Metrics see no more than these; 100 leaves P@k … nDCG@k exact."""
     shortlist: Annotated[int, Field(ge=1)] | None = None
     """Score only this many labels per document, which an index of the labels finds. For label sets of hundreds of
-    thousands. The loss is measured on a sample and written as `shortlist_recall@5`. Areas under the curve need every
-    score and are left out."""
+    thousands. What this misses is measured on a sample and written as `shortlist_recall@5`. Areas under the curve need
+    every score and are left out."""
     index: IndexConfig = IndexConfig()
     """The index of the labels that is exported with the model and finds shortlists (docs/explanation/mining.md)."""
     bins: tuple[BinName, ...] = ("0", "1-5", "6-10", "11-50", ">50")
