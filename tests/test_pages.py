@@ -50,7 +50,7 @@ BLOCK = re.compile(r"(?:<!-- not run: (?P<why>[^\n]+?) -->\n\n)?^```(?P<language
 INDENTED = re.compile(r"^(?: {4}.*\n)+", re.M)
 INLINE = re.compile(r"`([^`\n]+)`")
 PROGRAM = re.compile(r"(?:\.venv/bin/)?(xmtc|python|make|pip|(?:tools|launch)/\S+\.(?:py|sh))(?: |$)")
-LANGUAGES = {"sh", "python", "yaml", "json", "toml", "csv", "text", "mermaid"}
+LANGUAGES = {"sh", "python", "yaml", "json", "toml", "csv", "text"}
 BASE = ROOT / "configs/eurlex57k_minilm.yaml"  # YAML on pages shows some keys: these are laid over a whole file
 
 
