@@ -32,7 +32,7 @@ _CLIENT_ERRORS = (
     ("google.api_core.exceptions", "GoogleAPIError"),
     ("azure.core.exceptions", "AzureError"),
 )
-# Waiting does not help with these. ValueError: what gcsfs makes of a name that no bucket can have.
+# Waiting does not help with these. gcsfs raises ValueError for a name that no bucket can have.
 _LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError)
 _LASTING_NAMES = ("ParamValidationError",)
 _CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
@@ -40,7 +40,7 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 # A file appears there only when it is complete; elsewhere it is written under another name and renamed.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
-# What tells one version of a file from the next, the best first.
+# What distinguishes versions of a file, best first.
 _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "modified")
 
 
@@ -81,7 +81,7 @@ class Remote:
         def find() -> dict[str, Stamp]:
             self._fs.invalidate_cache()
             found: dict[str, Any] = self._fs.find(top, detail=True)
-            # Of a single file some file systems tell the name alone.
+            # Some file systems give only the name of a single file.
             names = {path[len(self._root) :].lstrip("/"): info or self._fs.info(path) for path, info in found.items()}
             return {name: _stamp(info) for name, info in names.items() if name and not name.endswith("/")}
 
