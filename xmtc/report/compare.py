@@ -39,7 +39,7 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
 
 
 def worse(before: RunResults, after: RunResults) -> list[str]:
-    """Metrics that became worse by more than chance explains: the interval of the difference lies below 0. In words."""
+    """Describe the metrics that became worse by more than chance explains: the difference's interval is below 0."""
     rows = _pair(before, after) if _unpaired(before, after) is None else ()
     return [f"{words} {change.rstrip(' ▼')} {interval}" for words, _, change, interval, _ in rows if "▼" in change]
 
@@ -88,7 +88,7 @@ def _present(run: RunResults) -> pd.Series:
 
 
 def _same_bins(a: RunResults, b: RunResults) -> list[str]:
-    """The bins of `a` that hold the same labels in both, of those that both runs have documents of."""
+    """The bins of `a` that have documents in both runs and the same labels."""
     both = pd.concat([_present(a), _present(b)], axis=1, join="inner").to_numpy()
     return [name for name in a.metrics["bins"] if (bin_mask(name, both[:, 0]) == bin_mask(name, both[:, 1])).all()]
 

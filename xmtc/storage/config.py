@@ -1,4 +1,4 @@
-"""The `storage` section: local copies of what lies at a URI."""
+"""The `storage` section: local copies of what is at a URI."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ _LONGEST_NAME = 60
 
 @config
 class StorageConfig:
-    """Local copies of what lies at a URI, and how long to retry. Credentials come from the client's own settings."""
+    """Local copies of what is at a URI, and how long to retry. Credentials come from the client's own settings."""
 
     cache: Annotated[str, Field(min_length=1)] = "~/.cache/xmtc"
     """Folder for the local copies, separate on every node. Local paths in the configuration are used directly."""

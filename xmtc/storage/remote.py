@@ -71,11 +71,11 @@ class Remote:
         self._errors: tuple[type[BaseException], ...] = (OSError, ValueError, *clients)
 
     def __truediv__(self, name: str) -> "Remote":
-        """What lies at `name` below."""
+        """The place `name` below this one."""
         return Remote(f"{self.uri}/{name}", self._retry_s)
 
     def list(self, folder: str = "") -> dict[str, Stamp]:
-        """Names of all files below `folder`, relative to this directory, with what tells their versions apart."""
+        """Names of all files below `folder`, relative to this directory, with their versions."""
         top = self._path(folder)
 
         def find() -> dict[str, Stamp]:
