@@ -53,10 +53,10 @@ def main() -> None:
     if not log.exists():
         log.write_text(typed("train", CONFIG, *small).replace(f"{work}/", ""), encoding="utf-8")
     terminal(output / "training.svg", log.read_text(encoding="utf-8"), "xmtc train CONFIG")
+    pages(output, work, binary)
     dry_run = typed("train", CONFIG, *small, "--dry-run")  # now of the prepared corpus
     terminal(output / "dry_run.svg", dry_run, "xmtc train CONFIG --dry-run")
     sweep(output / "sweep.svg", work, small)
-    pages(output, work, binary)
 
 
 def typed(*arguments: str, folder: Path = ROOT) -> str:
