@@ -97,7 +97,7 @@ def pages(output: Path, work: Path, binary: str) -> None:
     typed("explain", model, "--text", TEXT, "--top-k", "3", "--output", str(evidence), folder=work)
     browser = Browser(binary, Path(tempfile.mkdtemp(prefix="profile-", dir=work)))
     try:
-        browser.open(run / "eval/test/report.html", height=760)
+        browser.open(run / "eval/test/report.html", height=640)
         browser.run("document.querySelector('#frequency').scrollIntoView()")
         browser.picture(output / "report.png")
         browser.open(evidence, height=760)
