@@ -90,7 +90,7 @@ def test_what_waiting_does_not_mend_is_said_at_once(server, tmp_path, monkeypatc
     from gcsfs.retry import validate_response
 
     (tmp_path / "a").write_text("1")
-    with pytest.raises(StorageError, match=r"writing failed \(FileNotFoundError.*see that bucket and folder exist"):
+    with pytest.raises(StorageError, match=r"writing failed \(FileNotFoundError.*check that bucket and folder exist"):
         Remote("gs://nobodys-bucket/x", retry_s=60).upload(tmp_path / "a", "a")
     remote = Remote(f"{PLACE}/denied", retry_s=60)
     for status in (401, 403):
