@@ -136,7 +136,7 @@ def test_a_server_lost_in_mid_run_ends_it_and_another_machine_goes_on(config, se
     monkeypatch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
     with monkeypatch.context() as patch:
         patch.setattr(Tracker, "log", log_and_stop)
-        with pytest.raises(StorageError, match=r"checkpoints/step_00000009/.*writing failed .*give the same command"):
+        with pytest.raises(StorageError, match=r"checkpoints/step_00000009/.*writing failed .*run the same command"):
             train_run(tiny_runs.load(config))
     server.start()
     run = train_run(tiny_runs.load(config, f"storage.cache={tmp_path}"))
