@@ -1,15 +1,23 @@
 """What the pages tell a reader to type works.
 
-Every command on a page names commands, options, files and configuration keys that exist. `xmtc` commands and Python
-examples also run, in a folder with a tiny trained model, unless a comment above the block says why they cannot:
+Every command on a page, in a block or within a sentence, names commands, options, tools, files and configuration keys
+that exist. `sh` and `python` blocks also run, in a folder with a tiny trained model, unless a comment above the block
+says why they cannot:
 
     <!-- not run: it needs a cluster -->
+
+The commands of benchmark pages take minutes to hours: they are checked and not run. YAML on pages is checked against
+the configuration's schema, and JSON is parsed. Not covered: TOML and CSV, output shown as `text`, and options of
+programs that are not part of xmtc.
 """
 
 import json
 import re
 import shlex
 import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +38,20 @@ from xmtc.run.config import RunConfig
 from xmtc.serve.config import read_tuning
 
 ROOT = Path(__file__).parents[1]
+HISTORY_AND_GENERATED = ("CHANGELOG.md", "log.md", "configuration.md", "cli.md")
+RECIPES = "CONTRIBUTING.md"  # its Python, TOML and YAML run in test_recipes.py
 PAGES = {
     str(path.relative_to(ROOT)): path
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    if path.name not in ("log.md", "configuration.md", "cli.md") and "benchmarks" not in path.parts
+    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    if path.name not in HISTORY_AND_GENERATED
 }
-BLOCK = re.compile(r"(?:<!-- not run: (?P<why>[^\n]+?) -->\n\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.M | re.S)
+READ, MEASURED = [page for page in PAGES if "benchmarks" not in page], [page for page in PAGES if "benchmarks" in page]
+BLOCK = re.compile(r"(?:<!-- not run: (?P<why>[^\n]+?) -->\n\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
+INDENTED = re.compile(r"^(?: {4}.*\n)+", re.M)
+INLINE = re.compile(r"`([^`\n]+)`")
+PROGRAM = re.compile(r"(?:\.venv/bin/)?(xmtc|python|make|pip|(?:tools|launch)/\S+\.(?:py|sh))(?: |$)")
+LANGUAGES = {"sh", "python", "yaml", "json", "toml", "csv", "text"}
+BASE = ROOT / "configs/eurlex57k_minilm.yaml"  # YAML on pages shows some keys: these are laid over a whole file
 
 
 @dataclass(frozen=True)
@@ -46,20 +62,50 @@ class Block:
     code: str
     runs: bool
 
-    def commands(self, name: str = "xmtc") -> list[list[str]]:
-        """The arguments of one program's commands in a shell block, as a shell would split them."""
-        lines = self.code.replace("\\\n", " ").splitlines()
-        return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"{name} ")]
 
-
-def blocks(page: str, language: str) -> list[Block]:
+def blocks(page: str, language: str | None = None) -> list[Block]:
     text = PAGES[page].read_text(encoding="utf-8")
     found = [Block(one["language"], one["code"], one["why"] is None) for one in BLOCK.finditer(text)]
-    return [block for block in found if block.language == language]
+    return [block for block in found if language in (None, block.language)]
 
 
 def pages_with(language: str, *, run: bool) -> list[str]:
-    return [page for page in PAGES if any(block.runs or not run for block in blocks(page, language))]
+    return [page for page in READ if any(block.runs or not run for block in blocks(page, language))]
+
+
+def lines(code: str) -> Iterator[list[str]]:
+    """The commands of a shell block, as a shell would split them; quotes and backslashes join lines."""
+    begun = ""
+    for line in code.splitlines():
+        begun += line
+        if begun.endswith("\\"):
+            begun = begun[:-1]
+            continue
+        try:
+            words = shlex.split(begun, comments=True)
+        except ValueError:
+            continue  # an open quote
+        begun = ""
+        if words:
+            yield words
+    assert not begun, begun
+
+
+def indented(page: str) -> list[list[str]]:
+    """Commands in indented blocks."""
+    rest = BLOCK.sub("", PAGES[page].read_text(encoding="utf-8"))
+    chunks = ["".join(line[4:] for line in one[0].splitlines(True)) for one in INDENTED.finditer(rest)]
+    return [words for chunk in chunks if PROGRAM.match(chunk) for words in lines(chunk)]
+
+
+def typed(page: str, program: str) -> list[list[str]]:
+    """The arguments of a program wherever a page names it: in `sh` blocks, indented blocks and sentences."""
+    rest = BLOCK.sub("", PAGES[page].read_text(encoding="utf-8"))
+    inline = [shlex.split(one[1]) for one in INLINE.finditer(rest) if PROGRAM.match(one[1])]
+    fenced = [words for block in blocks(page, "sh") for words in lines(block.code)]
+    return [
+        words[1:] for words in [*fenced, *indented(page), *inline] if words[0].removeprefix(".venv/bin/") == program
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -88,50 +134,78 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", pages_with("sh", run=False))
+@pytest.mark.parametrize("page", PAGES)
 def test_commands_and_options_exist(page: str) -> None:
     known = dict(cli_reference.commands("xmtc", typer.main.get_command(app)))
-    for words in [words for block in blocks(page, "sh") for words in block.commands()]:
-        name = "xmtc " + " ".join(words[: 2 if words[0] == "labels" else 1])
-        assert name in known, f"{page}: no command {name}"
-        options = {option for parameter in known[name].params for option in parameter.opts}
-        unknown = [
-            word for word in words if word.startswith("-") and word.partition("=")[0] not in {*options, "--help"}
-        ]
-        assert unknown == [], f"{page}: {name} has no {unknown}"
+    groups = {" ".join(name.split()[:-1]) for name in known}
+    for words in typed(page, "xmtc"):
+        path = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)]
+        name = " ".join(["xmtc", *path[: 2 if path[:1] == ["labels"] else 1]])
+        assert name in {*known, *groups}, f"{page}: no command {name}"
+        options = {option for parameter in getattr(known.get(name), "params", ()) for option in parameter.opts}
+        found = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert found <= {*options, "--help", "--version"}, f"{page}: {name} has no {sorted(found - options)}"
 
 
-@pytest.mark.parametrize("page", pages_with("sh", run=False))
+@pytest.mark.parametrize("page", PAGES)
 def test_configurations_and_keys_exist(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    for command, first, *rest in [words for block in blocks(page, "sh") for words in block.commands() if words[1:]]:
-        keys = [word for word in rest if re.match(r"[a-z_.]+=", word)]
+    for command, first, *rest in [words for words in typed(page, "xmtc") if words[1:]]:
+        keys = [word for word in rest if re.match(r"[a-z_0-9.]+=", word)]
         if command in ("prepare", "mig", "train", "sweep") and first.startswith("configs/"):
             load_config(RunConfig, Path(first), keys)
         if command == "serve":
             read_tuning(keys)
 
 
-@pytest.mark.parametrize("page", pages_with("sh", run=False))
-def test_tools_and_make_targets_exist(page: str) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_tools_targets_tests_and_extras_exist(page: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for block in blocks(page, "sh"):
-        for script, *arguments in block.commands("python"):
-            source = (ROOT / script).read_text(encoding="utf-8")
-            assert [word for word in arguments if word.startswith("--") and f'"{word}"' not in source] == []
-        for target, *_ in block.commands("make"):
-            assert f"\n{target}:" in makefile, f"{page}: make {target}"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    scripts = set(re.findall(r"(?:tools|launch)/\w+\.(?:py|sh)", PAGES[page].read_text(encoding="utf-8")))
+    commands = [*typed(page, "python"), *([name, *words] for name in sorted(scripts) for words in typed(page, name))]
+    for script, *arguments in commands:
+        if script == "-m":
+            arguments = [argument for argument in arguments if argument.startswith("tests/")]
+            script = arguments[0] if arguments else "tests"
+        path, _, test = script.partition("::")
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert test in source, f"{page}: {script}"
+        unknown = [word for word in arguments if word.startswith("--") and f"{word}" not in source]
+        assert unknown == [], f"{page}: {script} has no {unknown}"
+    for target, *_ in typed(page, "make"):
+        assert f"\n{target}:" in makefile, f"{page}: make {target}"
+    for word in [word for words in typed(page, "pip") for word in words if word.startswith("xmtc[")]:
+        assert word[5:-1] in project["optional-dependencies"], f"{page}: {word}"
+
+
+@pytest.mark.parametrize("page", READ)
+def test_a_command_runs_or_the_page_says_why_not(page: str) -> None:
+    """Commands stand in `sh` blocks, and a block without a reason holds only commands that `test_commands_run` runs."""
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+    assert indented(page) == [], f"{page}: put commands into a block that begins with ```sh"
+    words = [words for block in blocks(page, "sh") if block.runs for words in lines(block.code)]
+    others = [line for line in words if line[0] not in ("xmtc", "tail")]
+    assert others == [], f"{page}: say above the block why these are not run"
+
+
+def test_benchmark_pages_say_why_their_commands_do_not_run() -> None:
+    page = " ".join((ROOT / "docs/benchmarks/index.md").read_text(encoding="utf-8").split())
+    assert "Tests check these commands, but do not run them" in page
 
 
 @pytest.mark.parametrize("page", pages_with("sh", run=True))
 def test_commands_run(page: str, workspace: Path, xmtc, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace)
-    for words in [words for block in blocks(page, "sh") if block.runs for words in block.commands()]:
+    for program, *words in [line for block in blocks(page, "sh") if block.runs for line in lines(block.code)]:
+        if program == "tail":
+            subprocess.run([program, *words], check=True, capture_output=True, timeout=10)
+            continue
         outcome = xmtc(*words)
         assert outcome.code == 0, f"{page}: xmtc {shlex.join(words)}\n{outcome.err}"
 
 
-@pytest.mark.parametrize("page", pages_with("python", run=True))
+@pytest.mark.parametrize("page", [page for page in pages_with("python", run=True) if page != RECIPES])
 def test_examples_run(page: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace)
     for block in blocks(page, "python"):
@@ -151,10 +225,17 @@ def test_notebooks_run(notebook: Path, workspace: Path, monkeypatch: pytest.Monk
     matplotlib.pyplot.close("all")
 
 
-@pytest.mark.parametrize("page", pages_with("yaml", run=False))
-def test_yaml_on_pages_is_yaml(page: str) -> None:
+@pytest.mark.parametrize("page", [page for page in pages_with("yaml", run=False) if page != RECIPES])
+def test_yaml_on_pages_is_a_configuration(page: str, tmp_path: Path) -> None:
     for block in blocks(page, "yaml"):
-        assert isinstance(yaml.safe_load(block.code), dict)
+        shown = yaml.safe_load(block.code)
+        if "grid" in shown:
+            file = ROOT / block.code.splitlines()[0].removeprefix("# ")
+            assert shown == yaml.safe_load(file.read_text(encoding="utf-8"))
+            continue
+        path = tmp_path / "shown.yaml"
+        path.write_text(f"base: {BASE}\n{block.code}", encoding="utf-8")
+        load_config(RunConfig, path)
 
 
 @pytest.mark.parametrize("page", pages_with("json", run=False))

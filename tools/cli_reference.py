@@ -59,13 +59,16 @@ def is_shown(parameter: Any, kind: str) -> bool:
 
 
 def metavar(parameter: Any) -> str:
-    """What stands for the value of an argument."""
-    return parameter.metavar or (parameter.name or "").upper()
+    """What stands for the value of an argument: brackets if it is optional, dots if there can be several."""
+    name = parameter.metavar or (parameter.name or "").upper()
+    name = name if parameter.required else f"[{name}]"
+    return f"{name}..." if parameter.nargs == -1 else name
 
 
 def row(parameter: Any) -> str:
     """The row of one parameter."""
-    names = ", ".join(f"`{name}`" for name in parameter.opts)
+    given = f" {parameter.metavar}" if parameter.metavar else ""
+    names = ", ".join(f"`{name}{given}`" for name in parameter.opts)
     if parameter.param_type_name == "argument":
         names = f"`{metavar(parameter)}`"
     help_text = getattr(parameter, "help", None) or ""

@@ -14,6 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
+WIDE = ("benchmarks/index.md",)  # pages whose tables need the room of the table of contents
 PAGES = {"CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
@@ -27,7 +28,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite the links of a page that leave docs/."""
+    """Rewrite the links of a page that leave docs/, and make room for wide tables."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     if page.file.src_uri in PAGES.values():
         return markdown
     folder = posixpath.dirname(posixpath.join("docs", page.file.src_uri))

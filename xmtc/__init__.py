@@ -11,7 +11,7 @@ __all__ = ["Model", "Prediction", "__version__", "train"]
 
 __version__ = "0.1.0"
 
-# PEFT imports bitsandbytes wherever it is installed, which then tells of a kernel that is not needed.
+# PEFT imports bitsandbytes if it is installed, which then warns about a kernel that is not needed.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 # In Ray's workers, FAISS would log which of its builds it looks for.
 logging.getLogger("faiss.loader").setLevel(logging.WARNING)

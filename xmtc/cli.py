@@ -52,38 +52,12 @@ app.add_typer(labels_app, name="labels")
 
 
 @app.command()
-def prepare(config: ConfigFile, overrides: Overrides = None, print_config: PrintConfig = False) -> None:
-    """Read the source documents and tokenise them into a corpus."""
-    run = _load(config, overrides, print_config)
-    from xmtc.pipeline import prepare_stage
-
-    prepare_stage(run)
-
-
-@app.command()
-def mig(
-    config: ConfigFile,
-    overrides: Overrides = None,
-    show: Annotated[
-        list[str] | None, typer.Option("--show", metavar="LABEL", help="Print this label's top tokens; repeatable.")
-    ] = None,
-    top: Annotated[int, typer.Option("--top", help="How many tokens to print for each label.")] = 20,
-    print_config: PrintConfig = False,
-) -> None:
-    """Rank tokens by their mutual information gain with each label, on the train split."""
-    run = _load(config, overrides, print_config)
-    from xmtc.pipeline import mig_stage
-    from xmtc.stages.mig import show_labels
-
-    corpus, ranking = mig_stage(run)
-    show_labels(corpus, ranking, show or [], top)
-
-
-@app.command()
 def init(
     data: Annotated[str, typer.Argument(metavar="DATA", help="CSV, TSV, JSON lines or Parquet; a folder; a URI.")],
     budget: Annotated[str, typer.Option(help="Time that training may take, such as 10m or 1h30m.")] = "1h",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="YAML file to write \\[NAME.yaml].")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="YAML file to write \\[default: NAME.yaml].")
+    ] = None,
     text: Annotated[list[str] | None, typer.Option(help="Text column; repeat to join several.")] = None,
     labels: Annotated[str | None, typer.Option(help="Column with the labels.")] = None,
     label_separator: Annotated[
@@ -92,7 +66,7 @@ def init(
     doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers.")] = None,
     split_column: Annotated[str | None, typer.Option(help="Column with train, dev or test.")] = None,
     task: Annotated[str | None, typer.Option(help="multi_label or single_label.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run \\[that of the file].")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run \\[default: that of the file].")] = None,
 ) -> None:
     """Inspect data and machine, and write a configuration that fits a time budget."""
     from xmtc.init.dialogue import write_config
@@ -129,6 +103,34 @@ def train(
 
 
 @app.command()
+def prepare(config: ConfigFile, overrides: Overrides = None, print_config: PrintConfig = False) -> None:
+    """Read the source documents and tokenise them into a corpus."""
+    run = _load(config, overrides, print_config)
+    from xmtc.pipeline import prepare_stage
+
+    prepare_stage(run)
+
+
+@app.command()
+def mig(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    show: Annotated[
+        list[str] | None, typer.Option("--show", metavar="LABEL", help="Print this label's top tokens; repeatable.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", help="How many tokens to print for each label.")] = 20,
+    print_config: PrintConfig = False,
+) -> None:
+    """Rank tokens by their mutual information gain with each label, on the train split."""
+    run = _load(config, overrides, print_config)
+    from xmtc.pipeline import mig_stage
+    from xmtc.stages.mig import show_labels
+
+    corpus, ranking = mig_stage(run)
+    show_labels(corpus, ranking, show or [], top)
+
+
+@app.command()
 def sweep(
     config: ConfigFile,
     grid: Annotated[Path, typer.Argument(metavar="GRID", help="YAML file with grid, seeds and metrics.")],
@@ -143,7 +145,7 @@ def sweep(
 
 @app.command()
 def evaluate(
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Run directory, such as runs/quickstart.")] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run directory, such as runs/quickstart.")] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="A predictions.parquet of any system, or the output of xmtc score.")
     ] = None,
@@ -151,7 +153,8 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Split of the corpus to compare the predictions with.")] = "dev",
     output: Annotated[Path | None, typer.Option(help="Directory to write metrics and report to.")] = None,
     threshold: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Lowest score of a predicted label \\[tuned on them].")
+        float | None,
+        typer.Option(min=0, max=1, help="Lowest score of a predicted label \\[default: tuned on these documents]."),
     ] = None,
 ) -> None:
     """Evaluate the predictions of a run again, or any predictions file against a corpus."""
@@ -173,11 +176,13 @@ def evaluate(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", parser=fetched, help="Run directories or URIs; give several to compare."),
+        typer.Argument(metavar="RUN", parser=fetched, help="Run directories or URIs; give several to compare."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
-    split: Annotated[str | None, typer.Option(help="dev or test \\[test if the run has it].")] = None,
-    examples: Annotated[int, typer.Option(min=0, help="Documents of the first run to show, with their TEXT.")] = 0,
+    split: Annotated[str | None, typer.Option(help="dev or test \\[default: test if the run has it].")] = None,
+    examples: Annotated[
+        int, typer.Option(min=0, help="Show this many documents of the first run, with their text.")
+    ] = 0,
 ) -> None:
     """Write a self-contained HTML report of one or several runs."""
     from xmtc.report.runs import report_runs
@@ -197,7 +202,8 @@ def predict(
     text_column: TextColumn = None,
     id_column: IdColumn = None,
     top_k: Annotated[
-        int | None, typer.Option("--top-k", min=1, help="Labels to print \\[the predicted ones and the 5 best].")
+        int | None,
+        typer.Option("--top-k", min=1, help="Labels to print \\[default: the predicted ones and the 5 best]."),
     ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that support each label.")] = False,
     include: Include = None,
@@ -220,19 +226,22 @@ def predict(
 def score(
     model: ModelName,
     inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="Files, globs, folders, URIs, or a config's source (.yaml).")
+        list[str], typer.Argument(metavar="INPUT", help="Files, globs, folders, URIs, or a config's source (.yaml).")
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="Directory or URI to write Parquet files to.")],
     engine: Annotated[str, typer.Option(help="local, ray (writes the same bytes) or onnx.")] = "local",
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of labels per document.")] = 10,
     threshold: Annotated[
-        str | None, typer.Option(metavar="tuned|X", help="Only labels with this score or more.")
+        str | None,
+        typer.Option(
+            metavar="tuned|X", help="Only labels with at least this probability, or over their tuned thresholds."
+        ),
     ] = None,
-    min_score: Annotated[float, typer.Option(min=0, max=1, help="Only labels with this score or more.")] = 0.0,
+    min_score: Annotated[float, typer.Option(min=0, max=1, help="Additional lower bound on the probability.")] = 0.0,
     include: Include = None,
     exclude: Exclude = None,
     shortlist: Annotated[
-        int | None, typer.Option(min=1, help="Score this many labels, found by an index \\[all].")
+        int | None, typer.Option(min=1, help="Score only this many labels, found by an index \\[default: all].")
     ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished output or another job's.")] = False,
@@ -240,7 +249,7 @@ def score(
     text_column: TextColumn = None,
     id_column: IdColumn = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Number of threads (local) or actors (ray).")] = None,
-    address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster \\[start Ray here].")] = None,
+    address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster \\[default: start Ray here].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
     block_rows: Annotated[int, typer.Option(min=1, help="Rows to read, score and write at a time.")] = 2048,
@@ -285,11 +294,13 @@ def score(
 def serve(
     model: ModelDir,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Limits, such as limits.texts=128.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Limits, such as limits.texts=128.")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; all but loopback need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
-    token_file: Annotated[Path | None, typer.Option(help="File with the clients' token \\[XMTC_TOKEN].")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the clients' token \\[default: XMTC_TOKEN of the environment].")
+    ] = None,
     annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to.")] = None,
     queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id).")] = None,
     order: Annotated[str, typer.Option(help="Which documents come first: uncertain, rare or file.")] = "uncertain",

@@ -34,7 +34,7 @@ def labels_add(
 @labels_app.command("remove")
 def labels_remove(
     model: ModelDir,
-    labels: Annotated[list[str], typer.Argument(metavar="LABEL...", help="Labels, or @FILE with one per line.")],
+    labels: Annotated[list[str], typer.Argument(metavar="LABEL", help="Labels, or @FILE with one per line.")],
     output: Output,
 ) -> None:
     """Remove labels; the other labels keep their scores."""
@@ -53,7 +53,7 @@ def labels_rename(
     model: ModelDir,
     pairs: Annotated[
         list[str],
-        typer.Argument(metavar="OLD=NEW...", help="Pairs, or @FILE with OLD, a tab and NEW on each line."),
+        typer.Argument(metavar="OLD=NEW", help="Pairs, or @FILE with OLD, a tab and NEW on each line."),
     ],
     output: Output,
 ) -> None:
@@ -74,7 +74,7 @@ def labels_merge(
     groups: Annotated[
         list[str],
         typer.Argument(
-            metavar="KEPT=OTHER[,OTHER...]...",
+            metavar="KEPT=OTHER[,OTHER...]",
             help="Groups, or @FILE with KEPT and the others, separated by tabs, on each line.",
         ),
     ],

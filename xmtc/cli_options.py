@@ -103,14 +103,14 @@ ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as finetune.batch_size=16 data.limit.train=2000."),
+    typer.Argument(metavar="KEY=VALUE", help="Overrides, such as finetune.batch_size=16 data.limit.train=2000."),
 ]
 TextColumn = Annotated[
     list[str] | None,
-    typer.Option("--text-column", help="Column with text; repeat to join several \\[as in training]."),
+    typer.Option("--text-column", help="Column with text; repeat to join several \\[default: as in training]."),
 ]
 IdColumn = Annotated[
-    str | None, typer.Option("--id", help="Column with identifiers \\[as in training, or file and row].")
+    str | None, typer.Option("--id", help="Column with identifiers \\[default: as in training, or file and row].")
 ]
 _LABELS = "a label, branch:LABEL with everything beneath it, or @FILE with one per line; repeatable"
 Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]

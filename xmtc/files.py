@@ -243,7 +243,7 @@ def writing(place: object, kind: type[XmtcError] = StorageError) -> Iterator[Non
 def reading(
     place: object, kind: type[XmtcError] = DataError, fix: str = "copy or write it again", what: str = "cannot be read"
 ) -> Iterator[None]:
-    """Around everything that reads a file which a user gave or may have changed: what is wrong becomes one line.
+    """Context for reading a file that a user gave or may have changed: an error becomes one line.
 
     No line quotes the file: it may hold document text. A path that is a pipe or device is refused beforehand.
 

@@ -187,8 +187,8 @@ def test_runs_with_other_labels_or_counts_say_so_and_their_groups_are_not_compar
     (sentence,) = compare.caveats([base, other])
     assert "more: labels have other numbers of training documents than in planted" in sentence
     metrics = {row[0] for row in compare.differences([base, other])[0].rows}
-    assert "macro-F1 of labels with >50 train documents" in metrics
-    assert not metrics & {f"macro-F1 of labels with {name} train documents" for name in ("6-10", "11-50")}
+    assert "macro-F1 of labels with >50 training documents" in metrics
+    assert not metrics & {f"macro-F1 of labels with {name} training documents" for name in ("6-10", "11-50")}
     fewer = replace(base, name="fewer", per_label=pa.Table.from_pandas(table[~rare]))
     assert f"{rare.sum()} are only in planted and 0 only in fewer" in compare.caveats([base, fewer])[0]
 

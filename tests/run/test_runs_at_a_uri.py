@@ -116,7 +116,7 @@ def test_a_server_that_is_gone_ends_the_run_which_then_goes_on(place, monkeypatc
     with monkeypatch.context() as patch:
         stop_at(8, place.server.stop, patch)
         try:
-            with pytest.raises(StorageError, match=r"step_00000009.*failed for \d+ s .*give the same command again"):
+            with pytest.raises(StorageError, match=r"step_00000009.*failed for \d+ s .*run the same command again"):
                 train_run(place.load("name=cut"))
         finally:
             place.server.start()

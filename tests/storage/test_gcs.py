@@ -75,7 +75,7 @@ def test_a_server_that_comes_back_is_waited_for_and_one_that_stays_away_is_named
     (tmp_path / "a").write_text("1")
     server.stop()
     try:
-        with pytest.raises(StorageError, match=r"gs://.*/a: writing failed for \d+ s .*give the same command again"):
+        with pytest.raises(StorageError, match=r"gs://.*/a: writing failed for \d+ s .*run the same command again"):
             Remote(f"{PLACE}/away", retry_s=0.1).upload(tmp_path / "a", "a")
     finally:
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: server.start())
@@ -90,7 +90,7 @@ def test_what_waiting_does_not_mend_is_said_at_once(server, tmp_path, monkeypatc
     from gcsfs.retry import validate_response
 
     (tmp_path / "a").write_text("1")
-    with pytest.raises(StorageError, match=r"writing failed \(FileNotFoundError.*see that bucket and folder exist"):
+    with pytest.raises(StorageError, match=r"writing failed \(FileNotFoundError.*check that bucket and folder exist"):
         Remote("gs://nobodys-bucket/x", retry_s=60).upload(tmp_path / "a", "a")
     remote = Remote(f"{PLACE}/denied", retry_s=60)
     for status in (401, 403):
@@ -136,7 +136,7 @@ def test_a_server_lost_in_mid_run_ends_it_and_another_machine_goes_on(config, se
     monkeypatch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
     with monkeypatch.context() as patch:
         patch.setattr(Tracker, "log", log_and_stop)
-        with pytest.raises(StorageError, match=r"checkpoints/step_00000009/.*writing failed .*give the same command"):
+        with pytest.raises(StorageError, match=r"checkpoints/step_00000009/.*writing failed .*run the same command"):
             train_run(tiny_runs.load(config))
     server.start()
     run = train_run(tiny_runs.load(config, f"storage.cache={tmp_path}"))

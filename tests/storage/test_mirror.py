@@ -129,7 +129,7 @@ def test_a_server_that_stays_away_ends_with_what_to_do(server, uri, tmp_path):
     mirror = Mirror(fill(tmp_path / "one", a="1"), Remote(uri, retry_s=0.5))
     server.stop()
     try:
-        with pytest.raises(StorageError, match=rf"{uri}/a: writing failed for \d+ s .*give the same command again"):
+        with pytest.raises(StorageError, match=rf"{uri}/a: writing failed for \d+ s .*run the same command again"):
             mirror.push()
     finally:
         server.start()
@@ -140,7 +140,7 @@ def test_a_server_that_stays_away_ends_with_what_to_do(server, uri, tmp_path):
 def test_what_waiting_does_not_mend_is_said_at_once(server, tmp_path):
     started = time.monotonic()
     with pytest.raises(
-        StorageError, match=r"s3://no-such-bucket/x/a: writing failed .*see that bucket and folder exist"
+        StorageError, match=r"s3://no-such-bucket/x/a: writing failed .*check that bucket and folder exist"
     ):
         Mirror(fill(tmp_path / "one", a="1"), Remote("s3://no-such-bucket/x", retry_s=60)).push()
     assert time.monotonic() - started < 20

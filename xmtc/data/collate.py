@@ -114,7 +114,7 @@ class Collator:
                 "the overlap must be less"
             )
         self._documents, self._hidden, self._fixed = documents, hidden, fixed
-        # Padding is masked everywhere, so that any id will do where the tokenizer has no padding token.
+        # Padding is masked everywhere, so any id works if the tokenizer has no padding token.
         self._pad = int(tokenizer.pad_token_id) if isinstance(tokenizer.pad_token_id, int) else 0
 
     @property

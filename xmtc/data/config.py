@@ -53,8 +53,8 @@ class TrainedTokenizerConfig:
     """Subword model; `unigram` takes the longest to train; `word` has one token for each word and maps rare words to
     the unknown token."""
     vocab_size: Annotated[int, Field(ge=100)] = 30_000
-    """Most tokens, special ones included; `wordpiece` and `unigram` may have some more, one for each letter of the
-    alphabet."""
+    """Maximum number of tokens, including special ones. `wordpiece` and `unigram` may have a few more, because every
+    letter gets a token."""
     lowercase: bool = True
     """Fold case and strip accents first."""
 
@@ -94,15 +94,15 @@ class SplitConfig:
     """Dividing the training documents, by a hash of their text, if the source has no dev or test split."""
 
     dev: _Share = 0.1
-    """Share that becomes dev; not used where the source has dev documents."""
+    """Share that becomes dev; not used if the source has dev documents."""
     test: _Share = 0.1
-    """Share that becomes test; not used where the source has dev or test documents."""
+    """Share that becomes test; not used if the source has dev or test documents."""
     seed: Annotated[int, Field(ge=0)] = 13
-    """Another seed, another division."""
+    """Seed of the split."""
 
     def __post_init__(self) -> None:
         if self.dev + self.test >= 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents")
+            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents; lower them")
 
 
 @config
@@ -112,9 +112,9 @@ class WordsConfig:
     ngrams: Annotated[int, Field(ge=1, le=5)] = 1
     """Terms are runs of 1 to this many words."""
     min_documents: Annotated[int, Field(ge=1)] = 2
-    """Terms in fewer training documents are dropped. Where no term would be left, this is lowered to 1."""
+    """Terms in fewer training documents are dropped. If no term remains, xmtc lowers this to 1."""
     most_documents: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Terms in more than this share of the training documents are dropped: they tell nothing apart."""
+    """Terms in more than this share of the training documents are dropped, because they do not distinguish labels."""
     most_terms: Annotated[int, Field(ge=1)] = 100_000
     """Only this many terms are kept, the most frequent ones."""
 
@@ -131,25 +131,25 @@ class DataConfig:
     tokenizer: TokenizerConfig | None = None
     """How text becomes tokens; null: the tokenizer of the backbone."""
     max_length: Annotated[int, Field(ge=1, le=1_000_000)] = 512
-    """Longer documents are cut to this many tokens. Longer than the backbone's window is fine: see model windows."""
+    """Maximum number of tokens of a document; the rest is cut. It can exceed the backbone's window."""
     words: WordsConfig = WordsConfig()
     """The vocabulary whose terms are counted in whole texts. The corpus keeps terms and counts, not texts."""
     limit: LimitConfig = LimitConfig()
-    """Most documents of each split."""
+    """Maximum number of documents of each split."""
     split: SplitConfig = SplitConfig()
     """How to divide a source that has no dev or test split."""
     min_label_documents: Annotated[int, Field(ge=1)] = 1
     """Labels with fewer training documents are dropped. Documents left without a label stay, or are dropped in a
     single-label task and with `without_labels: drop`."""
     on_bad_row: OnBadRow = "error"
-    """A row that is not a document is an error, or is skipped and counted."""
+    """`error` stops at the first row that is not a document; `skip` leaves such rows out and counts them."""
     without_labels: WithoutLabels = "keep"
-    """A document that none of the labels fits: `keep` it (a negative in training; in evaluation, every label predicted
-    for it is wrong), `drop` it, or take it for an `error`, that is a bad row. Single-label tasks never keep it."""
+    """What happens to a document without labels: `keep` it (a negative in training; in evaluation, every label
+    predicted for it is wrong), `drop` it, or treat it as a bad row (`error`). Single-label tasks never keep it."""
     duplicates: Duplicates = "drop"
-    """Whether dev and test documents whose text is also a training text are dropped; they are counted either way."""
+    """`drop` or `keep` dev and test documents whose text is also a training text. They are counted either way."""
     task: Task = "multi_label"
-    """Any number of labels for each document, or exactly one."""
+    """`multi_label`: any number of labels per document; `single_label`: exactly one."""
 
     @property
     def one_label(self) -> bool:

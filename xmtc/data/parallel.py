@@ -58,7 +58,7 @@ def _begin_worker(parent: int) -> None:
 
 
 def end_with(parent: int) -> None:
-    """End this process soon after its parent, which a SIGKILL gives no time to tell it."""
+    """End this process soon after its parent ends, even by SIGKILL."""
     while os.getppid() == parent:
         time.sleep(_WATCH_S)
     os._exit(1)

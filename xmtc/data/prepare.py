@@ -232,7 +232,7 @@ def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Coun
 
 
 def _counted(labels: LabelTable, results: list[ShardResult]) -> LabelTable:
-    """The labels with the training documents that are left after those in which the tokenizer found nothing."""
+    """The labels, counted without training documents in which the tokenizer found nothing."""
     counts = np.zeros(len(labels), dtype=np.int64)
     for result in results:
         if result.split == "train":

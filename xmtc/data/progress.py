@@ -1,4 +1,4 @@
-"""What long work here tells about its progress; `xmtc.track.progress.Progress` draws it."""
+"""How long work reports its progress; `xmtc.track.progress.Progress` draws it."""
 
 from types import TracebackType
 from typing import Protocol

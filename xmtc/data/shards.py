@@ -144,7 +144,7 @@ def _tokenizer(definition: str) -> Tokenizer:
 
 @functools.lru_cache(maxsize=1)
 def _vocabulary(root: str, sha256: str) -> Vocabulary:
-    """Kept from task to task; the hash tells a corpus in the making from an earlier one in the same place."""
+    """Kept between tasks; the hash distinguishes a corpus being written from an earlier one in the same place."""
     del sha256
     return Vocabulary.load(Path(root))
 

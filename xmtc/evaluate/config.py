@@ -17,9 +17,9 @@ class EvaluateConfig:
     top_k: Annotated[int, Field(ge=1)] = 100
     """Predictions kept per document, best first. Metrics see no more than these; 100 leaves P@k … nDCG@k exact."""
     shortlist: Annotated[int, Field(ge=1)] | None = None
-    """Score only this many labels of each document, which an index of the labels finds; what is lost is measured
-    on a sample and written as `shortlist_recall@5`. For label sets of hundreds of thousands. There are then no areas
-    under the curve, which need every score."""
+    """Score only this many labels per document, which an index of the labels finds. For label sets of hundreds of
+    thousands. What this misses is measured on a sample and written as `shortlist_recall@5`. Areas under the curve need
+    every score and are left out."""
     index: IndexConfig = IndexConfig()
     """The index of the labels that is exported with the model and finds shortlists (docs/explanation/mining.md)."""
     bins: tuple[BinName, ...] = ("0", "1-5", "6-10", "11-50", ">50")
@@ -34,8 +34,8 @@ class EvaluateConfig:
     seed: Annotated[int, Field(ge=0)] = 13
     """Seed of the bootstrap. Runs with the same seed and documents share resamples, so that they compare in pairs."""
     calibration: bool = True
-    """Fit a scale and an offset of the logits to dev, for each bin of labels, so that scores are probabilities. They
-    are exported with the model, and thresholds are tuned after them. Not for single-label tasks."""
+    """Fit a scale and an offset of the logits on dev, for each bin of labels, so that scores are probabilities. They
+    are exported with the model, and thresholds are tuned on the calibrated scores. Not for single-label tasks."""
     per_label_thresholds: bool = False
     """Tune a threshold for each label on dev, in addition to the global one."""
     per_label_min_support: Annotated[int, Field(ge=1)] = 10

@@ -249,7 +249,7 @@ def _facts(
     thresholds: Thresholds | None,
     train_documents: int,
 ) -> dict[str, Any]:
-    """What stands behind the numbers. `truncated_docs`: documents whose last kept label is still predicted."""
+    """Facts about the numbers. `truncated_docs`: documents whose last kept label is still predicted."""
     documents, labels = shape_of(outcome.gold)
     kept = chosen_NK.shape[1]
     return {

@@ -16,7 +16,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from xmtc.losses.base import LossOutput, Targets, compute_dtype
 
-# Logits a block: large enough for few kernel launches on a GPU, small enough to stay in a CPU's cache.
+# Logits per block: large enough for few kernel launches on a GPU, small enough to stay in a CPU's cache.
 _BLOCK = {"cpu": 1 << 17, "cuda": 1 << 23}
 
 

@@ -218,7 +218,7 @@ class SupervisedContrastiveConfig:
     weight: Annotated[float, Field(gt=0)] = 0.1
     """Its weight in the training loss: classification + weight · contrastive."""
     temperature: Annotated[float, Field(gt=0)] = 0.1
-    """τ: the lower, the more the nearest documents count."""
+    """τ: a low value gives the nearest documents more weight."""
     queue_size: Annotated[int, Field(ge=0)] = 1024
     """Documents of earlier batches to compare with, on each worker; 0 compares within the micro-batch only."""
 

@@ -80,7 +80,8 @@ class TermFrequencyConfig:
     """Mean number of occurrences of the token in a document of the label."""
 
     kind: Literal["term_frequency"] = "term_frequency"
-    """Term frequency. `mig.signed` applies to it too; without it the most frequent words lead every label."""
+    """Term frequency. `mig.signed` applies to it too; without it, every label's best tokens are the most frequent
+    words."""
 
     def build(self) -> "Signal":
         """See `SignalSettings`."""
@@ -126,7 +127,7 @@ class ExchangedConfig:
     kind: Literal["exchanged"] = "exchanged"
     """Mutual information gain of another label."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the exchange. The signal stays a real one, but of the wrong label."""
+    """Seed of the exchange. Each label gets the real signal of another label."""
 
     def build(self) -> "Signal":
         """See `SignalSettings`."""

@@ -31,7 +31,7 @@ def show(ranking: TokenRanking, label_id: int, tokenizer: TokenNames, n: int = 2
         n: tokens to show.
         title: the label and its name.
     """
-    # As Text: in what rich reads as markup, brackets of a name or token would be instructions.
+    # As Text, because rich would read brackets in a name or token as markup.
     caption = Text(printable(f"{title or f'label {label_id}'}: {_caption(ranking, label_id)}"), style="table.title")
     table = Table(title=caption, title_justify="left")
     table.add_column("#", justify="right")

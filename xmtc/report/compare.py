@@ -39,7 +39,7 @@ def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
 
 
 def worse(before: RunResults, after: RunResults) -> list[str]:
-    """Metrics that became worse by more than chance explains: the interval of the difference lies below 0. In words."""
+    """Describe the metrics that became worse by more than chance explains: the difference's interval is below 0."""
     rows = _pair(before, after) if _unpaired(before, after) is None else ()
     return [f"{words} {change.rstrip(' ▼')} {interval}" for words, _, change, interval, _ in rows if "▼" in change]
 
@@ -88,7 +88,7 @@ def _present(run: RunResults) -> pd.Series:
 
 
 def _same_bins(a: RunResults, b: RunResults) -> list[str]:
-    """The bins of `a` that hold the same labels in both, of those that both runs have documents of."""
+    """The bins of `a` that have documents in both runs and the same labels."""
     both = pd.concat([_present(a), _present(b)], axis=1, join="inner").to_numpy()
     return [name for name in a.metrics["bins"] if (bin_mask(name, both[:, 0]) == bin_mask(name, both[:, 1])).all()]
 
@@ -106,7 +106,7 @@ def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
         for metric in ("macro_f1", "recall"):
             a, b = base.metrics["bins"][name][metric], other and other[metric]
             if a is not None and b is not None:
-                words = f"{BIN_COLUMNS[metric]} of labels with {name} train documents"
+                words = f"{BIN_COLUMNS[metric]} of labels with {name} training documents"
                 rows.append((words, f"{name}/{metric.replace('recall', 'micro_recall')}", a, b))
     cells, least = [], 1 / len(next(iter(run.replicates.values.values())))
     for words, key, a, b in rows:
@@ -132,7 +132,7 @@ def wins(runs: Sequence[RunResults]) -> Table | None:
             counts = [int((inside & part).sum()) for part in (change > 1e-9, change < -1e-9, np.abs(change) <= 1e-9)]
             rows.append([name, run.name, *(f"{value:,}" for value in counts)])
             owners.append(r)
-    columns = ["train documents", "run", "better", "worse", "equal"]
+    columns = ["training documents", "run", "better", "worse", "equal"]
     caption = f"Labels whose F1 is better or worse than with {runs[0].name}, or equal"
     return Table("wins", columns, rows, owners, words=2, caption=caption) if rows else None
 

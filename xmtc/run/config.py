@@ -49,7 +49,7 @@ class RunConfig:
     track: TrackConfig = TrackConfig()
     """Run directory, logging, checkpoints."""
     storage: StorageConfig = StorageConfig()
-    """Local copies of what lies at a URI."""
+    """Local copies of what is at a URI."""
 
     @property
     def plants(self) -> bool:

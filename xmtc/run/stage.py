@@ -1,4 +1,4 @@
-"""The names of a run's stages, as they stand in `run.json` and `metrics.jsonl`."""
+"""The names of a run's stages, as in `run.json` and `metrics.jsonl`."""
 
 from enum import StrEnum
 

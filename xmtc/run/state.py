@@ -108,7 +108,7 @@ def read_run(directory: Path) -> RunRecord | None:
 
 
 class RunState:
-    """run.json of one run, for the process that drives it: which stages are done, and writing down what happens.
+    """run.json of one run, for the process that drives it: reads and records which stages are done.
 
     Example:
         >>> with RunState.open(run_dir, config, resume="auto", stages=("mig", "plant")) as run:

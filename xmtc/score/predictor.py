@@ -160,6 +160,9 @@ class Model:
             include: the only labels to predict; `branch:LABEL` is a label with all its descendants; None: all.
             exclude: labels and branches not to predict.
 
+        Returns:
+            A list of predictions for each text.
+
         Raises:
             DataError: a text is empty or not a string, or the model has no such label.
             ConfigError: evidence from an ONNX model, which has none; a shortlist together with included labels.
@@ -281,6 +284,13 @@ class Model:
 
     def explain(self, text: str, labels: Iterable[str] | str) -> list[Explanation]:
         """Explain the logits of one or several labels by the contribution of each word of the text.
+
+        Args:
+            text: a document.
+            labels: a label, or several.
+
+        Returns:
+            An explanation per label, in their order.
 
         Raises:
             DataError: the text is empty or not a string, or the model has no such label.

@@ -353,7 +353,7 @@ class FusionConfig:
     trees: Annotated[int, Field(ge=1)] = 250
     """Number of boosted trees."""
     leaves: Annotated[int, Field(ge=2)] = 15
-    """Most leaves of a tree."""
+    """Maximum number of leaves per tree."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.05
     """Factor of each tree's contribution."""
 

@@ -1,4 +1,4 @@
-"""The `storage` section: local copies of what lies at a URI."""
+"""The `storage` section: local copies of what is at a URI."""
 
 import hashlib
 import re
@@ -18,12 +18,12 @@ _LONGEST_NAME = 60
 
 @config
 class StorageConfig:
-    """Local copies of what lies at a URI, and how long to retry. Credentials come from the client's own settings."""
+    """Local copies of what is at a URI, and how long to retry. Credentials come from the client's own settings."""
 
     cache: Annotated[str, Field(min_length=1)] = "~/.cache/xmtc"
     """Folder for the local copies, separate on every node. Local paths in the configuration are used directly."""
     retry_minutes: Annotated[float, Field(ge=0)] = 5.0
-    """How long an operation on a URI is tried again, with growing pauses, before the run ends."""
+    """How long xmtc retries an operation on a URI, with growing pauses, before the run ends."""
 
     def path(self, kind: str, uri: str) -> Path:
         """Where the local copy of a URI is: `<cache>/<kind>/<readable parent>-<hash>/<name>`."""

@@ -105,7 +105,7 @@ class Mirror:
                 self._save(record)
             for name in [n for n in self._names(folder) if choose(n) and n not in there] if exact else []:
                 (self.local / name).unlink()
-            # What somebody deleted there goes there again with the next push.
+            # The next push uploads again what somebody deleted there.
             self._save({n: entry for n, entry in record.items() if n in there or not _below(n, folder)})
 
     def remove(self, folder: str) -> None:

@@ -11,7 +11,7 @@ from xmtc.storage.remote import Remote
 
 
 def probe(remote: Remote) -> None:
-    """List, write, read and delete a small file of a name that nobody else has, and that mirrors pass over.
+    """List, write, read and delete a small file with a unique name, which mirrors ignore.
 
     Args:
         remote: a directory, which need not be there.

@@ -32,7 +32,7 @@ _CLIENT_ERRORS = (
     ("google.api_core.exceptions", "GoogleAPIError"),
     ("azure.core.exceptions", "AzureError"),
 )
-# Waiting does not help with these. ValueError: what gcsfs makes of a name that no bucket can have.
+# Waiting does not help with these. gcsfs raises ValueError for a name that no bucket can have.
 _LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError)
 _LASTING_NAMES = ("ParamValidationError",)
 _CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
@@ -40,7 +40,7 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 # A file appears there only when it is complete; elsewhere it is written under another name and renamed.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
-# What tells one version of a file from the next, the best first.
+# What distinguishes versions of a file, best first.
 _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "modified")
 
 
@@ -71,17 +71,17 @@ class Remote:
         self._errors: tuple[type[BaseException], ...] = (OSError, ValueError, *clients)
 
     def __truediv__(self, name: str) -> "Remote":
-        """What lies at `name` below."""
+        """The place `name` below this one."""
         return Remote(f"{self.uri}/{name}", self._retry_s)
 
     def list(self, folder: str = "") -> dict[str, Stamp]:
-        """Names of all files below `folder`, relative to this directory, with what tells their versions apart."""
+        """Names of all files below `folder`, relative to this directory, with their versions."""
         top = self._path(folder)
 
         def find() -> dict[str, Stamp]:
             self._fs.invalidate_cache()
             found: dict[str, Any] = self._fs.find(top, detail=True)
-            # Of a single file some file systems tell the name alone.
+            # Some file systems give only the name of a single file.
             names = {path[len(self._root) :].lstrip("/"): info or self._fs.info(path) for path, info in found.items()}
             return {name: _stamp(info) for name, info in names.items() if name and not name.endswith("/")}
 
@@ -189,8 +189,8 @@ class Remote:
                 if waited + pause > self._retry_s:
                     raise StorageError(
                         f"{place}: {doing} failed for {waited:.0f} s ({_words(error)}). What is done is kept in the "
-                        "local copy; see that the server can be reached, and give the same command again. "
-                        "storage.retry_minutes sets the patience"
+                        "local copy; check that the server can be reached, and run the same command again. "
+                        "storage.retry_minutes sets how long xmtc retries"
                     ) from error
                 if attempt == 0:
                     logger.warning("%s: %s failed (%s); trying again", place, doing, _words(error))
@@ -204,7 +204,7 @@ class Remote:
             ) from error
         if is_denied(error) or isinstance(error, _LASTING) or type(error).__name__ in _LASTING_NAMES:
             raise StorageError(
-                f"{place}: {doing} failed ({_words(error)}); see that bucket and folder exist, and that the client's "
+                f"{place}: {doing} failed ({_words(error)}); check that bucket and folder exist, and that the client's "
                 "credentials (for s3:// those of the AWS command line, for gs:// gcloud's) allow it"
             ) from error
 

@@ -125,7 +125,7 @@ class Tracker:
             return
         self._stages[stage] = (total_steps, resumed_step, self._clock())
         self._close_bar()
-        # On a terminal; in a log the step lines tell of the progress.
+        # Only on a terminal; in a log, step lines show the progress.
         self._bar = self._progress.task(stage, total_steps, "steps", done=resumed_step, lines=False)
         self._log.drop(stage, resumed_step)
         for sink in self._sinks:

@@ -87,8 +87,8 @@ class PlantConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     """Optimizer and schedule."""
     label_optimizer: RowwiseOptimizerConfig | None = None
-    """Optimizer of the labels' queries. Row-wise ones read and write only the rows that a step trains
-    (`sampled_labels`), which is what makes a step's time independent of the label set. Absent: AdamW, on all rows."""
+    """Optimizer of the label queries. Row-wise optimizers read and write only the rows that a step trains
+    (`sampled_labels`), so a step's time does not depend on the label set. Default: AdamW on all rows."""
     loss: RankingLossConfig = LambdaRankConfig()
     """Learning-to-rank loss."""
     sampled_labels: Annotated[int, Field(ge=1)] = 128

@@ -35,13 +35,13 @@ class ColumnsConfig:
     text: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = "text"
     """Column with the text, or several that are joined, such as `[title, text]`; empty ones are left out."""
     text_joiner: str = "\n"
-    """What stands between joined text columns."""
+    """Text between joined columns."""
     labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
     label_separator: Name | None = None
-    """What separates labels where they are one string, such as `;`; without it the string is one label."""
+    """Separator of the labels in a string, such as `;`; without it, the string is one label."""
     split: Name | None = None
-    """Column that says `train`, `dev` (or `validation`) or `test`; then only `train` may name files."""
+    """Column with `train`, `dev` (or `validation`) or `test`. Then only `files.train` may name files."""
 
     def text_columns(self) -> tuple[str, ...]:
         """Columns to join."""

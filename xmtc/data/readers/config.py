@@ -27,8 +27,8 @@ class XcRepositoryConfig:
     fields: Annotated[tuple[str, ...], Field(min_length=1)] = ("title", "content")
     """Keys that are joined to the text, in the `json` form; missing and empty ones are left out."""
     label_names: str | None = None
-    """File in the folder with one label name on each line, in the order of ids; null: a file of a usual name, if there
-    is one."""
+    """File in the folder with one label name per line, in the order of ids; null: a file with one of the usual names,
+    if there is one."""
 
     def build(self) -> Reader:
         """See `ReaderSettings`."""
@@ -46,11 +46,11 @@ class StratifyConfig:
     test: _Share = 0.1
     """Share of test."""
     seed: Annotated[int, Field(ge=0)] = 13
-    """Another seed, another division."""
+    """Seed of the split."""
 
     def __post_init__(self) -> None:
         if self.dev + self.test >= 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents")
+            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents; lower them")
 
 
 @config
@@ -61,21 +61,21 @@ class MimicConfig:
     directory: Name
     """MIMIC-IV: the folder with `hosp/`; MIMIC-III: the one with `DIAGNOSES_ICD.csv.gz`. Unpacked .csv is read too."""
     notes: str | None = None
-    """The folder with `note/discharge.csv.gz` (MIMIC-III: `NOTEEVENTS.csv.gz`), if it is another one."""
+    """The folder with `note/discharge.csv.gz` (MIMIC-III: `NOTEEVENTS.csv.gz`), if it is not `directory`."""
     release: Literal["iv", "iii"] = "iv"
     """MIMIC-IV or MIMIC-III."""
     icd_version: IcdVersion = 10
-    """Admissions that have codes of this version, and these codes only. MIMIC-III has only version 9."""
+    """Read admissions with codes of this version, and only these codes. MIMIC-III has only version 9."""
     procedures: bool = True
-    """Procedure codes are labels too, not only diagnoses."""
+    """If false, only diagnoses are labels."""
     min_code_documents: Annotated[int, Field(ge=1)] = 10
-    """Codes of fewer documents are dropped: counted over all splits and before dividing, as in the published
-    benchmarks. `data.min_label_documents` counts training documents, afterwards."""
+    """Codes with fewer documents are dropped. As in the published benchmarks, this counts the documents of all splits,
+    before splitting. `data.min_label_documents` counts training documents, after it."""
     split_file: str | None = None
     """A .csv, .feather or .parquet table with columns `hadm_id` (or `_id`) and `split` (train, val or dev, test);
-    admissions that it does not name are left out. Null: divided as `stratify` says."""
+    admissions that it does not name are left out. null: split as `stratify` says."""
     stratify: StratifyConfig = StratifyConfig()
-    """How patients are divided without a `split_file`; no patient is in two splits."""
+    """How to split patients without a `split_file`; no patient is in two splits."""
 
     def __post_init__(self) -> None:
         if self.release == "iii" and self.icd_version != 9:
@@ -141,19 +141,20 @@ class SyntheticConfig:
     test_documents: Annotated[int, Field(ge=0)] = 0
     """Test documents."""
     labels: Annotated[int, Field(ge=2)] = 1_000
-    """Labels L. Each is given to at least one training document, in turn, so that the corpus has exactly as many."""
+    """Number of labels. Each has at least one training document."""
     vocabulary: Annotated[int, Field(ge=100)] = 30_000
-    """Different words. Half are filler; the other half belong to labels, and are shared where labels are more."""
+    """Number of different words. Half are filler. The other half mark labels, which share words if there are too
+    few."""
     labels_a_document: Annotated[float, Field(ge=1)] = 4.0
     """Mean number of labels drawn by Zipf's law, at least 1."""
     words_a_document: Annotated[int, Field(ge=1)] = 80
-    """Filler words of a document."""
+    """Number of filler words per document."""
     words_a_label: Annotated[int, Field(ge=1)] = 4
-    """Words that belong to a label; about half of them stand in each of its documents."""
+    """Number of words that mark a label; each of its documents contains about half of them."""
     exponent: Annotated[float, Field(gt=0)] = 1.0
-    """Zipf's: the label of rank r is drawn with a probability proportional to r^−exponent."""
+    """Exponent of Zipf's law: the label of rank r is drawn with a probability proportional to r^−exponent."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Of all that is drawn."""
+    """Seed of everything that is drawn."""
 
     def build(self) -> Reader:
         """See `ReaderSettings`."""

@@ -1,4 +1,4 @@
-"""Files that name labels: a table of any format, in which nothing may be wrong."""
+"""Files that name labels: a table of any format. Any bad row is an error."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -75,7 +75,7 @@ class Notes:
             keys += _order_keys(block, layout)
             advance(len(block["hadm_id"]))
         if not hadm:
-            raise DataError(f"{path}: no discharge summaries")
+            raise DataError(f"{path}: no discharge summaries; give the file of MIMIC's discharge notes")
         found = np.unique(np.array(hadm, np.int64), return_index=True, return_inverse=True)
         self.hadm_A, first_A, self._admission_N = found
         self.subject_A = np.array(subject, np.int64)[first_A]
@@ -156,7 +156,10 @@ class Codes:
             for admission, sequence, ids in _code_rows(path, layout, version, name, hadm_A, known)
         ]
         if not parts:
-            raise DataError(f"{tables[0][1]}: no code of ICD version {version} on an admission that has a note")
+            raise DataError(
+                f"{tables[0][1]}: no admission with a note has a code of ICD version {version}; "
+                "see data.source.icd_version"
+            )
         admission_P, kind_P, sequence_P, ids_P = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.lexsort((sequence_P, kind_P, admission_P))
         pairs = admission_P[order] * len(known) + ids_P[order]

@@ -15,7 +15,7 @@ _BLOCK = 16 << 20
 
 
 def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.Array] | Rejected]:
-    """Blocks of rows: column -> string array, values as they stand in the file, empty where there are none.
+    """Blocks of rows: column -> string array, values unchanged, empty if missing.
 
     Rows with another number of cells than the header come as `Rejected`, without their content.
 

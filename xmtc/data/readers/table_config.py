@@ -115,7 +115,7 @@ class CsvConfig(TableConfig):
 
     kind: Literal["csv"] = "csv"
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-    """What separates the columns; null: a tab in files named .tsv, a comma in others."""
+    """Separator of the columns; null: a tab in files named .tsv, a comma in others."""
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
     def format(self) -> "TableFormat":

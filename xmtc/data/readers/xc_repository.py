@@ -21,7 +21,7 @@ from xmtc.data.readers.label_file import sound_rows
 from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
 
-# What the files of each layout are called: labels of the documents, their texts, names of the labels.
+# Names of the files in each layout: labels of the documents, their texts, names of the labels.
 _JSON = {"train": ("trn.json",), "test": ("tst.json",)}
 _MATRIX = {"train": ("trn_X_Y.txt",), "test": ("tst_X_Y.txt",)}
 _RAW = {

@@ -55,11 +55,11 @@ class SelfAttentionConfig(_Light):
     kind: Literal["self_attention"] = "self_attention"
     """Which encoder."""
     embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding; projected where its width is not the encoder's."""
+    """Token embedding; projected if its width is not the encoder's."""
     positions: Literal["learned", "sinusoidal"] = "learned"
     """Position vectors."""
     window: Annotated[int, Field(ge=8)] = 512
-    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
     layers: Annotated[int, Field(ge=1)] = 2
     """Transformer layers."""
     width: Annotated[int, Field(ge=1)] = 128
@@ -90,11 +90,11 @@ class MultilevelConfig(_Light):
     kind: Literal["multilevel"] = "multilevel"
     """Which encoder."""
     embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding; projected where its width is not the encoder's."""
+    """Token embedding; projected if its width is not the encoder's."""
     positions: Literal["learned", "sinusoidal"] = "learned"
     """Position vectors."""
     window: Annotated[int, Field(ge=8)] = 512
-    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
     layers: Annotated[int, Field(ge=1)] = 2
     """Layers."""
     width: Annotated[int, Field(ge=1)] = 128
@@ -132,7 +132,7 @@ class BiGRUConfig(_Light):
     embedding: EmbeddingConfig = EmbeddingConfig()
     """Token embedding."""
     window: Annotated[int, Field(ge=8)] = 1024
-    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
     hidden: Annotated[int, Field(ge=1)] = 128
     """Width of the state per direction; hidden states are twice as wide."""
     layers: Annotated[int, Field(ge=1)] = 1
@@ -156,7 +156,7 @@ class LSTMConfig(_Light):
     embedding: EmbeddingConfig = EmbeddingConfig()
     """Token embedding."""
     window: Annotated[int, Field(ge=8)] = 1024
-    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
     hidden: Annotated[int, Field(ge=1)] = 128
     """Width of the state per direction."""
     layers: Annotated[int, Field(ge=1)] = 1
@@ -182,7 +182,7 @@ class CNNConfig(_Light):
     embedding: EmbeddingConfig = EmbeddingConfig()
     """Token embedding."""
     window: Annotated[int, Field(ge=8)] = 1024
-    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
     filter_widths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (3, 4, 5)
     """Widths of the filters in tokens. Default: Kim's."""
     filters: Annotated[int, Field(ge=1)] = 100
@@ -207,7 +207,7 @@ class BagConfig(_Light):
     embedding: EmbeddingConfig = EmbeddingConfig()
     """Token embedding."""
     window: Annotated[int, Field(ge=8)] = 1024
-    """Most tokens of one window; a longer document is cut in overlapping ones."""
+    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
 
     def build(self, vocab_size: int) -> "BagEncoder":
         """The encoder, started at random."""

@@ -21,7 +21,7 @@ from xmtc.models.encoders.partitioned import fetch, load_partitioned, without_we
 # are cut in windows, and the label attention joins them again.
 LONGEST_DEFAULT_WINDOW = 4096
 
-# These number positions from padding_idx + 1 up, so that their tables have that many rows of no use.
+# These count positions from padding_idx + 1, so that many rows of their tables are unused.
 _OFFSET_POSITIONS = {
     "roberta",
     "xlm-roberta",

@@ -48,7 +48,7 @@ def _histogram(run: RunResults) -> Chart:
     place = np.searchsorted(edges, counts, "right") - 1
     values = np.bincount(place, minlength=len(names)).tolist()
     last = max(i for i, v in enumerate(values) if v) + 1
-    svg = bar_chart(names[:last], [Bars("labels", values[:last])], "train documents", Axis("labels"), "label counts")
+    svg = bar_chart(names[:last], [Bars("labels", values[:last])], "training documents", Axis("labels"), "label counts")
     return Chart("Labels by number of training documents", f"{len(counts):,} labels.", svg, legend=False)
 
 

@@ -27,14 +27,14 @@ class FrequencySection:
         """See `Section`."""
         text = "Labels grouped by their number of training documents."
         if not page.one_label:
-            text += " RP@5 and nDCG@5 rank the group's labels alone, over documents that have any."
+            text += " RP@5 and nDCG@5 rank only the group's labels, over documents that have any."
         return [Text(text), Figures(_charts(page)), _table(page)]
 
 
 def _table(page: Page) -> Table:
     """Metrics by the labels' number of training documents: a row for each bin and run."""
     shown = BIN_COLUMNS_ONE_LABEL if page.one_label else BIN_COLUMNS
-    columns = ["train documents", "run", "labels", "documents", *shown.values()]
+    columns = ["training documents", "run", "labels", "documents", *shown.values()]
     rows, owners = [], []
     for name in union(run.metrics["bins"] for run in page.runs):
         for r, run in enumerate(page.runs):
@@ -58,6 +58,6 @@ def _charts(page: Page) -> list[Chart]:
             found = [run.metrics["bins"].get(name, {}) for name in names]
             intervals = [row.get("ci95", {}).get(key) for row in found]
             bars.append(Bars(run.name, [row.get(key) for row in found], r, intervals))
-        svg = bar_chart(names, bars, "train documents of the label", Axis(f"{title}, %", percent=True), title)
+        svg = bar_chart(names, bars, "training documents of the label", Axis(f"{title}, %", percent=True), title)
         charts.append(Chart(f"{title} by label frequency", "95 % bootstrap intervals over documents.", svg))
     return charts

@@ -64,7 +64,7 @@ class MlflowConfig:
     """The server or store, such as `http://mlflow.example:5000` or `sqlite:///mlflow.db`."""
 
     experiment: str = "xmtc"
-    """The experiment that the run belongs to; made when it does not exist."""
+    """The experiment that the run belongs to; created if it does not exist."""
 
     def open(self, run: "RunInfo") -> "MlflowSink":
         """The sink of a run."""
