@@ -84,7 +84,7 @@ def test_absent_labels_are_counted_and_named(tmp_path):
     corpus = build(config)
     assert corpus.manifest.counts.absent_labels == 3
     assert label_warnings(corpus) == [
-        "1 training documents have the label 'nan': if it means that none is known, remove it"
+        "the label 'nan' has 1 documents: if it means that none is known, remove it"
     ]
 
 

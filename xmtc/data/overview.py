@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -15,7 +15,7 @@ _SEPARATORS = {";": "';'", "|": "'|'", ",": "','", "\t": "tabs", "\n": "line bre
 _LIST = re.compile(r"""^[\[({]\s*(['"]).*|.*(['"])\s*[\])}]$|^\[\s*\]$""", re.DOTALL)
 """A list as Python or JSON writes it, or an end of one that was split."""
 _ABSENT = frozenset({"nan", "none", "null", "n/a", "<na>"})
-_ONE_LABEL = 0.98
+ONE_LABEL = 0.98
 """From this share of documents with exactly one label on, labels may be combinations."""
 
 
@@ -38,11 +38,22 @@ def overview(corpus: Corpus) -> list[str]:
 
 
 def label_warnings(corpus: Corpus) -> list[str]:
-    """Why the labels may not be what they should be; nothing where they look well."""
-    labels, counts = corpus.labels.labels, corpus.labels.train_counts
-    found = list(chain(_list_warning(labels), _absent_warning(labels, counts.tolist())))
-    if corpus.manifest.task == "multi_label" and (_labels_per_document(corpus) <= 1).mean() >= _ONE_LABEL:
-        found += combination_warning([label for label in labels if not _LIST.match(label)])
+    """Why the labels of a corpus may not be what they should be; nothing where they look well."""
+    counts = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
+    alone = corpus.manifest.task == "multi_label" and bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
+    return warnings_of(counts, alone=alone)
+
+
+def warnings_of(counts: Mapping[str, int], *, alone: bool) -> list[str]:
+    """Why labels may not be what they should be; nothing where they look well.
+
+    Args:
+        counts: documents of each label.
+        alone: whether nearly every document has one label, so that several may be joined to one.
+    """
+    found = list(chain(_list_warning(list(counts)), _absent_warning(counts)))
+    if alone:
+        found += combination_warning([label for label in counts if not _LIST.match(label)])
     return found
 
 
@@ -66,11 +77,10 @@ def _list_warning(labels: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _absent_warning(labels: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
-    for label, count in zip(labels, counts, strict=True):
+def _absent_warning(counts: Mapping[str, int]) -> Iterator[str]:
+    for label, count in counts.items():
         if label.lower() in _ABSENT:
-            shown = quoted_label(label)
-            yield f"{count:,} training documents have the label {shown}: if it means that none is known, remove it"
+            yield f"the label {quoted_label(label)} has {count:,} documents: if it means that none is known, remove it"
 
 
 def combination_warning(labels: Sequence[str]) -> list[str]:
