@@ -13,7 +13,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.summary import summary_table
 from xmtc.evaluate.thresholds import Thresholds
-from xmtc.files import real
+from xmtc.files import TEMPORARY, real
 from xmtc.models.export import read_thresholds
 from xmtc.report import compare
 from xmtc.report.examples import choose_examples
@@ -81,13 +81,19 @@ def evaluate_predictions(
     Raises:
         DataError: the predictions do not fit, or `output` holds something else than an earlier evaluation.
     """
-    if output.exists() and not (output / layout.METRICS).is_file() and (not output.is_dir() or any(output.iterdir())):
+    if output.exists() and not (output.is_dir() and _may_be_replaced(output)):
         raise DataError(f"{output}: holds something else than an evaluation; give a new or an empty folder by --output")
     thresholds = None if threshold is None else Thresholds(threshold)
     evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig(), thresholds)
     report_runs([output], output / layout.REPORT)
     Console().print(summary_table(evaluation.metrics, f"{predictions}: {split}"))
     print(f"report: {output / 'report.html'}")
+
+
+def _may_be_replaced(folder: Path) -> bool:
+    """Whether a folder is empty or holds an evaluation, also one that was interrupted before it had metrics."""
+    names = {path.name for path in folder.iterdir() if not path.name.endswith(TEMPORARY)}
+    return layout.METRICS in names or names <= layout.BEFORE_METRICS
 
 
 def evaluate_run(run: Path) -> None:
