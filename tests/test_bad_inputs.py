@@ -26,7 +26,7 @@ def site(whole, tmp_path, monkeypatch) -> Site:
 def test_no_case_of_the_sample_is_silent_hangs_or_ends_in_a_traceback(site):
     cases = all_cases(site)
     assert len(cases) > 1_000
-    sample = random.Random(3).sample([case for case in cases if case.entry != "train"], 30)
+    sample = random.Random(3).sample([case for case in cases if case.kind != "refused writes"], 30)
     ends = [(run_case(case, site.folder / "cases" / str(n)), case) for n, case in enumerate(sample)]
     bad = [(end, case.kind, case.entry, case.name, said[-300:]) for (end, said), case in ends if end in OUTCOMES[2:]]
     assert bad == []
