@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from random import Random
 
 import pandas as pd
 import pytest
@@ -43,6 +44,23 @@ def test_labels_that_a_separator_joins_are_doubted(atoms, separator, alone):
     (warning,) = combination_warning(joined)
     assert f"there would be {len({atom.strip() for atom in atoms})}" in warning
     assert combination_warning(atoms) == []
+
+
+@given(st.integers(0, 1_000), st.sampled_from([";", "|", ",", "\t", "/"]))
+def test_combinations_of_rare_labels_are_doubted(seed, separator):
+    random = Random(seed)
+    names = [f"name {i}" for i in range(400)]
+    weights = [1 / (i + 3) for i in range(400)]
+    rows = {separator.join(dict.fromkeys(random.choices(names, weights, k=random.randint(2, 7)))) for _ in range(150)}
+    (warning,) = combination_warning(sorted(rows))
+    assert f"there would be {len({part for row in rows for part in row.split(separator)}):,}" in warning
+
+
+@given(st.integers(0, 1_000))
+def test_names_of_people_are_not_doubted(seed):
+    random = Random(seed)
+    people = {f"Surname{random.randint(0, 900)}, First{random.randint(0, 90)}" for _ in range(600)}
+    assert combination_warning(sorted(people)) == []
 
 
 @pytest.mark.parametrize(

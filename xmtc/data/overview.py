@@ -12,6 +12,10 @@ from xmtc.data.readers.base import quoted_label
 
 _COMMONEST = 5
 _SEPARATORS = {";": "';'", "|": "'|'", ",": "','", "\t": "tabs", "\n": "line breaks", "/": "'/'"}
+_MANY_PARTS = {";": 1.5, "|": 1.5, ",": 2.5, "\t": 1.5, "\n": 1.5, "/": 2.5}
+"""From this mean number of parts on, labels may be combinations of rare labels; names have commas and slashes too."""
+_REPEATED = 0.25
+"""From this share of parts on that another label has too, as well."""
 _LIST = re.compile(r"""^[\[({]\s*(['"]).*|.*(['"])\s*[\])}]$|^\[\s*\]$""", re.DOTALL)
 """A list as Python or JSON writes it, or an end of one that was split."""
 _ABSENT = frozenset({"nan", "none", "null", "n/a", "<na>"})
@@ -96,14 +100,16 @@ def combination_warning(labels: Sequence[str]) -> list[str]:
 
 
 def _parts(labels: Sequence[str], separator: str) -> int | None:
-    """How many labels there would be if these were split; None where the parts do not recur, as those of names."""
+    """How many labels there would be if these were split; None where too few parts recur, as with those of names."""
     split = [_split(label, separator) for label in labels]
     uses = Counter(part for parts in split for part in parts)
     joined = set().union(*(parts for parts in split if len(parts) > 1))
     if sum(len(parts) > 1 for parts in split) < 2:
         return None
     recurring = sum(uses[part] > 1 for part in joined)
-    return len(uses) if 2 * recurring >= len(joined) and len(uses) <= len(labels) else None
+    few = 2 * recurring >= len(joined) and len(uses) <= len(labels)
+    many = uses.total() >= _MANY_PARTS[separator] * len(labels) and len(uses) <= (1 - _REPEATED) * uses.total()
+    return len(uses) if few or many else None
 
 
 def _split(label: str, separator: str) -> set[str]:
