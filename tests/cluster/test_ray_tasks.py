@@ -66,6 +66,16 @@ def test_a_local_ray_listens_on_loopback_alone():
     assert [(str(address), name) for address, name in addresses if not address.is_loopback] == []
 
 
+@pytest.mark.parametrize("error", [Exception("too\nbusy"), RuntimeError("too\nbusy"), OSError("too\nbusy")])
+def test_a_ray_that_does_not_start_is_one_line(monkeypatch, error):
+    def init(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(connection.ray, "init", init)
+    with pytest.raises(ConfigError, match=r"^Ray at 'local' cannot be joined or started: too$"):
+        connection.join(None)
+
+
 def test_only_a_cluster_that_is_joined_prepares(tmp_path, monkeypatch):
     path = tiny_runs.write_config(tmp_path)
     assert cluster_mapper(tiny_runs.load(path, "distributed.workers=2")) is None
