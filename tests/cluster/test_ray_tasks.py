@@ -11,10 +11,11 @@ import pytest
 import ray
 
 import tiny_runs
+from xmtc.cluster import connection
 from xmtc.cluster.connection import join
 from xmtc.cluster.tasks import Needs, cluster_mapper, map_tasks
 from xmtc.data.prepare import prepare
-from xmtc.errors import DataError
+from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.sweep import sweep
 

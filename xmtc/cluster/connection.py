@@ -61,7 +61,8 @@ class _Starting(AbstractContextManager[None]):
     ) -> None:
         bare = kind is Exception  # Ray raises these of no class, for example where the machine is too busy
         if bare or isinstance(error, OSError | RuntimeError | ValueError):
-            raise ConfigError(f"Ray at {self._address!r} cannot be joined or started: {error}".splitlines()[0]) from error
+            words = f"Ray at {self._address!r} cannot be joined or started: {error}"
+            raise ConfigError(words.splitlines()[0]) from error
 
 
 @contextmanager
