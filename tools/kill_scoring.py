@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import io
 import json
+import os
 import random
 import signal
 import subprocess
@@ -61,6 +62,7 @@ class Nodes:
     """A Ray cluster on this machine: a head for the driver, and a node for the actors."""
 
     def __init__(self, disks: Path | None) -> None:
+        os.environ.setdefault("RAY_raylet_start_wait_time_s", str(PATIENCE_S))  # Ray reads it on import
         from ray.cluster_utils import Cluster
 
         self._disks, self._number = disks, 0
