@@ -85,6 +85,18 @@ def test_wrong_configuration(xmtc, tiny, overrides, words):
     assert not (tiny.parent / "runs").exists()
 
 
+def test_doctor_takes_overrides(xmtc, tiny, monkeypatch):
+    checked = []
+    monkeypatch.setattr("xmtc.preflight.doctor.run_doctor", lambda config: bool(checked.append(config)))
+    assert xmtc("doctor", "-c", tiny, "distributed.workers=64").code == 0
+    assert checked[0].distributed.workers == 64
+    outcome = xmtc("doctor", "distributed.workers=1")
+    assert (outcome.code, outcome.err) == (
+        1,
+        "ConfigError: distributed.workers=1: this changes a configuration; name its file with --config\n",
+    )
+
+
 def test_wrong_keys_in_the_file_come_with_their_line(xmtc, tmp_path):
     path = tmp_path / "bad.yaml"
     path.write_text("name: bad\nfinetune:\n  bach_size: 3\n")

@@ -32,7 +32,7 @@ from xmtc.cli_options import (
     next_to,
     show_log,
 )
-from xmtc.errors import XmtcError
+from xmtc.errors import ConfigError, XmtcError
 from xmtc.track.console import printable
 
 app = typer.Typer(
@@ -386,13 +386,14 @@ def status(
 @app.command()
 def doctor(
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Check what this configuration needs.")] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Check this machine: print what works, and what a configuration needs that is missing."""
-    from xmtc.config.load import load_config
     from xmtc.preflight.doctor import run_doctor
-    from xmtc.run.config import RunConfig
 
-    raise typer.Exit(run_doctor(load_config(RunConfig, config, []) if config else None))
+    if overrides and not config:
+        raise ConfigError(f"{overrides[0]}: this changes a configuration; name its file with --config")
+    raise typer.Exit(run_doctor(_load(config, overrides, print_config=False) if config else None))
 
 
 def _load(config: Path, overrides: list[str] | None, print_config: bool):

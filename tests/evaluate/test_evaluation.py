@@ -7,6 +7,7 @@ from scipy import sparse
 from sklearn import metrics as sklearn_metrics
 
 from evaluation_cases import gold_and_scores, label_table, whole
+from xmtc.data.bins import bin_mask
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
@@ -71,6 +72,17 @@ def test_r_precision_divides_by_the_lesser_of_k_and_gold_labels():
     top = np.argsort(-scores, axis=1, kind="stable")[:, :5]
     expected = np.mean([row[t].sum() / min(5, row.sum()) for row, t in zip(gold, top, strict=True)])
     assert evaluation.metrics["rp@5"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_recall_of_a_bin_counts_its_labels_among_the_best_ten_of_all():
+    evaluation, gold, scores = measured()
+    inside = bin_mask("1-5", label_table().train_counts)
+    top = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+    rows = [
+        (row & inside)[t].sum() / (row & inside).sum() for row, t in zip(gold, top, strict=True) if (row & inside).any()
+    ]
+    assert 0 < np.mean(rows) < 1
+    assert evaluation.metrics["bins"]["1-5"]["r@10"] == pytest.approx(np.mean(rows), abs=1e-6)
 
 
 @pytest.mark.parametrize("average", ["micro", "macro", "samples"])

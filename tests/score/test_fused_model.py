@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import expit
+from torch import Tensor
 
 import tiny_runs
 import xmtc
 from xmtc.config.load import load_config
+from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
 from xmtc.models.export import load_model
 from xmtc.models.onnx_export import export_onnx, load_onnx
@@ -113,6 +115,23 @@ def test_a_label_that_no_scorer_proposes_is_explained(run):
     assert (best.chosen, chosen.chosen, chosen.explanation.label) == (False, True, other)
     for section in (best, chosen):
         assert expit(section.explanation.logit) == pytest.approx(section.probability, abs=1e-5)
+
+
+def test_the_encoder_runs_once_for_labels_and_evidence(run, monkeypatch):
+    model = xmtc.Model.from_pretrained(run / "model")
+    encode, passes = model.classifier.encode, []
+
+    def counted(batch: Batch) -> Tensor:
+        passes.append(batch.hidden_BTD is None)
+        return encode(batch)
+
+    monkeypatch.setattr(model.classifier, "encode", counted)
+    (explained,) = model.predict(TEXTS[:1], top_k=3, evidence=True)
+    assert sum(passes) == 1
+    (plain,) = model.predict(TEXTS[:1], top_k=3)
+    assert [one.label for one in explained] == [one.label for one in plain]
+    assert [one.score for one in explained] == pytest.approx([one.score for one in plain], abs=1e-6)
+    assert any(one.evidence for one in explained)
 
 
 def test_only_some_labels(run, tmp_path):

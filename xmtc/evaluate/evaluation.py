@@ -25,10 +25,10 @@ from xmtc.evaluate.levels import by_level
 from xmtc.evaluate.per_label import most_confused, per_label_table
 from xmtc.evaluate.predictions import Gold, SparsePredictions, match, shape_of
 from xmtc.evaluate.ranked import average_precision
-from xmtc.evaluate.ranking import Ratio, ranking_ratios, restricted_ratios
+from xmtc.evaluate.ranking import Ratio, ranking_ratios, ratios_of_some
 from xmtc.evaluate.thresholds import Thresholds, best_of_each
 
-BIN_METRICS = ("macro_f1", "micro_f1", "micro_recall", "rp@5", "ndcg@5")
+BIN_METRICS = ("macro_f1", "micro_f1", "micro_recall", "rp@5", "ndcg@5", "r@10")
 """Per bin; `micro_recall` is written as `recall`."""
 
 
@@ -176,7 +176,8 @@ def _measure(
     ratios = ranking_ratios(hits_NK, predictions, gold, weights_L) | document_ratios(outcome)
     bins = {name: bin_mask(name, labels.train_counts) for name in config.bins}
     for name, mask_L in bins.items():
-        ratios[f"{name}/rp@5"], ratios[f"{name}/ndcg@5"] = restricted_ratios(hits_NK, predictions, gold, mask_L)
+        some = ratios_of_some(hits_NK, predictions, gold, mask_L)
+        ratios |= {f"{name}/{metric}": ratio for metric, ratio in some.items()}
     return _Measured(ratios, outcome, bins)
 
 

@@ -117,36 +117,38 @@ def _best_attainable(gold: Gold, weights_L: NDArray[np.float64], k: int) -> NDAr
     return best_NK
 
 
-def restricted_ratios(
-    hits_NK: NDArray[np.bool_], predictions: SparsePredictions, gold: Gold, mask_L: NDArray[np.bool_], k: int = 5
-) -> tuple[Ratio, Ratio]:
-    """RP@k and nDCG@k restricted to some labels, over the documents that have any of them.
+def ratios_of_some(
+    hits_NK: NDArray[np.bool_], predictions: SparsePredictions, gold: Gold, mask_L: NDArray[np.bool_]
+) -> dict[str, Ratio]:
+    """RP@5, nDCG@5 and R@10 of some labels, over the documents that have any of them.
 
-    The other labels leave the ranking as well as the gold set (as EURLEX57K's authors do for few and zero labels);
-    the ranking is that of the kept predictions.
+    For RP@5 and nDCG@5, the other labels leave the ranking as well as the gold set (as EURLEX57K's authors do for few
+    and zero labels); the ranking is that of the kept predictions. For R@10, all labels compete for the places.
 
     Args:
         hits_NK: which predictions are right.
         predictions: (N, K).
         gold: boolean (N, L).
         mask_L: the labels.
-        k: cut-off.
     """
     # as float64, because a matrix product of booleans is a boolean
     counts_N = np.asarray(gold.astype(np.float64) @ mask_L.astype(np.float64)).astype(np.int64)
-    found_N, gains_N = np.zeros(len(counts_N)), np.zeros(len(counts_N))
-    rank_weight = discounts(k)
+    found_N, gains_N, recalled_N = np.zeros((3, len(counts_N)))
+    rank_weight = discounts(5)
     for start in range(0, len(counts_N), _BLOCK):
         ids_BK = predictions.label_ids_NK[start : start + _BLOCK]
         inside_BK = mask_L[ids_BK] & (ids_BK >= 0)
         ranks_BK = np.cumsum(inside_BK, axis=1, dtype=np.int32)
-        rows, columns = np.nonzero(inside_BK & hits_NK[start : start + _BLOCK] & (ranks_BK <= k))
+        right_BK = inside_BK & hits_NK[start : start + _BLOCK]
+        rows, columns = np.nonzero(right_BK & (ranks_BK <= 5))
         size = len(ids_BK)
+        recalled_N[start : start + size] = right_BK[:, :10].sum(axis=1)
         found_N[start : start + size] = np.bincount(rows, minlength=size)
         gains_N[start : start + size] = np.bincount(rows, rank_weight[ranks_BK[rows, columns] - 1], minlength=size)
     some_N = (counts_N > 0).astype(np.float32)
     safe_N = np.maximum(counts_N, 1)
-    return (
-        Ratio((found_N / np.minimum(safe_N, k)).astype(np.float32), some_N),
-        Ratio((gains_N / ideal_gains(k, safe_N)).astype(np.float32), some_N),
-    )
+    return {
+        "rp@5": Ratio((found_N / np.minimum(safe_N, 5)).astype(np.float32), some_N),
+        "ndcg@5": Ratio((gains_N / ideal_gains(5, safe_N)).astype(np.float32), some_N),
+        "r@10": Ratio((recalled_N / safe_N).astype(np.float32), some_N),
+    }

@@ -51,6 +51,7 @@ BIN_COLUMNS = {
     "recall": "recall",
     "rp@5": "RP@5",
     "ndcg@5": "nDCG@5",
+    "r@10": "R@10",
 }
 BIN_COLUMNS_ONE_LABEL = {key: BIN_COLUMNS[key] for key in ("macro_f1", "micro_f1", "recall")}
 

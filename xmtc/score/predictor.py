@@ -1,6 +1,7 @@
 """`xmtc.Model`: an exported model that labels texts in this process."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
-from xmtc.data.collate import Collator
+from xmtc.data.collate import Batch, Collator
 from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError, DataError
@@ -57,12 +58,26 @@ class Texts(UnlabelledDocuments):
         offsets: for each text, the character spans of its tokens.
     """
 
-    def __init__(self, texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int) -> None:
-        encodings = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        super().__init__([np.array(one.ids[:max_length], np.int32) for one in encodings])
-        self.offsets = [one.offsets[:max_length] for one in encodings]
+    def __init__(self, ids: Sequence[NDArray[np.int32]], offsets: Sequence[Sequence[tuple[int, int]]]) -> None:
+        super().__init__(ids)
+        self.offsets = offsets
         if not self.lengths.all():
             raise DataError(f"text {int(self.lengths.argmin())} has no tokens: leave it out")
+
+    @classmethod
+    def of(cls, texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int) -> "Texts":
+        """Tokenise texts.
+
+        Raises:
+            DataError: a text has no tokens.
+        """
+        encodings = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        ids = [np.array(one.ids[:max_length], np.int32) for one in encodings]
+        return cls(ids, [one.offsets[:max_length] for one in encodings])
+
+    def one(self, row: int) -> "Texts":
+        """Select one text."""
+        return Texts([self.tokens(row)], [self.offsets[row]])
 
 
 class Model:
@@ -158,15 +173,20 @@ class Model:
         documents = self._documents(texts)
         found = self._shortlist(shortlist)
         top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
-        ids_NK, scores_NK = self._best(documents, texts, top_k, only, found)
+        if not evidence:
+            ids_NK, scores_NK = self._best(documents, texts, top_k, only, found, self._collator(documents))
+            pairs = zip(ids_NK, scores_NK, strict=True)
+            return [self.predictions(*pair, threshold=limit, least=least) for pair in pairs]
         predictions = []
-        for row, text in enumerate(texts):
-            best = self.predictions(ids_NK[row], scores_NK[row], threshold=limit, least=least)
-            if evidence:
-                explained = self._explain(text, row, documents, self.labels.indices(one.label for one in best))
-                pairs = zip(best, explained, strict=True)
-                best = [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in pairs]
-            predictions.append(best)
+        for row, text in enumerate(texts):  # one by one: the encoder runs once, for prediction and evidence
+            document = documents.one(row)
+            batch = self._encoded(document)
+            (ids_K,), (scores_K,) = self._best(document, [text], top_k, only, found, lambda _, batch=batch: batch)
+            best = self.predictions(ids_K, scores_K, threshold=limit, least=least)
+            label_ids = self.labels.indices(one.label for one in best)
+            reasons = self._explain(text, document, batch, label_ids, attention=False)
+            pairs = zip(best, reasons, strict=True)
+            predictions.append([one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in pairs])
         return predictions
 
     def predict_frame(self, texts: Iterable[str], top_k: int | None = None, **options: Any) -> "pd.DataFrame":
@@ -217,7 +237,8 @@ class Model:
             DataError: a text is empty or not a string.
             ConfigError: the model has no index for a shortlist.
         """
-        return self._best(self._documents(texts), texts, top_k, only, self._shortlist(shortlist))
+        documents = self._documents(texts)
+        return self._best(documents, texts, top_k, only, self._shortlist(shortlist), self._collator(documents))
 
     def predictions(
         self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
@@ -240,6 +261,7 @@ class Model:
         top_k: int,
         only: LabelFilter | None,
         shortlist: Shortlist | None,
+        collate: Callable[[MicroBatch], Batch],
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         found: BestLabels | None = shortlist
         if self.ensemble is not None:
@@ -252,7 +274,7 @@ class Model:
             bfloat16=self._bfloat16,
             only=None if only is None else only.allowed,
         )
-        return score_split(self.classifier, documents, self._collator(documents), scoring, best=found)
+        return score_split(self.classifier, documents, collate, scoring, best=found)
 
     def _shortlist(self, size: int | None) -> Shortlist | None:
         return None if size is None else Shortlist(self.classifier, as_count(size, "shortlist"), self._index)
@@ -264,7 +286,9 @@ class Model:
             DataError: the text is empty or not a string, or the model has no such label.
             ConfigError: the head gives no evidence.
         """
-        return self._explain(as_text(text), 0, self._documents([text]), self.labels.indices(as_labels(labels)))
+        document = self._documents([as_text(text)])
+        label_ids = self.labels.indices(as_labels(labels))
+        return self._explain(text, document, self._encoded(document), label_ids, attention=True)
 
     def _fused(
         self, ensemble: Ensemble, texts: Sequence[str], shortlist: Shortlist | None, only: LabelFilter | None
@@ -276,18 +300,25 @@ class Model:
         )
 
     def _documents(self, texts: Sequence[str]) -> Texts:
-        return Texts(texts, self.tokenizer, self.info.max_length)
+        return Texts.of(texts, self.tokenizer, self.info.max_length)
 
     def _collator(self, documents: Texts) -> Collator:
         window, overlap = self.classifier.encoder.window, self.info.model.overlap
         return Collator(documents, self.tokenizer, window=window, overlap=overlap)
 
-    def _explain(self, text: str, row: int, documents: Texts, label_ids: NDArray[np.int32]) -> list[Explanation]:
+    def _encoded(self, document: Texts) -> Batch:
+        """A batch of one document with its hidden states."""
         if not self.classifier.gives_parts:
             raise ConfigError("an ONNX model gives no evidence; use the model that it was made from")
-        batch = self._collator(documents)(MicroBatch(np.array([row]), np.ones(1, np.float32))).to(self.device)
+        batch = self._collator(document)(MicroBatch(np.zeros(1, np.int64), np.ones(1, np.float32))).to(self.device)
+        with torch.inference_mode():
+            return replace(batch, hidden_BTD=self.classifier.encode(batch))
+
+    def _explain(
+        self, text: str, document: Texts, batch: Batch, label_ids: NDArray[np.int32], *, attention: bool
+    ) -> list[Explanation]:
         explainer = Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)
-        return explainer.explain(Tokenised(text, documents.offsets[row]), batch, label_ids)
+        return explainer.explain(Tokenised(text, document.offsets[0]), batch, label_ids, attention=attention)
 
 
 def choose_device(name: str) -> torch.device:

@@ -43,15 +43,13 @@ class FusedShares:
         """Compute the shares of labels among the candidates of the single document in `pairs`."""
         assert ensemble.fusion is not None, "the fusion is not fitted"
         columns = np.searchsorted(np.where(pairs.used[0], pairs.label_ids_NK[0], np.iinfo(np.int32).max), labels)
-        shares = ensemble.fusion.shares(pairs)[:, 0, columns]
-        count = len(ensemble.names)
-        without = np.zeros((count, len(columns)))
-        for place, column in enumerate(columns):
-            scores_SNK = pairs.scores_SNK.copy()
-            scores_SNK[:, 0, column] = 0
-            silent = ensemble.fusion.shares(replace(pairs, scores_SNK=scores_SNK))
-            without[:, place] = silent[:count, 0, column]
-        return cls(ensemble.names, shares[:count], without, shares[count:].sum(axis=0))
+        copies = pairs.take(np.zeros(1 + len(columns), np.int64))  # in copy 1 + k, no scorer knows label k
+        scores_SNK = copies.scores_SNK.copy()
+        scores_SNK[:, np.arange(1, 1 + len(columns)), columns] = 0
+        shares = ensemble.fusion.shares(replace(copies, scores_SNK=scores_SNK))
+        count, known = len(ensemble.names), shares[:, 0, columns]
+        without = shares[:count, np.arange(1, 1 + len(columns)), columns]
+        return cls(ensemble.names, known[:count], without, known[count:].sum(axis=0))
 
 
 def fused_explanations(

@@ -14,13 +14,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import islice
 
+import numpy as np
 import torch
 from joblib import cpu_count
+from numpy.typing import NDArray
 
 from xmtc.errors import XmtcError
 from xmtc.score.filters import LabelFilter, Threshold
-from xmtc.score.predictor import EVIDENCE_WORDS, Model, Prediction
+from xmtc.score.predictor import Model, Prediction
 from xmtc.serve.config import Batching, Limits
 from xmtc.serve.metrics import Metrics
 from xmtc.serve.problems import RequestError
@@ -49,9 +52,9 @@ class Wanted:
     exclude: tuple[str, ...] = ()
 
     @property
-    def filter_key(self) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-        """Key of the label filter; requests with the same key can share a pass."""
-        return self.include, self.exclude
+    def pass_key(self) -> tuple[bool, tuple[str, ...] | None, tuple[str, ...]]:
+        """Requests with the same key can share a pass."""
+        return self.evidence, self.include, self.exclude
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,13 +198,13 @@ class Batcher:
         answers: dict[int, list[list[Prediction]] | XmtcError] = {}
         groups: dict[object, list[Waiting]] = {}
         for one in batch:
-            groups.setdefault(one.wanted.filter_key, []).append(one)
+            groups.setdefault(one.wanted.pass_key, []).append(one)
         for group in groups.values():
             answers |= {id(one): answer for one, answer in zip(group, self._answer_group(group), strict=True)}
         return [answers[id(one)] for one in batch]
 
     def _answer_group(self, group: Sequence[Waiting]) -> list[list[list[Prediction]] | XmtcError]:
-        """Answer requests with the same filter. If the model refuses a text, only that text's request fails."""
+        """Answer requests that share a pass. If the model refuses a text, only that text's request fails."""
         try:
             return list(self._score(group))
         except XmtcError as error:
@@ -211,24 +214,30 @@ class Batcher:
 
     def _score(self, group: Sequence[Waiting]) -> list[list[list[Prediction]]]:
         first = group[0].wanted
+        shortlist = self.shortlist if first.include is None else None
+        if first.evidence:
+            return [self._explained(one, shortlist) for one in group]
         only = LabelFilter.of(self.model.labels, first.include, first.exclude)
         texts = [text for one in group for text in one.texts]
         top_k = max(one.wanted.top_k for one in group)
-        shortlist = self.shortlist if first.include is None else None
-        ids_NK, scores_NK = self.model.best(texts, top_k, only, shortlist)
-        answers, row = [], 0
-        for one in group:
-            answer, kept = [], slice(one.wanted.top_k)
-            for text in one.texts:
-                best = self.model.predictions(ids_NK[row][kept], scores_NK[row][kept], threshold=one.wanted.threshold)
-                answer.append(self._explained(text, best) if one.wanted.evidence else best)
-                row += 1
-            answers.append(answer)
-        return answers
+        found = zip(*self.model.best(texts, top_k, only, shortlist), strict=True)
+        return [[self._predictions(one.wanted, *best) for best in islice(found, len(one.texts))] for one in group]
 
-    def _explained(self, text: str, best: list[Prediction]) -> list[Prediction]:
-        reasons = self.model.explain(text, [one.label for one in best])
-        return [one._replace(evidence=reason.top(EVIDENCE_WORDS)) for one, reason in zip(best, reasons, strict=True)]
+    def _predictions(self, wanted: Wanted, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]) -> list[Prediction]:
+        kept = slice(wanted.top_k)
+        return self.model.predictions(ids_K[kept], scores_K[kept], threshold=wanted.threshold)
+
+    def _explained(self, one: Waiting, shortlist: int | None) -> list[list[Prediction]]:
+        wanted = one.wanted
+        return self.model.predict(
+            one.texts,
+            wanted.top_k,
+            evidence=True,
+            threshold=wanted.threshold,
+            shortlist=shortlist,
+            include=wanted.include,
+            exclude=wanted.exclude,
+        )
 
 
 def _deliver(batch: Sequence[Waiting], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:
