@@ -70,7 +70,7 @@ class Job:
         assert len(workers) == 2, workers
         workers[1].send_signal(signal.SIGKILL)
 
-    def finish(self, timeout_s: float = 540) -> tuple[int, str]:
+    def finish(self, timeout_s: float = 1100) -> tuple[int, str]:
         """Exit code and log; whatever is left of the job's processes is killed."""
         try:
             code = self.process.wait(timeout_s)

@@ -1,9 +1,11 @@
 """What commands write: only where they were asked to, and never over what xmtc did not write."""
 
+import errno
 import json
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
 import tiny_runs
+from bad_input_cases.refused_writes import refused_call
 from xmtc.errors import StorageError, XmtcError
 from xmtc.files import check_page, replacing, replacing_directory, write_text
 
@@ -121,6 +126,16 @@ def test_an_evaluation_goes_into_a_folder_of_its_own(whole, xmtc, tmp_path):
     for _ in range(2):
         assert xmtc("evaluate", *arguments, "--output", tmp_path / "mine").code == 0
     assert not (tmp_path / "predictions").exists()
+
+
+@pytest.mark.parametrize("turn", [0, 2, 4, 6])
+def test_an_evaluation_that_was_interrupted_is_done_again(whole, xmtc, tmp_path, turn):
+    predictions = whole.run / "eval" / "test" / "predictions.parquet"
+    words = ("evaluate", "--predictions", predictions, "--gold", whole.folder / "corpus", "--split", "test")
+    with refused_call("replace", turn, errno.ENOSPC, tmp_path):
+        assert xmtc(*words, "--output", tmp_path / "out").code == 1
+    assert xmtc(*words, "--output", tmp_path / "out").code == 0
+    assert (tmp_path / "out" / "report.html").is_file()
 
 
 @pytest.mark.parametrize("name", ["page.HTML", "page.htm", "page.html"])

@@ -33,6 +33,7 @@ from bad_input_cases.configurations import configuration_cases
 from bad_input_cases.directories import directory_cases
 from bad_input_cases.documents import document_cases
 from bad_input_cases.outputs import output_cases
+from bad_input_cases.refused_writes import refused_write_cases
 from bad_input_cases.tables import table_cases
 from bad_input_cases.trained import make_site
 
@@ -41,8 +42,8 @@ GOOD = ("answered", "accepted")
 
 def all_cases(site: Site) -> list[Case]:
     """Every class at every entry point."""
-    made = (document_cases, directory_cases, configuration_cases, output_cases, table_cases, python_cases)
-    return [case for cases in made for case in cases(site)]
+    made = (document_cases, directory_cases, configuration_cases, output_cases, refused_write_cases, table_cases)
+    return [case for cases in (*made, python_cases) for case in cases(site)]
 
 
 def prepared(folder: Path) -> Site:

@@ -14,9 +14,11 @@ Prints JSON lines; the last is {"name", "ratio", "bar", "holds"} with the share 
 """
 
 import argparse
+import contextlib
 import hashlib
 import io
 import json
+import os
 import random
 import signal
 import subprocess
@@ -32,6 +34,7 @@ from fsspec.core import url_to_fs
 
 MODES = {"local": "local", "ray": "own ray", "driver": "cluster", "actor": "cluster", "node": "cluster"}
 PATIENCE_S = 300
+NODE_STARTS = 8
 Json = dict[str, object]
 
 
@@ -61,15 +64,15 @@ class Nodes:
     """A Ray cluster on this machine: a head for the driver, and a node for the actors."""
 
     def __init__(self, disks: Path | None) -> None:
+        os.environ.setdefault("RAY_raylet_start_wait_time_s", "60")  # Ray reads it on import
         from ray.cluster_utils import Cluster
 
         self._disks, self._number = disks, 0
 
         small = {"object_store_memory": 200_000_000}
         self._node = {"num_cpus": 2, **small}
-        self._cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **small}
-        )
+        self._cluster = Cluster()
+        self._start({"num_cpus": 1, "include_dashboard": False, **small})
         self._add()
         self.address = self._cluster.address
 
@@ -77,7 +80,19 @@ class Nodes:
         """Start a node. If nothing is shared, its home is empty, so it has no copies of files at URIs."""
         self._number += 1
         home = {"HOME": str(self._disks / f"node{self._number}")} if self._disks else {}
-        self._cluster.add_node(**self._node, env_vars=home)
+        self._start({**self._node, "env_vars": home})
+
+    def _start(self, arguments: Json) -> None:
+        """Start a node. A node of Ray gives up after 15 seconds, which are few on a busy machine: try again."""
+        for _ in range(NODE_STARTS):
+            before = set(psutil.Process().children(recursive=True))
+            with contextlib.suppress(Exception):  # Ray raises no more special one
+                self._cluster.add_node(**arguments)
+                return
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        raise SystemExit(f"Ray started no node in {NODE_STARTS} attempts: the machine is too busy")
 
     def lose_one(self) -> None:
         """Kill the node with all its processes; a new one joins."""

@@ -77,16 +77,25 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: see `read_json`.
     """
     try:
-        return json.loads(text, object_pairs_hook=_once_each)  # bytes: UTF-8, as JSON is
+        return json.loads(text, object_pairs_hook=once_each)  # bytes: UTF-8, as JSON is
     except RecursionError:
         raise ValueError("thousands of lists in lists") from None
 
 
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+class RepeatedKeyError(ValueError):
+    """Raised if a JSON object has a key twice."""
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The JSON object of these keys and values.
+
+    Raises:
+        RepeatedKeyError: a key occurs twice, so that a value would be lost.
+    """
     content = dict(pairs)
     if len(content) < len(pairs):
         twice = next(key for key in content if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"the key {twice[:40]!r} occurs twice")
+        raise RepeatedKeyError(f"the key {twice[:40]!r} occurs twice")
     return content
 
 

@@ -11,10 +11,11 @@ import pytest
 import ray
 
 import tiny_runs
+from xmtc.cluster import connection
 from xmtc.cluster.connection import join
 from xmtc.cluster.tasks import Needs, cluster_mapper, map_tasks
 from xmtc.data.prepare import prepare
-from xmtc.errors import DataError
+from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.sweep import sweep
 
@@ -64,6 +65,16 @@ def test_a_local_ray_listens_on_loopback_alone():
     addresses = [(ip_address(ip.removeprefix("::ffff:")), name) for ip, name in found]
     assert len(addresses) > 5
     assert [(str(address), name) for address, name in addresses if not address.is_loopback] == []
+
+
+@pytest.mark.parametrize("error", [Exception("too\nbusy"), RuntimeError("too\nbusy"), OSError("too\nbusy")])
+def test_a_ray_that_does_not_start_is_one_line(monkeypatch, error):
+    def init(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(connection.ray, "init", init)
+    with pytest.raises(ConfigError, match=r"^Ray at 'local' cannot be joined or started: too$"):
+        connection.join(None)
 
 
 def test_only_a_cluster_that_is_joined_prepares(tmp_path, monkeypatch):

@@ -151,6 +151,7 @@ def test_killed_twenty_times_on_machines_that_share_no_disk(model, tmp_path):
     kills = [("driver", 6), ("actor", 8), ("node", 6)]
     words = chain(["--kills"], (f"{kind}={number}" for kind, number in kills))
     done = subprocess.run([*tool, *options, *words], capture_output=True, text=True, check=False)
+    print(done.stdout)  # `pytest -rP` shows each kill
     assert done.returncode == 0, done.stdout + done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert sum("kill" in line for line in said) == 20

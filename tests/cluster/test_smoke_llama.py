@@ -59,7 +59,7 @@ def on_ray(alone) -> Path:
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_two_workers_with_zero_2_finetune_to_the_losses_of_one_process(alone, on_ray):
     """From the same planted head, because stage 1 samples labels on each worker by itself."""
     config = tiny_runs.load(CONFIG, *overrides(alone.parents[1], "name=after_two", "distributed.workers=0"))
@@ -71,7 +71,7 @@ def test_two_workers_with_zero_2_finetune_to_the_losses_of_one_process(alone, on
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_planting_on_two_workers_learns_as_much(alone, on_ray):
     last = {
         run: [m["dev/ndcg@10"] for m in tiny_runs.metrics(run) if "dev/ndcg@10" in m][-1] for run in (alone, on_ray)
@@ -81,7 +81,7 @@ def test_planting_on_two_workers_learns_as_much(alone, on_ray):
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_a_worker_killed_in_both_stages_changes_no_loss(alone, on_ray):
     job = Job(alone.parents[1], "killed")
     for stage in LAST:
@@ -96,7 +96,7 @@ def test_a_worker_killed_in_both_stages_changes_no_loss(alone, on_ray):
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_users_mistake_comes_back_from_the_workers_once_and_without_traceback(alone):
     folder = alone.parents[1]
     job = Job(folder, "diverges", "plant.optimizer.learning_rate=1e30", "plant.optimizer.max_grad_norm=1e38")

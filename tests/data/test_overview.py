@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from random import Random
 
 import pandas as pd
 import pytest
@@ -45,6 +46,24 @@ def test_labels_that_a_separator_joins_are_doubted(atoms, separator, alone):
     assert combination_warning(atoms) == []
 
 
+@pytest.mark.parametrize("separator", [";", "|", ",", "\t", "/"])
+@pytest.mark.parametrize("seed", range(3))
+def test_combinations_of_rare_labels_are_doubted(seed, separator):
+    random = Random(seed)
+    names = [f"name {i}" for i in range(400)]
+    weights = [1 / (i + 3) for i in range(400)]
+    rows = {separator.join(dict.fromkeys(random.choices(names, weights, k=random.randint(2, 7)))) for _ in range(150)}
+    (warning,) = combination_warning(sorted(rows))
+    assert f"there would be {len({part for row in rows for part in row.split(separator)}):,}" in warning
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_names_of_people_are_not_doubted(seed):
+    random = Random(seed)
+    people = {f"Surname{random.randint(0, 900)}, First{random.randint(0, 90)}" for _ in range(600)}
+    assert combination_warning(sorted(people)) == []
+
+
 @pytest.mark.parametrize(
     "labels",
     [
@@ -83,9 +102,7 @@ def test_absent_labels_are_counted_and_named(tmp_path):
     config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), split={"dev": 0.0, "test": 0.0})
     corpus = build(config)
     assert corpus.manifest.counts.absent_labels == 3
-    assert label_warnings(corpus) == [
-        "1 training documents have the label 'nan': if it means that none is known, remove it"
-    ]
+    assert label_warnings(corpus) == ["the label 'nan' has 1 documents: if it means that none is known, remove it"]
 
 
 def test_a_label_may_have_one_row_of_its_file(tmp_path):

@@ -20,7 +20,7 @@ from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.errors import ConfigError, DataError
 from xmtc.init import dialogue
-from xmtc.init.command import name_of, seconds_of
+from xmtc.init.command import label_doubts, name_of, seconds_of
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import find_files
 from xmtc.init.dialogue import write_config
@@ -161,6 +161,28 @@ def test_data_from_which_nothing_can_be_learnt(tmp_path, rows, words):
     with pytest.raises(DataError, match=words):
         write_config(str(data), Answers(labels="labels"), output=tmp_path / "x.yaml")
     assert not (tmp_path / "x.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "separator", "words"),
+    [
+        (str, ",", "labels are lists written as text, such as "),
+        (";".join, None, "labels look like combinations: split at ';', there would be 6"),
+        (";".join, ";", None),
+    ],
+)
+def test_labels_that_may_be_something_else_are_doubted(tmp_path, written, separator, words):
+    rows = [{**row, "labels": written(row["labels"])} for row in ROWS]
+    data = tmp_path / "rows.jsonl"
+    write_jsonl(data, rows)
+    files = find_files(str(data))
+    columns = read_facts(files.format().rows(data, None), "here")
+    roles = choose_roles(columns, Answers(text=("text",), labels="labels", label_separator=separator or ""), "here")
+    source = {"kind": "jsonl", "files": {"train": str(data)}, "columns": {"text": "text", "labels": "labels"}}
+    source["columns"] |= {"label_separator": separator} if separator else {}
+    config = adapter(DataConfig).validate_json(json.dumps({"source": source, "corpus": "unused"}))
+    said = label_doubts(survey(config, Progress()), roles)
+    assert [words in one for one in said] == ([True] if words else [])
 
 
 def test_mixed_encodings_name_the_line(tmp_path):

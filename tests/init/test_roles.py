@@ -135,6 +135,39 @@ def test_what_the_columns_do_not_say_names_the_option_that_decides(rows, words):
     assert "case" not in str(caught.value), "a text is in the message"
 
 
+@given(st.integers(9, 40), st.lists(st.sampled_from(NAMES), min_size=1, unique=True), st.booleans())
+def test_a_document_is_not_a_header(words, labels, shuffled):
+    header = (text(99, words), ";".join(labels)) if shuffled else (";".join(labels), text(99, words))
+    rows = [dict(zip(header, cells if shuffled else cells[::-1], strict=True)) for cells in labelled(30, words)]
+    with pytest.raises(
+        DataError, match="the first line looks like a document and not like the names of 2 columns"
+    ) as caught:
+        roles(rows)
+    assert not any(word in str(caught.value) for word in ("court", "heart", "law"))
+    numbered = [dict(enumerate(cells)) for cells in labelled(30, words)]
+    assert roles([{str(number): cell for number, cell in row.items()} for row in numbered]).labels == "1"
+
+
+def labelled(rows: int, words: int) -> list[tuple[str, str]]:
+    return [(text(i, words), ";".join(several(i))) for i in range(rows)]
+
+
+def test_a_question_of_a_survey_is_a_header():
+    question, short = (
+        "What could we do better in your opinion, and what should stay as it is?",
+        "Which team do you mean?",
+    )
+    found = roles([{question: text(i, 40), short: NAMES[i % 5]} for i in range(30)])
+    assert (found.text, found.labels) == ((question,), short)
+
+
+@given(st.text(min_size=41))
+def test_long_names_of_columns_are_not_shown(name):
+    with pytest.raises(DataError) as caught:
+        roles([{name: "x", "label": "b"}] * 9)
+    assert name not in str(caught.value)
+
+
 def test_answers_come_before_content():
     rows = [{"a": text(i), "b": text(i, 40), "x": "uv"[i % 2], "y": "a,b"} for i in range(30)]
     found = roles(rows, text=("a",), labels="x", label_separator="", task="multi_label")

@@ -33,6 +33,13 @@ def test_what_only_training_can_measure_is_kept(run):
     assert after | {"seconds": 0} == before | {"seconds": 0}
 
 
+@pytest.mark.parametrize("missing", ["predictions.parquet", "metrics.json"])
+def test_a_split_that_cannot_be_evaluated_again_is_named(run, capsys, missing):
+    (run / "eval" / "test" / missing).unlink()
+    evaluate_run(run)
+    assert f"warning: test: not evaluated again: {run / 'eval' / 'test'} has no {missing}" in capsys.readouterr().err
+
+
 def test_a_corpus_made_anew_with_other_counts_is_refused(run, tmp_path):
     config = tiny_runs.load(run / "config.yaml", "data.limit.train=20", f"data.corpus={tmp_path / 'corpus'}")
     prepare_stage(config)

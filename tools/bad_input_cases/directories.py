@@ -42,12 +42,12 @@ def _damaged(
     if compare and code == 0 and "warning" not in said:
         good = folder / "good"
         command(*words(shutil.copytree(whole, good / "copy"), good))
-        if differing := [name for name, content in _results(good).items() if _results(bad).get(name) != content]:
+        if differing := [name for name, content in results_of(good).items() if results_of(bad).get(name) != content]:
             raise ReadWronglyError(f"other results without a word: {differing}")
     return code, said
 
 
-def _results(folder: Path) -> dict[str, bytes]:
+def results_of(folder: Path) -> dict[str, bytes]:
     """The scores and metrics that a command has written, or has left as they were, without what it took."""
     found = [*folder.rglob("part-*.parquet"), *folder.rglob("metrics.json")]
     return {path.relative_to(folder).as_posix(): SECONDS.sub(b"", path.read_bytes()) for path in found}

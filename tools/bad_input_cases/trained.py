@@ -13,7 +13,11 @@ WORDS = ["law", "fish", "heart", "trade", "school", "steel"]
 
 def make_site(folder: Path) -> Site:
     """Train a tiny model, and keep one scored file."""
-    rows = [{"text": f"{word}ery of {word}ing {i}", "labels": [word]} for i in range(12) for word in WORDS]
+    rows = [
+        {"text": f"{word}ery of {word}ing {i}", "labels": [word, f"{word} {i % 4}"]}  # `labels add` needs 20 labels
+        for i in range(12)
+        for word in WORDS
+    ]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = {
         "name": "tiny",

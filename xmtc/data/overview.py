@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -12,10 +12,14 @@ from xmtc.data.readers.base import quoted_label
 
 _COMMONEST = 5
 _SEPARATORS = {";": "';'", "|": "'|'", ",": "','", "\t": "tabs", "\n": "line breaks", "/": "'/'"}
+_MANY_PARTS = {";": 1.5, "|": 1.5, ",": 2.5, "\t": 1.5, "\n": 1.5, "/": 2.5}
+"""From this mean number of parts on, labels may be combinations of rare labels; names have commas and slashes too."""
+_REPEATED = 0.25
+"""From this share of parts on that another label has too, as well."""
 _LIST = re.compile(r"""^[\[({]\s*(['"]).*|.*(['"])\s*[\])}]$|^\[\s*\]$""", re.DOTALL)
 """A list as Python or JSON writes it, or an end of one that was split."""
 _ABSENT = frozenset({"nan", "none", "null", "n/a", "<na>"})
-_ONE_LABEL = 0.98
+ONE_LABEL = 0.98
 """From this share of documents with exactly one label on, labels may be combinations."""
 
 
@@ -38,11 +42,22 @@ def overview(corpus: Corpus) -> list[str]:
 
 
 def label_warnings(corpus: Corpus) -> list[str]:
-    """Why the labels may not be what they should be; nothing where they look well."""
-    labels, counts = corpus.labels.labels, corpus.labels.train_counts
-    found = list(chain(_list_warning(labels), _absent_warning(labels, counts.tolist())))
-    if corpus.manifest.task == "multi_label" and (_labels_per_document(corpus) <= 1).mean() >= _ONE_LABEL:
-        found += combination_warning([label for label in labels if not _LIST.match(label)])
+    """Why the labels of a corpus may not be what they should be; nothing where they look well."""
+    counts = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
+    alone = corpus.manifest.task == "multi_label" and bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
+    return warnings_of(counts, alone=alone)
+
+
+def warnings_of(counts: Mapping[str, int], *, alone: bool) -> list[str]:
+    """Why labels may not be what they should be; nothing where they look well.
+
+    Args:
+        counts: documents of each label.
+        alone: whether nearly every document has one label, so that several may be joined to one.
+    """
+    found = list(chain(_list_warning(list(counts)), _absent_warning(counts)))
+    if alone:
+        found += combination_warning([label for label in counts if not _LIST.match(label)])
     return found
 
 
@@ -66,11 +81,10 @@ def _list_warning(labels: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _absent_warning(labels: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
-    for label, count in zip(labels, counts, strict=True):
+def _absent_warning(counts: Mapping[str, int]) -> Iterator[str]:
+    for label, count in counts.items():
         if label.lower() in _ABSENT:
-            shown = quoted_label(label)
-            yield f"{count:,} training documents have the label {shown}: if it means that none is known, remove it"
+            yield f"the label {quoted_label(label)} has {count:,} documents: if it means that none is known, remove it"
 
 
 def combination_warning(labels: Sequence[str]) -> list[str]:
@@ -86,14 +100,16 @@ def combination_warning(labels: Sequence[str]) -> list[str]:
 
 
 def _parts(labels: Sequence[str], separator: str) -> int | None:
-    """How many labels there would be if these were split; None where the parts do not recur, as those of names."""
+    """How many labels there would be if these were split; None where too few parts recur, as with those of names."""
     split = [_split(label, separator) for label in labels]
     uses = Counter(part for parts in split for part in parts)
     joined = set().union(*(parts for parts in split if len(parts) > 1))
     if sum(len(parts) > 1 for parts in split) < 2:
         return None
     recurring = sum(uses[part] > 1 for part in joined)
-    return len(uses) if 2 * recurring >= len(joined) and len(uses) <= len(labels) else None
+    few = 2 * recurring >= len(joined) and len(uses) <= len(labels)
+    many = uses.total() >= _MANY_PARTS[separator] * len(labels) and len(uses) <= (1 - _REPEATED) * uses.total()
+    return len(uses) if few or many else None
 
 
 def _split(label: str, separator: str) -> set[str]:

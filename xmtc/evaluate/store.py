@@ -64,7 +64,7 @@ def _write(
     if predictions is not None:
         write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids, labels)
     _write_table(folder / layout.PER_LABEL, evaluation.per_label)
-    _write_csv(folder / "per_label.csv", evaluation.per_label)
+    _write_csv(folder / layout.PER_LABEL_CSV, evaluation.per_label)
     _write_table(folder / layout.DOCUMENTS, evaluation.documents)
     if evaluation.replicates is not None:
         table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})

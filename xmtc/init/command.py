@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
+from xmtc.data.overview import ONE_LABEL, warnings_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE
+from xmtc.data.readers.base import shown_column
 from xmtc.errors import ConfigError, DataError
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles, find_files
@@ -125,8 +127,10 @@ def summary(plan: Plan) -> list[str]:
     lines = [
         f"{plan.files.place}: {'' if found.exact else 'about '}{found.total:,} documents ({splits}), "
         f"{found.labels:,} labels, {found.labels_per_document:.1f} per document",
-        f"text: {' + '.join(roles.text)} ({roles.why['text']}); labels: {roles.labels} ({roles.why['labels']})",
+        f"text: {' + '.join(map(shown_column, roles.text))} ({roles.why['text']}); "
+        f"labels: {shown_column(roles.labels)} ({roles.why['labels']})",
     ]
+    lines += [f"warning: {line}" for line in label_doubts(found, roles)]
     notes = {
         "documents without labels, kept": found.bare,
         "rows that are not documents, skipped": found.rejected,
@@ -136,13 +140,19 @@ def summary(plan: Plan) -> list[str]:
     lines += [f"{number:,} {words}" for words, number in notes.items() if number]
     lines.append(machine())
     if roles.unused:
-        lines.append(f"not read: {', '.join(roles.unused)}")
+        lines.append(f"not read: {', '.join(map(shown_column, roles.unused))}")
     stages = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items())
     lines.append(f"recipe: {choice.candidate.recipe.what}, at {choice.candidate.max_length} tokens")
     lines.append(f"estimate: {in_words(choice.seconds)} of {in_words(plan.budget_s)} ({stages})")
     if not choice.fits:
         lines.append("nothing fits this budget and machine: this is the cheapest recipe; give a larger --budget")
     return lines
+
+
+def label_doubts(found: Survey, roles: Roles) -> list[str]:
+    """Why the labels may not be what they should be."""
+    alone = roles.found.several <= (1 - ONE_LABEL) * roles.found.rows
+    return warnings_of(found.label_counts, alone=alone)
 
 
 def _roles(files: DataFiles, answers: Answers, ask: Ask | None) -> Roles:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xmtc.data.config import Task
+from xmtc.data.readers.base import shown_column, shown_columns
 from xmtc.errors import ConfigError, DataError
 from xmtc.init.facts import ColumnFacts, Labels
 
@@ -89,7 +90,7 @@ class UnclearError(DataError):
     ) -> None:
         self.answer, self.choices = answer, list(choices)
         self.question = f"{place}: {problem}; which one is it?"
-        words = describe(seen) if seen else f"They are: {', '.join(choices)}"
+        words = describe(seen) if seen else f"They are: {', '.join(map(shown_column, choices))}"
         super().__init__(f"{place}: {problem}; name it with --{answer}. {words}")
 
 
@@ -127,8 +128,10 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
         place: the data, for messages.
 
     Raises:
-        DataError: no column can be the text or the labels; the message describes the columns and names the option.
+        DataError: no column can be the text or the labels; the message describes the columns and names the option. Or
+            the first line is a document, where the names of the columns should be.
     """
+    _check_header(columns, place)
     _check_names(columns, answers, place)
     by_name = {column.name: column for column in columns}
     split = answers.split_column or next((column.name for column in columns if column.is_split), None)
@@ -160,11 +163,32 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     )
 
 
+def _check_header(columns: Sequence[ColumnFacts], place: str) -> None:
+    """Refuse a table whose first line is a document, where the names of the columns should be."""
+    numbered = all(column.name.isdecimal() for column in columns)  # pandas numbers columns that have no names
+    if not numbered and any(_is_named_by_a_cell(column) for column in columns):
+        raise DataError(
+            f"{place}: the first line looks like a document and not like the names of {len(columns)} columns; "
+            "add a line with their names above it"
+        )
+
+
+def _is_named_by_a_cell(column: ColumnFacts) -> bool:
+    """Whether a column's name is a text like its cells, or holds the same labels."""
+    words = len(column.name.split())
+    if words > _SHORT_WORDS and words >= column.words / 2:
+        return True
+    separator = column.separator()
+    name = next(ColumnFacts(column.name, "text", [column.name], 1).parts(separator), [])
+    counts = Labels.of(column, separator).counts
+    return column.kind == "text" and bool(name) and all(counts[part] > 1 for part in name)
+
+
 def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> None:
     there = [column.name for column in columns]
     named = [*answers.text, answers.labels, answers.id, answers.split_column]
     if missing := [name for name in named if name is not None and name not in there]:
-        raise DataError(f"{place}: no column {missing[0]!r}; there are: {', '.join(there)}")
+        raise DataError(f"{place}: no column {missing[0]!r}; {shown_columns(there)}")
 
 
 def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
@@ -272,9 +296,9 @@ def describe(columns: Sequence[ColumnFacts]) -> str:
         "nested": "objects, which xmtc does not read",
     }
     shown = [
-        f"{column.name} ({what.get(column.kind, _length(column))}, {column.distinct:,} different)"
+        f"{shown_column(column.name)} ({what.get(column.kind, _length(column))}, {column.distinct:,} different)"
         if column.kind != "nested"
-        else f"{column.name} ({what['nested']})"
+        else f"{shown_column(column.name)} ({what['nested']})"
         for column in columns
     ]
     return f"The columns of {columns[0].rows if columns else 0:,} rows: {', '.join(shown)}"

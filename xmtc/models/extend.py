@@ -17,7 +17,7 @@ from xmtc.config.base import config
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import read_file, reading
+from xmtc.files import RepeatedKeyError, parse_json, read_file, reading
 from xmtc.models.calibration import Calibration
 from xmtc.models.export import ModelParts
 from xmtc.models.label_text import embed_texts, rows_of_names
@@ -117,6 +117,9 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
 def _parse(line: str, where: str) -> NewLabel:
     try:
         label = TypeAdapter(NewLabel).validate_json(line)
+        parse_json(line)
+    except RepeatedKeyError as error:
+        raise DataError(f"{where}: {error}; leave one out") from None
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -13,7 +13,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.summary import summary_table
 from xmtc.evaluate.thresholds import Thresholds
-from xmtc.files import real
+from xmtc.files import TEMPORARY, real
 from xmtc.models.export import read_thresholds
 from xmtc.report import compare
 from xmtc.report.examples import choose_examples
@@ -81,13 +81,19 @@ def evaluate_predictions(
     Raises:
         DataError: the predictions do not fit, or `output` holds something else than an earlier evaluation.
     """
-    if output.exists() and not (output / layout.METRICS).is_file() and (not output.is_dir() or any(output.iterdir())):
+    if output.exists() and not (output.is_dir() and _may_be_replaced(output)):
         raise DataError(f"{output}: holds something else than an evaluation; give a new or an empty folder by --output")
     thresholds = None if threshold is None else Thresholds(threshold)
     evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig(), thresholds)
     report_runs([output], output / layout.REPORT)
     Console().print(summary_table(evaluation.metrics, f"{predictions}: {split}"))
     print(f"report: {output / 'report.html'}")
+
+
+def _may_be_replaced(folder: Path) -> bool:
+    """Whether a folder is empty or holds an evaluation, also one that was interrupted before it had metrics."""
+    names = {path.name for path in folder.iterdir() if not path.name.endswith(TEMPORARY)}
+    return layout.METRICS in names or names <= layout.BEFORE_METRICS
 
 
 def evaluate_run(run: Path) -> None:
@@ -104,6 +110,7 @@ def evaluate_run(run: Path) -> None:
     found = [split for split in files.evaluated() if files.predictions(split).exists()]
     if not found:
         raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
+    _say_incomplete(files, found)
     corpus, record = open_corpus(RunPaths.of(config)), read_run(run)
     trained_on = corpus.fingerprint if record is None else record.fingerprints.get("corpus", corpus.fingerprint)
     if corpus.fingerprint != trained_on:
@@ -125,6 +132,13 @@ def evaluate_run(run: Path) -> None:
         )
         report_runs([run], files.report(split), split)
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {split}"))
+
+
+def _say_incomplete(files: RunDirectory, complete: Sequence[str]) -> None:
+    """Name the splits whose evaluation lacks a file, so that they keep what they have."""
+    for folder in sorted(path for path in files.root.glob("eval/*") if path.is_dir() and path.name not in complete):
+        missing = [name for name in (layout.METRICS, layout.PREDICTIONS) if not (folder / name).exists()]
+        print_line(f"warning: {folder.name}: not evaluated again: {folder} has no {' and no '.join(missing)}")
 
 
 def _thresholds(files: RunDirectory, metrics: Mapping[str, Any]) -> Thresholds | None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "dev", "test")
 _LONGEST_CELL, _LONGEST_LABEL = 40, 60  # characters
 _IDENTIFIER, _MOST_COLUMNS = re.compile(r"^[^\W\d][\w.-]{0,39}$"), 20
+_NAME_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,12 @@ def quoted_cell(value: Any) -> str:
 def quoted_label(label: str) -> str:
     """A label for a message; a long one is not shown: it may be a text in the wrong column."""
     return repr(label) if len(label) <= _LONGEST_LABEL else f"a label of {len(label):,} characters"
+
+
+def shown_column(name: str) -> str:
+    """A column's name for a message; a long one is not shown: it may be a text, where a file has no header."""
+    shown = len(name) <= _LONGEST_CELL and len(name.split()) <= _NAME_WORDS
+    return name if shown else f"a column with a name of {len(name):,} characters"
 
 
 def shown_columns(there: Iterable[object]) -> str:

@@ -13,7 +13,7 @@ import xxhash
 from xmtc.data.readers.base import shown_columns
 from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
-from xmtc.files import reading
+from xmtc.files import RepeatedKeyError, once_each, reading
 
 _BLOCK = 1 << 20
 
@@ -85,9 +85,11 @@ def json_object(line: str) -> dict[str, Any]:
         ValueError: it holds none; the message says why without the line.
     """
     try:
-        row = json.loads(line.rstrip())
+        row = json.loads(line.rstrip(), object_pairs_hook=once_each)
     except json.JSONDecodeError as error:
         raise ValueError(f"malformed JSON: {error.msg} at column {error.colno}") from None
+    except RepeatedKeyError:
+        raise ValueError("a key occurs twice, and one value would be lost") from None
     except (ValueError, RecursionError):
         raise ValueError("malformed JSON: a number of thousands of digits, or thousands of lists in lists") from None
     if not isinstance(row, dict):
