@@ -72,6 +72,7 @@ def test_a_ray_that_does_not_start_is_one_line(monkeypatch, error):
     def init(**_: object) -> None:
         raise error
 
+    monkeypatch.setattr(connection.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(connection.ray, "init", init)
     with pytest.raises(ConfigError, match=r"^Ray at 'local' cannot be joined or started: too$"):
         connection.join(None)
