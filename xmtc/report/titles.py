@@ -49,7 +49,6 @@ BIN_COLUMNS = {
     "macro_f1": "macro-F1",
     "micro_f1": "micro-F1",
     "recall": "recall",
-    "rp@5": "RP@5",
     "ndcg@5": "nDCG@5",
     "r@10": "R@10",
 }

@@ -27,7 +27,7 @@ class FrequencySection:
         """See `Section`."""
         text = "Labels grouped by their number of training documents."
         if not page.one_label:
-            text += " RP@5 and nDCG@5 rank only the group's labels; for R@10, all labels compete for the ten places."
+            text += " nDCG@5 ranks only the group's labels; for R@10, all labels compete for the ten places."
         return [Text(text), Figures(_charts(page)), _table(page)]
 
 
