@@ -39,6 +39,7 @@ REFUSED = [
     ("export", "files of 400 bytes"),
     ("labels merge", "rename 0"),
     ("evaluate", "open 5"),
+    ("score", "files of 0 bytes"),
 ]
 
 

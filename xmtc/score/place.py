@@ -79,13 +79,19 @@ class Folder:
         return read_file(path) if path.exists() else None
 
     def create(self, name: str, content: bytes) -> bool:
-        """See `Place`. If several processes try this at once, only one succeeds."""
-        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        """See `Place`. If several processes try this at once, only one succeeds. A full disk leaves no empty file."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with (self.path / name).open("xb") as file:
-                file.write(content)
+            file = path.open("xb")
         except FileExistsError:
             return False
+        try:
+            with file:
+                file.write(content)
+        except OSError:
+            path.unlink()
+            raise
         return True
 
     def put(self, name: str, content: bytes) -> None:
