@@ -171,7 +171,7 @@ def test_tools_targets_tests_and_extras_exist(page: str) -> None:
         path, _, test = script.partition("::")
         source = (ROOT / path).read_text(encoding="utf-8")
         assert test in source, f"{page}: {script}"
-        unknown = [word for word in arguments if word.startswith("--") and f"{word}" not in source]
+        unknown = [word for word in arguments if word.startswith("--") and word not in source]
         assert unknown == [], f"{page}: {script} has no {unknown}"
     for target, *_ in typed(page, "make"):
         assert f"\n{target}:" in makefile, f"{page}: make {target}"

@@ -4,9 +4,8 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import ray
@@ -43,26 +42,16 @@ def join(address: str | None) -> bool:
     if local:
         runtime["env_vars"] = _gloo_on_loopback()
     token, known = Path.home() / ".ray" / "auth_token", (Path.home() / ".ray" / "auth_token").exists()
-    with _Starting(address), _on_loopback() if local else nullcontext():
-        ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
+    try:
+        with _on_loopback() if local else nullcontext():
+            ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
+    except Exception as error:  # Ray raises bare ones too, for example if the machine is too busy
+        if type(error) is not Exception and not isinstance(error, OSError | RuntimeError | ValueError):
+            raise
+        raise ConfigError(f"Ray at {address!r} cannot be joined or started: {error}".splitlines()[0]) from error
     if not known and token.exists():
         token.chmod(0o600)  # Ray has just made it readable for everyone
     return True
-
-
-class _Starting(AbstractContextManager[None]):
-    """Say in one line that Ray cannot be joined or started."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        bare = kind is Exception  # Ray raises these of no class, for example where the machine is too busy
-        if bare or isinstance(error, OSError | RuntimeError | ValueError):
-            words = f"Ray at {self._address!r} cannot be joined or started: {error}"
-            raise ConfigError(words.splitlines()[0]) from error
 
 
 @contextmanager
