@@ -45,7 +45,7 @@ def join(address: str | None) -> bool:
     try:
         with _on_loopback() if local else nullcontext():
             ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
-    except Exception as error:  # Ray raises bare ones too, for example if the machine is too busy
+    except Exception as error:  # the library has no error class for a start that takes too long
         if type(error) is not Exception and not isinstance(error, OSError | RuntimeError | ValueError):
             raise
         raise ConfigError(f"Ray at {address!r} cannot be joined or started: {error}".splitlines()[0]) from error
