@@ -164,8 +164,9 @@ def test_the_command_adds_labels_and_says_what_names_explain(model, tmp_path, mo
         ({"label": "N2", "name": " "}, r"new.jsonl:2: name is empty"),
         ({"label": 7, "name": "x"}, r"new.jsonl:2: label: Input should be a valid string"),
         ({"label": "N2", "name": "x", "text": "y"}, r"new.jsonl:2: text: Unexpected keyword argument"),
-        ("{", r"new.jsonl:2: Invalid JSON"),
-        ('{"label": "N2", "label": "N3", "name": "x"}', r"new.jsonl:2: the key 'label' occurs twice; leave one out"),
+        ("{", r"new.jsonl:2: malformed JSON"),
+        ('{"label": "N2", "label": "N3", "name": "x"}', r"new.jsonl:2: the key 'label' occurs twice; write lines such as"),
+        ("[1]", r"new.jsonl:2: Input should be a dictionary"),
     ],
 )
 def test_bad_lines_are_named(model, tmp_path, row, words):
@@ -186,7 +187,7 @@ def test_files_and_models_that_will_not_do(model, tmp_path):
     file = write(tmp_path / "new.jsonl", NEW[0])
     with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
         add_labels(model, tmp_path / "none.jsonl", tmp_path / "longer")
-    with pytest.raises(DataError, match="no labels; give one per line"):
+    with pytest.raises(DataError, match="no labels; write lines such as"):
         add_labels(model, write(tmp_path / "empty.jsonl", ""), tmp_path / "longer")
     with pytest.raises(ConfigError, match="is the model itself"):
         add_labels(model, file, model)

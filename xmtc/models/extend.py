@@ -17,11 +17,13 @@ from xmtc.config.base import config
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import RepeatedKeyError, parse_json, read_file, reading
+from xmtc.files import parse_json, read_file, reading, reason_of
 from xmtc.models.calibration import Calibration
 from xmtc.models.export import ModelParts
 from xmtc.models.label_text import embed_texts, rows_of_names
 from xmtc.models.rewrite import LabelParts, open_model, write_model
+
+_EXAMPLE = 'write lines such as {"label": "x1", "name": "its name", "description": "may be left out"}'
 
 
 @config
@@ -101,7 +103,8 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        label, where = _parse(line, f"{path}:{number}"), f"{path}:{number}"
+        where = f"{path}:{number}"
+        label = _parse(line, where)
         shown = quoted_label(label.label)
         if label.label in known:
             raise DataError(f"{where}: label {shown} is already in the model: leave the line out")
@@ -110,23 +113,19 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
         first[label.label] = number
         labels.append(label)
     if not labels:
-        raise DataError(f'{path}: no labels; give one per line, such as {{"label": "x1", "name": "its name"}}')
+        raise DataError(f"{path}: no labels; {_EXAMPLE}")
     return labels
 
 
 def _parse(line: str, where: str) -> NewLabel:
     try:
-        label = TypeAdapter(NewLabel).validate_json(line)
-        parse_json(line)
-    except RepeatedKeyError as error:
-        raise DataError(f"{where}: {error}; leave one out") from None
+        label = TypeAdapter(NewLabel).validate_python(parse_json(line), strict=False)  # strict wants a NewLabel
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(
-            f"{where}: {f'{place}: ' if place else ''}{first['msg']}; "
-            'a line is such as {"label": "x1", "name": "its name", "description": "may be left out"}'
-        ) from error
+        problem = ": ".join([*map(str, first["loc"]), first["msg"]])
+        raise DataError(f"{where}: {problem}; {_EXAMPLE}") from error
+    except ValueError as error:
+        raise DataError(f"{where}: {reason_of(error)}; {_EXAMPLE}") from error
     for key in ("label", "name"):
         if not getattr(label, key).strip():
             raise DataError(f"{where}: {key} is empty; a label without training documents needs it")
