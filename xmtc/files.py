@@ -130,7 +130,7 @@ def replacing(path: Path) -> Iterator[Path]:
         mode = stat.S_IMODE(partial.stat().st_mode)
         yield partial
         partial.chmod(mode)  # safetensors makes files that only their owner may read
-        _flush(partial)
+        flush(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -152,7 +152,7 @@ def replacing_directory(directory: Path) -> Iterator[Path]:
     try:
         yield partial
         for path in partial.rglob("*"):
-            _flush(path)
+            flush(path)
         publish_directory(partial, directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -180,7 +180,7 @@ def publish_directory(written: Path, directory: Path) -> None:
         if old.exists():
             old.rename(directory)
         raise
-    _flush(directory.parent)
+    flush(directory.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -189,7 +189,7 @@ def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(f".{path.name}.{uuid4().hex[:12]}{suffix}")
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Wait until a file or a directory's entries are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -165,7 +165,10 @@ def test_the_command_adds_labels_and_says_what_names_explain(model, tmp_path, mo
         ({"label": 7, "name": "x"}, r"new.jsonl:2: label: Input should be a valid string"),
         ({"label": "N2", "name": "x", "text": "y"}, r"new.jsonl:2: text: Unexpected keyword argument"),
         ("{", r"new.jsonl:2: malformed JSON"),
-        ('{"label": "N2", "label": "N3", "name": "x"}', r"new.jsonl:2: the key 'label' occurs twice; write lines such as"),
+        (
+            '{"label": "N2", "label": "N3", "name": "x"}',
+            r"new.jsonl:2: the key 'label' occurs twice; write lines",
+        ),
         ("[1]", r"new.jsonl:2: Input should be a dictionary"),
     ],
 )

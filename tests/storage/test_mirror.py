@@ -10,7 +10,7 @@ import pytest
 
 from gloo import run_gloo
 from s3_server import BUCKET, names
-from xmtc.distributed.collectives import leads, rank_and_world_size
+from xmtc.distributed.collectives import is_leader, rank_and_world_size
 from xmtc.errors import ConfigError, StorageError
 from xmtc.storage.config import StorageConfig
 from xmtc.storage.mirror import Mirror
@@ -174,7 +174,7 @@ def save_on_a_disk_of_its_own(folder: Path, uri: str, environment: dict[str, str
     store = CheckpointStore(local / "checkpoints", 1, Mirror(local, Remote(uri, retry_s=5)))
     for step in (10, 20):
         store.save(step, {"step": step}, write_part)
-    return [leads(local)]
+    return [is_leader(local)]
 
 
 def resume_on_a_disk_of_its_own(folder: Path, uri: str, environment: dict[str, str]) -> tuple[int, list[str]]:

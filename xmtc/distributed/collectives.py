@@ -1,6 +1,6 @@
 """Collectives that the rest of the code uses. Without a process group, each is the identity."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -8,6 +8,8 @@ from uuid import uuid4
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from xmtc.errors import StorageError, XmtcError
 
 T = TypeVar("T")
 
@@ -46,12 +48,12 @@ def all_reduce_max_ints(values: Sequence[int]) -> list[int]:
     return exchanged.tolist()
 
 
-def broadcast_object(value: T, source: int = 0) -> T:
-    """Send `value` of rank `source` to every rank. Pickled: only for this program's small objects."""
+def broadcast_object(value: T) -> T:
+    """Send the value of rank 0 to every rank. Pickled: only for this program's small objects."""
     if not is_distributed():
         return value
     box = [value]
-    dist.broadcast_object_list(box, src=source, device=_device())
+    dist.broadcast_object_list(box, src=0, device=_device())
     return box[0]
 
 
@@ -98,7 +100,7 @@ def barrier() -> None:
         dist.barrier(device_ids=devices)
 
 
-def leads(directory: Path) -> bool:
+def is_leader(directory: Path) -> bool:
     """Whether this rank is the lowest of the ranks that share `directory`. Collective.
 
     On a shared file system this is rank 0, otherwise one rank per node. Ranks look for each other's files, because
@@ -117,6 +119,32 @@ def leads(directory: Path) -> bool:
     barrier()
     own.unlink()
     return lowest == rank
+
+
+def run_collectively(
+    action: Callable[[], object], explain: Callable[[list[str]], XmtcError] | None = None, *, here: bool = True
+) -> None:
+    """Run `action` on every rank where `here` is True, then raise a failure of any rank on all ranks. Collective.
+
+    Args:
+        action: work of this rank; an OSError becomes a StorageError.
+        explain: makes the error from the messages of the ranks that failed. Default: the error of the first one.
+        here: whether this rank runs it.
+    """
+    failure: XmtcError | None = None
+    if here:
+        try:
+            action()
+        except OSError as error:
+            failure = StorageError(str(error))
+        except XmtcError as error:
+            failure = error
+    failed = {rank: error for rank, error in enumerate(all_gather_object(failure)) if error is not None}
+    if failed and explain is None:
+        raise next(iter(failed.values()))
+    if failed and explain is not None:
+        messages = [f"rank {rank}: {error}" for rank, error in failed.items()]
+        raise broadcast_object(explain(messages))  # the message of one rank: the free space may differ between ranks
 
 
 def _device() -> torch.device:

@@ -3,7 +3,7 @@
 from functools import partial
 
 from xmtc.data.corpus import Split
-from xmtc.distributed.collectives import all_reduce_sum_floats
+from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.store import write_evaluation
 from xmtc.models.label_index import IndexRecall, ModelIndex
@@ -16,7 +16,6 @@ from xmtc.stages.predicting import FusedSplits, HeadSplits
 from xmtc.stages.scoring import build_index, numbers_of
 from xmtc.stages.weights import load_best
 from xmtc.stages.worker import Worker
-from xmtc.training.checkpoint import together
 
 RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # small batches, because every logit is computed
 RECALL_SHORTLIST, BEST = 500, 5
@@ -51,10 +50,10 @@ def evaluate(worker: Worker) -> None:
             doc_ids=split.doc_ids(),
             labels=worker.corpus.labels.labels,
         )
-        together(write, here=worker.is_first)
+        run_collectively(write, here=worker.is_first)
     if worker.config.model.head.attends_by_label:
         write_overlap(worker)
-    together(lambda: export(worker, trained, scored.ensemble, thresholds, metrics, index), here=worker.is_first)
+    run_collectively(lambda: export(worker, trained, scored.ensemble, thresholds, metrics, index), here=worker.is_first)
 
 
 def _index(worker: Worker) -> ModelIndex | None:

@@ -5,12 +5,11 @@ import json
 import numpy as np
 import torch
 
-from xmtc.distributed.collectives import all_reduce_sum_floats
+from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.evaluate import layout
 from xmtc.files import write_text
 from xmtc.mig.ranking import TokenRanking
 from xmtc.stages.worker import Worker
-from xmtc.training.checkpoint import together
 
 DOCUMENTS = 200
 TOP_TOKENS = 100
@@ -21,7 +20,7 @@ def write_overlap(worker: Worker) -> None:
     found = attention_overlap(worker, TokenRanking.load(worker.paths.ranking))
     result = found | {"top_tokens": TOP_TOKENS, "planted": worker.config.plants}
     path = worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP
-    together(lambda: write_text(path, json.dumps(result, indent=2)), here=worker.is_first)
+    run_collectively(lambda: write_text(path, json.dumps(result, indent=2)), here=worker.is_first)
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ import torch
 from scipy.special import logit
 
 from xmtc.data.corpus import Split
+from xmtc.distributed.collectives import run_collectively
 from xmtc.evaluate import layout
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration, note_uncalibrated
@@ -20,7 +21,6 @@ from xmtc.stages.leave_out import cross_fitted_dev, write_shares
 from xmtc.stages.scorers import collect_pairs, load_ensemble, predictions_of
 from xmtc.stages.scoring import score
 from xmtc.stages.worker import Worker
-from xmtc.training.checkpoint import together
 
 MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes per label: 0.8 GB of score counts
 _BLOCK = 512  # documents whose scores of all labels are in memory at once
@@ -85,7 +85,7 @@ class FusedSplits:
             counts_L = worker.corpus.labels.train_counts
             self.ensemble = self.ensemble.fitted(pairs, split.label_matrix(), counts_L)
             path = worker.paths.evaluation("dev") / layout.SCORERS
-            together(lambda: write_shares(worker, self.ensemble, pairs, found, path), here=worker.is_first)
+            run_collectively(lambda: write_shares(worker, self.ensemble, pairs, found, path), here=worker.is_first)
         else:
             found = self.ensemble.fuse(pairs, exclusive=worker.config.data.task == "single_label")
         predictions = predictions_of(worker, found)

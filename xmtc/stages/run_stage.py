@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
+from xmtc.distributed.collectives import run_collectively
 from xmtc.distributed.memory import release_freed_memory
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_corpus, fetch_run, publish_run
@@ -17,15 +18,14 @@ from xmtc.stages.plant import plant
 from xmtc.stages.scorers import scorers
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
-from xmtc.training.checkpoint import together
 
 _WORK = {Stage.SCORERS: scorers, Stage.PLANT: plant, Stage.FINETUNE: finetune, Stage.EVALUATE: evaluate}
 
 
 def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     """Run one stage on this rank. If run or corpus are at a URI, it uses this node's copies."""
-    together(lambda: fetch_run(paths))
-    together(lambda: fetch_corpus(paths))
+    run_collectively(lambda: fetch_run(paths))
+    run_collectively(lambda: fetch_corpus(paths))
     try:
         _run(stage, config, paths)
     finally:
@@ -41,7 +41,7 @@ def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
         print_line(worker.start.words())
     with denormals_as_zero():
         _WORK[stage](worker)
-    together(lambda: publish_run(paths), here=worker.is_first)
+    run_collectively(lambda: publish_run(paths), here=worker.is_first)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xmtc.data.arrays import Floats
 from xmtc.data.corpus import Split
-from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size
+from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size, run_collectively
 from xmtc.evaluate import layout
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
@@ -31,7 +31,6 @@ from xmtc.stages.scoring import numbers_of, shortlist_of
 from xmtc.stages.weights import load_best
 from xmtc.stages.worker import ENCODE_TOKENS, Worker
 from xmtc.track.console import print_line
-from xmtc.training.checkpoint import together
 
 T = TypeVar("T")
 
@@ -41,7 +40,7 @@ def scorers(worker: Worker) -> None:
     if worker.encoder_trains() and worker.config.scores_states:
         load_best(worker)
     fitted = _fit(worker, _states(worker, worker.train))
-    together(lambda: fitted.save(worker.paths.scorers), here=worker.is_first)
+    run_collectively(lambda: fitted.save(worker.paths.scorers), here=worker.is_first)
     if worker.config.model.head.scores:
         _first_result(worker)
 
@@ -65,7 +64,7 @@ def _first_result(worker: Worker) -> None:
             f"scorers without the head, dev: {shown}; a model that predicts with them is in {worker.paths.model}"
         )
 
-    together(write, here=worker.is_first)
+    run_collectively(write, here=worker.is_first)
 
 
 def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
@@ -106,7 +105,7 @@ def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
 
     with worker.progress.task("fit scorers", total=len(config.scorers), unit="scorers") as task:
         for name, settings in zip(names_of(config.scorers), config.scorers, strict=True):
-            together(partial(fit, name, settings), here=settings.shares_work or worker.is_first)
+            run_collectively(partial(fit, name, settings), here=settings.shares_work or worker.is_first)
             task.advance(1)
     return Ensemble(vocabulary, fitted, train.doc_ids(), config.fusion, has_head=False)
 

@@ -13,7 +13,7 @@ from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.hidden_cache import HiddenCache
 from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
-from xmtc.distributed.collectives import all_gather_object, leads
+from xmtc.distributed.collectives import all_gather_object, is_leader
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.files import file_sha256
@@ -128,7 +128,7 @@ class Worker:
         collator = partial(Collator, split, self.tokenizer, window=window, overlap=overlap)
         if not cached:
             return collator()
-        if self.paths.corpus_uri is not None and sum(all_gather_object(leads(self.corpus.path))) > 1:
+        if self.paths.corpus_uri is not None and sum(all_gather_object(is_leader(self.corpus.path))) > 1:
             raise ConfigError(
                 "plant.cache_hidden, finetune.cache_hidden: workers on several nodes write hidden states together, but "
                 f"every node has its own copy of {self.paths.corpus_uri}; set both to false, or storage.cache to a "

@@ -10,7 +10,6 @@ have a local directory with the files of its ranks; the remote directory has all
 
 import json
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -19,10 +18,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from xmtc.distributed.collectives import all_gather_object, broadcast_object, leads, rank_and_world_size
+from xmtc.distributed.collectives import (
+    all_gather_object,
+    broadcast_object,
+    is_leader,
+    rank_and_world_size,
+    run_collectively,
+)
 from xmtc.distributed.state import FIX
-from xmtc.errors import CheckpointError, StorageError, XmtcError
-from xmtc.files import TEMPORARY, file_sha256, publish_directory, read_json, reading
+from xmtc.errors import CheckpointError, XmtcError
+from xmtc.files import TEMPORARY, file_sha256, flush, publish_directory, read_json, reading
 from xmtc.storage.mirror import Mirror
 from xmtc.training.layout import of_a_checkpoint
 
@@ -74,9 +79,9 @@ class CheckpointStore:
         self._is_first = rank_and_world_size()[0] == 0
 
     @cached_property
-    def _leads(self) -> bool:
+    def _is_leader(self) -> bool:
         """Whether this rank cleans up the directory. The first call is collective."""
-        return self._is_first if self._mirror.remote is None else leads(self._directory)
+        return self._is_first if self._mirror.remote is None else is_leader(self._directory)
 
     def save(self, step: int, state: dict[str, Any], write: Callable[[Path], None], bytes_needed: int = 0) -> Path:
         """Save a checkpoint. Earlier checkpoints stay until it is complete.
@@ -100,12 +105,12 @@ class CheckpointStore:
         def explain(failures: list[str]) -> XmtcError:
             return CheckpointError(self._explain(failures, bytes_needed))
 
-        together(lambda: self._start(temporary, bytes_needed), explain, here=self._leads)
+        run_collectively(lambda: self._start(temporary, bytes_needed), explain, here=self._is_leader)
         try:
-            together(lambda: write(temporary), explain)
+            run_collectively(lambda: write(temporary), explain)
             self._publish(temporary, final, {"step": step, "state": state}, explain)
         except CheckpointError:
-            together(self._clean, explain, here=self._leads)
+            run_collectively(self._clean, explain, here=self._is_leader)
             raise
         self._push(final)
         self._prune(step, explain)
@@ -119,8 +124,8 @@ class CheckpointStore:
         Raises:
             StorageError: the remote directory cannot be read, or lacks local files and cannot be written.
         """
-        searched = []
-        together(lambda: searched.append(self._search()), here=self._is_first)
+        searched: list[Latest] = []
+        run_collectively(lambda: searched.append(self._search()), here=self._is_first)
         found = broadcast_object(searched[0] if searched else None)
         assert found is not None  # rank 0 searched
         for path, reason in found.skipped if self._is_first else ():
@@ -128,7 +133,7 @@ class CheckpointStore:
         if found.checkpoint is None or self._mirror.remote is None:
             return found
         path = self._directory / found.checkpoint.path.name
-        together(lambda: self._verified(path), here=self._leads)
+        run_collectively(lambda: self._verified(path), here=self._is_leader)
         return replace(found, checkpoint=replace(found.checkpoint, path=path))
 
     def _publish(
@@ -136,10 +141,10 @@ class CheckpointStore:
     ) -> None:
         """Describe, verify and rename the files that all ranks have written."""
         own: dict[str, Any] = {}
-        together(lambda: own.update(_describe(temporary)), explain, here=self._leads)
+        run_collectively(lambda: own.update(_describe(temporary)), explain, here=self._is_leader)
         files = {name: info for part in all_gather_object(own) for name, info in part.items()}
         manifest = {"format": _FORMAT, "world_size": rank_and_world_size()[1], **content, "files": files}
-        together(lambda: _finish(temporary, final, manifest, own), explain, here=self._leads)
+        run_collectively(lambda: _finish(temporary, final, manifest, own), explain, here=self._is_leader)
 
     def _push(self, final: Path) -> None:
         """Copy every node's files to the remote directory, then the rest of the run directory, then the manifest."""
@@ -153,8 +158,8 @@ class CheckpointStore:
             self._mirror.push(choose=lambda name: not of_a_checkpoint(name))
             self._mirror.push(self._name(final))
 
-        together(push_payload, here=self._leads)
-        together(push_rest, here=self._is_first)
+        run_collectively(push_payload, here=self._is_leader)
+        run_collectively(push_rest, here=self._is_first)
 
     def _search(self) -> Latest:
         self._clean()
@@ -221,9 +226,9 @@ class CheckpointStore:
                     shutil.rmtree(path)
             self._clean()
 
-        together(prune_remote, here=self._is_first)
+        run_collectively(prune_remote, here=self._is_first)
         names = broadcast_object([path.name for path in surplus])
-        together(prune_here, explain, here=self._leads)
+        run_collectively(prune_here, explain, here=self._is_leader)
 
     def _explain(self, failures: list[str], bytes_needed: int) -> str:
         existing = next(p for p in (self._directory, *self._directory.absolute().parents) if p.is_dir())
@@ -232,32 +237,6 @@ class CheckpointStore:
             f"checkpoint in {self._directory} could not be written ({'; '.join(failures)}): {free:,} bytes are free, "
             f"about {bytes_needed:,} are needed. Earlier checkpoints are untouched; free disk space and resume."
         )
-
-
-def together(
-    action: Callable[[], object], explain: Callable[[list[str]], XmtcError] | None = None, *, here: bool = True
-) -> None:
-    """Run `action` on every rank where `here` is True, then raise any rank's failures on all ranks. Collective.
-
-    Args:
-        action: work of this rank.
-        explain: makes the error from the messages of the ranks that failed. Default: the error of the first one.
-        here: whether this rank runs it.
-    """
-    failure: XmtcError | None = None
-    if here:
-        try:
-            action()
-        except OSError as error:
-            failure = StorageError(str(error))
-        except XmtcError as error:
-            failure = error
-    failed = {rank: error for rank, error in enumerate(all_gather_object(failure)) if error is not None}
-    if failed and explain is None:
-        raise next(iter(failed.values()))
-    if failed and explain is not None:
-        said = [f"rank {rank}: {error}" for rank, error in failed.items()]
-        raise broadcast_object(explain(said))  # the message of one rank: the free space may differ between ranks
 
 
 def verify(path: Path) -> Checkpoint:
@@ -290,28 +269,19 @@ def _describe(temporary: Path) -> dict[str, Any]:
     """Compute size and hash of every file, by name."""
     names = sorted(p.relative_to(temporary).as_posix() for p in temporary.rglob("*") if p.is_file())
     for name in names:
-        _sync(temporary / name)
+        flush(temporary / name)
     return {n: {"bytes": (temporary / n).stat().st_size, "sha256": file_sha256(temporary / n)} for n in names}
 
 
 def _finish(temporary: Path, final: Path, manifest: dict[str, Any], own: dict[str, Any]) -> None:
     """Read back this node's files (`own`), then publish them with the manifest of all files."""
     (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    _sync(temporary / _MANIFEST)
-    _sync(temporary)
+    flush(temporary / _MANIFEST)
+    flush(temporary)
     for name, expected in own.items():
         _verify_file(temporary / name, expected["bytes"], expected["sha256"])
-    publish_directory(
-        temporary, final
-    )  # replaces a damaged checkpoint, or one beyond the step that this run resumed at
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    # This may replace a damaged checkpoint, or one beyond the step that this run resumed at.
+    publish_directory(temporary, final)
 
 
 def _step_of(path: Path) -> int:

@@ -68,14 +68,14 @@ class FlatStep:
         pending, self._pending = self._pending, []
         if not pending:
             return
-        together = _together(pending)
-        pooled_BP, positives = together.pooled_BP.float(), _Positives.of(together.targets)
+        step = _concatenate(pending)
+        pooled_BP, positives = step.pooled_BP.float(), _Positives.of(step.targets)
         for part in self._parts():
-            logits_BC = self.logits(together.pooled_BP, part)
+            logits_BC = self.logits(step.pooled_BP, part)
             pairs = positives.within(part)
             error_BC = self.loss.slope(logits_BC)
             error_BC[pairs] = self.loss.positive(logits_BC[pairs])[1]
-            error_BC *= together.weight_B[:, None] * scale
+            error_BC *= step.weight_B[:, None] * scale
             yield part, (error_BC.T @ pooled_BP, error_BC.sum(0))
 
     def _parts(self) -> Iterator[slice]:
@@ -150,8 +150,8 @@ class _Pending:
     weight_B: Tensor
 
 
-def _together(pending: list[_Pending]) -> _Pending:
-    """Concatenate all micro-batches of a step."""
+def _concatenate(pending: list[_Pending]) -> _Pending:
+    """Concatenate the micro-batches of a step."""
     starts = [0]
     for one in pending:
         starts.append(starts[-1] + len(one.weight_B))

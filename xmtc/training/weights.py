@@ -11,12 +11,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from xmtc.distributed.collectives import run_collectively
 from xmtc.distributed.row_shards import RowShard, blocks_of_all_ranks, copy_rows
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
 from xmtc.files import reading, replacing
 from xmtc.storage.mirror import Mirror
-from xmtc.training.checkpoint import together
 
 _WRONG, _FIX = "missing or damaged", "copy it again, or train under another name"
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
@@ -91,7 +91,7 @@ def write_weights(
             failures.append(error)
     for _ in blocks:  # after a failed write: the other ranks still send their blocks
         pass
-    together(lambda: _raise_first(failures), lambda said: _could_not(path, said), here=here)
+    run_collectively(lambda: _raise_first(failures), lambda said: _could_not(path, said), here=here)
 
 
 def write_module(path: Path, module: nn.Module, *, here: bool) -> None:
