@@ -33,7 +33,7 @@ from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.training.config import FinetuneConfig, PhaseConfig
 from xmtc.training.finetune import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.start_rows import build_with_own_rows
+from xmtc.training.shard_init import build_shard
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
 DOCUMENTS, TOKENS, VOCABULARY, POSITIVES, WIDTH = 32, 48, 20_000, 5, 64
@@ -61,7 +61,7 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
     encoder = BagConfig(embedding=EmbeddingConfig(width=WIDTH), window=TOKENS)
     model = ModelConfig(encoder=encoder, head=LabelAttentionConfig(width=WIDTH, heads=2), overlap=8)
     torch.manual_seed(0)
-    classifier = build_with_own_rows(model, VOCABULARY, args.labels, 0, (rank, world))
+    classifier = build_shard(model, VOCABULARY, args.labels, 0, (rank, world))
     shard = LabelShard(classifier)
     optimizer = TypeAdapter(RowwiseOptimizerConfig).validate_json(json.dumps({"kind": args.optimizer}))
     choice: dict = {"sampled_labels": 2048}

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from xmtc.data.arrays import Matrix
-from xmtc.scorers.base import Alone, Features
+from xmtc.scorers.base import Features, SingleProcess
 from xmtc.scorers.factor import factorise
 from xmtc.scorers.gram import Design, gram
 from xmtc.scorers.linear import Linear, solve_labels
@@ -72,7 +72,7 @@ def main() -> None:
         some = labels_NL[:, :count]
         which = np.zeros(count, np.int8)
         chunks, seconds = timed(
-            lambda some=some, which=which: list(solve_labels(some, [factor], which, arguments.prune, Alone()))
+            lambda some=some, which=which: list(solve_labels(some, [factor], which, arguments.prune, SingleProcess()))
         )
         weights = sparse.csr_array(sparse.vstack([rows for _, rows in chunks], format="csr").T.tocsr())
         per_label.append(seconds / count)

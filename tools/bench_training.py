@@ -51,7 +51,7 @@ from xmtc.training.checkpoint import CheckpointStore
 from xmtc.training.config import PhaseConfig
 from xmtc.training.finetune import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.loop import Equipment, Loop
+from xmtc.training.loop import Loop, LoopServices
 from xmtc.training.stage import Phase, StageSettings
 from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import BestWeights
@@ -229,7 +229,7 @@ class Bench:
                 sampler,
                 [phase],
                 StageSettings("finetune", optimizer, settings.metric, 0, self.config.seed, "", track),
-                Equipment(
+                LoopServices(
                     strategy,
                     CheckpointStore(Path(folder) / "checkpoints"),
                     tracker,

@@ -30,7 +30,7 @@ from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import tune_threshold
 
 TOP = 100
-MOST_SVMS = 8_000
+MAX_SVMS = 8_000
 Scores = Callable[[Sequence[str]], SparsePredictions]
 
 
@@ -147,7 +147,7 @@ def fit_svm(texts: Sequence[str], gold: sparse.csr_array, folder: Path) -> Score
     """One linear SVM a label, of labels that occur in train."""
     del folder
     present = np.flatnonzero(np.asarray(gold.sum(axis=0)).ravel())
-    if len(present) > MOST_SVMS:
+    if len(present) > MAX_SVMS:
         return None
     vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2)
     rows = vectorizer.fit_transform(texts)

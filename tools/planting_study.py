@@ -143,7 +143,7 @@ def looks(shared: Shared, worker: Worker) -> dict[str, float]:
 def score(shared: Shared, worker: Worker, name: str) -> Half:
     """Score one half with the best weights."""
     split, scored = worker.corpus.split(name), shared.scored(worker, worker.corpus.split(name))
-    collate, k = worker.collator(split, cached=not worker.encoder_trains()), worker.config.model.fusion.candidates
+    collate, k = worker.collator(split, cached=not worker.config.trains_encoder), worker.config.model.fusion.candidates
     batches = worker.batches(split, ENCODE_TOKENS)
     tops, parts = [], []
     worker.classifier.eval()

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from xmtc.cli_labels import labels_app
 from xmtc.cli_options import (
-    Commands,
+    CommandGroup,
     ConfigFile,
     Exclude,
     IdColumn,
@@ -26,9 +26,9 @@ from xmtc.cli_options import (
     Version,
     check_arguments,
     config_for,
-    fetched,
-    fetched_model,
-    fetched_status,
+    fetch,
+    fetch_model,
+    fetch_status,
     next_to,
     show_log,
 )
@@ -36,7 +36,7 @@ from xmtc.errors import ConfigError, XmtcError
 from xmtc.track.console import printable
 
 app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Train, evaluate and run extreme multi-label text classifiers on language-model backbones.",
@@ -176,7 +176,7 @@ def evaluate(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", parser=fetched, help="Run directories or URIs; give several to compare."),
+        typer.Argument(metavar="RUN", parser=fetch, help="Run directories or URIs; give several to compare."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     split: Annotated[str | None, typer.Option(help="dev or test \\[default: test if the run has it].")] = None,
@@ -197,7 +197,7 @@ def predict(
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to label; repeatable.")] = None,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", parser=fetched, help="JSON lines, CSV or Parquet, or one text per line; - for stdin."),
+        typer.Option("--input", parser=fetch, help="JSON lines, CSV or Parquet, or one text per line; - for stdin."),
     ] = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
@@ -275,7 +275,7 @@ def score(
         evidence=evidence,
         bfloat16=use_bfloat16(precision, device),
         block_rows=block_rows,
-        columns=text_columns(text_column, id_column, describe(here := fetched_model(model)).columns),
+        columns=text_columns(text_column, id_column, describe(here := fetch_model(model)).columns),
     )
     if engine == "onnx":
         require_onnx(here)
@@ -385,7 +385,7 @@ def explain(
 def status(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", parser=fetched_status, help="Run directory or URI, such as runs/quickstart."),
+        typer.Argument(metavar="RUN", parser=fetch_status, help="Run directory or URI, such as runs/quickstart."),
     ],
 ) -> None:
     """Print which stages of a run are finished, and its latest metrics."""

@@ -13,7 +13,7 @@ from xmtc.errors import StorageError
 from xmtc.track.console import print_line
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """Lists components of installed packages in the help, and says how to continue after an interrupt."""
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:
@@ -35,13 +35,13 @@ class Commands(TyperGroup):
             raise typer.Exit(130) from interrupt
 
 
-def fetched(path: str) -> Path:
+def fetch(path: str) -> Path:
     """Return a local path unchanged, or the local copy of a URI."""
     if "://" not in path:
         return Path(path)
     from xmtc.run import copies
 
-    return copies.fetched(path)
+    return copies.fetch(path)
 
 
 def config_for(config_or_data: str) -> Path:
@@ -59,22 +59,22 @@ def next_to(predictions: Path) -> Path:
     return folder if predictions.is_dir() else predictions.with_suffix("")
 
 
-def fetched_model(path: str) -> Path:
+def fetch_model(path: str) -> Path:
     """Return a local model unchanged, or the local copy of a model at a URI or on the Hugging Face Hub."""
     if "://" not in path and Path(path).exists():
         return Path(path)
     from xmtc.run import copies
 
-    return copies.fetched_model(path)
+    return copies.fetch_model(path)
 
 
-def fetched_status(path: str) -> Path:
+def fetch_status(path: str) -> Path:
     """Return a local run directory unchanged, or local copies of the small files of a run at a URI."""
     if "://" not in path:
         return Path(path)
     from xmtc.run import copies
 
-    return copies.fetched_status(path)
+    return copies.fetch_status(path)
 
 
 def show_version(asked: bool) -> None:
@@ -98,7 +98,7 @@ def check_arguments() -> None:
 
 
 _MODEL = "Directory, URI or owner/name on the Hub: runs/quickstart/model."
-ModelDir = Annotated[Path, typer.Argument(metavar="MODEL", parser=fetched_model, help=_MODEL)]
+ModelDir = Annotated[Path, typer.Argument(metavar="MODEL", parser=fetch_model, help=_MODEL)]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
 Overrides = Annotated[
@@ -121,7 +121,7 @@ Version = Annotated[
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
 
 
-class Lines(logging.Handler):
+class ConsoleHandler(logging.Handler):
     """Prints log records as plain lines above a live progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -132,7 +132,7 @@ class Lines(logging.Handler):
 def show_log() -> None:
     """Print the log of the package as plain lines."""
     logger = logging.getLogger("xmtc")
-    if not any(isinstance(handler, Lines) for handler in logger.handlers):
-        logger.addHandler(Lines())
+    if not any(isinstance(handler, ConsoleHandler) for handler in logger.handlers):
+        logger.addHandler(ConsoleHandler())
         logger.setLevel(logging.INFO)
         logger.propagate = False

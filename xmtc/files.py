@@ -36,12 +36,12 @@ TEMPORARY = ".tmp"
 
 
 def real(path: Path) -> Path:
-    """The path without links, absolute; links in a circle stay, where `Path.resolve` would raise RuntimeError."""
+    """Resolve links; circular links stay, for which `Path.resolve` would raise RuntimeError."""
     return Path(os.path.realpath(path))
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+    """Read a JSON file.
 
     Raises:
         FileNotFoundError: there is none.
@@ -52,7 +52,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a regular file.
+    """Read the bytes of a regular file.
 
     Raises:
         FileNotFoundError: there is none.
@@ -71,7 +71,7 @@ def _check_regular(path: Path) -> None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value that JSON text stands for.
+    """Parse JSON.
 
     Raises:
         ValueError: see `read_json`.
@@ -87,7 +87,7 @@ class RepeatedKeyError(ValueError):
 
 
 def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The JSON object of these keys and values.
+    """Make a JSON object from these keys and values.
 
     Raises:
         RepeatedKeyError: a key occurs twice, so that a value would be lost.
@@ -185,7 +185,7 @@ def publish_directory(written: Path, directory: Path) -> None:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """A name in the same directory that no other process uses."""
+    """Make a name in the same directory that no other process uses."""
     return path.with_name(f".{path.name}.{uuid4().hex[:12]}{suffix}")
 
 
@@ -227,7 +227,7 @@ def _head(path: Path) -> bytes:
 
 
 def cannot_write(path: object, error: BaseException, kind: type[XmtcError] = StorageError) -> XmtcError:
-    """The error that says why a file cannot be written."""
+    """Make the error that says why a file cannot be written."""
     return kind(f"{path}: cannot be written: {reason_of(error)}; free space or choose another place")
 
 

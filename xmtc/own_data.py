@@ -28,7 +28,7 @@ class _Listable(Protocol):
     """Columns of pandas and NumPy, as they turn themselves into lists."""
 
     def tolist(self) -> list[Any]:
-        """The values."""
+        """Convert the values to a list."""
         ...
 
 
@@ -80,7 +80,7 @@ def train(
 
 
 def _written(table: pa.Table, path: Path) -> Path:
-    """The file with the documents; the same documents may be there from an earlier start, others are not replaced."""
+    """Write the documents to a file; an earlier start may have written the same ones, others are not replaced."""
     if not path.exists():
         with writing(path), replacing(path) as partial:
             pq.write_table(table, partial)
@@ -93,7 +93,7 @@ def _written(table: pa.Table, path: Path) -> Path:
 
 
 def _inside(config: RunConfig, root: Path) -> RunConfig:
-    """The configuration with corpus and run in a folder."""
+    """Make the configuration with corpus and run in a folder."""
     return replace(
         config,
         data=replace(config.data, corpus=str(root / "corpus")),
@@ -127,7 +127,7 @@ def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.T
 
 
 def _column(table: Any, name: str) -> Any:
-    """A column of a DataFrame, an Arrow table, a `Dataset` or a mapping."""
+    """Get a column of a DataFrame, an Arrow table, a `Dataset` or a mapping."""
     if isinstance(table, str) or not (hasattr(table, "__getitem__") and _names(table)):
         raise DataError("labels: none given, and texts is not a table with columns; give both, or a table")
     if name not in _names(table):
@@ -151,7 +151,7 @@ def _names(table: Any) -> list[str]:
 
 
 def _values(column: Any) -> list[Any]:
-    """The values of a column, as Python objects."""
+    """Convert the values of a column to Python objects."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column.to_pylist()
     if isinstance(column, str) or not isinstance(column, Iterable):

@@ -21,10 +21,10 @@ from xmtc.run.copies import fetch_run, has_remote_parts, publish_run, published_
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.run.state import RunState, check_resume
-from xmtc.stages.comparing import compare_with_start
+from xmtc.stages.comparing import compare_with_initial_model
+from xmtc.stages.initial_model import initial_model_digest
 from xmtc.stages.mig import rank_tokens
 from xmtc.stages.prepare import fingerprint_of, prepare_corpus
-from xmtc.stages.start import start_digest
 from xmtc.track.console import print_line
 
 
@@ -44,7 +44,7 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
     check(config)
     check_machine(config)
     paths = RunPaths.of(config)
-    world = max(1, config.distributed.most_workers)
+    world = max(1, config.distributed.max_workers)
     with published_run(paths):
         if not overwrite:
             _check_unfinished(config, paths)
@@ -92,7 +92,7 @@ def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
                     run_workers(stage, config, paths)
                     fetch_run(paths)  # rank 0 may have been on another node
                     if stage is Stage.EVALUATE:
-                        compare_with_start(config, paths, corpus)
+                        compare_with_initial_model(config, paths, corpus)
     finally:
         end_workers(config)
     with _stage(state, paths, Stage.REPORT, ""):
@@ -133,7 +133,7 @@ def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
     """List the stages that need the model, each with a fingerprint of everything its result depends on."""
     # Training the head reads nothing of the scorers.
     alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
-    plant = config_hash(ranking, config.seed, alone, config.plant, *start_digest(config))
+    plant = config_hash(ranking, config.seed, alone, config.plant, *initial_model_digest(config))
     finetune = config_hash(plant, config.finetune)
     found = [(Stage.PLANT, plant)] if config.plants else []
     found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
@@ -157,7 +157,7 @@ def _prepare(config: RunConfig, paths: RunPaths) -> Corpus:
     """Prepare on the cluster that training joins, or on this machine."""
     mapper = None
     # Copies of remote parts are only on this machine, so it does all the work.
-    if config.distributed.most_workers > 0 and not has_remote_parts(config.data):
+    if config.distributed.max_workers > 0 and not has_remote_parts(config.data):
         from xmtc.cluster.tasks import cluster_mapper
 
         mapper = cluster_mapper(config)
@@ -174,7 +174,7 @@ def mig_stage(config: RunConfig) -> tuple[Corpus, TokenRanking]:
 
 def run_workers(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     """Run a stage in this process, or on Ray workers."""
-    if config.distributed.most_workers == 0:
+    if config.distributed.max_workers == 0:
         from xmtc.stages.run_stage import run_stage
 
         run_stage(stage, config, paths)
@@ -186,7 +186,7 @@ def run_workers(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
 
 def end_workers(config: RunConfig) -> None:
     """Shut down the Ray that this run started, if it started one."""
-    if config.distributed.most_workers > 0:
+    if config.distributed.max_workers > 0:
         from xmtc.cluster.connection import disconnect
 
         disconnect(config)

@@ -32,7 +32,7 @@ from xmtc.files import read_json, reading, write_text
 from xmtc.models.export import load_model
 from xmtc.pipeline import prepare_stage
 from xmtc.report.runs import report_runs
-from xmtc.report.write import MOST_RUNS
+from xmtc.report.write import MAX_RUNS
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_run
 from xmtc.run.directory import RunPaths
@@ -140,7 +140,7 @@ def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: T
 
 
 def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> tuple[SweepConfig, RunConfig, list[Cell]]:
-    """The grid, the configuration that its cells have in common, and the cells.
+    """Read the grid, the configuration that its cells have in common, and the cells.
 
     Raises:
         ConfigError: see `sweep`.
@@ -186,7 +186,7 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 def make_runs(
     config_file: Path, overrides: Sequence[str], base: RunConfig, chosen: Mapping[str, Node], seeds: Sequence[int]
 ) -> list[RunConfig]:
-    """The runs of a cell, named by a hash of its values, so that a grid can grow without renaming what is trained.
+    """Make the runs of a cell, named by a hash of its values, so that a grid can grow without renaming trained runs.
 
     A cell that changes how documents are prepared gets a separate corpus.
     """
@@ -218,7 +218,7 @@ def train_all(runs: Sequence[RunConfig], base: RunConfig, train: Train) -> dict[
 
 
 def _attempt(train: Train, run: RunConfig) -> tuple[str, str | None]:
-    """The run's name, and why it failed; a full memory or disk is not the other runs' affair either."""
+    """Train a run. Return its name, and why it failed; also a full memory or disk must not stop the other runs."""
     print_line(f"sweep: {run.name} begins")
     try:
         train(run)
@@ -235,23 +235,23 @@ def _side_by_side(
 ) -> Iterator[tuple[str, str | None]]:
     """Each run as a Ray task; Ray repeats the task of a lost machine, and the run continues from its checkpoint."""
     from xmtc.cluster.connection import connect
-    from xmtc.cluster.tasks import Needs, map_tasks
+    from xmtc.cluster.tasks import TaskResources, map_tasks
 
     connect(base)
     for run in {run.data.corpus: run for run in runs}.values():
         with suppress(XmtcError):  # its runs meet it again, and are named
             prepare_stage(run)
-    settings, workers = base.distributed, max(1, base.distributed.most_workers)
-    needs = Needs(
+    settings, workers = base.distributed, max(1, base.distributed.max_workers)
+    needs = TaskResources(
         cpus=settings.cpus_per_worker * workers,
         gpus=settings.gpus_per_worker * workers,
-        held=settings.most_workers == 0,
+        reserved=settings.max_workers == 0,
     )
     return map_tasks(attempt, runs, needs)
 
 
 def describe(values: Mapping[str, Any]) -> str:
-    """The values of a cell in words."""
+    """Describe the values of a cell."""
     return ", ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
@@ -307,7 +307,7 @@ def write_comparison(output: Path, rows: Sequence[Row], settings: SweepConfig) -
     flat = [_flat(row) for row in rows]
     write_text(output / "sweep.csv", pd.DataFrame(flat).to_csv(index=False))
     write_text(output / "sweep.md", _markdown(rows, settings))
-    best = [Path(row.runs[0]) for row in rows if row.runs][:MOST_RUNS]
+    best = [Path(row.runs[0]) for row in rows if row.runs][:MAX_RUNS]
     if best:
         report_runs(best, output / layout.REPORT, "dev")
 

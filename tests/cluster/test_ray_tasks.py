@@ -13,7 +13,7 @@ import ray
 import tiny_runs
 from xmtc.cluster import connection
 from xmtc.cluster.connection import join
-from xmtc.cluster.tasks import Needs, cluster_mapper, map_tasks
+from xmtc.cluster.tasks import TaskResources, cluster_mapper, map_tasks
 from xmtc.data.prepare import prepare
 from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
@@ -107,6 +107,6 @@ def test_a_sweep_on_a_cluster_trains_side_by_side_and_names_what_fails(tmp_path)
 
 
 def test_as_many_runs_as_the_cluster_holds():
-    assert Needs(cpus=1).room() == 2
-    assert Needs(cpus=2, held=False).room() == 1
-    assert Needs(gpus=1).room() == 1  # it waits for a machine that has one
+    assert TaskResources(cpus=1).room() == 2
+    assert TaskResources(cpus=2, reserved=False).room() == 1
+    assert TaskResources(gpus=1).room() == 1  # it waits for a machine that has one

@@ -19,7 +19,7 @@ from s3_server import BUCKET, names, s3
 from xmtc.cluster.scoring import _read, _Scorer, _tokenise
 from xmtc.data.progress import Silent
 from xmtc.errors import CheckpointError, DataError
-from xmtc.run.copies import fetched_model
+from xmtc.run.copies import fetch_model
 from xmtc.score.command import make_job
 from xmtc.score.job import finish, open_job
 from xmtc.score.local import score_local
@@ -48,7 +48,7 @@ def host(tmp_path, monkeypatch):
 
 
 def job_at(place: str, source: str):
-    return make_job(fetched_model(f"{ROOT}/model"), [source], f"{ROOT}/{place}", FP32, source=f"{ROOT}/model")
+    return make_job(fetch_model(f"{ROOT}/model"), [source], f"{ROOT}/{place}", FP32, source=f"{ROOT}/model")
 
 
 def put_rows(folder: Path, place: str, rows: int = 14) -> tuple[Path, str]:

@@ -25,7 +25,7 @@ def test_an_error_that_all_workers_meet_ends_them_without_one(on_ray):
     errors = WorkerErrors()
     assert errors.first() is None
     with ThreadPoolExecutor(2) as pool:
-        ended = list(pool.map(lambda rank: errors.leave(TrainingError(f"rank {rank}: NaN"), rank, 2), (0, 1)))
+        ended = list(pool.map(lambda rank: errors.report(TrainingError(f"rank {rank}: NaN"), rank, 2), (0, 1)))
     assert ended == [True, True]
     found = errors.first()
     assert isinstance(found, TrainingError)
@@ -33,9 +33,9 @@ def test_an_error_that_all_workers_meet_ends_them_without_one(on_ray):
 
 
 def test_an_error_of_one_worker_is_raised_there_and_its_group_is_not_tried_again(on_ray, monkeypatch):
-    monkeypatch.setattr(worker_errors, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(worker_errors, "_TIMEOUT_S", 0.2)
     errors = WorkerErrors()
-    assert not errors.leave(DataError("shard 3: damaged"), 1, 2)
+    assert not errors.report(DataError("shard 3: damaged"), 1, 2)
     monkeypatch.setattr("xmtc.stages.run_stage.run_stage", lambda *_: pytest.fail("tries again"))
     cluster._train_on_worker({"errors": errors, "stage": "plant", "config": None, "paths": None})
     found = errors.first()
@@ -43,7 +43,7 @@ def test_an_error_of_one_worker_is_raised_there_and_its_group_is_not_tried_again
 
 
 def late_or_gone(gone: bool) -> str | None:
-    """What rank 0 says when rank 1 sleeps through an exchange, or is gone."""
+    """What rank 0 says when rank 1 sleeps through a collective, or is gone."""
     rank, _ = rank_and_world_size()
     if rank == 1:
         time.sleep(0 if gone else 6)
@@ -51,7 +51,7 @@ def late_or_gone(gone: bool) -> str | None:
     try:
         all_reduce_sum_floats([1.0])
     except RuntimeError as error:
-        return worker_errors.explain_lost_exchange(error, 2.0)
+        return worker_errors.explain_failed_collective(error, 2.0)
     return None
 
 
@@ -59,7 +59,7 @@ def late_or_gone(gone: bool) -> str | None:
     ("gone", "words"),
     [(False, "more than distributed.timeout_s=2: a worker hangs"), (True, "connection to another worker is lost")],
 )
-def test_a_lost_exchange_is_said_in_words(tmp_path, gone, words):
+def test_a_failed_collective_is_explained(tmp_path, gone, words):
     with pytest.raises(FileNotFoundError, match=r"rank1\.pt"):  # rank 1 leaves no result
         run_gloo(late_or_gone, 2, tmp_path, gone, timeout_s=2)
     said = torch.load(tmp_path / "rank0.pt", weights_only=False)
@@ -67,4 +67,4 @@ def test_a_lost_exchange_is_said_in_words(tmp_path, gone, words):
 
 
 def test_other_errors_are_not_explained():
-    assert worker_errors.explain_lost_exchange(RuntimeError("shape mismatch"), 1.0) is None
+    assert worker_errors.explain_failed_collective(RuntimeError("shape mismatch"), 1.0) is None

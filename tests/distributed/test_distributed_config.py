@@ -40,9 +40,9 @@ def test_strategy_follows_from_the_number_of_workers():
 
 def test_a_range_of_workers():
     elastic = validate({"workers": [1, 4]})
-    assert (elastic.workers, elastic.fewest_workers, elastic.most_workers) == ((1, 4), 1, 4)
+    assert (elastic.workers, elastic.min_workers, elastic.max_workers) == ((1, 4), 1, 4)
     assert elastic.chosen_strategy() == DDPConfig()
-    assert DistributedConfig(workers=3).fewest_workers == DistributedConfig(workers=3).most_workers == 3
+    assert DistributedConfig(workers=3).min_workers == DistributedConfig(workers=3).max_workers == 3
 
 
 def test_threads():

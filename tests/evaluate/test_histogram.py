@@ -10,7 +10,7 @@ from gloo import run_gloo
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.evaluate.histogram import ScoreHistogram
-from xmtc.stages.scoring import counter
+from xmtc.stages.scoring import logit_counter
 
 
 def test_areas_are_within_their_own_error_of_the_exact_ones(monkeypatch):
@@ -55,7 +55,7 @@ def _share_of_a_rank(logits, gold):
     if rank == 1:
         batches.append(MicroBatch(parts[0], np.zeros(100, np.float32)))
     histogram = ScoreHistogram(40)
-    count = counter(histogram, batches, gold)
+    count = logit_counter(histogram, batches, gold)
     for batch in batches:
         count(batch.documents, logits[batch.documents])
     histogram.sum_over_ranks()

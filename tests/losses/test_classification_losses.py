@@ -203,7 +203,7 @@ def test_cross_entropy_refuses_a_sample_of_labels():
 
 def test_hard_negatives_use_the_number_of_positives_that_the_host_knows():
     logits, targets = case(documents=3, labels=200)
-    known = replace(targets, most_positives=int(targets.rows_P.bincount().max()))
+    known = replace(targets, max_positives=int(targets.rows_P.bincount().max()))
     loss = AsymmetricFocalConfig(hard_negatives=10, sampled_negatives=30).build()
     sums = [loss(logits, each, generator=torch.Generator().manual_seed(1)).sum for each in (targets, known)]
     assert sums[0] == sums[1]
@@ -213,7 +213,7 @@ def test_hard_negatives_use_the_number_of_positives_that_the_host_knows():
 def test_every_loss_has_one_signature_and_says_what_it_can_do(kind):
     """What docs/explanation/losses.md promises to a loss from another package."""
     logits, _ = case()
-    targets = Targets(torch.arange(4), torch.tensor([3, 0, 36, 5]), torch.ones(4), most_positives=1)
+    targets = Targets(torch.arange(4), torch.tensor([3, 0, 36, 5]), torch.ones(4), max_positives=1)
     settings = FAMILIES["xmtc.losses"].builtin[kind]()
     assert kind in kinds_for(settings.task)
     importance = None if settings.refuses_sampled_labels else torch.ones_like(logits)

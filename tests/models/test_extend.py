@@ -28,7 +28,7 @@ from xmtc.models.extend import add_labels, read_new_labels
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.heads.label_attention import LabelAttentionHead
 from xmtc.models.info import ModelInfo
-from xmtc.models.label_text import embed_texts, learn_rows, name_unseen_labels, rows_of_names, start_from_names
+from xmtc.models.label_text import embed_texts, init_rows_from_names, learn_rows, name_unseen_labels, rows_of_names
 from xmtc.pipeline import train_run
 
 VOCAB, NAMES = 30522, [f"{a} {b}" for a in ("fish", "steel", "school", "trade", "heart") for b in "abcdef"]
@@ -218,7 +218,7 @@ def whole_model(path: Path, *, calibrated: bool, counts=None):
 def test_a_head_started_from_names_finds_the_label_that_a_text_names(head, tmp_path):
     parts = load_model(export(tmp_path / "model", head, calibrated=False))
     embed = partial(embed_texts, parts.classifier, parts.tokenizer, max_length=100, overlap=6)
-    start_from_names(parts.classifier, parts.labels, slice(None), embed, lambda values: values.mean(0))
+    init_rows_from_names(parts.classifier, parts.labels, slice(None), embed, lambda values: values.mean(0))
     parts.classifier.head.bias.data.zero_()
     predicted = xmtc.Model(parts, torch.device("cpu")).predict(NAMES, top_k=5)
     found = [name in [p.name for p in five] for five, name in zip(predicted, NAMES, strict=True)]
@@ -241,7 +241,7 @@ def test_labels_without_documents_are_scored_as_added_ones_would_be(tmp_path):
 def test_too_few_trained_labels_are_found_before_training(tmp_path):
     parts, embed = whole_model(tmp_path / "model", calibrated=False, counts=np.arange(LABELS) // 15)
     with pytest.raises(ConfigError, match="15 trained labels are too few"):
-        start_from_names(parts.classifier, parts.labels, slice(None), embed, lambda values: values.mean(0))
+        init_rows_from_names(parts.classifier, parts.labels, slice(None), embed, lambda values: values.mean(0))
 
 
 def test_a_run_starts_from_names_and_exports_rows_for_labels_without_documents(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from hub_server import Hub
 from xmtc.errors import CheckpointError, ConfigError, StorageError, XmtcError
-from xmtc.models.hub import located, push
+from xmtc.models.hub import locate_model, push
 from xmtc.score.predictor import Model
 
 NAME = "library/subjects"
@@ -46,7 +46,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def message(error: type[XmtcError], name: str = NAME) -> str:
     with pytest.raises(error) as caught:
-        located(name)
+        locate_model(name)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -59,10 +59,10 @@ def test_a_model_comes_back_the_same_and_stays_without_the_hub(hub, model, monke
     expected = Model.from_pretrained(model, device="cpu").predict(texts)
     assert Model.from_pretrained(NAME, device="cpu").predict(texts) == expected
     assert "other.bin" not in hub.asked
-    assert files_of(located(NAME)) == files_of(model)
+    assert files_of(locate_model(NAME)) == files_of(model)
     monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", True)
     asked = len(hub.asked)
-    assert files_of(located(NAME)) == files_of(model)
+    assert files_of(locate_model(NAME)) == files_of(model)
     assert len(hub.asked) == asked
     assert "HF_HUB_OFFLINE" in message(StorageError, "library/unknown")
 
@@ -70,7 +70,7 @@ def test_a_model_comes_back_the_same_and_stays_without_the_hub(hub, model, monke
 def test_a_newer_model_replaces_the_files_of_the_older_one(hub, model):
     push(model, NAME, public=True)
     assert not hub.private
-    first = located(NAME)
+    first = locate_model(NAME)
     content = json.loads((model / "config.json").read_text())
     hub.repositories[NAME]["old.json"] = b"{}"
     older = {**content, "sha256": {**content["sha256"], "old.json": "0"}}
@@ -78,15 +78,15 @@ def test_a_newer_model_replaces_the_files_of_the_older_one(hub, model):
     (model / "README.md").write_text("# Newer\n")
     push(model, NAME)
     assert set(hub.repositories[NAME]) == {*files_of(model), ".gitattributes"}
-    assert (located(NAME) / "README.md").read_text() == "# Newer\n"
-    assert located(f"{NAME}@{first.name}") == first
+    assert (locate_model(NAME) / "README.md").read_text() == "# Newer\n"
+    assert locate_model(f"{NAME}@{first.name}") == first
 
 
 def test_what_a_local_path_may_mean_is_never_asked_of_the_hub(hub, model):
     hub.status = 500
-    assert located("run/model") == Path("run/model")
-    assert located("run/mistyped") == Path("run/mistyped")
-    assert located(model) == model
+    assert locate_model("run/model") == Path("run/model")
+    assert locate_model("run/mistyped") == Path("run/mistyped")
+    assert locate_model(model) == model
 
 
 def test_mistakes_are_said_in_one_line(hub, model):

@@ -87,7 +87,7 @@ def test_a_summary_is_a_layer_over_standardised_fixed_poolings(batch):
     hidden, mask = batch
     pooling = SummaryPoolingConfig(width=6).build(8)
     fixed = pooling.fixed(hidden[:3] + 5, mask[:3]).detach()
-    pooling.start(fixed)
+    pooling.init_from_documents(fixed)
     standard = (fixed - fixed.mean(0)) / fixed.std(0, correction=0)
     expected = (standard.flatten(1) @ pooling.layer.weight_PX.T).clamp(min=0)
     torch.testing.assert_close(pooling(hidden[:3] + 5, mask[:3]), expected, atol=1e-5, rtol=1e-5)

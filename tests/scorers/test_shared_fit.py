@@ -17,7 +17,7 @@ from xmtc.scorers import linear
 from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
 from xmtc.scorers.linear import fit_linear
 from xmtc.stages.run_stage import run_stage
-from xmtc.stages.scorers import WorkerRanks
+from xmtc.stages.scorers import WorkerCommunicator
 
 SCORERS = "[{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: [5]}, {kind: state_neighbours}]"
 SETTINGS = (
@@ -34,7 +34,7 @@ DOCUMENTS = (20, 80)  # fewer and more than columns: the dual form and the prima
 
 def fit_on_ranks() -> list[np.ndarray]:
     linear.CHUNK = 2  # labels: both ranks solve some
-    cases = [replace(training(documents)[0], ranks=WorkerRanks()) for documents in DOCUMENTS]
+    cases = [replace(training(documents)[0], ranks=WorkerCommunicator()) for documents in DOCUMENTS]
     return [fit_linear(one, CONFIG).weights_PL.toarray() for one in cases]
 
 

@@ -16,7 +16,7 @@ from xmtc.data.readers.table_config import TABLES, SplitFilesConfig
 from xmtc.errors import DataError, StorageError
 from xmtc.score.predictor import Prediction
 from xmtc.serve.annotations import Annotations
-from xmtc.serve.worklist import MOST_DOCUMENTS, Worklist, ranking, read_documents
+from xmtc.serve.worklist import MAX_DOCUMENTS, Worklist, ranking, read_documents
 
 
 def read_as_training_data(path: Path) -> list[Document]:
@@ -182,7 +182,7 @@ def test_queues_of_several_kinds(tmp_path: Path) -> None:
         ('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', "two documents have the id 'a'"),
         ('{"id": "a", "text": "x"}\n{"id": "b"}\n', "q.jsonl:2: no column 'text'"),
         ("", "the file is empty"),
-        ("".join(f'{{"id": {i}, "text": "x"}}\n' for i in range(MOST_DOCUMENTS + 1)), "more than 10,000 documents"),
+        ("".join(f'{{"id": {i}, "text": "x"}}\n' for i in range(MAX_DOCUMENTS + 1)), "more than 10,000 documents"),
     ):
         (tmp_path / "q.jsonl").write_text(content)
         with pytest.raises(DataError, match=words):

@@ -145,7 +145,7 @@ def test_the_search_finds_what_a_scan_finds(labels: list[str], query: str) -> No
 
 
 def test_an_exact_match_is_found_among_very_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(label_search, "_MOST_HITS", 3)
+    monkeypatch.setattr(label_search, "_MAX_HITS", 3)
     labels = [*(f"x a{number}" for number in range(9)), *(f"a{number}" for number in range(9)), "a"]
     search = LabelSearch(LabelTable(labels, [""] * 19, np.arange(19)[::-1]))
     assert search.find("a", 3) == [18, 9, 10]

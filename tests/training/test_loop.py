@@ -23,7 +23,7 @@ from xmtc.run.directory import RunPaths
 from xmtc.stages.run_stage import run_stage
 from xmtc.stages.worker import Worker
 from xmtc.training.finetune import FinetuneObjective
-from xmtc.training.loop import MOST_SKIPPED_STEPS, Loop
+from xmtc.training.loop import MAX_SKIPPED_STEPS, Loop
 from xmtc.training.plant import PlantObjective
 
 STAGES = ("plant", "finetune")
@@ -270,7 +270,7 @@ def test_many_poisoned_batches_in_a_row_end_the_stage(config, monkeypatch):
     config = replace(config, name="sick")
     run(config, ["plant"])
     poison(monkeypatch, FinetuneObjective, set(range(3, 99)))
-    last = 2 + MOST_SKIPPED_STEPS
+    last = 2 + MAX_SKIPPED_STEPS
     with pytest.raises(
         TrainingError, match=rf"finetune: .*not finite for 10 steps in a row, up to step {last}\. .*finetune\.optim"
     ):

@@ -70,7 +70,7 @@ def _on_loopback() -> Iterator[None]:
 
 
 def _gloo_on_loopback() -> dict[str, str]:
-    """The environment variable that makes workers on one machine exchange gradients over the loopback interface."""
+    """Return the environment variable that makes workers on one machine exchange gradients over loopback."""
     names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
     return {"GLOO_SOCKET_IFNAME": min(names)} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
 

@@ -23,7 +23,7 @@ from xmtc.errors import CheckpointError, ConfigError, XmtcError
 from xmtc.models.export import load_model, load_tokenizer
 from xmtc.models.info import ModelInfo
 from xmtc.preflight.ray_cluster import require_answer
-from xmtc.run.copies import fetched_model
+from xmtc.run.copies import fetch_model
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.command import print_summary
 from xmtc.score.inputs import RawBlock, read_blocks
@@ -159,7 +159,7 @@ def _here(model: str, digest: str) -> Path:
     Raises:
         CheckpointError: it is missing, or differs from the driver's.
     """
-    folder = fetched_model(model)
+    folder = fetch_model(model)
     if model_digest(folder) != digest:
         raise CheckpointError(f"{model}: the model has changed since the job began; run the command again")
     return folder

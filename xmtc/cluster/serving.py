@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from ray import serve
 
 from xmtc.errors import ConfigError
-from xmtc.run.copies import fetched
+from xmtc.run.copies import fetch
 from xmtc.score.command import use_bfloat16
 from xmtc.score.predictor import Model
 from xmtc.serve.app import make_app
@@ -60,6 +60,6 @@ def _replica(args: Arguments, tuning: Tuning) -> Any:
             f"set {TOKEN_VARIABLE} in the environment of all nodes: other machines may reach Ray's proxies"
         )
     model = Model.from_pretrained(
-        fetched(args.model), device=args.device, bfloat16=use_bfloat16(args.precision, args.device)
+        fetch(args.model), device=args.device, bfloat16=use_bfloat16(args.precision, args.device)
     )
     return make_app(model, ServeConfig(token=token, **vars(tuning)))

@@ -20,22 +20,22 @@ _WAITING = 2  # submitted tasks per running task, so that a machine that finishe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
+class TaskResources:
     """The resources that a task needs.
 
     Attributes:
         cpus: number of cores.
         gpus: number of GPUs, or a share of one.
-        held: whether the task itself holds them. Otherwise processes that it starts do, and only as many tasks run as
-            the cluster has room for.
+        reserved: whether Ray reserves them for the task. Otherwise its child processes reserve them, and only as many
+            tasks run as the cluster has room for.
     """
 
     cpus: float = 1
     gpus: float = 0
-    held: bool = True
+    reserved: bool = True
 
     def room(self) -> int:
-        """Number of tasks that the cluster can run at once, at least one."""
+        """Return how many of these tasks the cluster can run at the same time, at least one."""
         have, wanted = ray.cluster_resources(), {"CPU": self.cpus, "GPU": self.gpus}
         return max(1, min(int(have.get(name, 0) // amount) for name, amount in wanted.items() if amount))
 
@@ -53,14 +53,17 @@ def _map_on_cluster(config: RunConfig, function: Callable[[T], R], items: Iterab
     yield from map_tasks(function, items)
 
 
-def map_tasks(function: Callable[[T], R], items: Iterable[T], needs: Needs = Needs()) -> Iterator[R]:
+def map_tasks(
+    function: Callable[[T], R], items: Iterable[T], resources: TaskResources = TaskResources()
+) -> Iterator[R]:
     """Yield the results of `function(item)`, one Ray task each, in any order. Ray repeats the tasks of a lost machine.
 
     Tasks run in this process's working directory. Every machine must have this directory and all paths in `items`.
     """
-    task: Any = ray.remote(num_cpus=needs.cpus * needs.held, num_gpus=needs.gpus * needs.held)(_run_in)
+    reserved = resources if resources.reserved else TaskResources(cpus=0)
+    task: Any = ray.remote(num_cpus=reserved.cpus, num_gpus=reserved.gpus)(_run_in)
     shared, directory = ray.put(function), os.getcwd()
-    most = needs.room() * (_WAITING if needs.held else 1)
+    most = resources.room() * (_WAITING if resources.reserved else 1)
     running: list[Any] = []
     for item in items:
         running.append(task.remote(directory, shared, item))

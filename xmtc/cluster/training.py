@@ -16,14 +16,14 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from xmtc.cluster.connection import connect
-from xmtc.cluster.worker_errors import WorkerErrors, explain_lost_exchange
+from xmtc.cluster.worker_errors import WorkerErrors, explain_failed_collective
 from xmtc.errors import TrainingError, XmtcError
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.track.console import print_line
 
-_GROWTH_S = 600.0
+_RESIZE_INTERVAL_S = 600.0
 """Seconds between checks for room for more workers. Adding workers repeats the steps since the newest checkpoint."""
 
 
@@ -44,7 +44,7 @@ def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     """
     settings = config.distributed
     connect(config)
-    _say_what_is_awaited(config)
+    _warn_if_cluster_is_small(config)
     # Each attempt has a unique name: for a name that has finished before, Ray silently does nothing.
     name = f"{stage}-{time.time_ns()}"
     storage = paths.root / ".ray"
@@ -57,7 +57,7 @@ def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
         ),
         scaling_config=ScalingConfig(
             num_workers=settings.workers,
-            elastic_resize_monitor_interval_s=_GROWTH_S,
+            elastic_resize_monitor_interval_s=_RESIZE_INTERVAL_S,
             use_gpu=settings.gpus_per_worker > 0,
             resources_per_worker={"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
             | settings.resources_per_worker,
@@ -72,7 +72,7 @@ def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
         with _interruptible(stage):
             trainer.fit()
     except TrainingFailedError as failure:
-        raise _left(errors) or _explain(failure) from failure
+        raise _reported_error(errors) or _explain(failure) from failure
     else:
         found = errors.first()
         if found is not None:
@@ -81,13 +81,13 @@ def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
         shutil.rmtree(storage, ignore_errors=True)  # Ray's internal files, which another attempt cannot use
 
 
-def _say_what_is_awaited(config: RunConfig) -> None:
+def _warn_if_cluster_is_small(config: RunConfig) -> None:
     """Warn if the cluster is too small now. It may grow, so this is not an error."""
     settings, have = config.distributed, ray.cluster_resources()
     each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker} | settings.resources_per_worker
     for name, amount in each.items():
-        if settings.fewest_workers * amount > have.get(name, 0):
-            wanted = f"{settings.fewest_workers * amount:g} {name} needed, the cluster has {have.get(name, 0):g}"
+        if settings.min_workers * amount > have.get(name, 0):
+            wanted = f"{settings.min_workers * amount:g} {name} needed, the cluster has {have.get(name, 0):g}"
             print_line(f"warning: {wanted}: waiting until it has more; press Ctrl-C to stop")
 
 
@@ -114,17 +114,17 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
         run_stage(settings["stage"], settings["config"], settings["paths"])
     except XmtcError as error:
         context = get_context()
-        if not errors.leave(error, context.get_world_rank(), context.get_world_size()):
+        if not errors.report(error, context.get_world_rank(), context.get_world_size()):
             raise
     except RuntimeError as error:
-        words = explain_lost_exchange(error, settings["config"].distributed.timeout_s)
+        words = explain_failed_collective(error, settings["config"].distributed.timeout_s)
         if words is not None:
             print_line(f"{settings['stage']}: {words}")
         raise  # Ray starts the workers again
 
 
-def _left(errors: WorkerErrors) -> XmtcError | None:
-    """The error that a worker left, if the cluster can still be reached."""
+def _reported_error(errors: WorkerErrors) -> XmtcError | None:
+    """Return the error that a worker reported, if the cluster can still be reached."""
     try:
         return errors.first()
     except RayError:

@@ -12,10 +12,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from xmtc.errors import XmtcError
 
-_PATIENCE_S, _POLL_S = 10.0, 0.1
+_TIMEOUT_S, _POLL_S = 10.0, 0.1
 
 
-def explain_lost_exchange(error: RuntimeError, timeout_s: float) -> str | None:
+def explain_failed_collective(error: RuntimeError, timeout_s: float) -> str | None:
     """Explain a failed exchange between ranks; None for any other error.
 
     Only the text identifies it: gloo raises a plain RuntimeError.
@@ -31,13 +31,13 @@ def explain_lost_exchange(error: RuntimeError, timeout_s: float) -> str | None:
     return None
 
 
-class _Board:
+class _ErrorStore:
     """The actor: errors by rank."""
 
     def __init__(self) -> None:
         self.errors: dict[int, XmtcError] = {}
 
-    def leave(self, error: XmtcError, rank: int) -> None:
+    def report(self, error: XmtcError, rank: int) -> None:
         self.errors[rank] = error
 
     def ranks(self) -> int:
@@ -55,26 +55,26 @@ class WorkerErrors:
 
     def __init__(self) -> None:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._board = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote()
+        self._store = ray.remote(_ErrorStore).options(num_cpus=0, scheduling_strategy=here).remote()
 
-    def leave(self, error: XmtcError, rank: int, world_size: int) -> bool:
+    def report(self, error: XmtcError, rank: int, world_size: int) -> bool:
         """Leave this rank's error, and wait briefly for errors of the others.
 
         Returns:
             Whether every rank has left one. If so, no rank waits for this one in an exchange.
         """
-        ray.get(self._board.leave.remote(error, rank))
-        deadline = time.monotonic() + _PATIENCE_S
-        while int(ray.get(self._board.ranks.remote())) < world_size:  # pyright: ignore[reportArgumentType]
+        ray.get(self._store.report.remote(error, rank))
+        deadline = time.monotonic() + _TIMEOUT_S
+        while int(ray.get(self._store.ranks.remote())) < world_size:  # pyright: ignore[reportArgumentType]
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_S)
         return True
 
     def first(self) -> XmtcError | None:
-        """The error of the lowest rank that left one.
+        """Return the error of the lowest rank that reported one.
 
         Raises:
             RayError: the actor can no longer be reached.
         """
-        return ray.get(self._board.first.remote())
+        return ray.get(self._store.first.remote())

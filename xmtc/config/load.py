@@ -44,7 +44,7 @@ def load_config(
 
 
 def load_overrides(schema: type[T], overrides: Sequence[str]) -> T:
-    """The defaults of `schema` with these overrides; see `load_config`."""
+    """Return the defaults of `schema` with these overrides; see `load_config`."""
     return _validated(schema, Node({}, Place(COMMAND_LINE)), overrides, [])
 
 
@@ -69,7 +69,7 @@ def _validated(
 
 
 def read_tree(schema: type, path: Path) -> Node:
-    """A configuration file, merged over its bases, as values with their places; not validated.
+    """Read a configuration file, merged over its bases, as values with their places, without validating it.
 
     Raises:
         ConfigError: the file cannot be read, or is not YAML.
@@ -88,7 +88,7 @@ def _report(problems: list[str]) -> str:
 
 
 def _read_with_bases(path: Path, shape: Shape, problems: list[str], above: tuple[Path, ...]) -> Node:
-    """The tree of `path` merged over that of its base, and so on."""
+    """Read the tree of `path`, merged over that of its base, recursively."""
     if real(path) in above:
         chain = " -> ".join(step.name for step in (*above, path))
         raise ConfigError(f"{path}: base: the files are each other's base ({chain}); take one 'base:' out")
@@ -125,7 +125,7 @@ def _kind_of(node: Node) -> object:
 
 
 def _parsed(overrides: Sequence[str], problems: list[str]) -> list[tuple[list[str], Node]]:
-    """The path and value of each override."""
+    """Parse the overrides into paths and values."""
     parsed = []
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -154,7 +154,7 @@ def _short(text: str) -> str:
 
 
 def _set(node: Node, keys: list[str], value: Node) -> Node:
-    """A copy of `node` with `value` at `keys`; a mapping given as a value is merged like a file's."""
+    """Return a copy of `node` with `value` at `keys`; a mapping given as a value is merged like a file's."""
     key, *rest = keys
     section = node.value if isinstance(node.value, dict) else {}
     if not rest:

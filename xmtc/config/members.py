@@ -79,7 +79,7 @@ class Members:
         return self.builtin | {kind: member.config for kind, member in self.installed.items()}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The schema of the union of all members."""
+        """Return the schema of the union of all members."""
         members: list[Any] = list(self.all.values())
         if len(members) == 1:
             return handler.generate_schema(members[0])
@@ -89,12 +89,12 @@ class Members:
 
 @functools.cache
 def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
-    """The entry points of a group, sorted by name."""
+    """Return the entry points of a group, sorted by name."""
     return tuple(sorted(importlib.metadata.entry_points(group=group), key=lambda point: point.name))
 
 
 def installed_components() -> dict[str, list[str]]:
-    """What each installed package adds, as `<kind> (<group>)`, by package and version. Imports none of it."""
+    """List what each installed package adds, as `<kind> (<group>)`, by package and version, without importing it."""
     found: dict[str, list[str]] = {}
     for group in sorted(importlib.metadata.entry_points().groups):
         if group.startswith("xmtc."):
@@ -104,7 +104,7 @@ def installed_components() -> dict[str, list[str]]:
 
 
 def kind_of(config: type) -> str:
-    """The `kind` of a configuration class.
+    """Return the `kind` of a configuration class.
 
     Raises:
         TypeError: it is not a dataclass, or its `kind` has no default.
@@ -116,7 +116,7 @@ def kind_of(config: type) -> str:
 
 
 def packages_of(config: Any) -> dict[str, str]:
-    """The installed packages that a configuration needs, by `<group>: <kind>`.
+    """List the installed packages that a configuration needs, by `<group>: <kind>`.
 
     A model directory records them, so that loading it elsewhere can name what is missing.
     """
@@ -138,7 +138,7 @@ def _parts(config: Any) -> list[Any]:
 
 
 def loaded(point: importlib.metadata.EntryPoint, group: str) -> tuple[Any, str]:
-    """The object of an entry point, and its package with the version, such as `my-package 1.2`.
+    """Load the object of an entry point. Return it with its package and version, such as `my-package 1.2`.
 
     Raises:
         ConfigError: it cannot be imported.

@@ -18,17 +18,17 @@ _QUERY = re.compile(rf"([?&;][^=&;\s'\"]*(?:{_SECRET})[^=&;\s'\"]*=)[^&;\s'\"]+"
 
 
 def to_plain(config: Any) -> dict[str, Any]:
-    """A configuration, defaults and all, as dicts, lists and scalars in the order of the schema."""
+    """Convert a configuration to dicts, lists and scalars in the order of the schema, including defaults."""
     return adapter(type(config)).dump_python(config, mode="json")
 
 
 def dump_yaml(config: Any) -> str:
-    """The resolved configuration as YAML, complete; loading it gives an equal configuration."""
+    """Write the resolved configuration as complete YAML; loading it gives an equal configuration."""
     return yaml_tree.dump(to_plain(config))
 
 
 def redacted(plain: T) -> T:
-    """The same plain data with every credential in a URI replaced by `***`: `user:password@`, `?token=…`."""
+    """Replace every credential in a URI by `***`: `user:password@`, `?token=…`."""
     changed: Any = plain
     if isinstance(plain, str):
         changed = _QUERY.sub(r"\1***", _USER.sub("://***@", plain))

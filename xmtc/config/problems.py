@@ -44,7 +44,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for a message: short, on one line."""
+    """Format a value for a message: short, on one line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else repr(value)
@@ -93,7 +93,7 @@ def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
 
 
 def _step(node: Node, part: str | int) -> Node:
-    """The child, or the node itself where the child is what is missing."""
+    """Return the child, or the node itself if the child is missing."""
     if isinstance(node.value, dict):
         return node.value.get(part, node)
     if isinstance(node.value, list) and isinstance(part, int) and part < len(node.value):

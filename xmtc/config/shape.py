@@ -37,7 +37,7 @@ class Shape:
     @staticmethod
     @functools.cache
     def of(schema_type: Any) -> "Shape":
-        """The shape of a configuration dataclass."""
+        """Return the shape of a configuration dataclass."""
         schema = adapter(schema_type).json_schema()
         return Shape({}, schema.get("$defs", {}))._at(schema)
 
@@ -58,7 +58,7 @@ class Shape:
         return any(member.schema.get("type") == "null" for member in self._any_of())
 
     def members(self) -> list["Shape"]:
-        """The alternatives of a plain union, null left out; a single shape is its own only member."""
+        """List the alternatives of a plain union without null; a single shape is its only member."""
         found = [member for member in self._any_of() if member.schema.get("type") != "null"]
         return found or [self]
 
@@ -66,13 +66,13 @@ class Shape:
         return [self._at(member) for member in self.schema.get("anyOf", [])]
 
     def kinds(self) -> dict[str, "Shape"]:
-        """The alternatives of a union discriminated by `kind`, by name; empty elsewhere."""
+        """Return the alternatives of a union discriminated by `kind`, by name; empty for other shapes."""
         schema = self._only().schema
         mapping = schema.get("discriminator", {}).get("mapping", {})
         return {kind: self._at({"$ref": reference}) for kind, reference in mapping.items()}
 
     def default_kind(self) -> str | None:
-        """The `kind` of the field's default, where a union has one."""
+        """Return the `kind` of the field's default, if a union has one."""
         default = self.schema.get("default")
         return default.get("kind") if isinstance(default, dict) else None
 
@@ -85,15 +85,15 @@ class Shape:
         return len(self.members()) > 1
 
     def properties(self) -> dict[str, "Shape"]:
-        """The fields of a dataclass; empty elsewhere."""
+        """Return the fields of a dataclass; empty for other shapes."""
         return {key: self._at(value) for key, value in self._only().schema.get("properties", {}).items()}
 
     def required(self) -> list[str]:
-        """The fields of a dataclass without a default."""
+        """List the fields of a dataclass without a default."""
         return self._only().schema.get("required", [])
 
     def child(self, key: str | int, data: Any) -> "Shape | None":
-        """The shape under `key`, where `data` is what was given at this place (its `kind` chooses the alternative)."""
+        """Return the shape under `key`; the `kind` in `data`, the value given here, chooses the alternative."""
         kinds = self.kinds()
         if kinds:
             chosen = kinds.get(str(data.get("kind"))) if isinstance(data, dict) else None
@@ -107,7 +107,7 @@ class Shape:
         return self._at(item) if isinstance(item, dict) else None
 
     def words(self) -> str:
-        """What is expected here, as a phrase that follows "must be"."""
+        """Describe what is expected here, as a phrase that follows "must be"."""
         words = " or ".join(dict.fromkeys(member._member_words() for member in self.members()))
         return f"{words} or null" if self.nullable else words
 
@@ -137,13 +137,13 @@ class Shape:
         return f" of {low} or more" if high is None else f" of {low or 0} to {high}"
 
     def choices(self) -> list[str]:
-        """The literal values allowed here, as they are written in YAML; empty where any value of a type will do."""
+        """List the literal values allowed here, as written in YAML; empty if any value of a type is allowed."""
         if "const" in self.schema:
             return [_literal(self.schema["const"])]
         return [_literal(value) for value in self.schema.get("enum", [])]
 
     def all_choices(self) -> Iterator[str]:
-        """The literal values of every alternative."""
+        """Yield the literal values of every alternative."""
         for member in self.members():
             yield from member.choices()
 

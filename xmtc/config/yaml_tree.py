@@ -46,7 +46,7 @@ class Node:
     place: Place
 
     def plain(self) -> Any:
-        """The value without places."""
+        """Return the value without places."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
         if isinstance(self.value, list):
@@ -60,7 +60,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
 
-_MOST_BYTES, _MOST_NODES, _MOST_DEPTH, _MOST_DIGITS = 1_000_000, 100_000, 50, 100
+_MAX_BYTES, _MAX_NODES, _MAX_DEPTH, _MAX_DIGITS = 1_000_000, 100_000, 50, 100
 """A configuration beyond these is a mistake, or means to keep the processor busy."""
 
 
@@ -84,14 +84,14 @@ def dump(data: Any) -> str:
 
 
 def read(path: Path, problems: list[str]) -> Node:
-    """The tree of a YAML file; duplicate keys and unknown tags are appended to `problems`.
+    """Read the tree of a YAML file; append duplicate keys and unknown tags to `problems`.
 
     Raises:
         ConfigError: the file is missing, unreadable, not UTF-8, not YAML, or its top level is not a section.
     """
     try:
-        if path.is_file() and path.stat().st_size > _MOST_BYTES:
-            raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; a configuration has at most {_MOST_BYTES:,}")
+        if path.is_file() and path.stat().st_size > _MAX_BYTES:
+            raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; a configuration has at most {_MAX_BYTES:,}")
         text = read_file(path).decode()
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; check the path to the configuration") from None
@@ -108,7 +108,7 @@ def read(path: Path, problems: list[str]) -> Node:
 
 
 def parse(text: str, file: str, problems: list[str], *, lines: bool = True) -> Node:
-    """The tree of YAML text; `lines=False` for text that has none to speak of, such as an override.
+    """Parse YAML text; `lines=False` for text without meaningful line numbers, such as an override.
 
     Raises:
         ConfigError: the text is not YAML; names the line.
@@ -140,7 +140,7 @@ class _TreeBuilder:
             raise ConfigError(f"{place}: an alias refers to a section that contains it; write the values out")
         above = (*above, id(node))
         self.built += 1
-        if len(above) > _MOST_DEPTH or self.built > _MOST_NODES:
+        if len(above) > _MAX_DEPTH or self.built > _MAX_NODES:
             raise ConfigError(f"{place}: too many sections or lists in each other, or too many aliases; write them out")
         if isinstance(node, yaml.MappingNode):
             return Node(self._mapping(node, above), place)
@@ -165,7 +165,7 @@ class _TreeBuilder:
     def _scalar(self, node: yaml.Node, place: Place) -> Any:
         # "0x_1" would be an int to PyYAML and "1_0" is one to us: the resolvers above decide, Python converts.
         if node.tag == _TAG + "int" and _INT.match(node.value):
-            if len(node.value) <= _MOST_DIGITS:
+            if len(node.value) <= _MAX_DIGITS:
                 return int(node.value)
             self.problems.append(f"{place}: a number of {len(node.value):,} digits; write a smaller one")
             return 0

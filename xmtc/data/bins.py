@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def bin_mask(name: str, train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """The labels of one bin.
+    """Return a mask of the labels of one bin.
 
     Args:
         name: `n`, `a-b` (both ends included) or `>n`, in training documents.
@@ -23,5 +23,5 @@ def bin_mask(name: str, train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def bin_masks(names: Sequence[str], train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """The labels of every bin: boolean (bins, L)."""
+    """Return a mask of the labels of every bin: boolean (bins, L)."""
     return np.array([bin_mask(name, train_counts_L) for name in names], np.bool_).reshape(len(names), -1)

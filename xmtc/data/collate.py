@@ -60,7 +60,7 @@ class Batch:
         return self.original or self
 
     @property
-    def most_labels(self) -> int:
+    def max_labels(self) -> int:
         """The number of labels of the document that has most, without waiting for a device."""
         rows_P = self.on_host.rows_P
         return int(rows_P.bincount().max()) if len(rows_P) else 0

@@ -34,7 +34,7 @@ class PretrainedTokenizerConfig:
         return self.name
 
     def words(self) -> str:
-        """What a message calls the tokenizer."""
+        """Describe the tokenizer in a message."""
         return self.name
 
     def build(self) -> "TokenizerSource":
@@ -64,7 +64,7 @@ class TrainedTokenizerConfig:
         return None
 
     def words(self) -> str:
-        """What a message calls the tokenizer."""
+        """Describe the tokenizer in a message."""
         return f"{{kind: trained, model: {self.model}}}"
 
     def build(self) -> "TokenizerSource":

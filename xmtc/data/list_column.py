@@ -32,7 +32,7 @@ class ListColumn:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def row(self, document: int) -> NDArray[np.int32]:
-        """The list of a document: a view of the file, not a copy.
+        """Return the list of a document as a view of the file, not a copy.
 
         Raises:
             IndexError: no such document.
@@ -50,7 +50,7 @@ class ListColumn:
             yield values, offsets.astype(np.int64)
 
     def values(self, documents: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
-        """The lists of some documents in the order given, end to end: a copy.
+        """Concatenate the lists of some documents, in the given order, into a copy.
 
         Args:
             documents: any order, repeats allowed; None: all N.

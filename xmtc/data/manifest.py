@@ -119,7 +119,7 @@ class Manifest:
 
     @staticmethod
     def parse(text: bytes, place: str) -> "Manifest":
-        """The content of a `manifest.json`.
+        """Parse the content of a `manifest.json`.
 
         Raises:
             DataError: it is damaged, or of another format; names `place`.

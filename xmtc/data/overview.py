@@ -113,7 +113,7 @@ def _parts(labels: Sequence[str], separator: str) -> int | None:
 
 
 def _split(label: str, separator: str) -> set[str]:
-    """The parts of a label; the whole label if it would be cut within brackets or quotes."""
+    """Split a label; return it whole if a part would begin or end within brackets or quotes."""
     parts = {part.strip() for part in label.split(separator)} - {""}
     whole = all(part.count("(") == part.count(")") and part.count('"') % 2 == 0 for part in parts)
     return parts if whole else {label}

@@ -29,7 +29,7 @@ class MapUnordered(Protocol):
 
 
 def map_processes(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """The default mapper: one process per core, no forking, workers import only what `function` needs.
+    """Map with one process per core, without forking; workers import only what `function` needs.
 
     joblib's loky starts workers afresh (a fork would copy locks that tokenizer or torch threads hold) and, unlike
     multiprocessing's spawn, doesn't import the main script again.

@@ -34,7 +34,7 @@ from xmtc.storage.lock import locked
 logger = logging.getLogger(__name__)
 
 _SPOOL = "spool"
-_SHARDS_PER_SPLIT, _LEAST_ROWS, _MOST_ROWS = 16, 256, 16_384
+_SHARDS_PER_SPLIT, _MIN_ROWS, _MAX_ROWS = 16, 256, 16_384
 
 
 def prepare(
@@ -79,12 +79,12 @@ def prepare(
 
 
 def fingerprint(config: DataConfig, backbone: str | None) -> str:
-    """The fingerprint of the corpus that `prepare` would return; see `corpus_fingerprint`."""
+    """Return the fingerprint of the corpus that `prepare` would return; see `corpus_fingerprint`."""
     return corpus_fingerprint(config, _tokenizer_source(config, backbone))
 
 
 def corpus_fingerprint(config: DataConfig, tokenizer: TokenizerSource) -> str:
-    """Changes when the corpus would: content of the source, tokenizer, settings; not with paths or times.
+    """Hash everything that determines the corpus: source content, tokenizer and settings, but no paths or times.
 
     Raises:
         DataError: a file of the source is missing.
@@ -173,7 +173,7 @@ def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]
     offsets, flat = spool.label_lists
     hashes = spool.hashes
     for split, rows in chosen.rows.items():
-        size = int(np.clip(-(-len(rows) // _SHARDS_PER_SPLIT), _LEAST_ROWS, _MOST_ROWS))
+        size = int(np.clip(-(-len(rows) // _SHARDS_PER_SPLIT), _MIN_ROWS, _MAX_ROWS))
         size = max(min(size, (2**31 - 1) // longest), 1)  # Arrow's offsets inside a shard are int32
         for index, start in enumerate(range(0, len(rows), size)):
             part = rows[start : start + size]
@@ -232,7 +232,7 @@ def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Coun
 
 
 def _counted(labels: LabelTable, results: list[ShardResult]) -> LabelTable:
-    """The labels, counted without training documents in which the tokenizer found nothing."""
+    """Count each label again, without training documents in which the tokenizer found nothing."""
     counts = np.zeros(len(labels), dtype=np.int64)
     for result in results:
         if result.split == "train":

@@ -12,7 +12,7 @@ DEFAULT_BACKBONE = f"{_PREFIX}all-MiniLM-L6-v2"
 
 
 def resolve_pretrained(name: str) -> str:
-    """The folder or hub id that Transformers can load.
+    """Return the folder or hub id that Transformers can load.
 
     Args:
         name: a folder, a hub id, or `packaged:<model>` for a model that is installed as a Python package.

@@ -18,7 +18,7 @@ class ProgressTask(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The work is over, whole or not."""
+        """End the task, whether it is complete or not."""
         ...
 
 

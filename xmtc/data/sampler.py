@@ -85,7 +85,7 @@ class Sampler:
         return -(-len(self._lengths) // self._batch_size)
 
     def epoch(self, epoch: int, consumed: int = 0) -> Iterator[Step]:
-        """The steps of an epoch, or what is left of it.
+        """Yield the remaining steps of an epoch.
 
         Args:
             epoch: from 0; each has a different order.
@@ -135,7 +135,7 @@ class Sampler:
         return Step(tuple(self._micro_batches(documents, self._rank)), len(documents), consumed)
 
     def _micro_batches(self, documents: Ids, rank: int) -> list[MicroBatch]:
-        """A rank's share of a step, filled up to as many micro-batches as the rank with most has."""
+        """Pack a rank's share of a step, and add fillers until every rank has equally many micro-batches."""
         shares = [documents[r :: self._world_size] for r in range(self._world_size)]
         packed = [_pack(share, self._lengths, self._budget) for share in shares]
         batches = [MicroBatch(part, np.ones(len(part), dtype=np.float32)) for part in packed[rank]]

@@ -97,7 +97,7 @@ def _limited(rows: NDArray[np.int64], hashes: NDArray[np.uint64], most: int | No
 
 
 def _mix(hashes: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
-    """The splitmix64 finaliser: another, independent-looking order of the same hashes for every salt."""
+    """Hash the hashes with the splitmix64 finaliser: every salt gives another, independent-looking order."""
     with np.errstate(over="ignore"):
         mixed = hashes + np.uint64((salt + 1) * 0x9E3779B97F4A7C15 % 2**64)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

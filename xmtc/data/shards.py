@@ -80,12 +80,12 @@ def write_batch(path: Path, batch: pa.RecordBatch) -> None:
 
 
 def read_batch(path: Path) -> pa.RecordBatch:
-    """The record batch of a file, memory-mapped."""
+    """Memory-map the record batch of a file."""
     return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
 
 
 def count_documents(piece: Piece, *, ngrams: int) -> tuple[int, Counter[str]]:
-    """The number of rows of a piece, and in how many of them each term occurs.
+    """Count the rows of a piece, and for each term the rows that contain it.
 
     Args:
         piece: what to count.
@@ -150,7 +150,7 @@ def _vocabulary(root: str, sha256: str) -> Vocabulary:
 
 
 def _word_lists(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[pa.ListArray, pa.ListArray]:
-    """The terms of each text, ids ascending, and how often each occurs."""
+    """Make two list columns: the terms of each text, ids ascending, and how often each occurs."""
     counts_NV = vocabulary.count(texts)
     counts_NV.sort_indices()
     offsets = pa.array(counts_NV.indptr.astype(np.int32))

@@ -12,7 +12,7 @@ from scipy import sparse
 
 
 def stratify_groups(counts_GL: sparse.csr_array, shares: Sequence[float], seed: int) -> NDArray[np.int8]:
-    """The split (G,) of every group, chosen so that each label is divided as `shares` says.
+    """Choose a split (G,) for every group, so that each label is divided as `shares` says.
 
     Iterative stratification (Sechidis et al. 2011) of groups instead of documents: labels from the rarest to the most
     frequent, and every group that has the label goes where most of that label is still wanted. Where the original
@@ -42,7 +42,7 @@ def stratify_groups(counts_GL: sparse.csr_array, shares: Sequence[float], seed: 
 def _draw(
     label_K: NDArray[np.float64], documents_K: NDArray[np.float64], shares_K: NDArray[np.float64], random: Generator
 ) -> int:
-    """A split in proportion to how much of the label it wants, and to how far it is from full."""
+    """Draw a split in proportion to how much of the label it needs, and to how far it is from full."""
     room_K = np.clip(documents_K, 0, None) / shares_K
     weights_K = np.clip(label_K, 0, None) * room_K
     for candidates_K in (weights_K, room_K * shares_K, shares_K):

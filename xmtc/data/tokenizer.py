@@ -37,7 +37,7 @@ class TokenizerSource(Protocol):
         ...
 
     def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
-        """The tokenizer.
+        """Return the tokenizer; load or train it on the first call.
 
         Args:
             texts: gives the training texts, for a tokenizer that is trained on them.
@@ -94,7 +94,7 @@ class TrainedTokenizer:
 
 
 def load_pretrained(name: str) -> PreTrainedTokenizerFast:
-    """The tokenizer of a model, with truncation and padding off.
+    """Load the tokenizer of a model, with truncation and padding off.
 
     Args:
         name: folder, hub id, or `packaged:<model>`.
@@ -122,7 +122,7 @@ def _without_truncation(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokeniz
 
 
 def train_tokenizer(settings: TrainedTokenizerConfig, texts: Iterator[str], total: int) -> PreTrainedTokenizerFast:
-    """A tokenizer trained on `texts`; equal texts and settings give an equal tokenizer.
+    """Train a tokenizer on `texts`; equal texts and settings give an equal tokenizer.
 
     Args:
         settings: model and size.
@@ -225,13 +225,13 @@ def _wordpiece(trained: Tokenizer) -> Tokenizer:
 
 
 def definition(tokenizer: PreTrainedTokenizerFast) -> str:
-    """The Rust tokenizer as JSON, without truncation and padding, which are not part of what a token is."""
+    """Serialise the Rust tokenizer to JSON, without truncation and padding, which do not define a token."""
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     return json.dumps(content | {"truncation": None, "padding": None}, sort_keys=True, ensure_ascii=False)
 
 
 def identity(tokenizer: PreTrainedTokenizerFast, name: str) -> TokenizerIdentity:
-    """What the manifest keeps of a tokenizer."""
+    """Describe a tokenizer for the manifest."""
     sha256 = hashlib.sha256(definition(tokenizer).encode()).hexdigest()
     return TokenizerIdentity(name=name, sha256=sha256, vocab_size=len(tokenizer))
 

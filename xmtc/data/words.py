@@ -31,7 +31,7 @@ _WORD = re.compile(r"\w+")
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in order, in lower case: runs of letters, digits and underscores."""
+    """Split a text into words in order, in lower case: runs of letters, digits and underscores."""
     return _WORD.findall(_lowered(text))
 
 
@@ -73,7 +73,7 @@ class WordCounts:
     counts_NW: Matrix
 
     def over(self, vocabulary: "Vocabulary") -> Matrix:
-        """The counts over a common vocabulary, float32 (N, V); other terms are dropped."""
+        """Map the counts to a common vocabulary, float32 (N, V); other terms are dropped."""
         column_W = np.fromiter((vocabulary.ids.get(term, -1) for term in self.terms), np.int64, len(self.terms))
         coordinates = self.counts_NW.tocoo()
         columns = column_W[coordinates.col]
@@ -174,7 +174,7 @@ def document_frequencies(texts: Iterable[str], ngrams: int = 1) -> Counter[str]:
 
 
 def choose_words(frequencies: Counter[str], documents: int, config: WordsConfig) -> Vocabulary:
-    """The vocabulary of a corpus: its most frequent terms, without those in too few or too many documents.
+    """Choose the vocabulary of a corpus: its most frequent terms, without those in too few or too many documents.
 
     Where no term would be left, terms in a single document are taken too. Where none is left then, as with texts of
     punctuation alone, the vocabulary is empty. The log says so.

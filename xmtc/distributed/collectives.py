@@ -148,7 +148,7 @@ def run_collectively(
 
 
 def _device() -> torch.device:
-    """The device whose tensors the backend exchanges."""
+    """Return the device whose tensors the backend exchanges."""
     if dist.get_backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

@@ -53,29 +53,29 @@ class DistributedConfig:
 
     def __post_init__(self) -> None:
         """Refuse more workers than the strategy supports, and bounds in the wrong order."""
-        if self.fewest_workers > self.most_workers:
-            raise ValueError(f"workers: [{self.fewest_workers}, {self.most_workers}]: give the smaller number first")
-        most = self.strategy.most_workers if self.strategy else None
-        if self.strategy and most is not None and self.most_workers > most:
+        if self.min_workers > self.max_workers:
+            raise ValueError(f"workers: [{self.min_workers}, {self.max_workers}]: give the smaller number first")
+        most = self.strategy.max_workers if self.strategy else None
+        if self.strategy and most is not None and self.max_workers > most:
             raise ValueError(
                 f"strategy {self.strategy.kind} supports at most {most} worker{'s' * (most > 1)}, not "
-                f"workers={self.most_workers}; use ddp or deepspeed"
+                f"workers={self.max_workers}; use ddp or deepspeed"
             )
 
     @property
-    def most_workers(self) -> int:
+    def max_workers(self) -> int:
         """Largest number of training processes, used if the cluster has room for all of them."""
         return self.workers if isinstance(self.workers, int) else self.workers[1]
 
     @property
-    def fewest_workers(self) -> int:
+    def min_workers(self) -> int:
         """Smallest number of training processes."""
         return self.workers if isinstance(self.workers, int) else self.workers[0]
 
     @property
     def starts_ray(self) -> bool:
         """Whether the run starts Ray on this machine. A Ray job joins the cluster that it was submitted to."""
-        return self.most_workers > 0 and not self.joins_cluster
+        return self.max_workers > 0 and not self.joins_cluster
 
     @property
     def joins_cluster(self) -> bool:
@@ -83,16 +83,16 @@ class DistributedConfig:
         return self.address is not None or inside_ray_job()
 
     def chosen_strategy(self) -> StrategySettings:
-        """The strategy to train with; always `single` with 0 workers."""
-        if self.most_workers == 0:
+        """Return the strategy to train with; always `single` with 0 workers."""
+        if self.max_workers == 0:
             return SingleConfig()
-        return self.strategy or (SingleConfig() if self.most_workers == 1 else DDPConfig())
+        return self.strategy or (SingleConfig() if self.max_workers == 1 else DDPConfig())
 
     def torch_threads(self) -> int | None:
         """Threads for `torch.set_num_threads`, or None to keep PyTorch's default."""
         if self.threads is not None:
             return self.threads
-        return None if self.most_workers == 0 else max(1, int(self.cpus_per_worker))
+        return None if self.max_workers == 0 else max(1, int(self.cpus_per_worker))
 
     def build_strategy(self, device: "torch.device | None" = None) -> "Strategy":
         """Build the strategy of this process. Call it in every worker, inside the process group.

@@ -31,7 +31,7 @@ class Loading:
 
     @classmethod
     def current(cls) -> "Loading | None":
-        """The active `Loading`; None if every worker loads all weights."""
+        """Return the active `Loading`; None if every worker loads all weights."""
         return cls._current.get()
 
     @contextmanager

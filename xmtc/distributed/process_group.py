@@ -12,7 +12,7 @@ from xmtc.errors import ConfigError
 
 
 def default_device() -> torch.device:
-    """The GPU of this process (from LOCAL_RANK, which launchers set), or the CPU if there is no GPU."""
+    """Return the GPU of this process (from LOCAL_RANK, which launchers set), or the CPU if there is no GPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

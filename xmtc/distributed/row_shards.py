@@ -22,7 +22,7 @@ from xmtc.files import reading
 _BLOCK = 1 << 24  # numbers that are read or exchanged at a time, because no rank has room for a whole table
 
 
-class LaterGradient(Protocol):
+class DeferredGradient(Protocol):
     """The gradient of some shards, computed chunk by chunk on demand. No tensor is as large as a table.
 
     Attributes:
@@ -39,7 +39,7 @@ class LaterGradient(Protocol):
         """Yield rows with `scale` times their gradient for each of `shards`, in float32; afterwards none is pending."""
         ...
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Drop what is pending."""
         ...
 
@@ -50,12 +50,12 @@ class RowShard(nn.Parameter):
     Attributes:
         first: index of this shard's first row in the whole table.
         total: L.
-        later: source of the gradient instead of `grad`, if any.
+        deferred: source of the gradient instead of `grad`, if any.
     """
 
     first: int
     total: int
-    later: LaterGradient | None = None
+    deferred: DeferredGradient | None = None
 
     @classmethod
     def of(cls, table_L: Tensor) -> "RowShard":
@@ -71,11 +71,6 @@ class RowShard(nn.Parameter):
         shard = cls(rows_R, requires_grad=requires_grad)
         shard.first, shard.total = first, total
         return shard
-
-    @property
-    def whole_numel(self) -> int:
-        """Number of elements of the whole table."""
-        return self.numel() // max(1, len(self)) * self.total
 
     def own(self, table_L: Tensor) -> Tensor:
         """Select this shard's rows of a whole table."""

@@ -38,7 +38,7 @@ class RowwiseAdagradConfig:
         return 4 + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
 
     def build(self, parameters: "Iterable[Tensor]") -> "RowwiseAdagrad":
-        """The optimizer for these tables."""
+        """Build the optimizer of these tables."""
         from xmtc.distributed.rowwise_optim import RowwiseAdagrad
 
         return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
@@ -75,7 +75,7 @@ class LazyAdamConfig(_TwoMoments):
     mantissa, without randomness, and takes 2 more bytes per element."""
 
     def build(self, parameters: "Iterable[Tensor]") -> "LazyAdam":
-        """The optimizer for these tables."""
+        """Build the optimizer of these tables."""
         from xmtc.distributed.rowwise_optim import LazyAdam
 
         return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
@@ -95,7 +95,7 @@ class AdamWConfig(_TwoMoments):
     mantissa, without randomness, and takes 2 more bytes per element."""
 
     def build(self, parameters: "Iterable[Tensor]") -> "RowAdamW":
-        """The optimizer for these tables."""
+        """Build the optimizer of these tables."""
         from xmtc.distributed.rowwise_optim import RowAdamW
 
         return RowAdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
@@ -127,7 +127,7 @@ class SGDConfig:
         return momentum + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
 
     def build(self, parameters: "Iterable[Tensor]") -> "RowSGD":
-        """The optimizer for these tables."""
+        """Build the optimizer of these tables."""
         from xmtc.distributed.rowwise_optim import RowSGD
 
         return RowSGD(

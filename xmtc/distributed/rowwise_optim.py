@@ -1,8 +1,8 @@
 """Optimizers for label tables. They update only the rows that a step touches, or all rows chunk by chunk.
 
 They accept sparse gradients, dense gradients, and gradients computed for one chunk of rows at a time
-(`LaterGradient`). Tables may be bfloat16: stochastic rounding or compensated sums keep updates smaller than half a unit
-in the last place. All state has one row per label and can be split like the tables.
+(`DeferredGradient`). Tables may be bfloat16: stochastic rounding or compensated sums keep updates smaller than half a
+unit in the last place. All state has one row per label and can be split like the tables.
 
 Suffixes: L rows of a table, R touched rows, D width.
 """
@@ -36,7 +36,7 @@ def touched_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def coalesce(table: Tensor) -> Tensor | None:
-    """The values of a table's gradient, each row once, as a tensor that can be scaled in place; None if it has none."""
+    """Sum repeated rows of a table's gradient into values that can be scaled in place; None without a gradient."""
     gradient = table.grad
     if gradient is None or not gradient.is_sparse:
         return gradient

@@ -40,7 +40,7 @@ class Replicates:
     identity: str
 
     def interval(self, name: str) -> list[float]:
-        """The 95 % percentile interval [low, high], within 0…1."""
+        """Return the 95 % percentile interval [low, high], within 0…1."""
         low, high = np.clip(np.percentile(self.values[name], [2.5, 97.5]), 0, 1)
         return [float(low), float(high)]
 
@@ -89,7 +89,7 @@ def resample_weights(documents: int, resamples: int, seed: int) -> Iterator[NDAr
 def bootstrap(
     ratios: Mapping[str, Ratio], outcome: Outcome, groups_GL: Mapping[str, NDArray[np.bool_]], resamples: int, seed: int
 ) -> dict[str, NDArray[np.floating]]:
-    """The metrics on every resample.
+    """Compute the metrics on every resample.
 
     Args:
         ratios: metrics that are ratios of sums over documents.

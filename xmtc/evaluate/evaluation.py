@@ -65,7 +65,7 @@ class EvaluatedDocuments:
     lengths: NDArray[np.int32] | None = None
 
     def names(self, count: int) -> Sequence[str]:
-        """The ids, or the numbers of `count` rows."""
+        """Return the ids, or the numbers of `count` rows."""
         return self.doc_ids if self.doc_ids is not None else list(map(str, range(count)))
 
 

@@ -23,7 +23,7 @@ from xmtc.models.calibration import Calibration
 
 LEAST_OF_EACH = 25
 """A bin with fewer right, or fewer wrong, predictions than this shares the fit over all labels."""
-_MOST_PAIRS = 2_000_000
+_MAX_PAIRS = 2_000_000
 _EDGE = 1e-7  # float32 probabilities nearer to 0 or 1 have lost their logit
 _IDENTITY = (1.0, 0.0)
 
@@ -31,7 +31,7 @@ _IDENTITY = (1.0, 0.0)
 def fit_calibration(
     predictions: SparsePredictions, gold: Gold, train_counts_L: NDArray[np.int64], bins: Sequence[str]
 ) -> Calibration:
-    """The scale and offset of each label's logit that fit these documents best; they must be dev, never test.
+    """Fit the scale and offset of each label's logit on these documents, which must be dev, never test.
 
     Labels in no bin, and bins with little to go by, take the fit over all labels; where bins overlap, the later one
     wins. A fit that would turn the order of scores around is not taken.
@@ -55,7 +55,7 @@ def fit_calibration(
 
 
 def calibrated(predictions: SparsePredictions, calibration: Calibration | None) -> SparsePredictions:
-    """The same labels with calibrated scores, best first; without a calibration, the predictions themselves."""
+    """Calibrate the scores and sort again, best first; without a calibration, return the predictions unchanged."""
     if calibration is None:
         return predictions
     scale_NK, offset_NK = _of(calibration, predictions)
@@ -64,7 +64,7 @@ def calibrated(predictions: SparsePredictions, calibration: Calibration | None) 
 
 
 def uncalibrated(predictions: SparsePredictions, calibration: Calibration) -> SparsePredictions:
-    """What `calibrated` was given, but for scores that are 0 or 1 within float32."""
+    """Undo `calibrated`, except for scores that are 0 or 1 within float32."""
     scale_NK, offset_NK = _of(calibration, predictions)
     scores_NK = expit((_logits(predictions.scores_NK) - offset_NK) / scale_NK).astype(np.float32)
     return _sorted(predictions.label_ids_NK, scores_NK)
@@ -103,8 +103,8 @@ def _fit(logits_P: NDArray[np.float64], right_P: NDArray[np.bool_]) -> tuple[flo
     """(scale, offset) of one group of pairs; None where there are too few, or the best scale is not positive."""
     if min(right_P.sum(), (~right_P).sum()) < LEAST_OF_EACH:
         return None
-    if len(logits_P) > _MOST_PAIRS:
-        chosen = np.random.default_rng(0).choice(len(logits_P), _MOST_PAIRS, replace=False)
+    if len(logits_P) > _MAX_PAIRS:
+        chosen = np.random.default_rng(0).choice(len(logits_P), _MAX_PAIRS, replace=False)
         logits_P, right_P = logits_P[chosen], right_P[chosen]
     model = LogisticRegression(C=np.inf).fit(logits_P[:, None], right_P)
     scale, offset = float(model.coef_[0, 0]), float(model.intercept_[0])

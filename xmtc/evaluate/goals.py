@@ -28,5 +28,5 @@ AFTER_TRAINING = ("micro_auc", "macro_auc", "shortlist_recall@5")
 
 
 def goals(task: str) -> tuple[str, ...]:
-    """The metrics that every evaluation of such a task computes and for which higher is better."""
+    """List the metrics that every evaluation of such a task computes and for which higher is better."""
     return ("accuracy", *_ANY_TASK) if task == "single_label" else _ANY_TASK

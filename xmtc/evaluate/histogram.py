@@ -77,7 +77,7 @@ class ScoreHistogram:
         self.all_LH, self.gold_LH = all_reduce_sum(self.all_LH), all_reduce_sum(self.gold_LH)
 
     def auc(self) -> Auc:
-        """The areas of everything counted so far; 0.5 with an error of 0.5 where no label has both kinds."""
+        """Compute the areas of everything counted so far; 0.5 with an error of 0.5 if no label has both kinds."""
         found = [_areas(*counts) for counts in self._blocks()]
         area_L, error_L = (torch.cat(parts) for parts in zip(*found, strict=True))
         defined_L = ~area_L.isnan()
@@ -90,7 +90,7 @@ class ScoreHistogram:
         )
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Counts of gold and of other documents for some labels at a time, float64 on the CPU."""
+        """Yield counts of gold and of other documents for some labels at a time, float64 on the CPU."""
         for gold_CH, all_CH in zip(self.gold_LH.split(_BLOCK), self.all_LH.split(_BLOCK), strict=True):
             gold_CH = gold_CH.double().cpu()
             yield gold_CH, all_CH.double().cpu() - gold_CH

@@ -46,11 +46,11 @@ class SparsePredictions:
         return len(self.label_ids_NK)
 
     def top(self, k: int) -> "SparsePredictions":
-        """The first k of each row, as views."""
+        """Keep the first k of each row, as views."""
         return SparsePredictions(self.label_ids_NK[:, :k], self.scores_NK[:, :k])
 
     def take(self, rows_M: NDArray[np.int64]) -> "SparsePredictions":
-        """The predictions for some documents."""
+        """Select the predictions for some documents."""
         return SparsePredictions(self.label_ids_NK[rows_M], self.scores_NK[rows_M])
 
     def only(self, wanted_L: NDArray[np.bool_]) -> "SparsePredictions":
@@ -98,12 +98,12 @@ class SparsePredictions:
 
     @classmethod
     def concatenate(cls, parts: Sequence["SparsePredictions"]) -> "SparsePredictions":
-        """The parts' documents one after another; all parts have the same K."""
+        """Concatenate the documents of the parts; all parts have the same K."""
         return cls(np.concatenate([p.label_ids_NK for p in parts]), np.concatenate([p.scores_NK for p in parts]))
 
 
 def _problem(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: int) -> tuple[int, str] | None:
-    """The first row with something wrong, and what; None where all is well."""
+    """Find the first bad row and its problem; None if there is none."""
     used = ids_BK >= 0
     ordered = np.sort(ids_BK, axis=1)
     falls = (scores_BK[:, 1:] <= scores_BK[:, :-1]) | ~used[:, 1:]
@@ -151,7 +151,7 @@ def match(label_ids_NK: NDArray[np.int32], gold: Gold) -> NDArray[np.bool_]:
 
 
 def select(predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], labels: int) -> sparse.csr_array:
-    """The chosen predictions as a float32 matrix of ones (N, L)."""
+    """Convert the chosen predictions to a float32 matrix of ones (N, L)."""
     indptr = np.zeros(len(predictions) + 1, np.int64)
     np.cumsum(np.count_nonzero(chosen_NK, axis=1), out=indptr[1:])
     indices = predictions.label_ids_NK[chosen_NK]

@@ -55,7 +55,7 @@ def ranking_ratios(
     gold: Gold,
     inverse_propensities_L: NDArray[np.float64],
 ) -> dict[str, Ratio]:
-    """The ranking metrics, named as in metrics.json.
+    """Compute the ranking metrics, named as in metrics.json.
 
     Args:
         hits_NK: which predictions are right.
@@ -105,7 +105,7 @@ def _propensity_ratios(
 
 
 def _best_attainable(gold: Gold, weights_L: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """The k greatest weights among each document's gold labels, descending, 0 where it has fewer: (N, k)."""
+    """Find the k greatest weights among each document's gold labels, descending, padded with 0: (N, k)."""
     counts_N = np.diff(gold.indptr)
     rows = np.repeat(np.arange(len(counts_N)), counts_N)
     weights = weights_L[gold.indices]

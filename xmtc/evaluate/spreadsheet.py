@@ -9,7 +9,7 @@ _NUMBER = re.compile(r"^[+-]?[\d.,]+([eE][+-]?\d+)?( ?%)?( [▲▼])?$")
 
 
 def to_csv(frame: pd.DataFrame, *, header: bool = True) -> str:
-    """A table as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """Write a table as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front.
 
     Carriage returns become blanks. Without `header`, the names of the columns are left out.
     """
@@ -20,7 +20,7 @@ def to_csv(frame: pd.DataFrame, *, header: bool = True) -> str:
 
 
 def harmless(cell: object) -> object:
-    """The cell, with an apostrophe in front where it would be a formula."""
+    """Put an apostrophe in front of a cell that would be a formula."""
     if not isinstance(cell, str):
         return cell
     line = cell.replace("\r", " ")  # pandas does not quote it, and it would begin a row

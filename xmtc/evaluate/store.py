@@ -83,7 +83,7 @@ def _write_table(path: Path, table: pa.Table) -> None:
 
 
 def _write_csv(path: Path, per_label: pa.Table) -> None:
-    """Some labels at a time, because the text of a million takes more memory than the table."""
+    """Write some labels at a time, because the text of a million takes more memory than the table."""
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         for start in range(0, max(1, len(per_label)), _BLOCK):
             frame = per_label.slice(start, _BLOCK).to_pandas()
@@ -215,7 +215,7 @@ _NEEDED = "doc_id (string), labels (list of strings) and scores (list of floats)
 
 
 def _parts(directory: Path) -> list[Path]:
-    """What a finished scoring job wrote."""
+    """List the files that a finished scoring job wrote."""
     manifest = directory / layout.SCORES
     if not manifest.is_file():
         raise DataError(f"{manifest}: missing; a folder of predictions is the output of `xmtc score`, when it is done")
@@ -224,7 +224,7 @@ def _parts(directory: Path) -> list[Path]:
 
 
 def _join(path: Path, found: list[str], wanted: Sequence[str]) -> np.ndarray:
-    """The file's row of each wanted document."""
+    """Find the file's row of each wanted document."""
     place = {doc_id: row for row, doc_id in enumerate(found)}
     if len(place) < len(found):
         twice = next(doc_id for row, doc_id in enumerate(found) if place[doc_id] != row)

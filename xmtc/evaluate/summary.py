@@ -22,7 +22,7 @@ SINGLE_LABEL = {"accuracy": "accuracy = micro-F1", "macro_f1": "macro-F1", "macr
 
 
 def percent(value: float | None, interval: list[float] | None = None) -> str:
-    """A fraction in percent, with its interval in brackets; a dash for null."""
+    """Format a fraction in percent, with its interval in brackets; a dash for null."""
     if value is None:
         return "–"
     text = f"{100 * value:.1f}"
@@ -54,7 +54,7 @@ def _behind(metrics: Mapping[str, Any], key: str) -> str:
 
 
 def summary_table(metrics: Mapping[str, Any], title: str = "Evaluation") -> Table:
-    """The summary for the terminal: percent, with 95 % bootstrap intervals where they were drawn."""
+    """Make the summary for the terminal: percent, with 95 % bootstrap intervals if there are any."""
     drawn = ", with 95 % bootstrap intervals over documents" if metrics.get("ci95") else ""
     table = Table(title=title, caption=f"percent{drawn}")
     table.add_column("metric")
@@ -66,7 +66,7 @@ def summary_table(metrics: Mapping[str, Any], title: str = "Evaluation") -> Tabl
 
 
 def markdown_summary(metrics: Mapping[str, Any], title: str) -> str:
-    """The summary in Markdown, for a pull request."""
+    """Make the summary in Markdown, for a pull request."""
     lines = [f"### {title}", "", "| metric | value, % | of |", "|---|---|---|"]
     lines += [f"| {name} | {value} | {behind} |" for name, value, behind in summary_rows(metrics)]
     return "\n".join(lines) + "\n"

@@ -36,7 +36,7 @@ class Thresholds:
 
 
 def best_of_each(predictions: SparsePredictions) -> NDArray[np.bool_]:
-    """The single-label decision, each document's best label and no threshold: boolean (N, K)."""
+    """Choose each document's best label, the decision of single-label tasks: boolean (N, K)."""
     chosen_NK = np.zeros(predictions.label_ids_NK.shape, np.bool_)
     chosen_NK[:, :1] = predictions.label_ids_NK[:, :1] >= 0
     return chosen_NK
@@ -45,7 +45,7 @@ def best_of_each(predictions: SparsePredictions) -> NDArray[np.bool_]:
 def tune_threshold(
     predictions: SparsePredictions, gold: Gold, *, per_label: bool = False, min_support: int = 10
 ) -> Thresholds:
-    """The thresholds of greatest F1 on these documents, which must be dev documents, never test.
+    """Find the thresholds of greatest F1 on these documents, which must be dev documents, never test.
 
     The global threshold maximises micro-F1, exactly, over all scores that occur. A label's own threshold maximises
     its F1 where it has at least `min_support` gold documents; the others take the global one, because a threshold
@@ -69,7 +69,7 @@ def tune_threshold(
 
 
 def _best_global(scores_P: NDArray[np.float32], hits_P: NDArray[np.bool_], positives: int) -> float:
-    """The score at which 2·tp / (predicted + positives) is greatest; predicting stops between unequal scores only."""
+    """Find the score at which 2·tp / (predicted + positives) is greatest; only between unequal scores."""
     if not hits_P.any():
         return 0.5
     # Scores are not negative, so their bits order as they do; the hit flag rides in the lowest bit of one fast sort.

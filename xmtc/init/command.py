@@ -65,7 +65,7 @@ class Plan:
         return self.choice.candidate.config()
 
     def text(self) -> str:
-        """The configuration with its comments."""
+        """Return the configuration as YAML with comments."""
         return commented_yaml(self.choice.candidate.tree, reasons(self), header(self))
 
 

@@ -19,7 +19,7 @@ from xmtc.data.readers.table_config import (
     table_of,
 )
 from xmtc.errors import DataError
-from xmtc.run.copies import fetched
+from xmtc.run.copies import fetch
 from xmtc.storage.uri import is_remote
 
 _SPLITS = {
@@ -59,7 +59,7 @@ class DataFiles:
         return {} if self.delimiter is None else {"delimiter": self.delimiter}
 
     def format(self) -> TableFormat:
-        """Reads the files."""
+        """Build the reader of the files."""
         section = {"kind": self.settings.kind, "files": {"train": self.place}, **self.options}
         settings: TableConfig = adapter(self.settings).validate_json(json.dumps(section))
         return settings.format()
@@ -75,7 +75,7 @@ def find_files(data: str) -> DataFiles:
         DataError: there are no readable files; the message says what is there.
         StorageError: a URI cannot be copied to this machine.
     """
-    local = fetched(data)
+    local = fetch(data)
     if local.is_dir():
         found = _in_folder(data, local)
     else:
@@ -151,7 +151,7 @@ def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Pat
 
 
 def _named(data: str, folder: Path, path: Path) -> str:
-    """The name of a file of the folder in the configuration."""
+    """Return the name of a file of the folder, as the configuration writes it."""
     inside = path.relative_to(folder).as_posix()
     return f"{data.rstrip('/')}/{inside}" if is_remote(data) else str(path)
 
@@ -161,7 +161,7 @@ def _stem(path: Path) -> str:
 
 
 def _split_of(path: Path) -> str | None:
-    """The split that a file name begins with, such as `train-00000-of-00002.parquet`."""
+    """Find the split that a file name begins with, such as `train-00000-of-00002.parquet`."""
     first = _stem(path).replace("_", "-").split("-")[0]
     return next((split for split, names in _SPLITS.items() if first in names), None)
 

@@ -83,7 +83,7 @@ class Candidate:
     tree: Settings
 
     def config(self) -> RunConfig:
-        """The validated configuration."""
+        """Validate the configuration."""
         return adapter(RunConfig).validate_json(json.dumps(self.tree))
 
 

@@ -48,7 +48,7 @@ class AsymmetricFocal(BinaryLoss):
         importance_BC: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> LossOutput:
-        """The sum; see `Loss`. With `importance_BC` the columns are a sample, and `hard_negatives` does nothing."""
+        """Compute the sum; see `Loss`. `hard_negatives` has no effect on sampled columns (`importance_BC`)."""
         hard, sampled = self.config.hard_negatives, self.config.sampled_negatives
         labels = logits_BC.shape[1] if targets.others is None else targets.others.total
         if hard is None or importance_BC is not None or hard + sampled >= labels:

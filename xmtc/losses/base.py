@@ -43,7 +43,7 @@ class Targets:
         rows_P: int64, index of the document in the batch.
         columns_P: int64, column of the positive in the logits: the label id, or its position among sampled labels.
         weight_B: float32, 1 for a document, 0 for a filler that only evens out the ranks' micro-batches.
-        most_positives: at least as many as any document has, if known on the host; reading it from `rows_P` would wait
+        max_positives: at least as many as any document has, if known on the host; reading it from `rows_P` would wait
             for the device.
         others: where the columns are one worker's share of the labels.
     """
@@ -51,7 +51,7 @@ class Targets:
     rows_P: Tensor
     columns_P: Tensor
     weight_B: Tensor
-    most_positives: int | None = None
+    max_positives: int | None = None
     others: OtherLabels | None = None
 
 
@@ -65,7 +65,7 @@ class Loss(Protocol):
         importance_BC: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> LossOutput:
-        """The summed loss, in fp32 (in fp64 for fp64 logits).
+        """Compute the summed loss, in fp32 (in fp64 for fp64 logits).
 
         Args:
             logits_BC: one column per label, or per sampled label.
@@ -89,10 +89,10 @@ class SeparableLoss(Protocol):
         ...
 
     def slope(self, logits: Tensor) -> Tensor:
-        """The derivative that `negative` gives; a new tensor."""
+        """Compute the derivative that `negative` gives, as a new tensor."""
         ...
 
 
 def compute_dtype(logits: Tensor) -> torch.dtype:
-    """The dtype in which losses compute: fp32, or fp64 for fp64 logits."""
+    """Return the dtype in which losses compute: fp32, or fp64 for fp64 logits."""
     return torch.promote_types(logits.dtype, torch.float32)

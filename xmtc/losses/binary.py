@@ -31,7 +31,7 @@ class BinaryLoss(nn.Module, ABC):
         """Loss of each logit as a negative, and its derivative; elementwise, in fp32 or fp64."""
 
     def slope(self, logits: Tensor) -> Tensor:
-        """The derivative that `negative` gives, for where the loss itself is not needed; a new tensor."""
+        """Compute only the derivative that `negative` gives, as a new tensor."""
         return self.negative(logits)[1]
 
     @abstractmethod
@@ -45,7 +45,7 @@ class BinaryLoss(nn.Module, ABC):
         importance_BC: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> LossOutput:
-        """The sum; see `Loss`. Nothing is drawn; the gradient has the dtype of the logits."""
+        """Compute the sum; see `Loss`. Nothing is drawn; the gradient has the dtype of the logits."""
         weight_B = targets.weight_B.to(logits_BC.device)
         total = _Sum.apply(logits_BC, self, targets.rows_P, targets.columns_P, weight_B, importance_BC)
         return LossOutput(total, weight_B.sum())  # pyright: ignore[reportArgumentType]

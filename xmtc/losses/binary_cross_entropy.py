@@ -32,7 +32,7 @@ class BinaryCrossEntropy(BinaryLoss):
         return F.softplus(logits), torch.sigmoid(logits)
 
     def slope(self, logits: Tensor) -> Tensor:
-        """The derivative of L−."""
+        """Compute the derivative of L−."""
         return torch.sigmoid(logits)
 
     def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,7 @@ class LossSettings(Protocol):
         ...
 
     def build(self) -> "Loss":
-        """The loss."""
+        """Build the loss."""
         ...
 
 
@@ -157,7 +157,7 @@ LossConfig = Annotated[
 
 
 def kinds_for(task: Task) -> list[str]:
-    """The losses that fit a task, by kind."""
+    """List the losses that fit a task, by kind."""
     return [kind for kind, member in FAMILIES["xmtc.losses"].all.items() if getattr(member, "task", None) == task]
 
 
@@ -170,7 +170,7 @@ class RankingLossSettings(Protocol):
         ...
 
     def build(self) -> "nn.Module":
-        """The loss: of scores, grades and mask (N, T) as `LambdaRank` takes them, the loss of each list (N,)."""
+        """Build the loss: from scores, grades and mask (N, T), see `LambdaRank`, to the loss of each list (N,)."""
         ...
 
 
@@ -223,7 +223,7 @@ class SupervisedContrastiveConfig:
     """Documents of earlier batches to compare with, on each worker; 0 compares within the micro-batch only."""
 
     def build(self) -> "SupervisedContrastive":
-        """The loss module; it holds the memory queue."""
+        """Build the loss module, which holds the memory queue."""
         from xmtc.losses.supervised_contrastive import SupervisedContrastive
 
         return SupervisedContrastive(self)

@@ -36,7 +36,7 @@ class CrossEntropy(nn.Module):
         importance_BC: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> LossOutput:
-        """The sum; see `Loss`. Nothing is drawn.
+        """Compute the sum; see `Loss`. Nothing is drawn.
 
         Args:
             logits_BC: one per label.

@@ -27,7 +27,7 @@ class DrawnNegatives:
 def draw_negatives(
     logits_BC: Tensor, targets: Targets, hardest: int, sampled: int, generator: torch.Generator | None
 ) -> DrawnNegatives:
-    """The `hardest` highest-scored negatives of each document, and `sampled` columns of the others.
+    """Draw the `hardest` highest-scored negatives of each document, and `sampled` columns of the others.
 
     Σ_s importance_bs · f(columns_bs) has the expectation Σ_{c negative of b} f(c), for any f: the sample is uniform
     over all C columns with replacement, each draw weighs C/M, and draws that hit a positive or one of the hardest
@@ -43,7 +43,7 @@ def draw_negatives(
     """
     rows, columns = logits_BC.shape
     positive_keys = (targets.rows_P * columns + targets.columns_P).sort().values
-    hard_BK, is_hard_BK = _hardest(logits_BC, positive_keys, hardest, _most_positives(targets))
+    hard_BK, is_hard_BK = _hardest(logits_BC, positive_keys, hardest, _max_positives(targets))
     if targets.others is not None:
         sampled = max(1, sampled * columns // targets.others.total)
         scores_BK = logits_BC.gather(1, hard_BK).float().masked_fill(~is_hard_BK, -torch.inf)
@@ -55,16 +55,16 @@ def draw_negatives(
     return DrawnNegatives(torch.cat([hard_BK, drawn_BM], 1), torch.cat([is_hard_BK.float(), importance_BM], 1))
 
 
-def _most_positives(targets: Targets) -> int:
-    if targets.most_positives is not None:
-        return targets.most_positives
+def _max_positives(targets: Targets) -> int:
+    if targets.max_positives is not None:
+        return targets.max_positives
     return int(targets.rows_P.bincount().max()) if len(targets.rows_P) else 0
 
 
-def _hardest(logits_BC: Tensor, positive_keys: Tensor, count: int, most_positives: int) -> tuple[Tensor, Tensor]:
+def _hardest(logits_BC: Tensor, positive_keys: Tensor, count: int, max_positives: int) -> tuple[Tensor, Tensor]:
     """Top columns (B, K + most positives of a document), and which of them are the K hardest negatives."""
     columns = logits_BC.shape[1]
-    top_BK = logits_BC.topk(min(columns, count + most_positives), dim=1).indices
+    top_BK = logits_BC.topk(min(columns, count + max_positives), dim=1).indices
     negative_BK = ~_found(_keys(top_BK, columns), positive_keys)
     return top_BK, negative_BK & (negative_BK.cumsum(1) <= count)
 

@@ -26,7 +26,7 @@ class SignalSettings(Protocol):
         ...
 
     def build(self) -> "Signal":
-        """The signal, which scores tokens."""
+        """Build the signal, which scores tokens."""
         ...
 
 

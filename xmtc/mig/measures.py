@@ -28,7 +28,7 @@ class Signal:
         raise NotImplementedError
 
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
-        """The labels to count: unchanged, unless the signal is a control."""
+        """Return the labels to count: unchanged, unless the signal is a control."""
         return labels_NL
 
 
@@ -177,5 +177,5 @@ def _n_log_n(documents: int) -> NDArray[np.float64]:
 
 
 def _ratio(numerator_P: NDArray[np.float64], denominator_P: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The ratio, 0 where the denominator is: a token or label that is everywhere or nowhere says nothing."""
+    """Divide; 0 for a zero denominator, because a token or label that is everywhere or nowhere has no information."""
     return np.divide(numerator_P, denominator_P, out=np.zeros_like(numerator_P), where=denominator_P > 0)

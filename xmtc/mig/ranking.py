@@ -80,7 +80,7 @@ class TokenRanking:
         return int((self.counts == 0).sum())
 
     def table(self, vocab_size: int, values_K1: NDArray | None = None) -> RankTable:
-        """A table that looks up all tokens of selected labels; see `RankTable`.
+        """Make a table that looks up all tokens of selected labels; see `RankTable`.
 
         Args:
             vocab_size: V; at least as many as the ranking knows tokens.
@@ -103,7 +103,7 @@ class TokenRanking:
         return self._ranks(label_ids_S)
 
     def top(self, label_id: int, n: int) -> list[RankedToken]:
-        """The `n` best tokens of a label with their counts; fewer when fewer are ranked."""
+        """Return the `n` best tokens of a label with their counts; fewer if fewer are ranked."""
         tokens_K = self.token_ids_LK[label_id]
         return [
             RankedToken(
@@ -149,7 +149,7 @@ _ARRAYS = (*_OF_LABELS, "token_documents_V")
 
 
 def _read_metadata(path: Path | str) -> dict[str, str]:
-    """The metadata of a safetensors file, empty when it has none."""
+    """Read the metadata of a safetensors file; empty if it has none."""
     if not Path(path).is_file():
         raise DataError(f"{path}: no such token ranking; run `xmtc mig` first")
     what = "not a token ranking, or a damaged one"
@@ -158,12 +158,12 @@ def _read_metadata(path: Path | str) -> dict[str, str]:
 
 
 def saved_fingerprint(path: Path | str) -> str | None:
-    """The fingerprint of the ranking at `path`, or None when there is none; the arrays are not read."""
+    """Read the fingerprint of the ranking at `path`, without its arrays; None if there is no ranking."""
     return _read_metadata(path).get("fingerprint") if Path(path).exists() else None
 
 
 def ranking_fingerprint(corpus_fingerprint: str, config: MigConfig) -> str:
-    """Changes when the corpus, a setting or the format of the ranking does."""
+    """Hash everything that determines the ranking: the corpus, the settings and the format."""
     identity = json.dumps([FORMAT, corpus_fingerprint, asdict(config)], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()
 
@@ -224,7 +224,7 @@ def _documents_by_label(labels_NL: sparse.csr_array, presence: Presence) -> spar
 
 
 def _empty(documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: int, fingerprint: str) -> TokenRanking:
-    """A ranking of the right shape in which nothing is ranked yet."""
+    """Make a ranking of the right shape in which nothing is ranked yet."""
     labels = row_count(documents_by_label_LN)
     return TokenRanking(
         token_ids_LK=np.full((labels, top_k), -1, np.int32),

@@ -17,12 +17,12 @@ class TokenNames(Protocol):
         ...
 
     def convert_ids_to_tokens(self, ids: Any) -> Any:
-        """The vocabulary's own spelling of the tokens."""
+        """Convert ids to the vocabulary's spelling of the tokens."""
         ...
 
 
 def show(ranking: TokenRanking, label_id: int, tokenizer: TokenNames, n: int = 20, *, title: str = "") -> Table:
-    """The `n` best tokens of a label with their score and counts; print it with rich.
+    """Make a table of the `n` best tokens of a label with their score and counts; print it with rich.
 
     Args:
         ranking: what `rank_tokens` returned.
@@ -57,7 +57,7 @@ def _caption(ranking: TokenRanking, label_id: int) -> str:
 
 
 def token_name(tokenizer: TokenNames, token_id: int) -> str:
-    """A token as a person reads it: its text, ▁ for a space it begins with; raw when it is a part of a character."""
+    """Show a token readably: its text, ▁ for a leading space; raw if it is a part of a character."""
     text = tokenizer.decode([token_id])
     if not text.strip() or "\N{REPLACEMENT CHARACTER}" in text:
         return tokenizer.convert_ids_to_tokens([token_id])[0]

@@ -32,11 +32,11 @@ class RankableCorpus(Protocol):
         ...
 
     def split(self, name: str) -> TokenSplit:
-        """The named split."""
+        """Return the named split."""
         ...
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the token ids."""
+        """Return the tokenizer that made the token ids."""
         ...
 
 
@@ -46,7 +46,7 @@ def rank_corpus(
     path: Path | str,
     progress: Progress | None = None,
 ) -> tuple[TokenRanking, bool]:
-    """The ranking of a corpus's training split: read from `path` when it fits, else computed and written there.
+    """Rank the tokens of a corpus's training split, or read the ranking from `path` if it is up to date.
 
     Args:
         corpus: only its `train` split is read.

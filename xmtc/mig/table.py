@@ -28,7 +28,7 @@ class RankTable:
         self._allocate(0)
 
     def __call__(self, label_ids_S: NDArray[np.integer]) -> NDArray:
-        """The table of the selected labels, a (S, V) view that the next call overwrites."""
+        """Return the table of the selected labels, a (S, V) view that the next call overwrites."""
         selected = len(label_ids_S)
         if selected > len(self._table_SV):
             self._allocate(selected)

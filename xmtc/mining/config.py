@@ -7,7 +7,7 @@ from pydantic import Field
 from xmtc.config.base import config
 
 IndexKind = Literal["auto", "flat", "ivf", "hnsw"]
-MOST_FLAT_LABELS = 100_000  # with more labels, exact search would dominate a step's time
+MAX_FLAT_LABELS = 100_000  # with more labels, exact search would dominate a step's time
 
 
 @config
@@ -30,7 +30,7 @@ class IndexConfig:
         """Choose the kind for this many labels."""
         if self.kind != "auto":
             return self.kind
-        return "flat" if labels <= MOST_FLAT_LABELS else "ivf"
+        return "flat" if labels <= MAX_FLAT_LABELS else "ivf"
 
 
 @config

@@ -63,7 +63,7 @@ class LabelVectors:
 
     @classmethod
     def of(cls, head: HasLabelVectors, scale_L: Tensor | None = None, offset_L: Tensor | None = None) -> Self:
-        """The current vectors of a head's labels; later changes of the head change them."""
+        """Refer to the current vectors of a head's labels; later changes of the head change them."""
         return cls(head.label_vectors(), head.bias.detach(), scale_L, offset_L)
 
     @property
@@ -91,7 +91,7 @@ class LabelVectors:
             yield np.arange(start, start + len(part)), part
 
     def largest(self) -> float:
-        """The greatest absolute value; not finite if a value is not, and if there are no labels."""
+        """Find the greatest absolute value; not finite if a value is not, or if there are no labels."""
         return (
             float(np.max([np.abs(part).max() for _, part in self.chunks()], initial=0)) if len(self.rows_LP) else np.inf
         )

@@ -30,5 +30,5 @@ class Dropout(nn.Module):
         return x * kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - dropped))
 
     def extra_repr(self) -> str:
-        """The rate."""
+        """Show the rate in the module's representation."""
         return f"rate={self.rate}"

@@ -19,7 +19,7 @@ _ALWAYS_THERE = frozenset({".gitattributes", "README.md"})
 _CONFIG = "config.json"
 
 
-def located(model: str | Path) -> Path:
+def locate_model(model: str | Path) -> Path:
     """Find the local folder of a model; a repository of the Hub is downloaded first.
 
     Local paths take precedence: `owner/name` is a repository only if there is no file or folder `owner` here.

@@ -25,7 +25,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import Head
 
 TOKENS_PER_BATCH = 4096
-MOST_LABELS = 50_000  # labels to learn from; a map of a few hundred dimensions needs far fewer
+MAX_LABELS = 50_000  # labels to learn from; a map of a few hundred dimensions needs far fewer
 LEAST_LABELS = 20  # trained labels needed to learn rows from names
 _RIDGES = torch.logspace(-3, 3, 25)
 
@@ -86,7 +86,7 @@ def embed_texts(
 
 
 def label_texts(labels: LabelTable) -> list[str]:
-    """The text of each label: its name, or the label itself if it has none."""
+    """Return the text of each label: its name, or the label itself if it has none."""
     return [name or label for name, label in zip(labels.names, labels.labels, strict=True)]
 
 
@@ -177,7 +177,7 @@ def rows_of_names(
     """
     check_enough_trained(labels)
     counts_L = labels.train_counts
-    learned = np.sort(np.argsort(-counts_L, kind="stable")[: min(MOST_LABELS, int((counts_L > 0).sum()))])
+    learned = np.sort(np.argsort(-counts_L, kind="stable")[: min(MAX_LABELS, int((counts_L > 0).sum()))])
     head, vectors_ND = classifier.head, embed(texts)
     vectors_LD, rows_L = embed([labels.names[i] or labels.labels[i] for i in learned]), torch.from_numpy(learned)
     given = {name: rows.cpu() for name, rows in head.rows_from_names(vectors_ND.to(head.bias.device)).items()}
@@ -209,7 +209,7 @@ def may_name(labels: LabelTable) -> bool:
 
 
 @torch.no_grad()
-def start_from_names(
+def init_rows_from_names(
     classifier: Classifier,
     labels: LabelTable,
     own: slice,

@@ -4,7 +4,7 @@ from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.errors import ConfigError
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.run.start import start_folder
+from xmtc.run.initial_model import initial_model_folder
 
 
 def check(config: RunConfig) -> None:
@@ -22,7 +22,7 @@ def check(config: RunConfig) -> None:
     _check_row_dtype(config)
     check_tokenizer(config)
     if config.model.init_from is not None:
-        start_folder(RunPaths.of(config))
+        initial_model_folder(RunPaths.of(config))
 
 
 def _check_row_dtype(config: RunConfig) -> None:
@@ -30,7 +30,7 @@ def _check_row_dtype(config: RunConfig) -> None:
     head = config.model.head
     if head.row_dtype == "float32" or not head.trains_rows:
         return
-    if config.finetune.loss.refuses_label_shards is not None and config.distributed.most_workers > 1:
+    if config.finetune.loss.refuses_label_shards is not None and config.distributed.max_workers > 1:
         raise ConfigError(
             f"model.head.row_dtype: {head.row_dtype}: a softmax keeps its label rows whole on every worker, and these "
             "train in float32; set model.head.row_dtype=float32, or distributed.workers=1"

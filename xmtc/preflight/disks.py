@@ -19,7 +19,7 @@ from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 
 GIB = 2**30
-_LEAST_FREE_GIB = 5
+_MIN_FREE_GIB = 5
 _SWAP_TIMEOUT_S = 120
 # Runs in a separate process: DeepSpeed takes seconds to import, and prints. It only links one line.
 _SWAP_SCRIPT = """
@@ -35,7 +35,7 @@ def check_disks(config: RunConfig | None) -> Iterator[Check]:
     places = {"runs": paths.root.parent if paths else Path("runs")}
     places["corpus"] = paths.corpus if paths else Path("corpora")
     for name, path in places.items():
-        yield _room(f"disk: {name}", path, _LEAST_FREE_GIB * GIB, "free disk space, or choose another folder")
+        yield _room(f"disk: {name}", path, _MIN_FREE_GIB * GIB, "free disk space, or choose another folder")
 
 
 def _room(name: str, path: Path, wanted: float, fix: str) -> Check:
@@ -47,7 +47,7 @@ def _room(name: str, path: Path, wanted: float, fix: str) -> Check:
 
 
 def _existing(path: Path) -> Path:
-    """The folder, or the nearest existing parent."""
+    """Return the folder, or the nearest existing parent."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
 
 

@@ -155,7 +155,7 @@ def _cores(config: RunConfig | None) -> Check:
 def _wanted_here(config: RunConfig | None, each: Literal["cpus_per_worker", "gpus_per_worker"]) -> float:
     """Resources of this machine that the smallest number of workers takes, if the run starts Ray here."""
     local = config is not None and config.distributed.starts_ray
-    return config.distributed.fewest_workers * getattr(config.distributed, each) if local and config else 0.0
+    return config.distributed.min_workers * getattr(config.distributed, each) if local and config else 0.0
 
 
 def _enough_gpus(config: RunConfig | None) -> Iterator[Check]:
@@ -245,7 +245,7 @@ def _worker_memory(config: RunConfig, found: Estimate | ConfigError) -> Iterator
 
 
 def _ray(config: RunConfig | None) -> Check:
-    if config is not None and config.distributed.most_workers == 0:
+    if config is not None and config.distributed.max_workers == 0:
         return Check("ray", "ok", "not needed: distributed.workers=0 trains in one process")
     if config is not None and config.distributed.address is not None:
         return Check("ray", "note", f"joins the cluster at {config.distributed.address}")
@@ -267,7 +267,7 @@ def _ray(config: RunConfig | None) -> Check:
 
 
 def _ray_package(config: RunConfig | None) -> Check:
-    needed = config is not None and config.distributed.most_workers > 0
+    needed = config is not None and config.distributed.max_workers > 0
     return _package("ray", "several workers and clusters", "train", needed=needed)
 
 

@@ -126,7 +126,7 @@ def estimate(config: RunConfig, workload: Workload | None = None, workers: int |
         ConfigError: the shape of the backbone is neither in the table here nor in files on this machine.
     """
     workload = workload or workload_of(config)
-    world = max(1, config.distributed.fewest_workers if workers is None else workers)
+    world = max(1, config.distributed.min_workers if workers is None else workers)
     classifier = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, workload.labels)
     phase = config.finetune.phases[-1]
     trained = [
@@ -235,7 +235,7 @@ def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
 
 
 def micro_batch(config: RunConfig, workload: Workload, window: int) -> Shapes:
-    """The largest micro-batch of the longest documents."""
+    """Return the largest micro-batch of the longest documents."""
     tokens = min(workload.longest, config.data.max_length)
     documents = max(1, config.finetune.tokens_per_micro_batch // tokens)
     windows = len(cut(tokens, window - 2, config.model.overlap, 1, 1).starts_W)

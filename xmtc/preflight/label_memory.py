@@ -43,7 +43,7 @@ class LabelMemory:
         return self.tables + self.training + self.logits
 
     def __str__(self) -> str:
-        """The parts in GiB."""
+        """Describe the parts in GiB."""
         parts = {"tables": self.tables, "gradients and moments": self.training, "logits": self.logits}
         return ", ".join(f"{name} {size / _GIB:,.2f}" for name, size in parts.items()) + " GiB"
 
@@ -61,7 +61,7 @@ def label_memory(config: RunConfig, width: int, labels: int, documents: int) -> 
         one = list(config.model.head.build(width, 1).label_tables().values())
     numbers = sum(table.numel() for table in one if table.requires_grad)
     # A worker holds a share of the labels and scores the documents of all workers.
-    world = max(1, config.distributed.fewest_workers) if config.finetune.loss.refuses_label_shards is None else 1
+    world = max(1, config.distributed.min_workers) if config.finetune.loss.refuses_label_shards is None else 1
     own, documents = -(-labels // world), documents * world
     scored = -(-scored_labels(config, labels, documents) // world)
     if trains_in_chunks(config):
@@ -128,12 +128,12 @@ def _steps(config: RunConfig, *, sampled: bool) -> Iterator[tuple[str, RunConfig
 
 
 def _with_head(config: RunConfig, head: HeadSettings) -> RunConfig:
-    """The same run with another head, which is not planted."""
+    """Return the same run with another head, which is not planted."""
     return replace(config, model=replace(config.model, head=head), plant=replace(config.plant, enabled=False))
 
 
 def _without_plant(config: RunConfig) -> str:
-    """The override that a setting without planting needs."""
+    """Return the override that a setting without planting needs."""
     return " plant.enabled=false" if config.plants else ""
 
 
@@ -144,7 +144,7 @@ def memory_of_worker(config: RunConfig) -> float | None:
         return None if card is None else card.gib * _GIB
     if config.distributed.address is not None:
         return None
-    return psutil.virtual_memory().available / max(1, config.distributed.most_workers)
+    return psutil.virtual_memory().available / max(1, config.distributed.max_workers)
 
 
 def describe(config: RunConfig, width: int, labels: int, documents: int) -> Iterator[str]:

@@ -53,7 +53,7 @@ def measure(config: RunConfig, width: int) -> Measured | None:
     known = backbone is not None and backbone.from_config is None
     try:
         lengths = found.lengths(backbone.name if backbone is not None and known else DEFAULT_BACKBONE)
-        stages = _stages(config, found, lengths, width) if known and config.distributed.most_workers == 0 else None
+        stages = _stages(config, found, lengths, width) if known and config.distributed.max_workers == 0 else None
     except ConfigError:  # the encoder is not on this machine
         return Measured(found, found.lengths(DEFAULT_BACKBONE), None)
     return Measured(found, lengths, stages)

@@ -8,7 +8,7 @@ from xmtc.preflight.finding import Check
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import is_there, remote_parts
 from xmtc.storage.config import StorageConfig
-from xmtc.storage.probe import answered, probe
+from xmtc.storage.probe import ends_within, probe
 from xmtc.storage.remote import is_denied
 from xmtc.storage.uri import is_remote
 
@@ -53,7 +53,7 @@ def _check(name: str, uri: str, look: Callable[[], Check]) -> Check:
     found: list[Check] = []
     reach = "make sure that this machine can reach the server: network, proxy, the client's endpoint (AWS_ENDPOINT_URL)"
     try:
-        if answered(lambda: found.append(look()), _PATIENCE_S) and found:
+        if ends_within(lambda: found.append(look()), _PATIENCE_S) and found:
             return found[0]
     except ConfigError as error:
         return Check(name, "missing", str(error), "install it on every node")

@@ -16,7 +16,7 @@ _OWN = frozenset({"memory", "object_store_memory"})
 def check_cluster(config: RunConfig) -> Iterator[Check]:
     """Check the address of the cluster; without a cluster, the custom resources of workers."""
     distributed = config.distributed
-    if distributed.most_workers and distributed.address is not None and distributed.address not in _FOUND_BY_RAY:
+    if distributed.max_workers and distributed.address is not None and distributed.address not in _FOUND_BY_RAY:
         yield _answer(distributed.address)
     unknown = [name for name in distributed.resources_per_worker if name not in _OWN and ":" not in name]
     if distributed.starts_ray and unknown:

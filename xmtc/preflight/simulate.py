@@ -137,7 +137,7 @@ def _drop_gradient(parameter: Tensor) -> None:
 
 
 def _fake(classifier: Classifier, padded: bool) -> Classifier:
-    """The classifier with fake tensors, which know the device that meta tensors lack."""
+    """Build the classifier with fake tensors, which know the device that meta tensors lack."""
     for module in (classifier.encoder, classifier.head):
         for child in module.modules():
             for name, parameter in child._parameters.items():

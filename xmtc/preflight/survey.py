@@ -170,7 +170,7 @@ class _Counted:
 
 
 def _divided(given: Counter[str | None], config: DataConfig, provides: frozenset[str]) -> dict[str, int]:
-    """Expected number of documents of each split after preparation divides and limits them."""
+    """Estimate the number of documents of each split after preparation divides and limits them."""
     provides |= {split for split in given if split is not None}
     dev = 0.0 if "dev" in provides else config.split.dev
     test = 0.0 if provides & {"dev", "test"} else config.split.test

@@ -10,7 +10,7 @@ from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.preflight.probe import HeadSpeed, Speeds
 from xmtc.run.config import RunConfig
 from xmtc.run.stage import Stage
-from xmtc.scorers.config import MOST_PAIRS, Load, Work
+from xmtc.scorers.config import MAX_PAIRS, Load, Work
 
 _START_S = 8.0  # imports, and the first look at the corpus
 _STAGE_S = 2.0  # the model is built again
@@ -113,7 +113,7 @@ def _scorers(config: RunConfig, corpus: Corpus, speeds: Speeds) -> float:
 
 
 def _pairs(config: RunConfig, documents: int) -> tuple[int, float]:
-    """Number of fused scorers, and of their candidates."""
+    """Return the number of fused scorers, and of their candidates."""
     scorers = len(config.model.scorers) + config.model.head.scores
     return scorers, documents * config.model.fusion.candidates * (1 + 0.5 * (scorers - 1))
 
@@ -131,7 +131,7 @@ def _boosted_fusion(config: RunConfig, corpus: Corpus, speeds: Speeds) -> float:
         return 0.0
     scorers, pairs = _pairs(config, corpus.dev)
     fits = 3.5 + scorers  # to choose the kind, for dev, for the model, and without each scorer
-    return _TREE_ITEMS * min(pairs, MOST_PAIRS) * fusion.trees * fits / speeds.items
+    return _TREE_ITEMS * min(pairs, MAX_PAIRS) * fusion.trees * fits / speeds.items
 
 
 def _resampling(config: RunConfig, documents: int, speeds: Speeds) -> float:

@@ -54,17 +54,17 @@ def _unpaired(base: RunResults, run: RunResults) -> str | None:
 
 
 def other_documents(runs: Sequence[RunResults]) -> list[str]:
-    """The later runs that are not known to have the first's documents: their figures may be of different things."""
+    """List the later runs that are not known to have the first's documents: their figures may not be comparable."""
     return [run.name for run in runs[1:] if _documents(run) != _documents(runs[0])]
 
 
 def _documents(run: RunResults) -> tuple[object, ...]:
-    """What differs where runs were evaluated on different documents."""
+    """Return what identifies the documents that a run was evaluated on."""
     return run.split, run.metrics["docs"], run.replicates and run.replicates.identity
 
 
 def caveats(runs: Sequence[RunResults]) -> list[str]:
-    """A sentence for every later run whose labels are not the first's: their metrics are then of different things."""
+    """Write a sentence for every later run with other labels than the first: their metrics are not comparable."""
     sentences = []
     for run in runs[1:]:
         here, there = (set(_present(one).index) for one in (runs[0], run))
@@ -88,7 +88,7 @@ def _present(run: RunResults) -> pd.Series:
 
 
 def _same_bins(a: RunResults, b: RunResults) -> list[str]:
-    """The bins of `a` that have documents in both runs and the same labels."""
+    """List the bins of `a` that have documents in both runs and the same labels."""
     both = pd.concat([_present(a), _present(b)], axis=1, join="inner").to_numpy()
     return [name for name in a.metrics["bins"] if (bin_mask(name, both[:, 0]) == bin_mask(name, both[:, 1])).all()]
 
@@ -138,7 +138,7 @@ def wins(runs: Sequence[RunResults]) -> Table | None:
 
 
 def changes(runs: Sequence[RunResults], count: int = 8, least: int = 5) -> Table | None:
-    """The labels whose F1 each later run raises and lowers most against the first, of those with `least` documents."""
+    """Find the labels whose F1 each later run changes most against the first."""
     base = runs[0].per_label.to_pandas().set_index("label")
     rows, owners = [], []
     for r, run in enumerate(runs[1:], 1):
@@ -157,7 +157,7 @@ def changes(runs: Sequence[RunResults], count: int = 8, least: int = 5) -> Table
 
 
 def settings(runs: Sequence[RunResults]) -> Table | None:
-    """Configuration keys whose values differ."""
+    """List configuration keys whose values differ."""
     found = [_flat(run.config) for run in runs]
     keys = list(dict.fromkeys(key for settings in found for key in settings))
     rows = [

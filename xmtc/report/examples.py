@@ -17,7 +17,7 @@ SHOWN_LABELS = 8
 
 
 def choose_examples(run: Path, split: str, count: int) -> list[Example]:
-    """A random sample of a run's evaluated documents, drawn by the run's seed, in the order of the split.
+    """Draw a random sample of a run's evaluated documents by the run's seed, in the order of the split.
 
     The text is decoded from the corpus's tokens: what the model read, cut and, with most tokenizers, in lower case.
 
@@ -52,7 +52,7 @@ def choose_examples(run: Path, split: str, count: int) -> list[Example]:
 
 
 def _predictions(path: Path, doc_ids: list[str]) -> dict[str, list[tuple[str, float]]]:
-    """The best labels of these documents."""
+    """Read the best labels of these documents."""
     with reading(path, fix="evaluate the run again"):
         rows = pq.read_table(path, filters=[("doc_id", "in", doc_ids)]).to_pylist()
         return {row["doc_id"]: list(zip(row["labels"], row["scores"], strict=True))[:SHOWN_LABELS] for row in rows}

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from xmtc.report.run_results import RunResults
 
-MOST_LABELS = 60_000
+MAX_LABELS = 60_000
 _NAME_LENGTH = 80
 
 
@@ -31,8 +31,8 @@ def label_columns(runs: Sequence[RunResults]) -> dict[str, Any]:
     for frame in frames[1:]:
         first = first.combine_first(frame).reindex(index)
     total = len(index)
-    if total > MOST_LABELS:
-        order = first.sort_values(["support", "train_count"], ascending=False, kind="stable").index[:MOST_LABELS]
+    if total > MAX_LABELS:
+        order = first.sort_values(["support", "train_count"], ascending=False, kind="stable").index[:MAX_LABELS]
         index = index[index.isin(order)]
         first = first.loc[index]
     place = {label: i for i, label in enumerate(index)}
@@ -56,7 +56,7 @@ def _integers(frame: pd.DataFrame, name: str) -> list[int]:
 
 
 def _run(name: str, frame: pd.DataFrame, place: dict[str, int], first: pd.DataFrame) -> dict[str, Any]:
-    """A run's columns; `support` is 0 where it is the same as that of all runs."""
+    """Make a run's columns; `support` is 0 if it is the same as that of all runs."""
     support = _integers(frame, "support")
     precision = (frame["average_precision"] * 1000).round().fillna(-1).astype(int)
     confused = [

@@ -17,7 +17,7 @@ class Part:
     template: ClassVar[str]
 
     def tables(self) -> Sequence["Table"]:
-        """The tables in it, which are also written as CSV and Parquet."""
+        """Return its tables, which are also written as CSV and Parquet."""
         return ()
 
 
@@ -49,7 +49,7 @@ class Table(Part):
         return (self,)
 
     def captioned(self, caption: str) -> "Table":
-        """The same table with a caption."""
+        """Return the same table with a caption."""
         return replace(self, caption=caption)
 
 

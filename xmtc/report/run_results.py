@@ -108,7 +108,7 @@ class RunResults:
 
 
 def _start(files: RunDirectory, split: str) -> tuple[RunResults, RunResults] | None:
-    before, after = files.against_start("before"), files.against_start("after")
+    before, after = files.against_initial_model("before"), files.against_initial_model("after")
     if split not in before.evaluated() or split not in after.evaluated():
         return None
     return RunResults.load(before.root, split, "the model before"), RunResults.load(after.root, split, files.root.name)
@@ -128,7 +128,7 @@ def _evaluation_folder(run: Path, split: str | None) -> Path:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; empty without a file."""
+    """Read the mapping in a YAML file; empty without a file."""
     if not path.exists():
         return {}
     try:
@@ -138,7 +138,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty without a file."""
+    """Read the object in a JSON file; empty without a file."""
     if not os.path.lexists(path):
         return {}
     with reading(path, fix="evaluate the run again"):

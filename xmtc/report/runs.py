@@ -142,7 +142,7 @@ def _say_incomplete(files: RunDirectory, complete: Sequence[str]) -> None:
 
 
 def _thresholds(files: RunDirectory, metrics: Mapping[str, Any]) -> Thresholds | None:
-    """The thresholds that were tuned on dev; None for single-label tasks."""
+    """Read the thresholds that were tuned on dev; None for single-label tasks."""
     if metrics["threshold"] is None:
         return None
     if not metrics["labels_with_own_threshold"]:

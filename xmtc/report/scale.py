@@ -44,7 +44,7 @@ class Scale:
         self._low, self._high = (math.log10(low), math.log10(high)) if axis.log else (low, high)
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value, rounded to a tenth; values beyond the ends fall on them."""
+        """Map a value to its pixel, rounded to a tenth; values beyond the ends fall on them."""
         place = math.log10(max(value, 1e-300)) if self.axis.log else value
         share = (place - self._low) / (self._high - self._low)
         return round(self._start + self._span * min(max(share, 0.0), 1.0), 1)
@@ -62,12 +62,12 @@ class Scale:
         return [i * step for i in range(first, math.floor(self._high / step + 1e-9) + 1)]
 
     def label(self, value: float) -> str:
-        """A tick's text."""
+        """Format a tick."""
         return number(100 * value) if self.axis.percent else number(value)
 
 
 def number(value: float) -> str:
-    """A short form: 1200 as 1.2k, 0.00001 as 1e-05."""
+    """Shorten a number: 1200 as 1.2k, 0.00001 as 1e-05."""
     for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g}{suffix}"

@@ -75,7 +75,7 @@ class Section(Protocol):
     link: str
 
     def title(self, page: Page) -> str:
-        """The heading, as plain text."""
+        """Return the heading, as plain text."""
         ...
 
     def applies(self, page: Page) -> bool:
@@ -83,7 +83,7 @@ class Section(Protocol):
         ...
 
     def render(self, page: Page) -> Sequence[Part]:
-        """What the section shows, in order; only called where it applies."""
+        """Make the parts of the section, in order; only called if it applies."""
         ...
 
 
@@ -93,7 +93,7 @@ def one_label(runs: Sequence[RunResults]) -> bool:
 
 
 def installed_sections(taken: Sequence[str]) -> list[Section]:
-    """The sections of installed packages.
+    """Load the sections of installed packages.
 
     Args:
         taken: names of the existing sections.

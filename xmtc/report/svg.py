@@ -160,12 +160,12 @@ def _bar(bars: Bars, group: int, name: str, place: tuple[float, float], up: Scal
 
 
 def swatch(run: int) -> Markup:
-    """A run's line and marker, for legends."""
+    """Draw a run's line and marker, for legends."""
     return Markup(environment().get_template("charts/swatch.html").render(run=run))
 
 
 def _draw(kind: str, label: str, across: Scale, up: Scale, **drawn: Any) -> Markup:
-    """A chart by the template of its kind."""
+    """Draw a chart by the template of its kind."""
     frame = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": WIDTH - _RIGHT}
     frame |= {"top": _TOP, "bottom": HEIGHT - _BOTTOM}
     titles = {"label": label, "x_title": across.axis.title, "y_title": up.axis.title}

@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 @functools.cache
 def environment() -> Environment:
-    """The environment of the templates in `assets`."""
+    """Make the environment of the templates in `assets`."""
     return Environment(
         loader=PackageLoader("xmtc.report", "assets"),
         autoescape=True,

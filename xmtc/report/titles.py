@@ -56,7 +56,7 @@ BIN_COLUMNS_ONE_LABEL = {key: BIN_COLUMNS[key] for key in ("macro_f1", "micro_f1
 
 
 def label_title(label: str, name: str) -> str:
-    """A label with its name, where it has one."""
+    """Return a label with its name, if it has one."""
     return label if name == label else f"{label} ({name})"
 
 

@@ -22,7 +22,7 @@ from xmtc.report.sections import all_sections
 from xmtc.report.svg import swatch
 from xmtc.report.templates import environment
 
-MOST_RUNS = 8
+MAX_RUNS = 8
 _LIST = ".xmtc"
 """Names the files of the folder of tables."""
 
@@ -58,8 +58,8 @@ def write_report(runs: Sequence[RunResults], output: Path, examples: Sequence[Ex
         check_page(output)
         _check_folder(folder)
     names = [run.name for run in runs]
-    if not 1 <= len(runs) <= MOST_RUNS:
-        raise DataError(f"a report takes 1 to {MOST_RUNS} runs, not {len(runs)}")
+    if not 1 <= len(runs) <= MAX_RUNS:
+        raise DataError(f"a report takes 1 to {MAX_RUNS} runs, not {len(runs)}")
     if len(set(names)) < len(names):
         raise DataError(f"two runs are named {next(n for n in names if names.count(n) > 1)!r}; rename one directory")
     page = Page(runs, examples)

@@ -84,7 +84,7 @@ class RunConfig:
             raise ValueError(refusal)
 
     def _head_use(self) -> HeadUse:
-        """What this run asks of its head."""
+        """Describe what this run needs of its head."""
         finetune = self.finetune
         return HeadUse(
             plants=self.plants,
@@ -103,7 +103,7 @@ class RunConfig:
                 raise ValueError(f"{setting} and {refusals[demand]}")
 
     def _demands(self) -> Iterator[tuple[Demand, str]]:
-        """What this configuration asks of the strategy, and the setting that asks for it."""
+        """Yield what this configuration needs of the strategy, with the setting that needs it."""
         backbone = self.model.encoder.backbone
         if self.model.head.label_tokens is not None:
             yield Demand.LABEL_TEXTS, f"model.head.kind: {self.model.head.kind}"

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from xmtc.data import manifest as manifests
 from xmtc.data.manifest import Manifest
 from xmtc.errors import ConfigError, StorageError
-from xmtc.models.hub import located
+from xmtc.models.hub import locate_model
 from xmtc.models.output import check_replaceable
 from xmtc.run.directory import RunPaths
 from xmtc.storage.config import StorageConfig
@@ -34,8 +34,8 @@ T = TypeVar("T")
 _STATUS = ("run.json", "config.yaml", "metrics.jsonl")
 
 
-def fetched(path: str, storage: StorageConfig | None = None, choose: Callable[[str], bool] | None = None) -> Path:
-    """A local path for a path or URI: a file, a folder, or a pattern of files.
+def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str], bool] | None = None) -> Path:
+    """Return a local path for a path or URI: of a file, a folder, or a pattern of files.
 
     Args:
         path: as the user gave it; without a scheme, or with `file://`, it is local already.
@@ -71,21 +71,21 @@ def _on_this_machine(path: str) -> Path | None:
     return None if is_remote(path) else Path(path)
 
 
-def fetched_model(path: str) -> Path:
-    """A local model as it is, or the local copy of a model at a URI or on the Hugging Face Hub.
+def fetch_model(path: str) -> Path:
+    """Return a local model unchanged, or the local copy of a model at a URI or on the Hugging Face Hub.
 
     Raises:
         StorageError: there is nothing, or it cannot be copied.
         CheckpointError: the Hub has no such model.
     """
     if is_remote(path) or Path(path).exists():
-        return fetched(path)
-    return located(path)
+        return fetch(path)
+    return locate_model(path)
 
 
-def fetched_status(path: str) -> Path:
+def fetch_status(path: str) -> Path:
     """Of a run directory, what says where the run stands: no weights."""
-    return fetched(path, choose=lambda name: name in _STATUS or name.endswith("/manifest.json"))
+    return fetch(path, choose=lambda name: name in _STATUS or name.endswith("/manifest.json"))
 
 
 def _split_pattern(uri: str) -> tuple[str, str]:
@@ -95,7 +95,7 @@ def _split_pattern(uri: str) -> tuple[str, str]:
 
 
 def local_source(data: "DataConfig", storage: StorageConfig) -> "DataConfig":
-    """The same with every URI of the source replaced by a local copy; the corpus's fingerprint does not see it."""
+    """Replace every URI of the source by a local copy; the corpus's fingerprint stays the same."""
     return dataclasses.replace(data, source=_localised(data.source, storage))
 
 
@@ -118,7 +118,7 @@ def remote_parts(config: Any) -> Iterator[str]:
 
 
 def is_there(uri: str, storage: StorageConfig) -> bool:
-    """Whether `fetched` would find something.
+    """Whether `fetch` would find something.
 
     Raises:
         StorageError: nobody answers there.
@@ -133,7 +133,7 @@ def is_there(uri: str, storage: StorageConfig) -> bool:
 def _localised(value: T, storage: StorageConfig) -> T:
     changed: Any = value
     if isinstance(value, str) and is_remote(value):
-        changed = str(fetched(value, storage))
+        changed = str(fetch(value, storage))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
         changed = dataclasses.replace(value, **{name: _localised(part, storage) for name, part in fields.items()})
@@ -203,7 +203,7 @@ def _replace(mirror: "Mirror") -> None:
 
 @contextmanager
 def published_model(path: str, kind: str) -> Iterator[Path]:
-    """A local directory for a model that is written now; published at the end, over an earlier one.
+    """Yield a local directory to write a model to; publish it at the end, replacing an earlier one.
 
     Args:
         path: as the user gave it: directory or URI.
@@ -227,7 +227,7 @@ def published_model(path: str, kind: str) -> Iterator[Path]:
 
 
 def open_corpus(paths: RunPaths) -> "Corpus":
-    """The corpus of a run, copied first where it is at a URI."""
+    """Open the corpus of a run; copy it first if it is at a URI."""
     from xmtc.data.corpus import Corpus
 
     fetch_corpus(paths)
@@ -273,7 +273,7 @@ def publish_run(paths: RunPaths) -> None:
 
 @contextmanager
 def published_run(paths: RunPaths) -> Iterator[None]:
-    """The run directory at its URI; at the end it is published, whatever happened."""
+    """Mirror the run directory at its URI; publish it at the end, also after an error."""
     fetch_run(paths)
     try:
         yield

@@ -66,8 +66,8 @@ class RunDirectory:
         """The exported model."""
         return self.root / "model"
 
-    def against_start(self, which: Literal["before", "after"]) -> "RunDirectory":
-        """Evaluations of the model that training started from, and of this run's, on the same documents and labels."""
+    def against_initial_model(self, which: Literal["before", "after"]) -> "RunDirectory":
+        """Return the folder with evaluations of the initial model or this run's, on the same documents and labels."""
         return RunDirectory(self.root / "start" / which)
 
     def evaluation(self, split: str) -> Path:
@@ -75,19 +75,19 @@ class RunDirectory:
         return self.root / "eval" / split
 
     def metrics(self, split: str) -> Path:
-        """The metrics of a split."""
+        """Return the path of a split's metrics."""
         return self.evaluation(split) / layout.METRICS
 
     def predictions(self, split: str) -> Path:
-        """The predictions for a split."""
+        """Return the path of a split's predictions."""
         return self.evaluation(split) / layout.PREDICTIONS
 
     def report(self, split: str) -> Path:
-        """The report of a split."""
+        """Return the path of a split's report."""
         return self.evaluation(split) / layout.REPORT
 
     def evaluated(self) -> list[str]:
-        """The splits that have been evaluated: dev, then test, then others by name."""
+        """List the splits that have been evaluated: dev, then test, then others by name."""
         found = sorted(path.parent.name for path in self.root.glob(f"eval/*/{layout.METRICS}"))
         return sorted(found, key=lambda split: _ORDER.get(split, len(_ORDER)))
 
@@ -111,7 +111,7 @@ class RunPaths(RunDirectory):
 
     @classmethod
     def of(cls, config: "RunConfig") -> "RunPaths":
-        """The paths of a configuration, resolved against the working directory."""
+        """Resolve the paths of a configuration against the working directory."""
         storage, runs, corpus = config.storage, config.track.directory, config.data.corpus
         root_uri = f"{runs.rstrip('/')}/{config.name}" if is_remote(runs) else None
         corpus_uri = corpus if is_remote(corpus) else None

@@ -46,7 +46,7 @@ class GitState:
 
 
 def git_state() -> GitState | None:
-    """The state of the checkout this package runs from; None where it was installed, or git is absent."""
+    """Read the state of the checkout this package runs from; None if it is installed, or git is absent."""
     package = Path(__file__).parents[1]
     if shutil.which("git") is None or not _git(package, "ls-files", "errors.py"):
         return None

@@ -22,13 +22,13 @@ only `true` and `false` are booleans. `--print-config` shows the resolved file.
 
 
 def reference(schema: type[Any]) -> str:
-    """The reference page of a configuration dataclass, in Markdown."""
+    """Write the reference page of a configuration dataclass, in Markdown."""
     root = Shape.of(schema)
     return "\n".join([_INTRODUCTION, *_table(root, ""), *_sections(root, "", "")])
 
 
 def _sections(shape: Shape, path: str, within: str) -> Iterator[str]:
-    """A heading and a table for every section below `path`, depth first; `within` names the kinds it belongs to."""
+    """Yield a heading and a table for every section below `path`, depth first; `within` names its kinds."""
     for key, child in shape.properties().items():
         below = f"{path}{key}"
         items = _item(child)
@@ -71,7 +71,7 @@ def _value_words(shape: Shape, path: str) -> str:
 
 
 def _item(shape: Shape) -> Shape | None:
-    """The shape of a list's items, where this is a list."""
+    """Return the shape of a list's items, if this is a list."""
     for member in shape.members():
         if "items" in member.schema:
             return member.child(0, [])
@@ -79,7 +79,7 @@ def _item(shape: Shape) -> Shape | None:
 
 
 def _default(shape: Shape) -> str:
-    """The default as YAML in one line; for a section its kind, because its keys have defaults."""
+    """Format the default as YAML in one line; a section's as its kind, because its keys have defaults."""
     if "default" not in shape.schema:
         return ""
     default = shape.schema["default"]

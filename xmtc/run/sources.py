@@ -9,7 +9,7 @@ from xmtc.run.config import RunConfig
 
 
 def split_inputs(inputs: Sequence[str]) -> tuple[list[str], Mapping[str, ReaderConfig]]:
-    """The inputs that are files, and the readers of those that are configurations (`.yaml`), by their path.
+    """Separate files from configurations (`.yaml`); return the files, and the configurations' readers by path.
 
     Raises:
         ConfigError: a configuration is wrong.

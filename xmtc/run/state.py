@@ -5,7 +5,8 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from xmtc.run.stage import Stage
 
 _LOCK_FILE = ".lock"
 _FORMAT = 1
-_MOST_SHOWN_CHANGES = 8
+_MAX_SHOWN_CHANGES = 8
 
 MAY_CHANGE = ("track", "distributed", "evaluate", "storage")
 """Sections of the configuration that may differ from those of the run that is continued."""
@@ -86,7 +87,7 @@ class RunRecord:
 
 
 def read_run(directory: Path) -> RunRecord | None:
-    """The record of a run directory, or None without one.
+    """Read the record of a run directory; None if there is none.
 
     Raises:
         ConfigError: run.json is damaged or of another format.
@@ -176,9 +177,18 @@ class RunState:
         record = self.record.stages.get(stage)
         return record is not None and record.state == "done" and record.fingerprint == fingerprint
 
-    def stage(self, name: str, fingerprint: str) -> "_StageScope":
-        """A context manager around the work of a stage: running inside; then done, or failed where it raises."""
-        return _StageScope(self, name, fingerprint)
+    @contextmanager
+    def stage(self, name: str, fingerprint: str) -> Iterator[None]:
+        """Wrap the work of a stage: it is running inside the context, then done, or failed if it raises."""
+        record = StageRecord(fingerprint=fingerprint, state="running", started_at=_now())
+        self.set_stage(name, record)
+        try:
+            yield
+        except BaseException as error:
+            failed = dataclasses.replace(record, state="failed", finished_at=_now(), error=_error_message(error))
+            self.set_stage(name, failed)
+            raise
+        self.set_stage(name, dataclasses.replace(record, state="done", finished_at=_now()))
 
     def set_stage(self, name: str, record: StageRecord) -> None:
         """Write down how far a stage is."""
@@ -207,25 +217,8 @@ class RunState:
         self.close()
 
 
-class _StageScope:
-    def __init__(self, state: RunState, name: str, fingerprint: str):
-        self._state, self._name = state, name
-        self._record = StageRecord(fingerprint=fingerprint)
-
-    def __enter__(self) -> None:
-        self._record = dataclasses.replace(self._record, state="running", started_at=_now())
-        self._state.set_stage(self._name, self._record)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
-        outcome: State = "done" if error is None else "failed"
-        ended = dataclasses.replace(self._record, state=outcome, finished_at=_now(), error=_error_words(error))
-        self._state.set_stage(self._name, ended)
-
-
-def _error_words(error: BaseException | None) -> str | None:
-    """The message of an error of ours, of others the type alone: their messages may quote document text."""
-    if error is None:
-        return None
+def _error_message(error: BaseException) -> str:
+    """Return the message of an XmtcError, and the type of any other error, whose message may quote document text."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return redacted(f"{type(error).__name__}: {error}") if isinstance(error, XmtcError) else type(error).__name__
@@ -234,7 +227,7 @@ def _error_words(error: BaseException | None) -> str | None:
 def check_resume(
     directory: Path, config: Any, resume: Resume, may_change: Sequence[str] = MAY_CHANGE
 ) -> RunRecord | None:
-    """The existing run that may continue with this configuration, or None.
+    """Find the existing run that may continue with this configuration; None if there is none.
 
     Args:
         directory: the run directory.
@@ -261,8 +254,8 @@ def check_resume(
     if changes and resume == "auto" and not _has_results(directory, old):
         return None  # it trained nothing
     if changes:
-        shown = "\n".join(f"  {change}" for change in changes[:_MOST_SHOWN_CHANGES])
-        more = f"\n  and {len(changes) - _MOST_SHOWN_CHANGES} more" if len(changes) > _MOST_SHOWN_CHANGES else ""
+        shown = "\n".join(f"  {change}" for change in changes[:_MAX_SHOWN_CHANGES])
+        more = f"\n  and {len(changes) - _MAX_SHOWN_CHANGES} more" if len(changes) > _MAX_SHOWN_CHANGES else ""
         raise ConfigError(
             f"{directory}: holds a run of another configuration; use another name, or move it away:\n{shown}{more}"
         )
@@ -283,7 +276,7 @@ def _has_results(directory: Path, record: RunRecord) -> bool:
 
 
 def _lock(directory: Path) -> IO[str]:
-    """A lock that ends with the process, so that a killed run blocks nobody."""
+    """Take a lock that ends with the process, so that a killed run blocks nothing."""
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / _LOCK_FILE).open("w")

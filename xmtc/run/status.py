@@ -13,7 +13,7 @@ from xmtc.run.state import StageRecord, read_run
 from xmtc.track.console import duration, printable
 from xmtc.track.tracker import read_metrics
 
-_MOST_METRICS = 6
+_MAX_METRICS = 6
 
 
 def print_status(run: Path) -> None:
@@ -39,10 +39,10 @@ def print_status(run: Path) -> None:
 
 
 def _stage_lines(name: str, stage: StageRecord, last: Mapping[str, Any] | None) -> Iterator[str]:
-    """The state of a stage, and its last metrics where it logs any."""
+    """Describe the state of a stage, and its last metrics if it logs any."""
     seconds = f" in {duration(stage.seconds)}" if stage.seconds is not None else ""
     yield f"  {name:9} {stage.state}{seconds}{f': {stage.error}' if stage.error else ''}"
     if last is not None:
         facts = {key: value for key, value in last.items() if isinstance(value, float) and key != "time_s"}
-        shown = ", ".join(f"{key} {value:.4g}" for key, value in list(facts.items())[:_MOST_METRICS])
+        shown = ", ".join(f"{key} {value:.4g}" for key, value in list(facts.items())[:_MAX_METRICS])
         yield f"            step {last['step']}: {shown}"

@@ -28,7 +28,7 @@ class ExplainedScores:
     """Fused scores that also keep the words that support each document's best labels; a `BestLabels`."""
 
     def __init__(self, fused: FusedScores, top_k: int, reasons: Reasons) -> None:
-        self.size, self.most_documents = fused.size, fused.most_documents
+        self.size, self.max_documents = fused.size, fused.max_documents
         self.words: dict[int, Words] = {}
         self._fused, self._top_k, self._reasons = fused, top_k, reasons
 

@@ -61,7 +61,7 @@ class Explanation:
     scorers: Mapping[str, float] = field(default_factory=dict)
 
     def top(self, words: int) -> tuple[Evidence, ...]:
-        """The words with the greatest contributions, greatest first."""
+        """Return the words with the greatest contributions, greatest first."""
         positive = [word for word in self.words if word.contribution > 0]
         return tuple(sorted(positive, key=lambda word: -word.contribution)[:words])
 

@@ -190,7 +190,7 @@ def _half(values: Sequence[float]) -> int:
 
 
 def _bars(explanation: Explanation) -> list[Bar]:
-    """The words with the greatest total contributions, for or against; without any, the words with most attention."""
+    """Choose the words with the greatest total contributions, for or against; if none has any, by attention."""
     kinds = list(explanation.received)
     values = ([word.contribution for word in explanation.words], explanation.attention, *explanation.received.values())
     counts = Counter(word.text.lower() for word in explanation.words)

@@ -61,10 +61,10 @@ class FusedScores:
         return min(proposed + len(self.only.candidates if self.only else ()), self.classifier.labels)
 
     @property
-    def most_documents(self) -> int:
+    def max_documents(self) -> int:
         """Maximum number of documents in a batch, limited by memory."""
         if self.shortlist is not None:
-            return self.shortlist.most_documents
+            return self.shortlist.max_documents
         return max(1, _LOGIT_BYTES // (4 * self.classifier.labels))
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:

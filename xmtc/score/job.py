@@ -31,7 +31,7 @@ from xmtc.score.place import Place
 logger = logging.getLogger(__name__)
 
 FORMAT = "xmtc-scores-2"
-_AT_ONCE = 8  # concurrent requests
+_PARALLEL_READS = 8
 MANIFEST, JOB, REJECTED, DONE = "_manifest.json", "_job.json", "_rejected.parquet", ".done"
 SCHEMA = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
 
@@ -89,7 +89,7 @@ class Job:
     settings: Settings
 
     def identity(self) -> dict[str, Any]:
-        """What must be unchanged for a job to continue. Engine, number of workers and locations may change."""
+        """Describe what must be unchanged for a job to continue. Engine, number of workers and locations may change."""
         files = [{"name": file.name, "digest": file.digest} for file in self.files]
         settings = asdict(self.settings)
         return json.loads(
@@ -262,7 +262,7 @@ def _finished(output: Place, names: set[str]) -> list[Record]:
     """Find the blocks whose part matches its record; the others are scored again."""
     records = {record.block: record for record in _listed(output)}
     done = sorted(name for name in names if name.startswith(f"{DONE}/") and name.endswith(".json"))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         for content in filter(None, pool.map(output.read, done)):
             record = _record(parse_json(content))
             records[record.block] = record

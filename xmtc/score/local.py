@@ -59,7 +59,7 @@ def score_local(
 
 
 def rows_left(job: Job, records: list[Record]) -> int | None:
-    """Number of rows left to score, or None if it is unknown."""
+    """Count the rows left to score; None if their number is unknown."""
     known = [file.rows.rows for file in job.files]
     if any(rows is None for rows in known):
         return None
@@ -85,7 +85,7 @@ def check_documents(records: list[Record]) -> None:
 
 
 def pending_files(job: Job, done: frozenset[str]) -> Iterator[int]:
-    """Indices of the files that may have unfinished blocks."""
+    """Yield the indices of the files that may have unfinished blocks."""
     blocks = Counter(name.partition("-")[0] for name in done)
     for index, file in enumerate(job.files):
         rows = file.rows.rows if file.rows.exact else None

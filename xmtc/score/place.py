@@ -14,7 +14,7 @@ class Place(Protocol):
     """A set of named files that are written atomically. A name may contain one folder, such as `.done/x.json`."""
 
     def __str__(self) -> str:
-        """The path or URI, as users know it."""
+        """Return the path or URI, as users know it."""
         ...
 
     def names(self) -> set[str]:

@@ -15,7 +15,7 @@ from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.export import ModelParts
-from xmtc.models.hub import located
+from xmtc.models.hub import locate_model
 from xmtc.models.onnx_export import load_any
 from xmtc.score.evidence import Evidence, Explanation
 from xmtc.score.explainer import Explainer, Tokenised
@@ -131,7 +131,7 @@ class Model:
             ConfigError: there is no such device.
             StorageError: the Hub does not answer.
         """
-        parts = load_any(located(directory))
+        parts = load_any(locate_model(directory))
         return cls(parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
 
     def predict(
@@ -317,7 +317,7 @@ class Model:
         return Collator(documents, self.tokenizer, window=window, overlap=overlap)
 
     def _encoded(self, document: Texts) -> Batch:
-        """A batch of one document with its hidden states."""
+        """Make a batch of one document with its hidden states."""
         if not self.classifier.gives_parts:
             raise ConfigError("an ONNX model gives no evidence; use the model that it was made from")
         batch = self._collator(document)(MicroBatch(np.zeros(1, np.int64), np.ones(1, np.float32))).to(self.device)

@@ -20,7 +20,7 @@ class ProductScores:
         size: K.
     """
 
-    most_documents = sys.maxsize
+    max_documents = sys.maxsize
 
     def __init__(self, classifier: Classifier, size: int) -> None:
         self._classifier, self.size = classifier, min(size, len(classifier.head.bias))

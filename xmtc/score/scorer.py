@@ -36,7 +36,7 @@ class BestLabels(Protocol):
         ...
 
     @property
-    def most_documents(self) -> int:
+    def max_documents(self) -> int:
         """Maximum number of documents in a batch, limited by memory."""
         ...
 
@@ -166,14 +166,14 @@ def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:
         return model(batch).float()
 
 
-def most_documents(labels: int, best: BestLabels | None) -> int:
+def max_documents(labels: int, best: BestLabels | None) -> int:
     """Maximum number of documents in a batch whose logits, or those of shortlists, fit in memory."""
-    return max(1, _LOGIT_BYTES // (4 * labels)) if best is None else best.most_documents
+    return max(1, _LOGIT_BYTES // (4 * labels)) if best is None else best.max_documents
 
 
 def _limited(batches: Sequence[NDArray[np.int64]], labels: int, best: BestLabels | None) -> Iterator[NDArray[np.int64]]:
     """Divide rows into batches whose logits, or those of shortlists, fit in memory."""
-    most = most_documents(labels, best)
+    most = max_documents(labels, best)
     for rows in batches:
         for start in range(0, len(rows), most):
             yield rows[start : start + most]

@@ -59,7 +59,7 @@ class Shortlist:
         return ids_BN, classifier.calibrated(logits_BN, ids_BN).float()
 
     @property
-    def most_documents(self) -> int:
+    def max_documents(self) -> int:
         """Maximum batch size: re-ranking a document takes its queries, classifier rows, contexts and their product."""
         return max(1, _ROW_BYTES // (4 * 4 * self.size * self.index.width))
 

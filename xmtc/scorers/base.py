@@ -47,7 +47,7 @@ class Features:
         return Features(self.words_NV[rows], None if self.states_ND is None else self.states_ND[rows])
 
 
-class Ranks(Protocol):
+class Communicator(Protocol):
     """The processes that fit scorers together. All hold all training documents and make the same calls."""
 
     @property
@@ -70,7 +70,7 @@ class Ranks(Protocol):
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleProcess:
     """One process."""
 
     rank: int = 0
@@ -101,7 +101,7 @@ class Training:
     labels_NL: Matrix
     texts_N: NDArray[np.uint64]
     label_words_LV: Matrix | None = None
-    ranks: Ranks = field(default_factory=Alone)
+    ranks: Communicator = field(default_factory=SingleProcess)
 
     def __post_init__(self) -> None:
         sizes = {len(self.features), int(self.labels_NL.indptr.size - 1), len(self.texts_N)}
@@ -164,7 +164,7 @@ class SparseScored:
     scores_NL: Matrix
 
     def top(self, k: int) -> Candidates:
-        """The k best labels of each document; of equal scores, the lower label id first."""
+        """Find the k best labels of each document; of equal scores, the lower label id first."""
         scores, starts = self.scores_NL, self.scores_NL.indptr
         documents = len(starts) - 1
         ids_NK = np.full((documents, k), -1, np.int32)
@@ -196,7 +196,7 @@ class DenseScored:
     scores_NL: NDArray[np.float32]
 
     def top(self, k: int) -> Candidates:
-        """The k best labels of each document; of equal scores, the lower label id first."""
+        """Find the k best labels of each document; of equal scores, the lower label id first."""
         k = min(k, self.scores_NL.shape[1])
         ids_NK = np.sort(np.argpartition(-self.scores_NL, k - 1, axis=1)[:, :k], axis=1)
         scores_NK = np.take_along_axis(self.scores_NL, ids_NK, axis=1)

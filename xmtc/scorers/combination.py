@@ -18,12 +18,12 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from xmtc.errors import CheckpointError
 from xmtc.scorers.bins import bins_of_labels
-from xmtc.scorers.config import MOST_PAIRS, CombinationKind, FusionConfig
+from xmtc.scorers.config import MAX_PAIRS, CombinationKind, FusionConfig
 from xmtc.scorers.logistic import fit_logistic
 from xmtc.scorers.regrouping import Regrouping
 
 Floats = NDArray[np.float64]
-_LEAST_RIGHT = 50  # a bin with fewer right pairs uses the common coefficients
+_MIN_RIGHT = 50  # a bin with fewer right pairs uses the common coefficients
 _DEPTH = 6  # scoring walks every tree as far as the deepest
 _PAIRS_OF_A_LEAF = 200
 _L2 = 5.0  # penalty of a leaf's squared value
@@ -46,7 +46,7 @@ class Combination(Protocol):
         ...
 
     def terms(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
-        """What each input adds to the logit, (X, N, K); the terms sum to the logit."""
+        """Compute what each input adds to the logit, (X, N, K); the terms sum to the logit."""
         ...
 
     def extended(self, labels: int, like: int) -> Self:
@@ -58,7 +58,7 @@ class Combination(Protocol):
         ...
 
     def tensors(self) -> dict[str, NDArray]:
-        """The arrays that `from_tensors` restores the combination from, by name."""
+        """Return the arrays that `from_tensors` restores the combination from, by name."""
         return {name: getattr(self, name) for name in self.TENSORS}
 
     @classmethod
@@ -108,7 +108,7 @@ class Linear(Combination):
         coefficients, bin_L = [common_X], np.zeros(len(counts_L), np.int64)
         for mask_L in bins_of_labels(config.bins, counts_L):
             inside_P = mask_L[label_P]
-            if min(right_P[inside_P].sum(), (~right_P[inside_P]).sum()) >= _LEAST_RIGHT:
+            if min(right_P[inside_P].sum(), (~right_P[inside_P]).sum()) >= _MIN_RIGHT:
                 bin_L[mask_L] = len(coefficients)
                 inside = inputs_PX[inside_P], right_P[inside_P]
                 coefficients.append(fit_logistic(*inside, config.bin_penalty, common_X))
@@ -164,14 +164,14 @@ class Trees(Combination):
 
     @classmethod
     def fit(cls, inputs_PX: Floats, right_P: NDArray[np.bool_], config: FusionConfig) -> Self:
-        """Boost trees that minimise the log loss, on `MOST_PAIRS` evenly spaced pairs at most.
+        """Boost trees that minimise the log loss, on `MAX_PAIRS` evenly spaced pairs at most.
 
         Args:
             inputs_PX: inputs of pairs; the last is 1 and is not used.
             right_P: whether the label is the document's.
             config: `trees`, `leaves`, `learning_rate`.
         """
-        step = -(-len(right_P) // MOST_PAIRS)
+        step = -(-len(right_P) // MAX_PAIRS)
         settings: dict[str, Any] = {
             "max_iter": config.trees,
             "learning_rate": config.learning_rate,
@@ -266,7 +266,7 @@ class Trees(Combination):
 
 
 def combination_of(kind: str) -> type[Combination]:
-    """The class of a combination.
+    """Return the class of a combination.
 
     Raises:
         CheckpointError: there is no such kind.

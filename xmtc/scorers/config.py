@@ -18,7 +18,7 @@ _BRANCHES = 100  # number of branches at a tree's top
 CombinationKind = Literal["linear", "trees"]
 LEAST_FOR_TREES = 2_000
 """A fusion does not try trees with fewer right pairs."""
-MOST_PAIRS = 500_000
+MAX_PAIRS = 500_000
 """Number of pairs that trees are fitted on at most; more take longer and help little."""
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
 
@@ -191,7 +191,7 @@ class WordNeighboursConfig(FittedByOneRank):
     """Number of training documents whose leave-one-out scores decide."""
 
     def work(self, load: Load) -> Work:
-        """A product with all training documents, and a search for the best of them."""
+        """Estimate a product with all training documents, and a search for the best of them."""
         rare = load.words / 2
         items = 0.3 * load.documents + 0.1 * rare * rare * load.documents / max(load.terms, 1)
         score = Work(score_products=2.0 * 1_000 * load.documents, score_items=items)
@@ -241,7 +241,7 @@ class StateNeighboursConfig(FittedByOneRank):
         return frozenset({"states"})
 
     def work(self, load: Load) -> Work:
-        """A product with the states of all training documents; with inverted lists, with a part of them."""
+        """Estimate a product with the states of all training documents, or of a part of them with inverted lists."""
         read = load.documents if load.documents <= 200_000 else load.documents**0.5 * self.probes
         return Work(
             score_products=2.0 * load.width * read, score_items=0.05 * read, bytes=8.0 * load.width * load.documents
@@ -272,7 +272,7 @@ class LabelTextConfig(FittedByOneRank):
         return frozenset({"words", "label_texts"})
 
     def work(self, load: Load) -> Work:
-        """A sparse product of the words of a document with those of label names."""
+        """Estimate a sparse product of the words of a document with those of label names."""
         return Work(fit_items=3.0 * load.labels, score_items=0.3 * load.labels)
 
     def fit(self, training: "Training") -> "Scorer":

@@ -16,10 +16,10 @@ from scipy import linalg
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.errors import DataError
-from xmtc.scorers.base import BLOCK, Alone, Ranks
+from xmtc.scorers.base import BLOCK, Communicator, SingleProcess
 from xmtc.scorers.gram import Design, gram, kernel
 
-_ALONE = Alone()
+_SINGLE_PROCESS = SingleProcess()
 _LARGEST = 60_000  # float32: 14 GB
 
 
@@ -92,7 +92,7 @@ class Dual:
         return found
 
 
-def factorise(design: Design, penalties: tuple[float, ...], ranks: Ranks = _ALONE) -> list[Factor]:
+def factorise(design: Design, penalties: tuple[float, ...], ranks: Communicator = _SINGLE_PROCESS) -> list[Factor]:
     """Factorise for each penalty, in the smaller of the two forms. Ranks share the Gram matrix of the primal form.
 
     Raises:

@@ -61,7 +61,7 @@ class Fusion:
         return np.concatenate([by_scorer, terms_XNK[scorers:]])
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
-        """Inputs of the regression, (X, N, K)."""
+        """Compute the inputs of the regression, (X, N, K)."""
         return inputs_of(pairs, self.maps, self.counts_L)
 
     def fuse(self, pairs: Pairs) -> Candidates:
@@ -110,7 +110,7 @@ class Fusion:
 
 
 def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Inputs of the regression, (4 · S + 2, N, K): four per scorer, the label's count, and 1."""
+    """Compute the inputs of the regression, (4 · S + 2, N, K): four per scorer, the label's count, and 1."""
     used_NK = pairs.used
     inputs = []
     for scores_NK, to_log_odds in zip(pairs.scores_SNK, maps, strict=True):

@@ -14,7 +14,7 @@ from scipy import sparse
 from xmtc.data.arrays import Floats, Matrix
 
 _DENSE_SHARE = 0.02  # for terms in a larger share of the documents, a dense product is cheaper than a sparse one
-_MOST_DENSE = 2_000
+_MAX_DENSE = 2_000
 _BLOCK_BYTES = 256 << 20
 
 
@@ -39,7 +39,7 @@ class Design:
         return self.words_NV.shape[1] + self.dense_ND.shape[1]
 
     def take(self, rows: NDArray[np.integer] | slice) -> "Design":
-        """Some of the documents."""
+        """Select some of the documents."""
         return Design(self.words_NV[rows], self.dense_ND[rows])
 
     def toarray(self) -> Floats:
@@ -92,7 +92,7 @@ def kernel(design: Design) -> Floats:
 def _frequent(words_NV: Matrix) -> NDArray[np.int64]:
     """Terms that get a dense column, ascending."""
     documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
-    most = np.argsort(-documents_V, kind="stable")[:_MOST_DENSE]
+    most = np.argsort(-documents_V, kind="stable")[:_MAX_DENSE]
     return np.sort(most[documents_V[most] > _DENSE_SHARE * max(words_NV.indptr.size - 1, 1)])
 
 

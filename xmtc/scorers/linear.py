@@ -21,10 +21,10 @@ from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.errors import DataError
 from xmtc.scorers.base import (
+    Communicator,
     Contribution,
     DenseScored,
     Features,
-    Ranks,
     Scored,
     SparseScored,
     Training,
@@ -40,7 +40,7 @@ from xmtc.scorers.regrouping import Regrouping
 CHUNK = 512
 """Number of labels solved at once."""
 _JUDGED = 256  # labels of a bin that are used to choose its penalty
-_MOST_DENSE_LABELS = 50_000  # above this, scores stay sparse
+_MAX_DENSE_LABELS = 50_000  # above this, scores stay sparse
 _FILE = "linear.safetensors"
 
 
@@ -135,7 +135,7 @@ def _products(design: Design, weights_PL: Matrix) -> Matrix:
 
 def _scored(scores_NL: Matrix) -> Scored:
     """Wrap scores in the class that suits the number of labels."""
-    if scores_NL.shape[1] <= _MOST_DENSE_LABELS:
+    if scores_NL.shape[1] <= _MAX_DENSE_LABELS:
         return DenseScored(scores_NL.toarray())
     scores_NL.sort_indices()
     return SparseScored(scores_NL)
@@ -211,7 +211,7 @@ def _empty(training: Training, config: LinearConfig) -> Linear:
 
 
 def solve_labels(
-    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float, ranks: Ranks
+    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float, ranks: Communicator
 ) -> Iterator[tuple[int, Matrix]]:
     """Solve this rank's share of the labels, chunk by chunk: yield the first label, and pruned weights (C, P).
 

@@ -25,7 +25,7 @@ from xmtc.scorers.state_index import StateIndex
 
 _SPARE = 16  # extra neighbours to look for, because copies of a document do not vote on it
 _DENSE_SHARE = 0.02
-_MOST_DENSE = 1_000
+_MAX_DENSE = 1_000
 _TRAIN_BLOCK = 65_536
 
 
@@ -96,7 +96,7 @@ class WordSearch:
     def of(cls, words_NV: Matrix) -> "WordSearch":
         """Prepare training rows for search."""
         documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
-        most = np.argsort(-documents_V, kind="stable")[:_MOST_DENSE]
+        most = np.argsort(-documents_V, kind="stable")[:_MAX_DENSE]
         frequent_F = np.sort(most[documents_V[most] > _DENSE_SHARE * (words_NV.indptr.size - 1)])
         dense_NF = words_NV[:, frequent_F].toarray()
         return cls(words_NV, frequent_F, dense_NF, sparse.csr_array(_without(words_NV, frequent_F).T.tocsr()))
@@ -124,7 +124,7 @@ class WordSearch:
 
 
 def _without(words_BV: Matrix, frequent_F: NDArray[np.int64]) -> Matrix:
-    """The rows without frequent terms."""
+    """Remove frequent terms from the rows."""
     rare_V = np.ones(words_BV.shape[1], np.float32)
     rare_V[frequent_F] = 0
     kept = sparse.csr_array(words_BV @ sparse.diags_array(rare_V, format="csr"))
@@ -187,7 +187,7 @@ class Neighbours:
         return np.bincount(self.labels_NL.indices, minlength=self.labels).astype(np.int64)
 
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """The neighbours that have a label, and the share of each in the votes, greatest first."""
+        """Find the neighbours that have a label, and the share of each in the votes, greatest first."""
         found_BK, cosines_BK = self.search.nearest(features, self.k)
         weights_K = np.where(found_BK[0] >= 0, self.weights(cosines_BK[0]), 0)
         shares_K = weights_K / max(weights_K.sum(), np.finfo(np.float32).tiny)

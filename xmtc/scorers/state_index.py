@@ -18,7 +18,7 @@ from xmtc.files import reading, replacing
 from xmtc.scorers.base import Features
 from xmtc.scorers.linear import unit_rows
 
-_MOST_FLAT = 200_000
+_MAX_FLAT = 200_000
 _TRAINING_VECTORS = 64  # per inverted list
 _LINKS = 32
 _UNTYPED: Any = faiss  # its stubs know neither class
@@ -114,7 +114,7 @@ class StateIndex:
 
 def _empty(kind: Literal["auto", "flat", "ivf", "hnsw"], documents: int, width: int) -> Any:
     if kind == "auto":
-        kind = "flat" if documents <= _MOST_FLAT else "ivf"
+        kind = "flat" if documents <= _MAX_FLAT else "ivf"
     if kind == "flat":
         return faiss.IndexFlatIP(width)
     if kind == "hnsw":

@@ -17,7 +17,7 @@ from xmtc.serve.batcher import Wanted
 from xmtc.serve.problems import RequestError
 from xmtc.serve.service import Service
 
-MOST_DOCUMENTS = 32
+MAX_DOCUMENTS = 32
 _LIMIT = 10
 _UNDETERMINED = "und"  # of BCP 47: a model does not know its language
 Limit = Annotated[int, Field(ge=0)]
@@ -35,7 +35,7 @@ class Document(BaseModel):
 class Documents(BaseModel):
     """The body of suggest-batch."""
 
-    documents: Annotated[list[Document], Field(max_length=MOST_DOCUMENTS)]
+    documents: Annotated[list[Document], Field(max_length=MAX_DOCUMENTS)]
 
 
 class Subject(BaseModel):
@@ -54,7 +54,7 @@ class IndexedDocument(BaseModel):
 
 
 def service_of(request: Request) -> Service:
-    """The service of the application."""
+    """Return the service of the application."""
     return request.app.state.service
 
 
@@ -81,7 +81,7 @@ def list_projects(request: Request) -> dict[str, Any]:
 
 @router.get("/projects/{project_id}")
 def show_project(request: Request, project_id: str) -> dict[str, Any]:
-    """A project."""
+    """Describe a project."""
     return _project(_checked(request, project_id))
 
 

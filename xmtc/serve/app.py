@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from xmtc.score.predictor import Model
 from xmtc.serve import annif, bodies, page
-from xmtc.serve.batcher import Wanted
+from xmtc.serve.batcher import PredictOptions
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.guard import Guard
 from xmtc.serve.problems import RequestError, add_handlers
@@ -71,7 +71,9 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
             if len(entries) > limits.filter_entries:
                 words = f"{name}: more than {limits.filter_entries:,} entries: name branches, or fewer labels"
                 raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
-        found = await service.predict(body.texts, Wanted(top_k, body.threshold, body.evidence, include, exclude))
+        found = await service.predict(
+            body.texts, PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
+        )
         rows = [[bodies.Found.of(one) for one in best] for best in found]
         return bodies.PredictAnswer(model=service.name, predictions=rows)
 

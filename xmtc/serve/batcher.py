@@ -34,7 +34,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PredictOptions:
     """The options of a request.
 
     Attributes:
@@ -58,14 +58,14 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting:
+class QueuedRequest:
     """A request in the queue."""
 
     texts: Sequence[str]
-    wanted: Wanted
+    options: PredictOptions
     tokens: int
     answer: asyncio.Future[list[list[Prediction]]]
-    since_s: float = field(default_factory=time.monotonic)
+    queued_s: float = field(default_factory=time.monotonic)
 
 
 class Batcher:
@@ -84,7 +84,7 @@ class Batcher:
     ) -> None:
         self.shortlist = shortlist
         self.model, self.batching, self.limits, self.metrics = model, batching, limits, metrics
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[QueuedRequest] = deque()
         self._texts = 0
         self._arrived = asyncio.Event()
         on_cpu = model.device.type == "cpu"
@@ -114,7 +114,7 @@ class Batcher:
         """Whether the batcher runs and would accept another request."""
         return self._loop is not None and not self._loop.done() and self._texts < self.limits.queue_texts
 
-    async def predict(self, texts: Sequence[str], wanted: Wanted) -> list[list[Prediction]]:
+    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[list[Prediction]]:
         """Find the labels of texts.
 
         Raises:
@@ -126,7 +126,7 @@ class Batcher:
             raise RequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts are already waiting: try again later"
             )
-        waiting = Waiting(texts, wanted, self._tokens(texts), asyncio.get_running_loop().create_future())
+        waiting = QueuedRequest(texts, options, self._tokens(texts), asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._count(len(texts))
         self._arrived.set()
@@ -153,7 +153,7 @@ class Batcher:
             self._passes.add(one_pass)
             one_pass.add_done_callback(self._passes.discard)
 
-    async def _compute(self, batch: Sequence[Waiting]) -> None:
+    async def _compute(self, batch: Sequence[QueuedRequest]) -> None:
         """One pass of a worker."""
         started_s = time.perf_counter()
         call = asyncio.get_running_loop().run_in_executor(self._threads, self._answer, batch)
@@ -168,7 +168,7 @@ class Batcher:
         while not self._queue:
             self._arrived.clear()
             await self._arrived.wait()
-        end_s = self._queue[0].since_s + self.batching.patience_ms / 1000
+        end_s = self._queue[0].queued_s + self.batching.patience_ms / 1000
         while sum(one.tokens for one in self._queue) < self.batching.tokens:
             left_s = end_s - time.monotonic()
             if left_s <= 0:
@@ -179,9 +179,9 @@ class Batcher:
             except TimeoutError:
                 return
 
-    def _take(self) -> list[Waiting]:
+    def _take(self) -> list[QueuedRequest]:
         """Take an idle worker's share of the active requests, within the budget but at least one."""
-        batch: list[Waiting] = []
+        batch: list[QueuedRequest] = []
         idle = self._workers - len(self._passes)
         budget = min(self.batching.tokens, -(-sum(one.tokens for one in self._queue) // max(1, idle)))
         tokens = 0
@@ -193,17 +193,17 @@ class Batcher:
                 tokens += one.tokens
         return batch
 
-    def _answer(self, batch: Sequence[Waiting]) -> list[list[list[Prediction]] | XmtcError]:
+    def _answer(self, batch: Sequence[QueuedRequest]) -> list[list[list[Prediction]] | XmtcError]:
         """Compute the answer to each request, in the model's thread."""
         answers: dict[int, list[list[Prediction]] | XmtcError] = {}
-        groups: dict[object, list[Waiting]] = {}
+        groups: dict[object, list[QueuedRequest]] = {}
         for one in batch:
-            groups.setdefault(one.wanted.pass_key, []).append(one)
+            groups.setdefault(one.options.pass_key, []).append(one)
         for group in groups.values():
             answers |= {id(one): answer for one, answer in zip(group, self._answer_group(group), strict=True)}
         return [answers[id(one)] for one in batch]
 
-    def _answer_group(self, group: Sequence[Waiting]) -> list[list[list[Prediction]] | XmtcError]:
+    def _answer_group(self, group: Sequence[QueuedRequest]) -> list[list[list[Prediction]] | XmtcError]:
         """Answer requests that share a pass. If the model refuses a text, only that text's request fails."""
         try:
             return list(self._score(group))
@@ -212,35 +212,37 @@ class Batcher:
                 return [error]
         return [answer for one in group for answer in self._answer_group([one])]
 
-    def _score(self, group: Sequence[Waiting]) -> list[list[list[Prediction]]]:
-        first = group[0].wanted
+    def _score(self, group: Sequence[QueuedRequest]) -> list[list[list[Prediction]]]:
+        first = group[0].options
         shortlist = self.shortlist if first.include is None else None
         if first.evidence:
             return [self._explained(one, shortlist) for one in group]
         only = LabelFilter.of(self.model.labels, first.include, first.exclude)
         texts = [text for one in group for text in one.texts]
-        top_k = max(one.wanted.top_k for one in group)
+        top_k = max(one.options.top_k for one in group)
         found = zip(*self.model.best(texts, top_k, only, shortlist), strict=True)
-        return [[self._predictions(one.wanted, *best) for best in islice(found, len(one.texts))] for one in group]
+        return [[self._predictions(one.options, *best) for best in islice(found, len(one.texts))] for one in group]
 
-    def _predictions(self, wanted: Wanted, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]) -> list[Prediction]:
-        kept = slice(wanted.top_k)
-        return self.model.predictions(ids_K[kept], scores_K[kept], threshold=wanted.threshold)
+    def _predictions(
+        self, options: PredictOptions, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]
+    ) -> list[Prediction]:
+        kept = slice(options.top_k)
+        return self.model.predictions(ids_K[kept], scores_K[kept], threshold=options.threshold)
 
-    def _explained(self, one: Waiting, shortlist: int | None) -> list[list[Prediction]]:
-        wanted = one.wanted
+    def _explained(self, one: QueuedRequest, shortlist: int | None) -> list[list[Prediction]]:
+        options = one.options
         return self.model.predict(
             one.texts,
-            wanted.top_k,
+            options.top_k,
             evidence=True,
-            threshold=wanted.threshold,
+            threshold=options.threshold,
             shortlist=shortlist,
-            include=wanted.include,
-            exclude=wanted.exclude,
+            include=options.include,
+            exclude=options.exclude,
         )
 
 
-def _deliver(batch: Sequence[Waiting], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:
+def _deliver(batch: Sequence[QueuedRequest], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:
     """Give every request its answer. If the pass failed, log the failure and tell the clients."""
     if (failure := call.exception()) is not None:
         logger.error("a pass through the model failed: %s: %s", type(failure).__name__, failure)

@@ -4,7 +4,7 @@ import numpy as np
 
 from xmtc.data.labels import LabelTable
 
-_MOST_HITS = 5000
+_MAX_HITS = 5000
 _EDGES = (("\n", "\n"), ("\n", "\t"), ("\t", "\n"), ("\n", ""), ("\t", ""), ("", ""))
 """Characters before and after a hit, the best matches first, because a short query has more hits than are counted."""
 
@@ -38,7 +38,7 @@ class LabelSearch:
         found: dict[int, int] = {}
         for before, after in _EDGES:
             at = self._text.find(f"{before}{wanted}{after}")
-            while at >= 0 and len(found) < _MOST_HITS:
+            while at >= 0 and len(found) < _MAX_HITS:
                 start = at + len(before)
                 row = int(np.searchsorted(self._starts, start, side="right")) - 1
                 found[row] = min(found.get(row, 9), self._rank(start, len(wanted)))

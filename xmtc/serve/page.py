@@ -19,19 +19,19 @@ def _asset(name: str) -> Response:
 
 @router.get("/")
 def label_page() -> Response:
-    """The page on which people try the model and annotate."""
+    """Return the page on which people try the model and annotate."""
     return _asset("label.html")
 
 
 @router.get("/docs")
 def docs_page() -> Response:
-    """The description of the API."""
+    """Return the description of the API."""
     return _asset("docs.html")
 
 
 @router.get("/assets/{name}")
 def asset(name: str) -> Response:
-    """A static file of the pages."""
+    """Return a static file of the pages."""
     if name not in _ASSETS:
         raise RequestError(404, "no such file")
     return _asset(name)

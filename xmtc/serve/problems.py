@@ -13,7 +13,7 @@ from xmtc.errors import XmtcError
 
 RETRY_SECONDS = 1
 _ANNIF = "/v1/"
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 class RequestError(Exception):
@@ -58,18 +58,18 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def _unprocessable(request: Request) -> int:
-    """The status for a bad request; on Annif's paths, the one that its API specifies."""
+    """Return the status for a bad request; on Annif's paths, the one that its API specifies."""
     return HTTPStatus.BAD_REQUEST if request.url.path.startswith(_ANNIF) else HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 def _words(errors: Sequence[Any]) -> str:
     """Describe the errors and their places. Values are left out, because they may be documents."""
     said = []
-    for error in errors[:_MOST_SHOWN]:
+    for error in errors[:_MAX_SHOWN]:
         place = ".".join(str(part)[:80] for part in error["loc"][1:]) or "body"
         said.append(f"{place}: {_message(error)}")
-    if len(errors) > _MOST_SHOWN:
-        said.append(f"and {len(errors) - _MOST_SHOWN} more")
+    if len(errors) > _MAX_SHOWN:
+        said.append(f"and {len(errors) - _MAX_SHOWN} more")
     return "; ".join(said)
 
 

@@ -108,12 +108,12 @@ class TimedProtocol(H11Protocol):
     _too_slow: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Called when a client connects."""
+        """Start the timeout for headers when a client connects."""
         super().connection_made(transport)
         self._too_slow = self.loop.call_later(_HEADER_SECONDS, self._hang_up)
 
     def data_received(self, data: bytes) -> None:
-        """Called when data arrive; the timeout for headers runs until they are complete."""
+        """Receive data; the timeout for headers runs until they are complete."""
         super().data_received(data)
         if self._reads_headers():
             self._too_slow = self._too_slow or self.loop.call_later(_HEADER_SECONDS, self._hang_up)
@@ -122,11 +122,11 @@ class TimedProtocol(H11Protocol):
             self._too_slow = None
 
     def eof_received(self) -> bool:
-        """Called when the client stops sending; the connection stays open for the response."""
+        """Keep the connection open for the response when the client stops sending."""
         return not self._reads_headers() and not self.cycle.more_body
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called when the client has disconnected."""
+        """Cancel the timeout when the client has disconnected."""
         if self._too_slow is not None:
             self._too_slow.cancel()
         super().connection_lost(exc)

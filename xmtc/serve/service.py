@@ -8,7 +8,7 @@ from http import HTTPStatus
 from xmtc.errors import XmtcError
 from xmtc.score.predictor import Model, Prediction
 from xmtc.serve.annotations import Annotations
-from xmtc.serve.batcher import Batcher, Wanted
+from xmtc.serve.batcher import Batcher, PredictOptions
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.label_search import LabelSearch
 from xmtc.serve.metrics import Metrics
@@ -65,7 +65,7 @@ class Service:
             await asyncio.wait([self._ranking])
         await self.batcher.stop()
 
-    async def predict(self, texts: Sequence[str], wanted: Wanted) -> list[list[Prediction]]:
+    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[list[Prediction]]:
         """Find the labels of texts, after checking their number and lengths.
 
         Raises:
@@ -73,7 +73,7 @@ class Service:
             XmtcError: the model refuses the texts or the filters.
         """
         self.check_texts(texts)
-        return await self.batcher.predict(texts, wanted)
+        return await self.batcher.predict(texts, options)
 
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raise RequestError if there are too many texts, or one is too long or empty."""
@@ -93,18 +93,18 @@ class Service:
         documents = worklist.unranked()
         for start in range(0, len(documents), _RANKED_AT_ONCE):
             some = documents[start : start + _RANKED_AT_ONCE]
-            answers = await asyncio.gather(*(self._patiently(text) for _, text in some))
+            answers = await asyncio.gather(*(self._predict_when_free(text) for _, text in some))
             for (doc_id, _), best in zip(some, answers, strict=True):
                 if best is None:
                     worklist.refuse(doc_id)
                 else:
                     worklist.rank(doc_id, rank(best))
 
-    async def _patiently(self, text: str) -> list[Prediction] | None:
+    async def _predict_when_free(self, text: str) -> list[Prediction] | None:
         """Find the labels of a text once the queue has room; None if the model cannot read the text, or fails."""
         while True:
             try:
-                (best,) = await self.batcher.predict([text], Wanted(TOP_K))
+                (best,) = await self.batcher.predict([text], PredictOptions(TOP_K))
                 return best
             except RequestError as refused:
                 if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:

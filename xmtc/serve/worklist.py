@@ -14,7 +14,7 @@ from xmtc.score.inputs import TextColumns, find_files, read_rows, text_columns
 from xmtc.score.predictor import Prediction
 from xmtc.serve.config import Order
 
-MOST_DOCUMENTS = 10_000
+MAX_DOCUMENTS = 10_000
 _LEASE_S = 600.0
 TOP_K = 20
 _WITH_ID, _WITHOUT_ID = text_columns(["text"], "id"), text_columns(["text"], None)
@@ -45,7 +45,7 @@ class Worklist:
         return len(self._texts)
 
     def unranked(self) -> list[tuple[str, str]]:
-        """Identifiers and texts of documents without a rank, in the order of the file."""
+        """List identifiers and texts of documents without a rank, in the order of the file."""
         return list(self._texts.items())
 
     def rank(self, doc_id: str, rank: float) -> None:
@@ -93,8 +93,8 @@ def read_documents(path: Path) -> dict[str, str]:
         if row.doc_id in documents:
             raise DataError(f"--queue {path}: two documents have the id {row.doc_id!r}; ids must be unique")
         documents[row.doc_id] = row.text
-        if len(documents) > MOST_DOCUMENTS:
-            raise DataError(f"--queue {path}: more than {MOST_DOCUMENTS:,} documents; give a sample of them")
+        if len(documents) > MAX_DOCUMENTS:
+            raise DataError(f"--queue {path}: more than {MAX_DOCUMENTS:,} documents; give a sample of them")
     if not documents:
         raise DataError(f"--queue {path}: no documents")
     return documents
@@ -123,6 +123,6 @@ def expected_correct(best: Sequence[Prediction]) -> float:
 
 
 def rarest(best: Sequence[Prediction], labels: LabelTable) -> float:
-    """Number of training documents of the rarest predicted label, or of the best label if none is predicted."""
+    """Return the training documents of the rarest predicted label, or of the best label if none is predicted."""
     chosen = [one for one in best if one.predicted] or best[:1]
     return float(min((labels.train_counts[labels.index(one.label)] for one in chosen), default=np.inf))

@@ -21,7 +21,7 @@ from xmtc.evaluate.thresholds import tune_threshold
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import local_source
 from xmtc.run.directory import RunPaths
-from xmtc.run.start import start_folder
+from xmtc.run.initial_model import initial_model_folder
 from xmtc.score.predictor import Model
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
@@ -29,7 +29,7 @@ from xmtc.track.progress import Progress
 _BATCH = 256  # texts that the previous model labels at once
 
 
-def compare_with_start(config: RunConfig, paths: RunPaths, corpus: Corpus) -> None:
+def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpus) -> None:
     """Evaluate both models on the same documents and labels, for the report; do nothing without `init_from`.
 
     The documents are those of each evaluated split, except training documents of the previous model, if they are known:
@@ -40,7 +40,7 @@ def compare_with_start(config: RunConfig, paths: RunPaths, corpus: Corpus) -> No
     """
     if paths.init_from is None:
         return
-    model = Model.from_pretrained(start_folder(paths))
+    model = Model.from_pretrained(initial_model_folder(paths))
     known_L = np.array([label in model.labels for label in corpus.labels.labels])
     learnt = set(model.ensemble.doc_ids) if model.ensemble is not None else set()
     for name in (name for name in paths.evaluated() if name in corpus.splits):
@@ -52,9 +52,10 @@ def compare_with_start(config: RunConfig, paths: RunPaths, corpus: Corpus) -> No
         ids, top_k = split.doc_ids(), config.evaluate.top_k
         before = _predicted(model, config, paths, corpus.labels, [ids[row] for row in rows_N])
         after = read_predictions(paths.predictions(name), corpus.labels.labels, ids, top_k).take(rows_N)
-        for files, predictions in ((paths.against_start("before"), before), (paths.against_start("after"), after)):
+        folders = paths.against_initial_model("before"), paths.against_initial_model("after")
+        for folder, predictions in zip(folders, (before, after), strict=True):
             evaluation = _measure(config, corpus, split, rows_N, predictions.only(known_L), known_L)
-            write_evaluation(files.evaluation(name), evaluation)
+            write_evaluation(folder.evaluation(name), evaluation)
 
 
 def _rows(split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single: bool) -> NDArray[np.int64]:

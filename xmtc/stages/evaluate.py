@@ -10,10 +10,9 @@ from xmtc.models.label_index import IndexRecall, ModelIndex
 from xmtc.models.label_text import may_name, name_unseen_labels
 from xmtc.score.shortlist import Shortlist
 from xmtc.stages.exporting import export
-from xmtc.stages.measuring import measure_split
 from xmtc.stages.overlap import write_overlap
-from xmtc.stages.predicting import FusedSplits, HeadSplits
-from xmtc.stages.scoring import build_index, numbers_of
+from xmtc.stages.predicting import FusedPredictor, HeadPredictor
+from xmtc.stages.scoring import build_index, measure_split, numeric_metrics
 from xmtc.stages.weights import load_best
 from xmtc.stages.worker import Worker
 
@@ -28,20 +27,20 @@ def evaluate(worker: Worker) -> None:
     if worker.config.model.label_text or (worker.texts and may_name(worker.corpus.labels)):
         name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
         trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}
-    scored = FusedSplits(worker) if worker.config.model.scorers else HeadSplits(worker)
+    scored = FusedPredictor(worker) if worker.config.model.scorers else HeadPredictor(worker)
     thresholds, metrics, index = None, {}, None
     for name in (s for s in ("dev", "test") if s in worker.corpus.splits):
         split = worker.corpus.split(name)
         predictions, histogram = scored.predict(split)
         evaluation, thresholds = measure_split(worker, split, predictions, thresholds, histogram)
-        scored.note(split, evaluation, predictions)
+        scored.add_metrics(split, evaluation, predictions)
         if index is None:  # holds calibrated labels: dev comes first and fits the calibration
             with freed_memory_returned(kept_again=worker.strategy.device.type == "cpu"):
                 index = _index(worker)
             index = index and _with_recall(worker, split, index)
         if index is not None and worker.config.evaluate.shortlist is not None:
             evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
-        metrics[name] = numbers_of(evaluation.metrics)
+        metrics[name] = numeric_metrics(evaluation.metrics)
         write = partial(
             write_evaluation,
             worker.paths.evaluation(name),

@@ -36,8 +36,8 @@ def export(
     """
     config, classifier = worker.config, worker.classifier
     model = replace(config.model, init_from=None)
-    if worker.start is not None:
-        trained = worker.start.encoder_tensors(classifier) | dict(trained)
+    if worker.initial_model is not None:
+        trained = worker.initial_model.encoder_tensors(classifier) | dict(trained)
     if ensemble is not None and not ensemble.has_head and model.head.scores:
         none = NoHeadConfig()
         model = replace(model, head=none)

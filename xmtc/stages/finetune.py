@@ -1,16 +1,13 @@
 """Stage 2: classifier, attention and backbone, phase by phase."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
 from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
-from xmtc.evaluate.evaluation import evaluate as measure
 from xmtc.run.stage import Stage
-from xmtc.stages.scoring import numbers_of, score, thresholds_of
+from xmtc.stages.scoring import numeric_metrics, quick_metrics, score
 from xmtc.stages.worker import Worker
 from xmtc.training.config import PhaseConfig
 from xmtc.training.finetune import AttentionDrift, FinetuneObjective
@@ -18,17 +15,17 @@ from xmtc.training.stage import Phase
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 from xmtc.training.weights import load_into
 
-_SHOWN_DOCUMENTS = 512  # enough for means and variances
+_INIT_DOCUMENTS = 512  # enough for means and variances
 
 
 def finetune(worker: Worker) -> None:
-    """Stage 2: classifier, attention and backbone, phase by phase."""
+    """Run stage 2: train classifier, attention and backbone, phase by phase."""
     settings, classifier = worker.config.finetune, worker.classifier
     if worker.config.plants:
         load_into(classifier.head, worker.paths.planted)
-    if worker.start is None and worker.config.model.head.reads_fixed:
-        _start_from_documents(worker)
-    drift = _drift(worker)
+    if worker.initial_model is None and worker.config.model.head.reads_fixed:
+        _init_from_documents(worker)
+    drift = _attention_drift(worker)
 
     def evaluate() -> dict[str, float]:
         cached = settings.cache_hidden and not classifier.encoder_trainable
@@ -55,20 +52,19 @@ def finetune(worker: Worker) -> None:
     worker.train_stage(Stage.FINETUNE, objective, [phase(p) for p in settings.phases], settings, settings.metric)
 
 
-def _start_from_documents(worker: Worker) -> None:
+def _init_from_documents(worker: Worker) -> None:
     """Initialise the head from a sample of training documents, the same on every rank. Collective."""
     classifier, settings = worker.classifier, worker.config.finetune
-    collate = worker.collator(worker.train, cached=settings.cache_hidden and not worker.encoder_trains())
-    batches = worker.batches(worker.train, settings.tokens_per_micro_batch, _SHOWN_DOCUMENTS)
+    collate = worker.collator(worker.train, cached=settings.cache_hidden and not worker.config.trains_encoder)
+    batches = worker.batches(worker.train, settings.tokens_per_micro_batch, _INIT_DOCUMENTS)
     classifier.eval()
     with torch.inference_mode():
-        shown = [collate(one).to(worker.strategy.device) for one in batches]
-        fixed = [classifier.pool(batch).float().cpu() for batch in shown]
-    of_ranks = all_gather_object(torch.cat(fixed).numpy())
-    classifier.head.start(torch.from_numpy(np.concatenate(of_ranks)).to(worker.strategy.device))
+        fixed = [classifier.pool(collate(batch).to(worker.strategy.device)).float().cpu() for batch in batches]
+    fixed_NKD = np.concatenate(all_gather_object(torch.cat(fixed).numpy()))
+    classifier.head.init_from_documents(torch.from_numpy(fixed_NKD).to(worker.strategy.device))
 
 
-def _drift(worker: Worker) -> AttentionDrift | None:
+def _attention_drift(worker: Worker) -> AttentionDrift | None:
     """Make the measure of how far stage 2 moves the attention, on 16 dev documents."""
     if not worker.config.model.head.attends_by_label:
         return None
@@ -81,13 +77,4 @@ def _drift(worker: Worker) -> AttentionDrift | None:
 def _measure(worker: Worker, split: Split, *, cached: bool, documents: int | None) -> dict[str, float]:
     """Compute metrics of the current classifier, without intervals, on a sample of a split."""
     rows, predictions = score(worker, split, top_k=worker.config.evaluate.top_k, cached=cached, documents=documents)
-    gold = split.label_matrix()[rows]
-    evaluation = measure(
-        predictions,
-        gold,
-        worker.corpus.labels,
-        len(worker.train),
-        config=replace(worker.config.evaluate, resamples=0),
-        thresholds=thresholds_of(worker, predictions, gold),
-    )
-    return numbers_of(evaluation.metrics)
+    return numeric_metrics(quick_metrics(worker, predictions, split.label_matrix()[rows]))

@@ -23,7 +23,7 @@ def plant(worker: Worker) -> None:
     """Run stage 1: train the label attention to rank tokens, then initialise the classifier rows from its contexts."""
     settings, classifier = worker.config.plant, worker.classifier
     collate = worker.collator(worker.train, cached=settings.cache_hidden)
-    wanted = worker.start is None or worker.start.new_labels > 0
+    wanted = worker.initial_model is None or worker.initial_model.new_labels > 0
     if settings.epochs and wanted:
         _rank(worker, collate)
     if settings.prototypes and wanted:
@@ -31,10 +31,8 @@ def plant(worker: Worker) -> None:
         with worker.progress.task("plant: classifier rows", total=len(batches), unit="batches") as task:
             for_device = (collate(batch).to(worker.strategy.device) for batch in batches)
             plant_classifier(classifier, for_device, worker.log_odds(), worker.shard, progress=task.advance)
-    if worker.start is not None:
-        worker.start.load_rows(
-            classifier.head, worker.shard.own
-        )  # planting applies to labels that the start model does not know
+    if worker.initial_model is not None:  # planting is for labels that the initial model does not know
+        worker.initial_model.load_rows(classifier.head, worker.shard.own)
     write_module(worker.paths.planted, classifier.head, here=worker.is_first)
 
 
@@ -54,7 +52,7 @@ def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
     attention = list(classifier.head.attention_parameters())
     tables = {id(table) for table in classifier.head.label_tables().values()}
     queries = [parameter for parameter in attention if id(parameter) in tables]
-    if worker.start is not None:
+    if worker.initial_model is not None:
         attention = queries  # tensors that all labels share keep the values learnt for known labels
     optimizer = settings.optimizer
 

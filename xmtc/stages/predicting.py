@@ -17,17 +17,17 @@ from xmtc.evaluate.fit_calibration import calibrated, fit_calibration, note_unca
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.scorers.ensemble import Ensemble
-from xmtc.stages.leave_out import cross_fitted_dev, write_shares
+from xmtc.stages.ablation import cross_fitted_dev, write_ablation
 from xmtc.stages.scorers import collect_pairs, load_ensemble, predictions_of
 from xmtc.stages.scoring import score
 from xmtc.stages.worker import Worker
 
-MOST_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes per label: 0.8 GB of score counts
+MAX_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes per label: 0.8 GB of score counts
 _BLOCK = 512  # documents whose scores of all labels are in memory at once
 _LOWEST = -30.0  # logit of labels that are not candidates, below that of every candidate
 
 
-class HeadSplits:
+class HeadPredictor:
     """Predicts with the calibrated head.
 
     Attributes:
@@ -42,7 +42,7 @@ class HeadSplits:
         """Predict a split, and count all scores; dev fits the calibration. Collective."""
         worker = self.worker
         histogram = _histogram(worker)
-        cached = split.name == "dev" and not worker.encoder_trains()  # fine-tuning has cached dev already
+        cached = split.name == "dev" and not worker.config.trains_encoder  # fine-tuning has cached dev already
         top_k = worker.config.evaluate.top_k
         _, predictions = score(worker, split, top_k=top_k, cached=cached, histogram=histogram)
         if split.name == "dev":
@@ -57,12 +57,12 @@ class HeadSplits:
             counts_L, gold = worker.corpus.labels.train_counts, worker.dev.label_matrix()
             worker.classifier.calibration = fit_calibration(predictions, gold, counts_L, config.evaluate.bins)
 
-    def note(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
+    def add_metrics(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
         """Add the effect of calibration to an evaluation."""
         note_uncalibrated(evaluation, predictions, split.label_matrix(), self.worker.classifier.calibration)
 
 
-class FusedSplits:
+class FusedPredictor:
     """Predicts with head and scorers, fused.
 
     Each half of dev is predicted with a fusion fitted on the other half, so dev metrics and thresholds are unbiased.
@@ -85,7 +85,7 @@ class FusedSplits:
             counts_L = worker.corpus.labels.train_counts
             self.ensemble = self.ensemble.fitted(pairs, split.label_matrix(), counts_L)
             path = worker.paths.evaluation("dev") / layout.SCORERS
-            run_collectively(lambda: write_shares(worker, self.ensemble, pairs, found, path), here=worker.is_first)
+            run_collectively(lambda: write_ablation(worker, self.ensemble, pairs, found, path), here=worker.is_first)
         else:
             found = self.ensemble.fuse(pairs, exclusive=worker.config.data.task == "single_label")
         predictions = predictions_of(worker, found)
@@ -106,7 +106,7 @@ class FusedSplits:
             histogram.update(torch.from_numpy(logits_BL).to(self.worker.strategy.device), gold[rows])
         return histogram
 
-    def note(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
+    def add_metrics(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
         """Do nothing: the fusion is the calibration."""
         del split, evaluation, predictions
 
@@ -114,6 +114,6 @@ class FusedSplits:
 def _histogram(worker: Worker) -> ScoreHistogram | None:
     """Make the counts of all scores for the areas under the curve, if all are computed and the tables stay small."""
     labels = len(worker.corpus.labels)
-    if labels > MOST_LABELS_WITH_AUC or worker.config.evaluate.shortlist is not None:
+    if labels > MAX_LABELS_WITH_AUC or worker.config.evaluate.shortlist is not None:
         return None
     return ScoreHistogram(labels, device=worker.strategy.device)

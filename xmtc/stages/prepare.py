@@ -37,7 +37,7 @@ def prepare_corpus(config: RunConfig, paths: RunPaths, mapper: MapUnordered | No
 
 
 def fingerprint_of(config: RunConfig, paths: RunPaths) -> str:
-    """The fingerprint of the corpus that `prepare_corpus` would return; reads the source."""
+    """Return the fingerprint of the corpus that `prepare_corpus` would return; reads the source."""
     return fingerprint(_local(config, paths), config.model.encoder.tokenizer_name)
 
 

@@ -35,13 +35,19 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
 
 def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     worker = Worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
-    if worker.is_first and worker.found_vectors and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
-        print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
-    if worker.is_first and worker.start is not None and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
-        print_line(worker.start.words())
+    if worker.is_first and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
+        _print_initial_weights(worker)
     with denormals_as_zero():
         _WORK[stage](worker)
     run_collectively(lambda: publish_run(paths), here=worker.is_first)
+
+
+def _print_initial_weights(worker: Worker) -> None:
+    """Print where weights come from, if the run uses word vectors or continues from a model."""
+    if worker.found_vectors:
+        print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
+    if worker.initial_model is not None:
+        print_line(worker.initial_model.describe())
 
 
 @contextmanager

@@ -24,10 +24,9 @@ from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.ensemble import Ensemble, names_of
 from xmtc.scorers.label_text import label_words
+from xmtc.stages.ablation import cross_fitted_dev, write_ablation
 from xmtc.stages.exporting import export
-from xmtc.stages.leave_out import cross_fitted_dev, write_shares
-from xmtc.stages.measuring import measure_split
-from xmtc.stages.scoring import numbers_of, shortlist_of
+from xmtc.stages.scoring import measure_split, numeric_metrics, shortlist_of
 from xmtc.stages.weights import load_best
 from xmtc.stages.worker import ENCODE_TOKENS, Worker
 from xmtc.track.console import print_line
@@ -37,7 +36,7 @@ T = TypeVar("T")
 
 def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
-    if worker.encoder_trains() and worker.config.scores_states:
+    if worker.config.trains_encoder and worker.config.scores_states:
         load_best(worker)
     fitted = _fit(worker, _states(worker, worker.train))
     run_collectively(lambda: fitted.save(worker.paths.scorers), here=worker.is_first)
@@ -57,8 +56,8 @@ def _first_result(worker: Worker) -> None:
         folder = worker.paths.evaluation("dev")
         write_evaluation(folder, evaluation)
         fitted = ensemble.fitted(pairs, worker.dev.label_matrix(), worker.corpus.labels.train_counts)
-        write_shares(worker, fitted, pairs, found, folder / layout.SCORERS)
-        export(worker, {}, fitted, thresholds, {"dev": numbers_of(evaluation.metrics)})
+        write_ablation(worker, fitted, pairs, found, folder / layout.SCORERS)
+        export(worker, {}, fitted, thresholds, {"dev": numeric_metrics(evaluation.metrics)})
         shown = ", ".join(f"{key} {evaluation.metrics[key]:.4f}" for key in ("ndcg@5", "micro_f1", "macro_f1"))
         print_line(
             f"scorers without the head, dev: {shown}; a model that predicts with them is in {worker.paths.model}"
@@ -73,18 +72,18 @@ def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
     return Ensemble.load(worker.paths.scorers, model.scorers, model.fusion, has_head=has_head)
 
 
-class WorkerRanks:
-    """The workers of a run, as the `Ranks` of scorers."""
+class WorkerCommunicator:
+    """The workers of a run, as the `Communicator` of scorers."""
 
     def __init__(self) -> None:
         self.rank, self.size = rank_and_world_size()
 
     def sum(self, values: Floats) -> Floats:
-        """See `Ranks.sum`."""
+        """See `Communicator.sum`."""
         return all_reduce_sum(torch.from_numpy(values)).numpy()
 
     def gather(self, value: T) -> list[T]:
-        """See `Ranks.gather`."""
+        """See `Communicator.gather`."""
         return all_gather_object(value)
 
 
@@ -97,7 +96,7 @@ def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
     config, train, vocabulary = worker.config.model, worker.train, worker.corpus.vocabulary()
     labels = label_words(label_texts(worker.corpus.labels), vocabulary)
     features = Features(train.word_rows(), states_ND)
-    training = Training(features, train.label_matrix(), train.text_hashes(), labels, WorkerRanks())
+    training = Training(features, train.label_matrix(), train.text_hashes(), labels, WorkerCommunicator())
     fitted: dict[str, Scorer] = {}
 
     def fit(name: str, settings: ScorerSettings) -> None:
@@ -114,7 +113,7 @@ def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
     """Compute pooled states (N, D) of a split's documents, on every rank; None if no scorer reads them. Collective."""
     if not worker.config.scores_states:
         return None
-    collate = worker.collator(split, cached=not worker.encoder_trains())
+    collate = worker.collator(split, cached=not worker.config.trains_encoder)
     worker.classifier.eval()
     batches = worker.batches(split, ENCODE_TOKENS)
     states_ND = np.zeros((len(split), worker.classifier.encoder.width), np.float32)
@@ -135,7 +134,7 @@ def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
 
 def collect_pairs(worker: Worker, split: Split, ensemble: Ensemble) -> Pairs:
     """Collect the candidates of all documents of a split, in order, on every rank. Collective."""
-    cached = split.name != "test" and not worker.encoder_trains()
+    cached = split.name != "test" and not worker.config.trains_encoder
     reads_model = ensemble.has_head or ensemble.needs_states
     collate = worker.collator(split, cached=cached and reads_model)
     shortlist = shortlist_of(worker) if ensemble.has_head else None

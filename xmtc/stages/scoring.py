@@ -1,6 +1,7 @@
-"""Scoring a split of the corpus on all ranks, for the stages that measure."""
+"""Score a split of the corpus on all ranks, and evaluate the predictions."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from torch import Tensor
 from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
+from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.label_index import ModelIndex
-from xmtc.score.scorer import Scoring, most_documents, score_split
+from xmtc.score.scorer import Scoring, max_documents, score_split
 from xmtc.score.shortlist import Shortlist
 from xmtc.stages.worker import Worker
 from xmtc.training.shard_scores import ShardScores
@@ -34,9 +36,9 @@ def score(
 ) -> tuple[NDArray[np.int64], SparsePredictions]:
     """Score a split. Return the scored rows, ascending, and their predictions on every rank; ranks share the work."""
     tokens = worker.config.finetune.tokens_per_micro_batch
-    chosen = shortlist_of(worker) if worker.shard.world == 1 else _of_all_workers(worker, top_k)
+    best = shortlist_of(worker) if worker.shard.world == 1 else _best_of_all_workers(worker, top_k)
     collate = worker.collator(split, cached=cached)
-    batches = worker.batches(split, tokens, documents, most_documents(len(worker.corpus.labels), chosen))
+    batches = worker.batches(split, tokens, documents, max_documents(len(worker.corpus.labels), best))
     parts = [batch.documents for batch in batches]
     with worker.progress.task(f"score {split.name}", total=sum(map(len, parts))) as task:
         ids_NK, scores_NK = score_split(
@@ -52,8 +54,8 @@ def score(
             ),
             batches=parts,
             progress=task.advance,
-            on_logits=None if histogram is None else counter(histogram, batches, split.label_matrix()),
-            best=chosen,
+            on_logits=None if histogram is None else logit_counter(histogram, batches, split.label_matrix()),
+            best=best,
         )
     if histogram is not None:
         histogram.sum_over_ranks()
@@ -64,7 +66,7 @@ def score(
     return rows, SparsePredictions(ids_NK[rows], scores_NK[rows])
 
 
-def _of_all_workers(worker: Worker, top_k: int) -> ShardScores:
+def _best_of_all_workers(worker: Worker, top_k: int) -> ShardScores:
     """Make the merged best labels of all workers; with a shortlist, each worker only scores what its index finds."""
     settings = worker.config.evaluate
     size = settings.shortlist
@@ -72,7 +74,7 @@ def _of_all_workers(worker: Worker, top_k: int) -> ShardScores:
     return ShardScores(worker.classifier, worker.shard, size or top_k, index)
 
 
-def counter(
+def logit_counter(
     histogram: ScoreHistogram, batches: Sequence[MicroBatch], gold: sparse.csr_array
 ) -> Callable[[NDArray[np.int64], Tensor], None]:
     """Make a function that counts the logits of this rank's documents, except those that another rank counts."""
@@ -87,7 +89,50 @@ def counter(
     return count
 
 
-def thresholds_of(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> Thresholds | None:
+def measure_split(
+    worker: Worker,
+    split: Split,
+    predictions: SparsePredictions,
+    thresholds: Thresholds | None = None,
+    histogram: ScoreHistogram | None = None,
+) -> tuple[Evaluation, Thresholds | None]:
+    """Evaluate a whole split. Return the evaluation, and the thresholds that it used.
+
+    Args:
+        worker: worker of this rank.
+        split: the split.
+        predictions: predictions for its documents, in order.
+        thresholds: thresholds to use. Default: tuned on these predictions.
+        histogram: histogram of all scores, for the areas under the curve.
+    """
+    gold = split.label_matrix()
+    thresholds = thresholds or _tune(worker, predictions, gold)
+    evaluation = evaluate(
+        predictions,
+        gold,
+        worker.corpus.labels,
+        len(worker.train),
+        config=worker.config.evaluate,
+        thresholds=thresholds,
+        documents=EvaluatedDocuments(split.doc_ids(), split.lengths),
+        histogram=histogram,
+    )
+    return evaluation, thresholds
+
+
+def quick_metrics(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> dict[str, Any]:
+    """Compute metrics of some documents without intervals, at thresholds tuned on the same documents."""
+    return evaluate(
+        predictions,
+        gold,
+        worker.corpus.labels,
+        len(worker.train),
+        config=replace(worker.config.evaluate, resamples=0),
+        thresholds=_tune(worker, predictions, gold),
+    ).metrics
+
+
+def _tune(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> Thresholds | None:
     """Tune thresholds on these predictions; None for single-label tasks."""
     config = worker.config.evaluate
     if worker.config.data.task == "single_label":
@@ -109,6 +154,6 @@ def build_index(worker: Worker) -> ModelIndex:
     return ModelIndex.build(classifier.head, classifier.calibration, worker.config.evaluate.index)
 
 
-def numbers_of(metrics: Mapping[str, Any]) -> dict[str, float]:
+def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Select the numeric metrics of `metrics.json`."""
     return {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) and not isinstance(v, bool)}

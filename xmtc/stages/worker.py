@@ -18,11 +18,11 @@ from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.files import file_sha256
 from xmtc.models.classifier import Classifier
-from xmtc.models.label_text import TextVectors, embed_texts, label_texts, refresh, start_from_names
+from xmtc.models.label_text import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
-from xmtc.stages.start import open_start
+from xmtc.stages.initial_model import open_initial_model
 from xmtc.track.progress import Progress
 from xmtc.track.tracker import Tracker
 from xmtc.training.callbacks.base import StageContext
@@ -30,9 +30,9 @@ from xmtc.training.checkpoint import CheckpointStore
 from xmtc.training.config import FinetuneConfig, PlantConfig
 from xmtc.training.hidden import Encoding, open_hidden
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.loop import Equipment, Loop
+from xmtc.training.loop import Loop, LoopServices
+from xmtc.training.shard_init import build_shard
 from xmtc.training.stage import Objective, Phase, StageSettings
-from xmtc.training.start_rows import build_with_own_rows
 from xmtc.training.weights import BestWeights
 
 ENCODE_TOKENS = 8192  # tokens per batch when filling the cache of hidden states, which needs no memory for gradients
@@ -47,7 +47,7 @@ class Worker:
         split: whether to hold only this rank's share of the label rows, for stages that train.
 
     Attributes:
-        start: the model that training continues from, or None.
+        initial_model: the model that training continues from, or None.
         shard: this rank's label rows.
         found_vectors: number of tokens with a vector in `model.encoder.embedding.vectors`.
     """
@@ -68,18 +68,20 @@ class Worker:
         with config.distributed.chosen_strategy().loading(config.distributed.precision):
             self.classifier = self._build(split)
         self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
-        self.start = open_start(paths, self.tokenizer, self.corpus.labels)
-        if self.start is not None:
-            self.start.load_shared(self.classifier)
+        self.initial_model = open_initial_model(paths, self.tokenizer, self.corpus.labels)
+        if self.initial_model is not None:
+            self.initial_model.load_shared(self.classifier)
         self.classifier.to(self.strategy.device)
         self.shard = LabelShard(self.classifier, split=split)
         if self.strategy.device.type == "cpu":
             keep_freed_memory()
         if config.model.label_text:
-            start_from_names(self.classifier, self.corpus.labels, self.shard.own, self.embed, self.shard.mean_of_all)
+            init_rows_from_names(
+                self.classifier, self.corpus.labels, self.shard.own, self.embed, self.shard.mean_of_all
+            )
         self.classifier.head.set_classifier(bias_L=self.log_odds())
-        if self.start is not None:
-            self.start.load_rows(self.classifier.head, self.shard.own)
+        if self.initial_model is not None:
+            self.initial_model.load_rows(self.classifier.head, self.shard.own)
         self.texts = self._label_texts()
 
     def _label_texts(self) -> TextVectors | None:
@@ -100,7 +102,7 @@ class Worker:
         if not split:
             return model.build(*sizes)
         ranks = self.strategy.rank, self.strategy.world_size
-        return build_with_own_rows(model, *sizes, self.config.seed, ranks)
+        return build_shard(model, *sizes, self.config.seed, ranks)
 
     def _splits_labels(self) -> bool:
         """Whether ranks share the labels: unless the loss needs them all, or there are fewer than ranks."""
@@ -111,10 +113,6 @@ class Worker:
         """Embed texts with the current encoder, see `embed_texts`; the result is the same on every rank."""
         longest, overlap = self.config.data.max_length, self.config.model.overlap
         return embed_texts(self.classifier, self.tokenizer, texts, max_length=longest, overlap=overlap)
-
-    def encoder_trains(self) -> bool:
-        """Whether fine-tuning changes the encoder, which would invalidate hidden states on disk."""
-        return self.config.trains_encoder
 
     def log_odds(self) -> Tensor:
         """Compute ln(p/(1−p)) (R,) of this rank's labels in train, smoothed by half a document, for initial biases."""
@@ -136,7 +134,7 @@ class Worker:
             )
         precision = self.config.distributed.precision
         encoder = to_plain(self.config.model.encoder)
-        key = config_hash(self.corpus.fingerprint, encoder, overlap, precision, *self._start())
+        key = config_hash(self.corpus.fingerprint, encoder, overlap, precision, *self._initial_weights())
         tokens, dtype = self.config.reads_tokens, "bfloat16" if precision == "bf16" else "float32"
         encoding = Encoding(self.classifier, self.strategy, dtype, self.progress, tokens)
         of_tokens = self.corpus.path / "hidden" / key / split.name
@@ -147,11 +145,11 @@ class Worker:
         of_documents = self.corpus.path / "pooled" / key / split.name
         return collator(fixed=open_hidden(of_documents, key, split, source, batches, encoding))
 
-    def _start(self) -> list[int | str]:
-        """Inputs of the encoder's initial weights other than its settings; empty for pretrained weights."""
+    def _initial_weights(self) -> list[int | str]:
+        """Return inputs of the encoder's initial weights other than its settings; empty for pretrained weights."""
         encoder = self.config.model.encoder
-        if self.start is not None:
-            return [self.start.digest]
+        if self.initial_model is not None:
+            return [self.initial_model.digest]
         if encoder.backbone is not None and encoder.backbone.from_config is None:
             return []
         vectors = [] if encoder.vector_file is None else [file_sha256(Path(encoder.vector_file))]
@@ -160,7 +158,7 @@ class Worker:
     def batches(
         self, split: Split, tokens: int, documents: int | None = None, most: int | None = None
     ) -> Sequence[MicroBatch]:
-        """This rank's share of a pass over a split, equally many on every rank.
+        """Return this rank's share of a pass over a split, equally many on every rank.
 
         If they do not divide evenly, some ranks get a batch again with weight 0.
 
@@ -218,7 +216,7 @@ class Worker:
                     self.corpus.fingerprint,
                     track,
                 ),
-                Equipment(
+                LoopServices(
                     self.strategy,
                     CheckpointStore(directory, track.keep_last, mirror),
                     tracker,

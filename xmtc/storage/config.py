@@ -33,13 +33,13 @@ class StorageConfig:
         return Path(self.cache).expanduser().absolute() / kind / folder / name
 
     def remote(self, uri: str) -> "Remote":
-        """The directory or file at a URI."""
+        """Open the directory or file at a URI."""
         from xmtc.storage.remote import Remote
 
         return Remote(uri, retry_s=60 * self.retry_minutes)
 
     def mirror(self, kind: str, uri: str) -> "Mirror":
-        """The local copy of the directory at a URI; nothing is copied yet."""
+        """Open the local copy of the directory at a URI; nothing is copied yet."""
         from xmtc.storage.mirror import Mirror
 
         return Mirror(self.path(kind, uri), self.remote(uri))

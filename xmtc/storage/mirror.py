@@ -21,8 +21,8 @@ from xmtc.storage.remote import Remote, Stamp
 
 logger = logging.getLogger(__name__)
 
-_MARKS_OF_A_WHOLE = ("manifest.json", "_manifest.json", "run.json")
-_AT_ONCE = 8  # files
+_MANIFESTS = ("manifest.json", "_manifest.json", "run.json")
+_PARALLEL_COPIES = 8
 _ATTEMPTS = 3  # to download a file that arrives damaged
 
 T = TypeVar("T")
@@ -135,10 +135,10 @@ class Mirror:
         )
 
     def _in_order(self, names: Iterable[str], copy: Callable[[str], T]) -> Iterator[tuple[str, T]]:
-        """Copies several files at once, but manifests after all others; each name with what its copy returned."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _, together in groupby(sorted(names, key=_order), key=lambda name: _order(name)[0]):
-                group = list(together)
+        """Copy several files in parallel, manifests after all others; yield each name with the result of its copy."""
+        with ThreadPoolExecutor(_PARALLEL_COPIES) as pool:
+            for _, grouped in groupby(sorted(names, key=_order), key=lambda name: _order(name)[0]):
+                group = list(grouped)
                 yield from zip(group, pool.map(copy, group), strict=True)
 
     def _upload(self, name: str) -> Stamp | None:
@@ -176,13 +176,13 @@ class Mirror:
             yield self._read()
 
     @property
-    def _memory(self) -> Path:
+    def _record_path(self) -> Path:
         return self.local.with_name(f".{self.local.name}.mirror.json")
 
     def _read(self) -> Record:
-        """What is remembered, of this remote side: without it everything is compared, that is copied, again."""
+        """Read the record; without one of this remote directory it is empty, and everything is copied again."""
         assert self.remote is not None
-        path = self._memory
+        path = self._record_path
         if not path.exists():
             return {}
         with reading(path, StorageError, "delete it: what is at the URI is copied again"):
@@ -191,12 +191,12 @@ class Mirror:
 
     def _save(self, record: Record) -> None:
         assert self.remote is not None
-        write_text(self._memory, json.dumps({"uri": self.remote.uri, "files": record}))
+        write_text(self._record_path, json.dumps({"uri": self.remote.uri, "files": record}))
 
 
 def _order(name: str) -> tuple[int, str]:
     base = name.rsplit("/", 1)[-1]
-    return (_MARKS_OF_A_WHOLE.index(base) + 1 if base in _MARKS_OF_A_WHOLE else 0, name)
+    return (_MANIFESTS.index(base) + 1 if base in _MANIFESTS else 0, name)
 
 
 def _below(name: str, folder: str) -> bool:

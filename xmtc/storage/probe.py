@@ -32,7 +32,7 @@ def probe(remote: Remote) -> None:
         remote.remove(name)
 
 
-def answered(action: Callable[[], None], patience_s: float) -> bool:
+def ends_within(action: Callable[[], None], timeout_s: float) -> bool:
     """Whether an action ends in time; some clients wait for minutes if nobody answers, without a way to prevent it.
 
     Raises:
@@ -48,7 +48,7 @@ def answered(action: Callable[[], None], patience_s: float) -> bool:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(patience_s)
+    thread.join(timeout_s)
     if errors:
         raise errors[0]
     return not thread.is_alive()

@@ -71,7 +71,7 @@ class Remote:
         self._errors: tuple[type[BaseException], ...] = (OSError, ValueError, *clients)
 
     def __truediv__(self, name: str) -> "Remote":
-        """The place `name` below this one."""
+        """Return the place `name` below this one."""
         return Remote(f"{self.uri}/{name}", self._retry_s)
 
     def list(self, folder: str = "") -> dict[str, Stamp]:
@@ -85,7 +85,7 @@ class Remote:
             names = {path[len(self._root) :].lstrip("/"): info or self._fs.info(path) for path, info in found.items()}
             return {name: _stamp(info) for name, info in names.items() if name and not name.endswith("/")}
 
-        return self._patiently("listing", folder, find, absent=dict)
+        return self._with_retries("listing", folder, find, absent=dict)
 
     def is_file(self) -> bool:
         """Whether the URI itself is a file."""
@@ -94,20 +94,20 @@ class Remote:
             self._fs.invalidate_cache()
             return self._fs.info(self._root)["type"] == "file"
 
-        return self._patiently("looking at", "", look, absent=lambda: False)
+        return self._with_retries("looking at", "", look, absent=lambda: False)
 
     def stamp(self, name: str = "") -> Stamp | None:
-        """What identifies the version of a file; None if there is no file."""
+        """Return what identifies the version of a file; None if there is no file."""
 
         def look() -> Stamp:
             self._fs.invalidate_cache()
             return _stamp(self._fs.info(self._path(name)))
 
-        return self._patiently("looking at", name, look, absent=lambda: None)
+        return self._with_retries("looking at", name, look, absent=lambda: None)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a small file; None if there is no file."""
-        return self._patiently("reading", name, lambda: self._fs.cat_file(self._path(name)), absent=lambda: None)
+        """Read the content of a small file; None if there is no file."""
+        return self._with_retries("reading", name, lambda: self._fs.cat_file(self._path(name)), absent=lambda: None)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a small file unless there is one; whether it was written.
@@ -128,7 +128,7 @@ class Remote:
             self._fs.invalidate_cache()
             return True
 
-        return self._patiently("writing", name, make)
+        return self._with_retries("writing", name, make)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file; it appears there when it is complete."""
@@ -141,7 +141,7 @@ class Remote:
                 self._fs.mv(partial, target)
             self._fs.invalidate_cache()
 
-        self._patiently("writing", name, put)
+        self._with_retries("writing", name, put)
 
     def upload(self, path: Path, name: str) -> Stamp:
         """Copy a local file to `name`; it appears there when it is complete."""
@@ -155,21 +155,21 @@ class Remote:
             self._fs.invalidate_cache()
             return _stamp(self._fs.info(target))
 
-        return self._patiently("writing", name, put)
+        return self._with_retries("writing", name, put)
 
     def download(self, name: str, path: Path) -> None:
         """Copy the file `name` to a local path, whose folder exists."""
-        self._patiently("reading", name, lambda: self._fs.get_file(self._path(name), str(path)))
+        self._with_retries("reading", name, lambda: self._fs.get_file(self._path(name), str(path)))
 
     def remove(self, name: str) -> None:
         """Delete a file; a missing one is not an error."""
-        self._patiently("deleting", name, lambda: self._fs.rm_file(self._path(name)), absent=lambda: None)
+        self._with_retries("deleting", name, lambda: self._fs.rm_file(self._path(name)), absent=lambda: None)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def _patiently(self, doing: str, name: str, action: Callable[[], T], absent: Callable[[], T] | None = None) -> T:
-        """The result of `action`, retried until it succeeds or the time is up; that of `absent` if there is no file.
+    def _with_retries(self, doing: str, name: str, action: Callable[[], T], absent: Callable[[], T] | None = None) -> T:
+        """Run `action` until it succeeds or the time is up; return `absent()` if there is no file.
 
         Raises:
             StorageError: names URI, operation, cause and what to do.

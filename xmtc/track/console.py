@@ -18,13 +18,13 @@ _STEP_METRICS = (
     ("mem/cuda_peak_gib", "{:.1f} GiB GPU"),
     ("time/data_wait_frac", "{:.0%} data wait"),
 )
-_MOST_OTHER_METRICS = 8
+_MAX_OTHER_METRICS = 8
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @functools.cache
 def shared_console() -> Console:
-    """The one console of this process, on stderr: lines printed to it appear above a live progress bar."""
+    """Return the only console of this process, on stderr: its lines appear above a live progress bar."""
     return Console(stderr=True, highlight=False)
 
 
@@ -57,7 +57,7 @@ def step_line(stage: str, step: int, total: int | None, metrics: Mapping[str, fl
     if "train/loss" not in metrics:
         shown = {name for name, _ in _STEP_METRICS}
         others = [f"{name} {value:.4f}" for name, value in metrics.items() if name not in shown]
-        parts = others[:_MOST_OTHER_METRICS] + parts
+        parts = others[:_MAX_OTHER_METRICS] + parts
     if eta_s is not None:
         parts.append(f"ETA {duration(eta_s)}")
     return " | ".join([head, *parts])

@@ -53,7 +53,7 @@ class Task:
             print_line(progress_line(self, now - self.started_s, final=final), self._owner.console)
 
     def close(self) -> None:
-        """The work is over, whole or not; in a log, prints the closing line."""
+        """End the task, whether it is complete or not; in a log, print the closing line."""
         if self._closed:
             return
         self._closed = True
@@ -124,7 +124,7 @@ class Progress:
     def track(
         self, items: Iterable[T], total: int | None = None, description: str = "", unit: str = "documents"
     ) -> Iterator[T]:
-        """The same items, counted one by one; `total` is taken from their length where they have one."""
+        """Yield the items and count them; the total is their length, if they have one."""
         if total is None and isinstance(items, Sized):
             total = len(items)
         with self.task(description, total, unit) as task:
@@ -133,7 +133,7 @@ class Progress:
                 task.advance()
 
     def closed(self, task: Task) -> None:
-        """A task of this progress has ended; the last one takes the live display with it."""
+        """Remove an ended task; the last one also removes the live display."""
         self._open -= 1
         if self._open == 0:
             self.close()

@@ -30,7 +30,7 @@ class Throughput:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Times a wait for data."""
+        """Time a wait for data."""
         start = self._clock()
         try:
             yield
@@ -38,7 +38,7 @@ class Throughput:
             self._waited_s += self._clock() - start
 
     def watch(self, batches: Iterable[T]) -> Iterator[T]:
-        """The same batches, with the time to get each one counted as waiting."""
+        """Yield the batches, and count the time to get each one as waiting."""
         iterator = iter(batches)
         while True:
             with self.waiting():

@@ -63,7 +63,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics.jsonl, in order; a last line torn by a kill is left out, an absent file is empty.
+    """Read the records of a metrics.jsonl, in order, without a last line torn by a kill; empty if it is absent.
 
     Raises:
         DataError: a line other than the last is not a record; names the line.
@@ -120,7 +120,7 @@ class Tracker:
         self._zero_s = clock() - self._log.last_time_s
 
     def start_stage(self, stage: str, total_steps: int | None = None, resumed_step: int = 0) -> None:
-        """A stage begins (`resumed_step` 0) or continues after `resumed_step`, dropping what was logged beyond."""
+        """Begin a stage (`resumed_step` 0), or continue it and drop what was logged after `resumed_step`."""
         if not self._active:
             return
         self._stages[stage] = (total_steps, resumed_step, self._clock())

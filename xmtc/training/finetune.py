@@ -25,7 +25,7 @@ from xmtc.models.label_text import TextVectors, refresh
 from xmtc.training.config import FinetuneConfig
 from xmtc.training.flat_step import FlatStep
 from xmtc.training.label_sampling import DrawnLabels, draw_labels
-from xmtc.training.label_shard import Documents, LabelShard
+from xmtc.training.label_shard import GatheredDocuments, LabelShard
 from xmtc.training.stage import Objective
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class FinetuneObjective(Objective):
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
         """Compute the loss of a micro-batch over all labels, or an unbiased estimate of it from some labels."""
-        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.most_labels)
+        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.max_labels)
         if self.contrastive is None:
             return self._classification(batch, targets, seed)
         batch = replace(batch, hidden_BTD=self.classifier.encode(batch))  # once for both losses
@@ -100,7 +100,7 @@ class FinetuneObjective(Objective):
         output = self._of_own_labels(documents, generator)
         return output if self.shard.world == 1 else LossOutput(output.sum, targets.weight_B.sum())
 
-    def _of_own_labels(self, documents: Documents, generator: torch.Generator) -> LossOutput:
+    def _of_own_labels(self, documents: GatheredDocuments, generator: torch.Generator) -> LossOutput:
         head, targets = self.classifier.head, documents.targets
         drawn = self._draw(documents, generator)
         if drawn is None and self.flat is not None:
@@ -114,21 +114,21 @@ class FinetuneObjective(Objective):
         targets = replace(targets, columns_P=drawn.columns_P)
         return self.loss(logits_GS, targets, importance_BC=drawn.importance_S.expand_as(logits_GS))
 
-    def _from_texts(self, texts: TextVectors, documents: Documents, labels_S: Tensor) -> Tensor:
+    def _from_texts(self, texts: TextVectors, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
         head = self.classifier.head
         rows_SP = head.rows_of_texts(texts(labels_S.cpu().numpy()))
         head.keep_rows(rows_SP.detach(), labels_S)
         return head.score_rows(documents.read, rows_SP, labels_S)
 
     def _label_vectors(self) -> NDArray[np.float32]:
-        """The current vectors to index."""
+        """Return the current vectors to index."""
         head = self.classifier.head
         if self.texts is not None:
             refresh(head, self.texts)
         return label_vectors(head)
 
-    def _draw(self, documents: Documents, generator: torch.Generator) -> DrawnLabels | None:
-        """This worker's labels of a micro-batch, numbered from its first, or None for all of them.
+    def _draw(self, documents: GatheredDocuments, generator: torch.Generator) -> DrawnLabels | None:
+        """Draw this worker's labels of a micro-batch, numbered from its first; None for all of them.
 
         Positives and mined labels are certain. Others are drawn from this worker's labels and represent them, so the
         sum over workers is an unbiased estimate of the loss over all labels (a stratified sample).
@@ -158,7 +158,7 @@ class FinetuneObjective(Objective):
             )
         self.warned = True
 
-    def _mine(self, documents: Documents) -> Tensor:
+    def _mine(self, documents: GatheredDocuments) -> Tensor:
         assert self.miner is not None  # built where mining is set
         assert self.settings.mining is not None
         head, alone = self.classifier.head, self.shard.world == 1
@@ -175,8 +175,8 @@ class FinetuneObjective(Objective):
         return torch.from_numpy(mined_M).to(targets.rows_P.device)
 
     @torch.no_grad()
-    def _scores(self, documents: Documents, found_GK: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The head's logits (G, K) of labels that an index found."""
+    def _scores(self, documents: GatheredDocuments, found_GK: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Compute the head's logits (G, K) of labels that an index found."""
         found = torch.from_numpy(found_GK).to(documents.mask_GT.device)
         return self.classifier.head.score(documents.read, documents.mask_GT, found).float().cpu().numpy()
 
@@ -204,7 +204,7 @@ class AttentionDrift:
         self.start_BSHT = self._attention()
 
     def __call__(self) -> float:
-        """The mean distance over documents, labels and heads."""
+        """Compute the mean distance over documents, labels and heads."""
         moved_BSH = (self._attention() - self.start_BSHT).abs().sum(3) / 2
         total, count = float(moved_BSH.sum()), float(moved_BSH.numel())
         if self.shard.world > 1:

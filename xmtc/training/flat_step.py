@@ -23,7 +23,7 @@ from xmtc.models.heads.flat import CHUNK
 
 
 class FlatStep:
-    """Computes the loss of all labels, and the gradient of their rows on demand (`LaterGradient`).
+    """Computes the loss of all labels, and the gradient of their rows on demand (`DeferredGradient`).
 
     The strategy neither includes this gradient in its norm nor clips it.
 
@@ -42,7 +42,7 @@ class FlatStep:
     def __init__(self, loss: SeparableLoss, rows: RowShard, bias: RowShard) -> None:
         self.loss, self.shards = loss, (rows, bias)
         self._pending: list[_Pending] = []
-        rows.later = bias.later = self
+        rows.deferred = bias.deferred = self
 
     def __call__(self, pooled_BP: Tensor, targets: Targets) -> LossOutput:
         """Compute the summed loss of a micro-batch. Its backward pass records the inputs of the rows' gradient."""
@@ -55,16 +55,16 @@ class FlatStep:
         self._pending.append(_Pending(pooled_BP.detach(), targets, targets.weight_B * scale))
 
     def finite(self) -> bool:
-        """See `LaterGradient.finite`: derivatives of binary losses are finite if the document vectors are."""
+        """See `DeferredGradient.finite`: derivatives of binary losses are finite if the document vectors are."""
         return all(bool(one.pooled_BP.isfinite().all()) for one in self._pending)
 
-    def forget(self) -> None:
-        """See `LaterGradient.forget`."""
+    def discard(self) -> None:
+        """See `DeferredGradient.discard`."""
         self._pending = []
 
     @torch.no_grad()
     def chunks(self, scale: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-        """See `LaterGradient.chunks`."""
+        """See `DeferredGradient.chunks`."""
         pending, self._pending = self._pending, []
         if not pending:
             return

@@ -47,7 +47,7 @@ class Encoding:
     tokens: bool
 
     def lengths(self, split: Split, special_tokens: int) -> NDArray[np.int64]:
-        """Number of stored vectors per document."""
+        """Return the number of stored vectors per document."""
         if self.tokens:
             return split.lengths.astype(np.int64) + special_tokens
         return np.full(len(split), FixedPoolings.count, np.int64)

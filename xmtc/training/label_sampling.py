@@ -62,6 +62,6 @@ def distinct(count: int, below: int, generator: torch.Generator) -> Tensor:
 
 
 def _complement(certain_C: Tensor, ranks: Tensor) -> Tensor:
-    """The labels that have these ranks among those that are not certain."""
+    """Find the labels that have these ranks among those that are not certain."""
     before_C = certain_C - torch.arange(len(certain_C), device=certain_C.device)
     return ranks + torch.searchsorted(before_C, ranks, right=True)

@@ -25,7 +25,7 @@ from xmtc.models.classifier import Classifier
 
 
 @dataclass(frozen=True)
-class Documents:
+class GatheredDocuments:
     """All workers' documents, as inputs of the label rows.
 
     Attributes:
@@ -40,8 +40,8 @@ class Documents:
 
 
 @dataclass(frozen=True)
-class TokenDocuments:
-    """All workers' documents with their tokens' hidden states and ids, for stage 1; otherwise like `Documents`."""
+class GatheredTokens:
+    """All workers' documents with their tokens' hidden states and ids, for stage 1; see `GatheredDocuments`."""
 
     hidden_BTD: Tensor
     mask_BT: Tensor
@@ -85,11 +85,11 @@ class LabelShard:
         return slice(self.first, self.first + self.rows)
 
     def share(self, count: int) -> int:
-        """This worker's part of `count` labels, in proportion to its rows; at least 1. Parts add up to `count`."""
+        """Divide `count` labels in proportion to the workers' rows; return this worker's part, at least 1."""
         end = self.first + self.rows
         return max(1, count * end // self.labels - count * self.first // self.labels)
 
-    def gather(self, read: tuple[Tensor, ...], mask_BT: Tensor, targets: Targets) -> Documents:
+    def gather(self, read: tuple[Tensor, ...], mask_BT: Tensor, targets: Targets) -> GatheredDocuments:
         """Gather all workers' documents. The call and its backward pass are collective.
 
         Args:
@@ -98,25 +98,25 @@ class LabelShard:
             targets: targets of this worker's documents; columns are among all labels.
         """
         if self.world == 1:
-            return Documents(read, mask_BT, targets)
-        sizes = [*mask_BT.shape, len(targets.rows_P), targets.most_positives or len(targets.rows_P)]
+            return GatheredDocuments(read, mask_BT, targets)
+        sizes = [*mask_BT.shape, len(targets.rows_P), targets.max_positives or len(targets.rows_P)]
         documents, tokens, pairs, most = all_reduce_max_ints(sizes)
         read_G = _AllGather.apply(*(_padded(x, documents, tokens) for x in read))
         mask_GT = _all_gather(_padded_mask(mask_BT, documents, tokens))
         own = self._own_targets(targets, documents, pairs, most)
-        return Documents(read_G, mask_GT, own)  # pyright: ignore[reportArgumentType]
+        return GatheredDocuments(read_G, mask_GT, own)  # pyright: ignore[reportArgumentType]
 
-    def gather_tokens(self, hidden_BTD: Tensor, batch: Batch) -> TokenDocuments:
+    def gather_tokens(self, hidden_BTD: Tensor, batch: Batch) -> GatheredTokens:
         """Gather all workers' documents, without gradient for their hidden states. Collective."""
-        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.most_labels)
+        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.max_labels)
         mask_BT, ids_BT = batch.mask_BT, batch.token_ids_BT
         if self.world == 1:
-            return TokenDocuments(hidden_BTD, mask_BT, ids_BT, targets)
-        documents, tokens, pairs, most = all_reduce_max_ints([*mask_BT.shape, len(targets.rows_P), batch.most_labels])
+            return GatheredTokens(hidden_BTD, mask_BT, ids_BT, targets)
+        documents, tokens, pairs, most = all_reduce_max_ints([*mask_BT.shape, len(targets.rows_P), batch.max_labels])
         hidden_GTD = _all_gather(_padded(hidden_BTD.detach(), documents, tokens))
         ids_GT = _all_gather(_padded(ids_BT[..., None], documents, tokens))[..., 0]
         mask_GT = _all_gather(_padded_mask(mask_BT, documents, tokens))
-        return TokenDocuments(hidden_GTD, mask_GT, ids_GT, self._own_targets(targets, documents, pairs, most))
+        return GatheredTokens(hidden_GTD, mask_GT, ids_GT, self._own_targets(targets, documents, pairs, most))
 
     def mean_of_all(self, values_R: Tensor) -> Tensor:
         """Compute the mean over all labels of a value per label, (R, …) → (…). Collective."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from xmtc.data.collate import Batch
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import Sampler, Step
-from xmtc.distributed.collectives import all_reduce_sum, all_reduce_sum_floats
+from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import TrainingError
 from xmtc.track.console import print_line
@@ -34,11 +34,11 @@ from xmtc.training.weights import BestWeights
 # Dev metrics on the console; metrics.jsonl has all. With one label per document, P@1 and micro-F1 equal the accuracy.
 SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1", "attention_drift")
 SHOWN_SINGLE_LABEL = ("accuracy", "macro_f1", "attention_drift")
-MOST_SKIPPED_STEPS = 10  # consecutive steps with a non-finite loss or gradient before training stops
+MAX_SKIPPED_STEPS = 10  # consecutive steps with a non-finite loss or gradient before training stops
 
 
 @dataclass(frozen=True)
-class Equipment:
+class LoopServices:
     """The services that the loop uses.
 
     Attributes:
@@ -56,6 +56,23 @@ class Equipment:
     callbacks: Sequence[Callback] = ()
 
 
+@dataclass(frozen=True)
+class _StepResult:
+    """The result of an optimizer step, the same on every rank.
+
+    Attributes:
+        loss: mean over the documents of all ranks.
+        norm: gradient norm over all ranks.
+        save: whether a rank wants a checkpoint after the step.
+        stop: whether a signal has asked a rank to stop.
+    """
+
+    loss: float
+    norm: float
+    save: bool
+    stop: bool
+
+
 class Loop:
     """Runs one stage to its end, starting from the newest checkpoint if there is one.
 
@@ -64,7 +81,7 @@ class Loop:
         sampler: order of the training documents.
         phases: phases, in order.
         settings: see `StageSettings`.
-        equipment: see `Equipment`.
+        services: see `LoopServices`.
     """
 
     def __init__(
@@ -73,21 +90,21 @@ class Loop:
         sampler: Sampler,
         phases: Sequence[Phase],
         settings: StageSettings,
-        equipment: Equipment,
+        services: LoopServices,
     ) -> None:
         self.objective, self.sampler, self.phases, self.settings = objective, sampler, list(phases), settings
-        self.strategy, self.store, self.tracker = equipment.strategy, equipment.store, equipment.tracker
-        self.best, self.callbacks = equipment.best, equipment.callbacks
+        self.strategy, self.store, self.tracker = services.strategy, services.store, services.tracker
+        self.best, self.callbacks = services.best, services.callbacks
         self.total_steps = sum(phase.epochs for phase in phases) * sampler.steps_per_epoch
         self.peak_rates: list[float] = []
         self.last_save = time.monotonic()
-        self.interruption, self.stopping = Interruption(), False
+        self.interruption = Interruption()
 
     def run(self) -> Position:
         """Train. On return, the objective holds the unpartitioned weights of the best epoch on every rank.
 
         Raises:
-            TrainingError: loss or gradient was not finite for `MOST_SKIPPED_STEPS` consecutive steps.
+            TrainingError: loss or gradient was not finite for `MAX_SKIPPED_STEPS` consecutive steps.
             KeyboardInterrupt: on SIGINT or SIGTERM, after a checkpoint.
         """
         checkpoint = self._newest()
@@ -104,7 +121,7 @@ class Loop:
             callback.end()
         planned, settings = sum(phase.epochs for phase in self.phases), self.settings
         if position.epochs_done < planned:
-            self._say(
+            self._print(
                 f"stopping after epoch {position.epochs_done} of {planned}: {settings.metric} has not improved for "
                 f"{settings.patience} epochs ({settings.name}.patience)"
             )
@@ -116,9 +133,9 @@ class Loop:
         if checkpoint is None:
             return None
         if checkpoint.state.get("corpus") != self.settings.corpus:
-            self._say(f"starting from scratch: {checkpoint.path} was made from another corpus")
+            self._print(f"starting from scratch: {checkpoint.path} was made from another corpus")
             return None
-        self._say(f"resuming after step {checkpoint.step}/{self.total_steps} from {checkpoint.path}")
+        self._print(f"resuming after step {checkpoint.step}/{self.total_steps} from {checkpoint.path}")
         return checkpoint
 
     def _run_phase(self, position: Position, checkpoint: Checkpoint | None) -> None:
@@ -126,7 +143,7 @@ class Loop:
         groups = phase.groups()
         names = ", ".join(group.name for group in groups)
         count = sum(p.numel() for group in groups for p in group.parameters)
-        self._say(f"phase {position.phase + 1}/{len(self.phases)} trains {count:,} parameters: {names}")
+        self._print(f"phase {position.phase + 1}/{len(self.phases)} trains {count:,} parameters: {names}")
         self.peak_rates = [group.learning_rate for group in groups]
         trained = self._named([p for group in groups for p in group.parameters])
         module = self.strategy.prepare(self.objective, groups)
@@ -150,19 +167,20 @@ class Loop:
         for step, batches in self._batches(phase, position):
             for callback in self.callbacks:
                 callback.before_step(position)
-            loss, norm, save = self._step(module, step, batches, position, meter)
+            result = self._step(module, step, batches, position, meter)
             position.step += 1
             position.phase_step += 1
             position.consumed = step.consumed
-            self._guard(loss, norm, position)
+            self._guard(result.loss, result.norm, position)
             for callback in self.callbacks:
                 callback.after_step(position)
             if self.tracker.due(position.step):
-                self._log(loss, norm, position, meter)
+                self._log(result, position, meter)
             ended = position.phase_step % self.sampler.steps_per_epoch == 0
-            if self.stopping or (save and not ended):  # the end of an epoch saves after the evaluation on dev
+            if result.stop or (result.save and not ended):  # the end of an epoch saves after the evaluation on dev
                 self._save(position)
-            self._stop_if_wanted(position)
+            if result.stop:
+                raise self._interrupt(position)
 
     def _batches(self, phase: Phase, position: Position) -> Iterator[tuple[Step, Iterator[Batch]]]:
         """Yield the remaining steps of the epoch with their micro-batches, which a background thread collates ahead."""
@@ -173,19 +191,17 @@ class Loop:
 
     def _step(
         self, module: nn.Module, step: Step, batches: Iterator[Batch], position: Position, meter: Throughput
-    ) -> tuple[float, float, bool]:
-        """Run one optimizer step. Return mean loss and gradient norm over all ranks, and whether to save after it."""
+    ) -> _StepResult:
+        """Run one optimizer step."""
         self.objective.before_step(position.step)
         factor = self._factor(position)
         self.strategy.set_learning_rates([rate * factor for rate in self.peak_rates])
         torch.manual_seed(self._seed(position.step))
-        sums = torch.zeros(
-            5, dtype=torch.float64
-        )  # loss, documents, tokens, ranks that want to save, ranks that want to stop
+        own_tokens = 0
         outputs: list[Tensor] = []  # on the device: reading a number would synchronise in every micro-batch
         last = len(step.micro_batches) - 1
         for index, batch in enumerate(meter.watch(batches)):
-            sums[2] += int((batch.mask_BT.sum(1) * batch.weight_B).sum())
+            own_tokens += int((batch.mask_BT.sum(1) * batch.weight_B).sum())
             batch = batch.to(self.strategy.device)
             with self.strategy.micro_batch(last=index == last):
                 with self.strategy.autocast():
@@ -193,14 +209,12 @@ class Loop:
                 self.strategy.backward(output.sum / step.documents)
             outputs.append(torch.stack([output.sum.detach(), output.count.to(output.sum.dtype)]))
         norm = self.strategy.step(self.settings.optimizer.max_grad_norm)
-        for loss_and_documents in torch.stack(outputs).cpu():
-            sums[:2] += loss_and_documents
-        sums[3] = self._wants_save(position.step + 1)
-        sums[4] = self.interruption.requested
-        loss, documents, tokens, save, stop = all_reduce_sum(sums).tolist()
-        self.stopping = stop > 0  # on every rank, so that none waits for a rank that has stopped
+        own_loss, own_documents = (sum(values) for values in zip(*torch.stack(outputs).tolist(), strict=True))
+        # One rank's wish to save or stop is that of all ranks, so that none waits for a rank that has stopped.
+        wishes = float(self._wants_save(position.step + 1)), float(self.interruption.requested)
+        loss, documents, tokens, save, stop = all_reduce_sum_floats([own_loss, own_documents, own_tokens, *wishes])
         meter.add(documents=int(documents), tokens=int(tokens))
-        return loss / documents, norm, save + stop > 0
+        return _StepResult(loss / documents, norm, save=save > 0, stop=stop > 0)
 
     def _factor(self, position: Position, steps_ago: int = 0) -> float:
         total = self.phases[position.phase].epochs * self.sampler.steps_per_epoch
@@ -216,10 +230,10 @@ class Loop:
             position.skipped = 0
             return
         position.skipped += 1
-        self._say(
+        self._print(
             f"step {position.step}: loss {loss}, gradient norm {norm}: update skipped ({position.skipped} in a row)"
         )
-        if position.skipped >= MOST_SKIPPED_STEPS:
+        if position.skipped >= MAX_SKIPPED_STEPS:
             raise TrainingError(
                 f"{self.settings.name}: loss or gradient was not finite for {position.skipped} steps in a row, up to "
                 f"step {position.step}. Set distributed.precision=fp32 and run again (it resumes from a checkpoint "
@@ -235,12 +249,12 @@ class Loop:
         usual = SHOWN_SINGLE_LABEL if "accuracy" in metrics else SHOWN_METRICS
         shown = [key for key in dict.fromkeys((self.settings.metric, *usual)) if key in metrics]
         mark = " (best)" if position.best_epoch == position.epochs_done else ""
-        self._say(
+        self._print(
             f"epoch {position.epochs_done}, dev: " + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown) + mark
         )
         self._save(position)
-        self.stopping = all_reduce_sum_floats([float(self.interruption.requested)])[0] > 0
-        self._stop_if_wanted(position)
+        if all_reduce_sum_floats([float(self.interruption.requested)])[0] > 0:
+            raise self._interrupt(position)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -259,17 +273,16 @@ class Loop:
             self.best.save(self.strategy)
         return metrics
 
-    def _stop_if_wanted(self, position: Position) -> None:
-        if self.stopping:
-            raise KeyboardInterrupt(f"{self.settings.name} stopped after step {position.step}, checkpoint written")
+    def _interrupt(self, position: Position) -> KeyboardInterrupt:
+        return KeyboardInterrupt(f"{self.settings.name} stopped after step {position.step}, checkpoint written")
 
     def _finished(self, position: Position) -> bool:
         return 0 < self.settings.patience <= position.epochs_done - position.best_epoch
 
-    def _log(self, loss: float, norm: float, position: Position, meter: Throughput) -> None:
+    def _log(self, result: _StepResult, position: Position, meter: Throughput) -> None:
         training = {
-            "train/loss": loss,
-            "train/grad_norm": norm,
+            "train/loss": result.loss,
+            "train/grad_norm": result.norm,
             "train/lr": max(self.peak_rates) * self._factor(position, steps_ago=1),
             "train/phase": position.phase,
         }
@@ -297,6 +310,6 @@ class Loop:
         if failures:
             raise failures[0]
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if self.strategy.rank == 0:
             print_line(f"{self.settings.name}: {text}")

@@ -19,7 +19,7 @@ from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
 from xmtc.training.config import PlantConfig
 from xmtc.training.label_sampling import distinct
-from xmtc.training.label_shard import LabelShard, TokenDocuments
+from xmtc.training.label_shard import GatheredTokens, LabelShard
 from xmtc.training.stage import Objective
 
 
@@ -75,7 +75,7 @@ class PlantObjective(Objective):
         drawn = self.rankable[distinct(wanted, len(self.rankable), generator)]
         return torch.cat([positives, drawn])[:wanted].unique()
 
-    def lists(self, documents: TokenDocuments, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def lists(self, documents: GatheredTokens, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Scores, grades and mask (N, T) of all lists with at least one graded token, and their documents (N,)."""
         hidden_BTD, mask_BT = documents.hidden_BTD, documents.mask_BT
         scores_BSHT = self.classifier.head.attention_scores(hidden_BTD, mask_BT, labels_S.to(hidden_BTD.device))

@@ -14,7 +14,7 @@ from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import Head
-from xmtc.training.label_shard import LabelShard, TokenDocuments
+from xmtc.training.label_shard import GatheredTokens, LabelShard
 
 
 class PrototypeSums:
@@ -31,7 +31,7 @@ class PrototypeSums:
         self.positives_L = torch.zeros(labels, device=device)
         self.negatives_L = torch.zeros(labels, device=device)
 
-    def add(self, head: Head, documents: TokenDocuments) -> None:
+    def add(self, head: Head, documents: GatheredTokens) -> None:
         """Add one batch."""
         targets = documents.targets
         labels_S = targets.columns_P.unique()

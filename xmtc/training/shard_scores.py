@@ -13,7 +13,7 @@ from xmtc.losses.base import Targets
 from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.flat import best_products
-from xmtc.training.label_shard import Documents, LabelShard
+from xmtc.training.label_shard import GatheredDocuments, LabelShard
 
 _LOGITS = 1 << 24  # most logits in memory at once, over all documents
 
@@ -32,7 +32,7 @@ class ShardScores:
             scored.
     """
 
-    most_documents = sys.maxsize  # ranks must make equally many batches, so large batches are divided in __call__
+    max_documents = sys.maxsize  # ranks must make equally many batches, so large batches are divided in __call__
 
     def __init__(self, classifier: Classifier, shard: LabelShard, size: int, index: LabelIndex | None = None) -> None:
         self._classifier, self._shard, self._index = classifier, shard, index
@@ -52,8 +52,8 @@ class ShardScores:
         best = logits_BX.topk(self.size)
         return ids_BX.gather(1, best.indices), best.values
 
-    def own_best(self, documents: Documents) -> tuple[Tensor, Tensor]:
-        """This worker's best labels for all documents, numbered from its first label, and their logits (G, K)."""
+    def own_best(self, documents: GatheredDocuments) -> tuple[Tensor, Tensor]:
+        """Find this worker's best labels for all documents, numbered from its first label, and their logits (G, K)."""
         head = self._shard.head
         rows = head.product_rows()
         if self._index is None and rows is not None:

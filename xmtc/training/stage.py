@@ -32,7 +32,7 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def before_step(self, step: int) -> None:
-        """Called before each optimizer step of the stage, numbered from 0."""
+        """Prepare the next optimizer step of the stage, numbered from 0."""
 
     def read_metrics(self) -> dict[str, float]:
         """Metrics to log in addition to the loss, over the steps since the last call."""

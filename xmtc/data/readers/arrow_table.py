@@ -65,7 +65,7 @@ def class_names(schema: pa.Schema) -> dict[str, Sequence[str]]:
 
 
 def named(cell: Any, names: Sequence[str] | None) -> Any:
-    """A cell with the names of its numbers; datasets has -1 where a label is not known."""
+    """Replace class numbers in a cell by their names; datasets has -1 for an unknown label."""
     if names is None or cell is None:
         return cell
     if isinstance(cell, list):

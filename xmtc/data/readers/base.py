@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "dev", "test")
 _LONGEST_CELL, _LONGEST_LABEL = 40, 60  # characters
-_IDENTIFIER, _MOST_COLUMNS = re.compile(r"^[^\W\d][\w.-]{0,39}$"), 20
+_IDENTIFIER, _MAX_COLUMNS = re.compile(r"^[^\W\d][\w.-]{0,39}$"), 20
 _NAME_WORDS = 4
 
 
@@ -64,7 +64,7 @@ class Reader(Protocol):
     """Reads a source."""
 
     def fingerprint(self) -> str:
-        """Changes when the documents may change: it covers file contents and settings, not where the files are.
+        """Return a hash that changes when the documents may change: of file contents and settings, not of paths.
 
         Raises:
             DataError: a file is missing or empty.
@@ -72,7 +72,7 @@ class Reader(Protocol):
         ...
 
     def provides(self) -> frozenset[str]:
-        """Splits for which the source has documents, as far as is known before it is read."""
+        """Return the splits for which the source has documents, as far as is known before reading."""
         ...
 
     def read(self, map_unordered: "MapUnordered", progress: "Progress") -> Iterator[Document | Rejected]:
@@ -110,12 +110,12 @@ class ReaderSettings(Protocol):
         ...
 
     def build(self) -> Reader:
-        """The reader. Imports of its implementation belong into this method: reading a configuration stays fast."""
+        """Build the reader. Import the implementation in this method, so that reading a configuration stays fast."""
         ...
 
 
 def check_characters(*texts: str) -> None:
-    """Raises ValueError if a text cannot be written as UTF-8: JSON can name one half of a surrogate pair."""
+    """Raise ValueError if a text cannot be written as UTF-8: JSON can hold one half of a surrogate pair."""
     try:
         for text in texts:
             text.encode()
@@ -124,27 +124,27 @@ def check_characters(*texts: str) -> None:
 
 
 def quoted_cell(value: Any) -> str:
-    """A cell for a message; not shown where it is long or has blanks: it may be a text in the wrong column."""
+    """Quote a cell for a message. Hide a long cell, or one with blanks: it may be text in the wrong column."""
     text = str(value)
     shown = len(text) <= _LONGEST_CELL and not any(character.isspace() for character in text)
     return repr(text) if shown else f"a text of {len(text):,} characters"
 
 
 def quoted_label(label: str) -> str:
-    """A label for a message; a long one is not shown: it may be a text in the wrong column."""
+    """Quote a label for a message. Hide a long one: it may be text in the wrong column."""
     return repr(label) if len(label) <= _LONGEST_LABEL else f"a label of {len(label):,} characters"
 
 
 def shown_column(name: str) -> str:
-    """A column's name for a message; a long one is not shown: it may be a text, where a file has no header."""
+    """Show a column's name in a message. Hide a long one: it may be text, if a file has no header."""
     shown = len(name) <= _LONGEST_CELL and len(name.split()) <= _NAME_WORDS
     return name if shown else f"a column with a name of {len(name):,} characters"
 
 
 def shown_columns(there: Iterable[object]) -> str:
-    """The columns of a table for a message; not shown where they may be a first document instead of a header."""
+    """List the columns of a table for a message. Hide them if they may be a first document instead of a header."""
     names = [str(name) for name in there]
     if all(_IDENTIFIER.match(name) for name in names):
-        more = f" and {len(names) - _MOST_COLUMNS} more" if len(names) > _MOST_COLUMNS else ""
-        return f"there are: {', '.join(names[:_MOST_COLUMNS])}{more}"
+        more = f" and {len(names) - _MAX_COLUMNS} more" if len(names) > _MAX_COLUMNS else ""
+        return f"there are: {', '.join(names[:_MAX_COLUMNS])}{more}"
     return f"there are {len(names)}, whose names are not shown: they may be a text (is the first line a header?)"

@@ -48,11 +48,11 @@ class ColumnsConfig:
         return (self.text,) if isinstance(self.text, str) else self.text
 
     def of_documents(self) -> DocumentColumns:
-        """What is still needed of these columns where no labels are known."""
+        """Return the columns that documents without known labels need."""
         return DocumentColumns(id=self.id, text=self.text_columns(), text_joiner=self.text_joiner)
 
     def advice(self) -> str:
-        """What to do about a missing column."""
+        """Say how to fix a missing column."""
         return "set source.columns"
 
     def names(self) -> list[str]:
@@ -61,7 +61,7 @@ class ColumnsConfig:
         return list(dict.fromkeys(name for name in named if name is not None))
 
     def document(self, row: Mapping[str, Any], where: str, fallback_id: str, split: str | None) -> Document | Rejected:
-        """The document in `row`, or why there is none."""
+        """Convert `row` to a document, or say why it is none."""
         missing = [name for name in self.names() if name not in row]
         if missing:
             return Rejected(where, f"no column {missing[0]!r}; {shown_columns(row)}")

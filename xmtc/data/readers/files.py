@@ -19,7 +19,7 @@ _BLOCK = 1 << 20
 
 
 def check_file(path: Path) -> Path:
-    """The same path.
+    """Check that a file can be read, and return its path.
 
     Raises:
         DataError: there is no such file, it is empty, or its name is not UTF-8, which data libraries do not know.
@@ -42,7 +42,7 @@ def _what_is_there(path: Path) -> str:
 
 
 def content_hash(paths: Sequence[Path]) -> str:
-    """A hash of the files' content and order, so that moving or touching them changes nothing.
+    """Hash the files' content and order, so that moving or touching them changes nothing.
 
     Raises:
         DataError: a file is missing or empty.
@@ -79,7 +79,7 @@ def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIO
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """The JSON object that a line holds.
+    """Parse a line that holds a JSON object.
 
     Raises:
         ValueError: it holds none; the message says why without the line.
@@ -109,7 +109,7 @@ def line_count(path: Path) -> int | None:
 
 
 def missing_column(path: Path, missing: str, there: Iterable[object], advice: str) -> DataError:
-    """The error that a table lacks a column.
+    """Make the error for a column that a table lacks.
 
     Args:
         path: the file.
@@ -121,17 +121,17 @@ def missing_column(path: Path, missing: str, there: Iterable[object], advice: st
 
 
 def wrong_width(found: int, expected: int) -> str:
-    """The words for a row of a table whose number of cells differs from the header's."""
+    """Describe a row of a table whose number of cells differs from the header's."""
     return f"{found} cells, but the header has {expected} columns; check the row's quotes and delimiters"
 
 
 def _open_bytes(path: Path) -> io.BufferedReader:
-    """The content of a file, unpacked."""
+    """Open a file and decompress its content."""
     return io.BufferedReader(_Raw(pa.input_stream(str(path), compression="detect", buffer_size=_BLOCK)), _BLOCK)
 
 
 def _first_undecodable(path: Path) -> int:
-    """The first line that is not UTF-8, from 1."""
+    """Find the first line that is not UTF-8, numbered from 1."""
     with _open_bytes(path) as lines:
         for number, line in enumerate(lines, start=1):
             try:

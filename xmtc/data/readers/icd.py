@@ -8,7 +8,7 @@ CodeKind = Literal["diagnosis", "procedure"]
 
 
 def dotted(code: str, version: IcdVersion, kind: CodeKind) -> str:
-    """The code with its dot in the standard place.
+    """Put the dot of a code in its standard place.
 
     ICD-10-CM and ICD-9-CM diagnoses have it after the third character, ICD-9-CM external causes (E codes) after the
     fourth, ICD-9-CM procedures after the second; ICD-10-PCS has none.

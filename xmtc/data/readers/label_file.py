@@ -53,7 +53,7 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
 
 
 def sound_rows(format: TableFormat, path: Path) -> Iterator[Row]:
-    """The rows of a file in which nothing may be wrong.
+    """Yield the rows of a file; a bad row is an error.
 
     Raises:
         DataError: the file cannot be read, or a row is bad.
@@ -65,7 +65,7 @@ def sound_rows(format: TableFormat, path: Path) -> Iterator[Row]:
 
 
 def _format(path: Path) -> TableFormat:
-    """The format that a file's ending names; JSON lines otherwise."""
+    """Choose the format by the file's extension; JSON lines by default."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSIONS]
     return _FORMATS.get(suffixes[-1], JsonLines()) if suffixes else JsonLines()
 
@@ -75,5 +75,5 @@ def _words(value: Any) -> tuple[str, ...]:
 
 
 def _word(value: Any) -> str:
-    """A cell as documents' labels are read: without surrounding blanks, empty if there is nothing."""
+    """Read a cell like a label of a document: without surrounding blanks, empty if there is nothing."""
     return "" if value is None else str(value).strip()

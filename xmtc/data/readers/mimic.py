@@ -127,7 +127,7 @@ class MimicReader:
         return [(kind, path) for kind, name in tables for path in _candidates(root / name) if path.is_file()]
 
     def _splits(self, notes: Notes, codes: Codes) -> NDArray[np.int8]:
-        """(A,) index into SPLITS; -1 for admissions that are left out."""
+        """Assign each admission to a split, (A,) index into SPLITS; -1 for admissions that are left out."""
         if self._settings.split_file is None:
             return _stratified(notes, codes, self._settings.stratify)
         given = read_split_file(Path(self._settings.split_file))
@@ -202,7 +202,7 @@ def _stratified(notes: Notes, codes: Codes, settings: StratifyConfig) -> NDArray
 
 
 def _find(path: Path) -> Path:
-    """The file, packed or not; if neither exists, the packed one, whose name the error then shows."""
+    """Find the compressed or the plain file; if neither exists, return the compressed one for the error message."""
     return next((found for found in _candidates(path) if found.is_file()), _candidates(path)[0])
 
 

@@ -173,7 +173,7 @@ class Codes:
         self.offsets_A = np.searchsorted(self.admission_P, np.arange(len(hadm_A) + 1))
 
     def of(self, admission: int) -> tuple[str, ...]:
-        """The codes of an admission."""
+        """Return the codes of an admission."""
         ids = self.ids_P[self.offsets_A[admission] : self.offsets_A[admission + 1]]
         return tuple(self.codes[i] for i in ids)
 
@@ -191,7 +191,7 @@ def names_of_codes(path: Path, layout: Layout, version: IcdVersion, kind: CodeKi
 
 
 def whole_numbers(column: pa.Array, path: Path, name: str) -> NDArray[np.int64]:
-    """A column of text as int64.
+    """Parse a column of text as int64.
 
     Raises:
         DataError: something in it is not a whole number.

@@ -48,7 +48,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def _cells(path: Path, batch: pa.RecordBatch, before: int) -> list[dict[str, object]]:
-    """The rows of a batch that has `before` rows of the file before it."""
+    """Yield the rows of a batch; `before` rows of the file precede it."""
     try:
         return batch.to_pylist()
     except UnicodeDecodeError as error:

@@ -69,7 +69,7 @@ class PydocsReader:
 
 
 def python_files(package: str) -> list[tuple[str, str]]:
-    """(module, file) of every Python file of an installed package, tests left out, sorted.
+    """List (module, file) of every Python file of an installed package, without tests, sorted.
 
     Raises:
         DataError: the package is not installed.

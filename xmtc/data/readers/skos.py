@@ -64,7 +64,7 @@ def _read(path: Path, syntax: str) -> "Graph":
 
 
 def _concepts(graph: "Graph") -> dict[str, dict[str, Any]]:
-    """The cells of each concept, by its IRI."""
+    """Collect the cells of each concept, by its IRI."""
     from rdflib import RDF, SKOS, URIRef
 
     broader: defaultdict[str, set[str]] = defaultdict(set)

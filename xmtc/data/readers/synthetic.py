@@ -69,7 +69,7 @@ class SyntheticReader:
             yield Document(f"{split}-{start + row}", text, tuple(f"label-{label}" for label in labels), split)
 
     def _given(self, document: int) -> range:
-        """The labels that are dealt to this training document."""
+        """Choose the labels of this training document."""
         share = -(-self._settings.labels // self._settings.documents)
         return range(min(self._settings.labels, document * share), min(self._settings.labels, (document + 1) * share))
 

@@ -31,7 +31,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """The number of rows of a file.
+    """Count the rows of a file.
 
     Attributes:
         rows: None where counting them would take about as long as reading them.
@@ -52,7 +52,7 @@ class TableFormat(Protocol):
     identity: str
 
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
-        """The rows of a file.
+        """Yield the rows of a file.
 
         Args:
             path: the file.
@@ -64,7 +64,7 @@ class TableFormat(Protocol):
         ...
 
     def count(self, path: Path) -> RowCount:
-        """The number of rows of a file.
+        """Count the rows of a file.
 
         Raises:
             DataError: the file cannot be read.

@@ -33,7 +33,7 @@ class SplitFilesConfig:
         return [(split, Path(path)) for split, paths in named for path in _as_tuple(paths)]
 
     def provides(self) -> frozenset[str]:
-        """Splits that have files."""
+        """Return the splits that have files."""
         return frozenset(split for split, _ in self.by_split())
 
 
@@ -160,13 +160,13 @@ TABLES = {ending: table for table in _TABLES for ending in table.endings}
 
 
 def table_of(path: Path) -> _Table | None:
-    """The source that reads such a file; None where its ending, apart from a compression's, is unknown."""
+    """Return the settings of the source that reads such a file; None for an unknown extension."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSIONS]
     return TABLES.get(suffixes[-1]) if suffixes else None
 
 
 def document_columns(source: ReaderSettings) -> DocumentColumns | None:
-    """The columns with the documents of a source; None where it has no table of documents."""
+    """Return the columns with the documents of a source; None if it has no table of documents."""
     return source.columns.of_documents() if isinstance(source, TableConfig) else None
 
 

@@ -36,11 +36,11 @@ class StrategyBase(ABC):
 
     @abstractmethod
     def _full_parameter(self, parameter: nn.Parameter) -> Tensor:
-        """The whole parameter, on every rank. Collective."""
+        """Gather the whole parameter on every rank. Collective."""
 
     @abstractmethod
     def _full_state(self, parameter: nn.Parameter) -> ParameterState:
-        """The whole parameter and its moments (zero before the first step), on every rank's CPU. Collective."""
+        """Gather the whole parameter and its moments (zero before the first step) on every rank's CPU. Collective."""
 
     @abstractmethod
     def _set_full_state(self, parameter: nn.Parameter, state: ParameterState) -> None:

@@ -56,8 +56,8 @@ class SingleConfig(Replicated):
     kind: Literal["single"] = "single"
 
     @property
-    def most_workers(self) -> int | None:
-        """See `StrategySettings.most_workers`."""
+    def max_workers(self) -> int | None:
+        """See `StrategySettings.max_workers`."""
         return 1
 
     def refusals(self) -> Mapping[Demand, str]:
@@ -65,7 +65,7 @@ class SingleConfig(Replicated):
         return {}
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        """The strategy of this process."""
+        """Build the strategy of this process."""
         from xmtc.distributed.strategies.single import SingleStrategy
 
         return SingleStrategy(precision, device)
@@ -82,8 +82,8 @@ class DDPConfig(Replicated):
     """Set this if the loss of some steps does not depend on all trained parameters. Every step then walks the graph."""
 
     @property
-    def most_workers(self) -> int | None:
-        """See `StrategySettings.most_workers`."""
+    def max_workers(self) -> int | None:
+        """See `StrategySettings.max_workers`."""
         return None
 
     def refusals(self) -> Mapping[Demand, str]:
@@ -91,7 +91,7 @@ class DDPConfig(Replicated):
         return {}
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        """The strategy of this process, which must be in a process group."""
+        """Build the strategy of this process, which must be in a process group."""
         from xmtc.distributed.strategies.ddp import DDPStrategy
 
         return DDPStrategy(self, precision, device)
@@ -141,8 +141,8 @@ class DeepSpeedConfig:
         return "nvme" in (self.offload_optimizer, self.offload_parameters)
 
     @property
-    def most_workers(self) -> int | None:
-        """See `StrategySettings.most_workers`."""
+    def max_workers(self) -> int | None:
+        """See `StrategySettings.max_workers`."""
         return None
 
     @property
@@ -199,7 +199,7 @@ class DeepSpeedConfig:
         return optimizer + (weights if self.offload_parameters == "nvme" else 0.0)
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        """The strategy of this process, which must be in a process group.
+        """Build the strategy of this process, which must be in a process group.
 
         Raises:
             ConfigError: tensors are offloaded to a disk, but the library that writes to it is missing.

@@ -71,7 +71,7 @@ class _EngineStrategy(StrategyBase):
         super().close()
 
     def _made_whole(self) -> list[nn.Parameter]:
-        """The parameters that are whole before and after training."""
+        """List the parameters that are whole before and after training."""
         assert self._model is not None
         arrived = gatherings(self._model)
         return [p for p in self._model.parameters() if not any(one.holds(p) for one in arrived)]
@@ -216,13 +216,13 @@ class ZeroStrategy(_EngineStrategy):
                 safe_set_full_optimizer_state(parameter, getattr(state, kind), kind)
 
     def _partition(self, parameter: nn.Parameter, full: Tensor) -> Tensor:
-        """This rank's share of a stage-3 parameter, padded with zeros like DeepSpeed's."""
+        """Cut this rank's share of a stage-3 parameter, padded with zeros like DeepSpeed's."""
         size = parameter.ds_tensor.numel()  # pyright: ignore[reportAttributeAccessIssue]
         flat = F.pad(full.flatten(), (0, size * self.world_size - full.numel()))
         return flat[self.rank * size : (self.rank + 1) * size]
 
     def _flats(self) -> list[Tensor]:
-        """This rank's flattened float32 partitions, which AdamW updates."""
+        """List this rank's flattened float32 partitions, which AdamW updates."""
         zero = self._engine.optimizer
         return zero.fp32_partitioned_groups_flat if self._config.stage == 3 else zero.single_partition_of_fp32_groups
 

@@ -62,7 +62,7 @@ class StrategySettings(Protocol):
         ...
 
     @property
-    def most_workers(self) -> int | None:
+    def max_workers(self) -> int | None:
         """Maximum number of workers; None: any number."""
         ...
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from xmtc.distributed.collectives import all_reduce_sum_floats
-from xmtc.distributed.row_shards import LaterGradient, RowShard, load_rows, save_rows
+from xmtc.distributed.row_shards import DeferredGradient, RowShard, load_rows, save_rows
 from xmtc.distributed.rowwise_config import AdamWConfig
 from xmtc.distributed.rowwise_optim import RowwiseOptimizer, coalesce
 from xmtc.distributed.strategies.base import set_learning_rates
@@ -84,24 +84,24 @@ class ShardedRowsStrategy:
             set_learning_rates(optimizer, [rates[i]])
 
     def step(self, max_grad_norm: float, outside_norm: float = 0.0) -> float:
-        """See `Strategy.step`. A `LaterGradient` is neither part of the norm nor clipped."""
+        """See `Strategy.step`. A `DeferredGradient` is neither part of the norm nor clipped."""
         if not self._optimizers:
             return self._inside.step(max_grad_norm, outside_norm)
-        later = self._later()
+        deferred = self._deferred()
         parts = self._gradients()
         squares = sum(float(torch.linalg.vector_norm(part, dtype=torch.float32)) ** 2 for part in parts)
-        squares = squares if all(one.finite() for one in later) else math.inf
+        squares = squares if all(one.finite() for one in deferred) else math.inf
         norm = math.hypot(math.sqrt(all_reduce_sum_floats([squares])[0]), outside_norm)
         if self._inside_groups:
             norm = self._inside.step(max_grad_norm, norm)
         if math.isfinite(norm):
             for part in parts:
                 part.mul_(min(1.0, max_grad_norm / (norm + 1e-6)))
-            self._update(later)
+            self._update(deferred)
         for shard in self._shards.values():
             shard.grad = None
-        for one in later:
-            one.forget()
+        for one in deferred:
+            one.discard()
         return norm
 
     def save(self, directory: Path) -> None:
@@ -146,31 +146,31 @@ class ShardedRowsStrategy:
         self._show()
         self._shards, self._optimizers, self._inside_groups = {}, [], []
 
-    def _later(self) -> list[LaterGradient]:
-        found = {id(shard.later): shard.later for shard in self._shards.values() if shard.later is not None}
+    def _deferred(self) -> list[DeferredGradient]:
+        found = {id(shard.deferred): shard.deferred for shard in self._shards.values() if shard.deferred is not None}
         return list(found.values())
 
     def _gradients(self) -> list[Tensor]:
-        """The shards' gradients, without the inner strategy's `loss_scale`."""
+        """Collect the shards' gradients, without the inner strategy's `loss_scale`."""
         found = [part for shard in self._shards.values() if (part := coalesce(shard)) is not None]
         return [part.div_(self.loss_scale) for part in found]
 
-    def _update(self, later: Sequence[LaterGradient]) -> None:
+    def _update(self, deferred: Sequence[DeferredGradient]) -> None:
         of = {id(shard): optimizer for optimizer in self._optimizers for shard in optimizer.param_groups[0]["params"]}
         for shard in self._shards.values():
-            if shard.grad is None and shard.later is None:  # none of this rank's rows was scored
+            if shard.grad is None and shard.deferred is None:  # none of this rank's rows was scored
                 nothing = torch.empty(1, 0, dtype=torch.int64, device=shard.device)
                 shard.grad = torch.sparse_coo_tensor(nothing, shard.detach()[:0], shard.shape, check_invariants=False)
         for optimizer in self._optimizers:
             optimizer.step()
-        for one in later:
+        for one in deferred:
             for rows, gradients in one.chunks(1 / self.loss_scale):
                 for shard, gradient in zip(one.shards, gradients, strict=True):
                     if id(shard) in of:
                         of[id(shard)].update(shard, rows, gradient)
 
     def _states(self) -> dict[str, Mapping[str, Tensor]]:
-        """The optimizers' state by table name; created if there was no step yet."""
+        """Collect the optimizers' state by table name; create it if there was no step yet."""
         states: dict[str, Mapping[str, Tensor]] = {}
         for optimizer in self._optimizers:
             for name, shard in self._shards.items():

@@ -92,7 +92,7 @@ class HuggingFaceConfig(EncoderDefaults):
         return self.name
 
     def with_backbone(self, backbone: "HuggingFaceConfig") -> "HuggingFaceConfig":
-        """That one."""
+        """Return the backbone."""
         return backbone
 
     def exported(self, folder: Path) -> "HuggingFaceConfig":
@@ -188,7 +188,7 @@ class MaxPoolConfig(_Wrapper):
         )
 
     def build(self, vocab_size: int) -> "MaxPoolEncoder":
-        """The encoder, loaded.
+        """Load the encoder.
 
         Raises:
             ConfigError: see `HuggingFaceConfig.build`; or it has fewer layers, or a width that the heads do not divide.
@@ -217,7 +217,7 @@ class LayerMixConfig(_Wrapper):
             _refuse_groups(self.base)
 
     def build(self, vocab_size: int) -> "LayerMixEncoder":
-        """The encoder, loaded.
+        """Load the encoder.
 
         Raises:
             ConfigError: see `HuggingFaceConfig.build`; or it has fewer layers.

@@ -77,7 +77,7 @@ class SelfAttentionConfig(_Light):
             raise ValueError(f"heads: {self.heads} does not divide width {self.width}")
 
     def build(self, vocab_size: int) -> "TransformerEncoder":
-        """The encoder, started at random."""
+        """Build the encoder with random weights."""
         from xmtc.models.encoders.self_attention import build_self_attention
 
         return build_self_attention(self, vocab_size)
@@ -117,7 +117,7 @@ class MultilevelConfig(_Light):
             raise ValueError(f"heads: {self.heads} does not divide width {self.width}")
 
     def build(self, vocab_size: int) -> "TransformerEncoder":
-        """The encoder, started at random."""
+        """Build the encoder with random weights."""
         from xmtc.models.encoders.multilevel import build_multilevel
 
         return build_multilevel(self, vocab_size)
@@ -141,7 +141,7 @@ class BiGRUConfig(_Light):
     """Dropout between layers and on the hidden states."""
 
     def build(self, vocab_size: int) -> "RecurrentEncoder":
-        """The encoder, started at random."""
+        """Build the encoder with random weights."""
         from xmtc.models.encoders.recurrent import build_bigru
 
         return build_bigru(self, vocab_size)
@@ -167,7 +167,7 @@ class LSTMConfig(_Light):
     """Dropout between layers and on the hidden states."""
 
     def build(self, vocab_size: int) -> "RecurrentEncoder":
-        """The encoder, started at random."""
+        """Build the encoder with random weights."""
         from xmtc.models.encoders.recurrent import build_lstm
 
         return build_lstm(self, vocab_size)
@@ -191,7 +191,7 @@ class CNNConfig(_Light):
     """Dropout on the hidden states."""
 
     def build(self, vocab_size: int) -> "CNNEncoder":
-        """The encoder, started at random."""
+        """Build the encoder with random weights."""
         from xmtc.models.encoders.cnn import CNNEncoder, Convolutions
 
         embedding = self.embedding.build(vocab_size, self.window)
@@ -210,7 +210,7 @@ class BagConfig(_Light):
     """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
 
     def build(self, vocab_size: int) -> "BagEncoder":
-        """The encoder, started at random."""
+        """Build the encoder with random weights."""
         from xmtc.models.encoders.bag import BagEncoder
 
         embedding = self.embedding.build(vocab_size, self.window)

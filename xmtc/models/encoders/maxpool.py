@@ -74,7 +74,7 @@ class MaxPoolEncoder(Encoder):
         yield
 
     def _layers(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """The layers (K, W, U, D) that the variant pools."""
+        """Stack the layers (K, W, U, D) that the variant pools."""
         pooled = 1 if self.settings.variant == "cls_attention" else self.settings.last_layers
         return torch.stack(list(self.base.hidden_states(input_ids_WU, attention_mask_WU)[-pooled:]))
 

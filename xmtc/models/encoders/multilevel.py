@@ -16,7 +16,7 @@ class LowRank(nn.Module):
         self.down, self.up = nn.Linear(width, rank), nn.Linear(rank, width)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
-        """Transformed states (W, U, D), token by token."""
+        """Transform states (W, U, D), token by token."""
         return self.up(F.gelu(self.down(hidden_WUD)))
 
 
@@ -29,7 +29,7 @@ class Depthwise(nn.Module):
         self.scale = nn.Conv1d(width, width, kernel_size=1, groups=width, bias=False)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
-        """Transformed states (W, U, D); padding enters as 0."""
+        """Transform states (W, U, D); padding enters as 0."""
         signal_WDU = (hidden_WUD * mask_WU.unsqueeze(2)).transpose(1, 2)
         return self.scale(F.gelu(self.convolution(signal_WDU))).transpose(1, 2)
 

@@ -79,7 +79,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _name(key: str, prefix: str, wanted: dict[str, torch.Size]) -> str | None:
-    """The parameter that a tensor of the file belongs to; None for tensors of a head that this model lacks."""
+    """Find the parameter that a tensor of the file belongs to; None for tensors of a head that this model lacks."""
     candidates = (key, key.removeprefix(f"{prefix}."))
     return next((name for name in candidates if name in wanted), None)
 

@@ -140,7 +140,7 @@ def _kernel(settings: HuggingFaceConfig) -> str | None:
 
 
 def longest_window(transformer_config: PreTrainedConfig) -> int:
-    """The model's number of positions; if it has no limit, the longest default window."""
+    """Return the model's number of positions; if it has no limit, the longest default window."""
     positions = getattr(transformer_config, "max_position_embeddings", None) or LONGEST_DEFAULT_WINDOW
     if transformer_config.model_type in _OFFSET_POSITIONS:
         positions -= (transformer_config.pad_token_id or 0) + 1

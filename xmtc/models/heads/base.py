@@ -50,7 +50,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def label_tables(self) -> Mapping[str, nn.Parameter]:
-        """The parameters that have one row per label, by their names in `named_parameters`; `bias` is one of them."""
+        """Return the parameters with one row per label, by their names in `named_parameters`; `bias` is one of them."""
 
     @abstractmethod
     def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
@@ -84,7 +84,7 @@ class Head(nn.Module, ABC):
         return self.document_vectors(read[0], mask_BT)
 
     def product_rows(self) -> nn.Parameter | None:
-        """The table (L, P) whose products with the single tensor of `read`, plus the bias, are the logits; or None.
+        """Return the table (L, P) whose products with the only tensor of `read`, plus bias, are the logits; or None.
 
         If a head has one, its labels can be scored and trained chunk by chunk.
         """
@@ -99,7 +99,7 @@ class Head(nn.Module, ABC):
         raise self.cannot("gives no evidence, because its logit is not a sum over tokens")
 
     def attention_parameters(self) -> Iterator[nn.Parameter]:
-        """The parameters that `attention_scores` depends on, which stage 1 trains; empty for heads without it."""
+        """Yield the parameters that `attention_scores` depends on, which stage 1 trains; none for heads without it."""
         yield from ()
 
     def attention_scores(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class Head(nn.Module, ABC):
         """Compute the result of `read` from the documents' `FixedPoolings`, for heads with `settings.reads_fixed`."""
         raise self.cannot("reads the hidden states of tokens")
 
-    def start(self, fixed_NKD: Tensor) -> None:
+    def init_from_documents(self, fixed_NKD: Tensor) -> None:
         """Initialise parameters from the `FixedPoolings` of a sample of N training documents."""
         raise self.cannot("reads the hidden states of tokens")
 

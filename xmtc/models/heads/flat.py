@@ -71,9 +71,9 @@ class FlatHead(Head):
         """See `Head.read_fixed`."""
         return (self.dropout(self.pooling.of_fixed(fixed_BKD)),)
 
-    def start(self, fixed_NKD: Tensor) -> None:
-        """See `Head.start`."""
-        self.pooling.start(fixed_NKD)
+    def init_from_documents(self, fixed_NKD: Tensor) -> None:
+        """See `Head.init_from_documents`."""
+        self.pooling.init_from_documents(fixed_NKD)
 
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
         """See `Head.attention`: what each token counts in the pooled vector, (B, S, 1, T), the same for every label."""

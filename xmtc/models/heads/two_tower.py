@@ -36,9 +36,9 @@ class DocumentTower(Pooling):
         """See `Pooling.of_fixed`."""
         return self._scaled(self.pooling.of_fixed(fixed_BKD))
 
-    def start(self, fixed_NKD: Tensor) -> None:
-        """See `Pooling.start`."""
-        self.pooling.start(fixed_NKD)
+    def init_from_documents(self, fixed_NKD: Tensor) -> None:
+        """See `Pooling.init_from_documents`."""
+        self.pooling.init_from_documents(fixed_NKD)
 
     def _scaled(self, pooled_BX: Tensor) -> Tensor:
         return F.normalize(self.projection(pooled_BX).float(), dim=1) * self.log_scale.exp()

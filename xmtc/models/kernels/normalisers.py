@@ -12,7 +12,7 @@ from xmtc.models.kernels.options import Normaliser
 # Finite, so that a document with only padding gives 0 instead of NaN. entmax squares and sums its inputs, which must
 # stay finite too. Scores of normalised queries and keys never come near this value.
 _PADDING_SCORE = -1e4
-_LEAST_SORTED = 16
+_MIN_SORTED = 16
 
 
 def attention_weights(scores_BHLT: Tensor, mask_BT: Tensor, normaliser: Normaliser) -> Tensor:
@@ -42,7 +42,7 @@ def unpadded_attention(scores_HCN: Tensor, normaliser: Normaliser) -> Tensor:
     if normaliser == "softmax":
         return scores_HCN.softmax(-1)
     sparse = sparsemax if normaliser == "sparsemax" else entmax15
-    return sparse(scores_HCN, dim=-1, k=max(_LEAST_SORTED, scores_HCN.shape[-1] // 8))
+    return sparse(scores_HCN, dim=-1, k=max(_MIN_SORTED, scores_HCN.shape[-1] // 8))
 
 
 def attention_slopes(attention_HCN: Tensor, normaliser: Normaliser) -> Tensor:

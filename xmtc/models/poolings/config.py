@@ -39,7 +39,7 @@ class FirstPoolingConfig(_Pools):
     first_token: ClassVar[FirstToken] = "alone"
 
     def build(self, width: int) -> "Pooling":
-        """The pooling for hidden states of this width."""
+        """Build the pooling for hidden states of this width."""
         from xmtc.models.poolings.pooling import OneToken
 
         return OneToken(width, last=False)
@@ -54,7 +54,7 @@ class LastPoolingConfig(_Pools):
     first_token: ClassVar[FirstToken] = "hardly"
 
     def build(self, width: int) -> "Pooling":
-        """The pooling for hidden states of this width."""
+        """Build the pooling for hidden states of this width."""
         from xmtc.models.poolings.pooling import OneToken
 
         return OneToken(width, last=True)
@@ -69,7 +69,7 @@ class MeanPoolingConfig(_Pools):
     first_token: ClassVar[FirstToken] = "hardly"
 
     def build(self, width: int) -> "Pooling":
-        """The pooling for hidden states of this width."""
+        """Build the pooling for hidden states of this width."""
         from xmtc.models.poolings.pooling import Mean
 
         return Mean(width)
@@ -83,7 +83,7 @@ class MaxPoolingConfig(_Pools):
     """Which pooling."""
 
     def build(self, width: int) -> "Pooling":
-        """The pooling for hidden states of this width."""
+        """Build the pooling for hidden states of this width."""
         from xmtc.models.poolings.pooling import Max
 
         return Max(width)
@@ -102,7 +102,7 @@ class AttentionPoolingConfig(_Pools):
     trains: ClassVar[bool] = True
 
     def build(self, width: int) -> "Pooling":
-        """The pooling for hidden states of this width.
+        """Build the pooling for hidden states of this width.
 
         Raises:
             ConfigError: the heads do not divide the width.
@@ -128,7 +128,7 @@ class SummaryPoolingConfig(_Pools):
     reads_fixed: ClassVar[bool] = True
 
     def build(self, width: int) -> "Pooling":
-        """The pooling for hidden states of this width."""
+        """Build the pooling for hidden states of this width."""
         from xmtc.models.poolings.pooling import Summary
 
         return Summary(width, self.width)

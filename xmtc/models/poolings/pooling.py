@@ -16,7 +16,7 @@ from xmtc.models.kernels.normalisers import attention_weights
 from xmtc.models.kernels.options import Normaliser
 
 _LEAD = 64  # tokens that have a separate mean
-_LEAST_SPREAD = 1e-3  # minimum standard deviation of an input, so that constant dimensions stay small
+_MIN_SPREAD = 1e-3  # minimum standard deviation of an input, so that constant dimensions stay small
 
 
 class Pooling(nn.Module, ABC):
@@ -46,7 +46,7 @@ class Pooling(nn.Module, ABC):
         """Pooled vectors (B, width) from the documents' `FixedPoolings`, for poolings that read nothing else."""
         raise NotImplementedError
 
-    def start(self, fixed_NKD: Tensor) -> None:
+    def init_from_documents(self, fixed_NKD: Tensor) -> None:
         """Initialise parameters from the `FixedPoolings` of a sample of N training documents."""
         raise NotImplementedError
 
@@ -242,7 +242,7 @@ class Summary(Pooling):
         ).sum(0)
 
     @torch.no_grad()
-    def start(self, fixed_NKD: Tensor) -> None:
-        """See `Pooling.start`."""
+    def init_from_documents(self, fixed_NKD: Tensor) -> None:
+        """See `Pooling.init_from_documents`."""
         self.layer.centres_KD.copy_(fixed_NKD.mean(0))
-        self.layer.gains_KD.copy_(1 / fixed_NKD.std(0, correction=0).clamp(min=_LEAST_SPREAD))
+        self.layer.gains_KD.copy_(1 / fixed_NKD.std(0, correction=0).clamp(min=_MIN_SPREAD))

@@ -30,7 +30,7 @@ _BACKGROUND: tuple[Section, ...] = (ExamplesSection(), SetupSection())
 
 
 def all_sections() -> list[Section]:
-    """The sections of this package, with those of installed packages between the results and the background.
+    """List the sections of this package, with those of installed packages between the results and the background.
 
     Raises:
         ConfigError: an installed section cannot be used.

@@ -30,7 +30,7 @@ class DataSection:
         return "Data"
 
     def applies(self, page: Page) -> bool:
-        """Always."""
+        """Return True: the section always applies."""
         return True
 
     def render(self, page: Page) -> Sequence[Part]:

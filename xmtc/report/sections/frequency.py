@@ -20,7 +20,7 @@ class FrequencySection:
         return "By label frequency"
 
     def applies(self, page: Page) -> bool:
-        """Always."""
+        """Return True: the section always applies."""
         return True
 
     def render(self, page: Page) -> Sequence[Part]:

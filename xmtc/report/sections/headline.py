@@ -25,7 +25,7 @@ class HeadlineSection:
         return "Headline"
 
     def applies(self, page: Page) -> bool:
-        """Always."""
+        """Return True: the section always applies."""
         return True
 
     def render(self, page: Page) -> Sequence[Part]:

@@ -42,7 +42,7 @@ class LabelsSection:
         return f"Labels of {page.first.name}" if page.several else "Labels"
 
     def applies(self, page: Page) -> bool:
-        """Always."""
+        """Return True: the section always applies."""
         return True
 
     def render(self, page: Page) -> Sequence[Part]:
@@ -53,7 +53,7 @@ class LabelsSection:
 
 
 def _extremes(run: RunResults, count: int = 10, least: int = 5) -> TablePair:
-    """The labels of highest and lowest F1 among those with at least `least` documents."""
+    """Find the labels of highest and lowest F1 among those with enough documents."""
     table = run.per_label.to_pandas()
     least = min(least, int(table["support"].max()))
     known = table[table["support"] >= least]

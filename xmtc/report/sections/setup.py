@@ -19,7 +19,7 @@ class SetupSection:
         return "Setup"
 
     def applies(self, page: Page) -> bool:
-        """Always."""
+        """Return True: the section always applies."""
         return True
 
     def render(self, page: Page) -> Sequence[Part]:

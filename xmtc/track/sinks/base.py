@@ -32,17 +32,17 @@ class Sink(Protocol):
     """Receives the metrics of rank 0. Steps count from 1 in every stage, so a sink keeps the stages apart."""
 
     def start_stage(self, stage: str, resumed_step: int) -> None:
-        """A stage begins, or continues after `resumed_step`."""
+        """Begin a stage, or continue it after `resumed_step`."""
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Metrics of one step; values are finite."""
 
     def close(self) -> None:
-        """Writes out what is buffered."""
+        """Write out what is buffered."""
 
 
 def portable_name(metric: str) -> str:
-    """A metric's name as every sink accepts it: `dev/p@5` is `dev/p_at_5`."""
+    """Convert a metric's name to one that every sink accepts: `dev/p@5` to `dev/p_at_5`."""
     return metric.replace("@", "_at_")
 
 

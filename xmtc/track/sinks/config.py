@@ -24,7 +24,7 @@ class TensorBoardConfig:
     """Seconds between writes of the event file to disk."""
 
     def open(self, run: "RunInfo") -> "TensorBoardSink":
-        """The sink of a run."""
+        """Build the sink of a run."""
         from xmtc.track.sinks.tensorboard import TensorBoardSink
 
         return TensorBoardSink(self, run)
@@ -47,7 +47,7 @@ class WandbConfig:
     """Offline writes below `<run>/wandb`, for `wandb sync` later."""
 
     def open(self, run: "RunInfo") -> "WandbSink":
-        """The sink of a run."""
+        """Build the sink of a run."""
         from xmtc.track.sinks.wandb import WandbSink
 
         return WandbSink(self, run)
@@ -67,7 +67,7 @@ class MlflowConfig:
     """The experiment that the run belongs to; created if it does not exist."""
 
     def open(self, run: "RunInfo") -> "MlflowSink":
-        """The sink of a run."""
+        """Build the sink of a run."""
         from xmtc.track.sinks.mlflow import MlflowSink
 
         return MlflowSink(self, run)

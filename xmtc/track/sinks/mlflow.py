@@ -36,12 +36,12 @@ class MlflowSink:
         """Nothing to do: MLflow keeps a step with every value."""
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Sends one step."""
+        """Send one step."""
         for name, value in metrics.items():
             self._client.log_metric(self._run_id, portable_name(f"{stage}/{name}"), value, step=step)
 
     def close(self) -> None:
-        """Marks the run as finished."""
+        """Mark the run as finished."""
         self._client.set_terminated(self._run_id)
 
 

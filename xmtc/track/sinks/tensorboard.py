@@ -16,7 +16,7 @@ class TensorBoardSink:
         self._writers: dict[str, Any] = {}
 
     def start_stage(self, stage: str, resumed_step: int) -> None:
-        """Opens the stage's event file."""
+        """Open the stage's event file."""
         self._writers[stage] = self._module.SummaryWriter(
             logdir=str(self._directory / stage),
             purge_step=resumed_step + 1 if resumed_step else None,
@@ -24,11 +24,11 @@ class TensorBoardSink:
         )
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Writes scalars."""
+        """Write scalars."""
         for name, value in metrics.items():
             self._writers[stage].add_scalar(portable_name(name), value, global_step=step)
 
     def close(self) -> None:
-        """Closes the event files."""
+        """Close the event files."""
         for writer in self._writers.values():
             writer.close()

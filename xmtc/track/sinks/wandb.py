@@ -23,14 +23,14 @@ class WandbSink:
         )
 
     def start_stage(self, stage: str, resumed_step: int) -> None:
-        """Gives the stage its own step axis."""
+        """Give the stage a separate step axis."""
         self._run.define_metric(f"{stage}/step")
         self._run.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Sends one step."""
+        """Send one step."""
         self._run.log({f"{stage}/step": step, **{f"{stage}/{name}": value for name, value in metrics.items()}})
 
     def close(self) -> None:
-        """Ends the run."""
+        """End the run."""
         self._run.finish()

@@ -40,10 +40,10 @@ class Callback:
         """Start a phase that trains these named parameters. The tensors stay the same objects throughout the phase."""
 
     def before_step(self, position: Position) -> None:
-        """Called before the optimizer step that follows `position`."""
+        """Run before the optimizer step that follows `position`."""
 
     def after_step(self, position: Position) -> None:
-        """Called after the step that led to `position`. If `position.skipped` is not 0, it changed no parameter."""
+        """Run after the step that led to `position`. If `position.skipped` is not 0, it changed no parameter."""
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Wrap the evaluation on dev and the copy of the best weights; both use the parameters as this leaves them."""
@@ -68,4 +68,4 @@ class Callback:
         """
 
     def end(self) -> None:
-        """Called after the last step of the stage."""
+        """Run after the last step of the stage."""

@@ -3,21 +3,21 @@
 from pathlib import Path
 
 from xmtc.errors import ConfigError
-from xmtc.models.hub import located
+from xmtc.models.hub import locate_model
 from xmtc.models.onnx_export import is_onnx
-from xmtc.run.copies import fetched
+from xmtc.run.copies import fetch
 from xmtc.run.directory import RunDirectory, RunPaths
 
 
-def start_folder(paths: RunPaths) -> Path:
-    """The folder of the exported model that `model.init_from` names, fetched where it is at a URI.
+def initial_model_folder(paths: RunPaths) -> Path:
+    """Find the folder of the exported model that `model.init_from` names; fetch it if it is at a URI.
 
     Raises:
         ConfigError: there is no model.
         CheckpointError, StorageError: it cannot be fetched.
     """
     assert paths.init_from is not None
-    place = located(str(fetched(paths.init_from, paths.storage)))
+    place = locate_model(str(fetch(paths.init_from, paths.storage)))
     given = f"model.init_from: {paths.init_from}"
     folder = found if (found := RunDirectory(place).model).is_dir() else place
     if not (folder / "config.json").is_file():

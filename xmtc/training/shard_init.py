@@ -16,9 +16,7 @@ from xmtc.models.heads.base import Head
 BLOCK = 65_536  # labels that are drawn at a time
 
 
-def build_with_own_rows(
-    model: ModelConfig, vocab_size: int, labels: int, seed: int, ranks: tuple[int, int]
-) -> Classifier:
+def build_shard(model: ModelConfig, vocab_size: int, labels: int, seed: int, ranks: tuple[int, int]) -> Classifier:
     """Build the model with one rank's rows of the label tables, on the CPU.
 
     Args:

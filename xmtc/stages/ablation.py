@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xmtc.evaluate.evaluation import evaluate as measure
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.files import write_text
 from xmtc.scorers.base import Candidates
@@ -14,13 +13,13 @@ from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import CombinationKind, FusionConfig
 from xmtc.scorers.ensemble import Ensemble, cross_fitted
 from xmtc.scorers.fusion import fit_fusion
-from xmtc.stages.scoring import thresholds_of
+from xmtc.stages.scoring import quick_metrics
 from xmtc.stages.worker import Worker
 
 METRICS = ("p@1", "ndcg@5", "micro_f1", "macro_f1", "ece")
 
 
-def write_shares(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Candidates, path: Path) -> None:
+def write_ablation(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Candidates, path: Path) -> None:
     """Write JSON: `fused`, `alone` and `without` by scorer, each with metrics and macro-F1 by frequency bin.
 
     Every fusion is fitted on one half of dev and measured on the other. A scorer alone is calibrated by a linear
@@ -51,16 +50,9 @@ def write_shares(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Candid
 def _measured(worker: Worker, found: Candidates) -> dict[str, Any]:
     top_k, gold = worker.config.evaluate.top_k, worker.dev.label_matrix()
     predictions = SparsePredictions(found.label_ids_NK[:, :top_k], found.scores_NK[:, :top_k])
-    evaluation = measure(
-        predictions,
-        gold,
-        worker.corpus.labels,
-        len(worker.train),
-        config=replace(worker.config.evaluate, resamples=0),
-        thresholds=thresholds_of(worker, predictions, gold),
-    )
-    chosen = {key: evaluation.metrics[key] for key in METRICS if evaluation.metrics.get(key) is not None}
-    return chosen | {"bins": {name: bin_["macro_f1"] for name, bin_ in evaluation.metrics["bins"].items()}}
+    metrics = quick_metrics(worker, predictions, gold)
+    chosen = {key: metrics[key] for key in METRICS if metrics.get(key) is not None}
+    return chosen | {"bins": {name: bin_["macro_f1"] for name, bin_ in metrics["bins"].items()}}
 
 
 def cross_fitted_dev(worker: Worker, config: FusionConfig, pairs: Pairs, names: Sequence[str]) -> Candidates:

@@ -20,17 +20,17 @@ from xmtc.models.export import ModelParts, load_model
 from xmtc.models.heads.base import Head
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.run.start import start_folder
+from xmtc.run.initial_model import initial_model_folder
 from xmtc.score.job import model_digest
 
 
-def start_digest(config: RunConfig) -> list[str]:
+def initial_model_digest(config: RunConfig) -> list[str]:
     """Digests of the initial weights that the settings do not determine; empty without `model.init_from`."""
-    return [] if config.model.init_from is None else [model_digest(start_folder(RunPaths.of(config)))]
+    return [] if config.model.init_from is None else [model_digest(initial_model_folder(RunPaths.of(config)))]
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModel:
     """The model that training continues from.
 
     Attributes:
@@ -77,13 +77,13 @@ class Start:
                 table[known_K.to(table.device)] = theirs[name].detach()[theirs_K].to(table.device, table.dtype)
 
     def encoder_tensors(self, classifier: Classifier) -> dict[str, Tensor]:
-        """The whole encoder by the classifier's names, if the model contains one; otherwise empty."""
+        """Return the whole encoder by the classifier's names, if the model contains one; otherwise nothing."""
         if not (self.folder / ENCODER).is_dir():
             return {}
         return {f"encoder.{name}": tensor for name, tensor in classifier.encoder.state_dict().items()}
 
-    def words(self) -> str:
-        """Describe what is taken over, in words."""
+    def describe(self) -> str:
+        """Describe which labels are known and which are new, in a line."""
         gone = f"; {self.gone_labels:,} of its labels are not in the corpus" if self.gone_labels else ""
         return f"init_from: {self.name}: {len(self.known_K):,} labels are known, {self.new_labels:,} are new{gone}"
 
@@ -106,7 +106,7 @@ class Start:
             ) from error
 
 
-def open_start(paths: RunPaths, tokenizer: PreTrainedTokenizerFast, labels: LabelTable) -> Start | None:
+def open_initial_model(paths: RunPaths, tokenizer: PreTrainedTokenizerFast, labels: LabelTable) -> InitialModel | None:
     """Open the model that a run continues from; None without `model.init_from`.
 
     Raises:
@@ -115,20 +115,20 @@ def open_start(paths: RunPaths, tokenizer: PreTrainedTokenizerFast, labels: Labe
     """
     if paths.init_from is None:
         return None
-    folder = start_folder(paths)
+    folder = initial_model_folder(paths)
     parts = load_model(folder)
     if not same_ids(parts.tokenizer, tokenizer):
         raise ConfigError(
             f"model.init_from: {paths.init_from}: its tokenizer assigns other token ids than the corpus's; set "
             f"data.tokenizer to {{kind: pretrained, name: {folder / 'tokenizer'}}}"
         )
-    return _start(paths.init_from, folder, parts, labels)
+    return _match_labels(paths.init_from, folder, parts, labels)
 
 
-def _start(name: str, folder: Path, parts: ModelParts, labels: LabelTable) -> Start:
+def _match_labels(name: str, folder: Path, parts: ModelParts, labels: LabelTable) -> InitialModel:
     known = [i for i, label in enumerate(labels.labels) if label in parts.labels]
     theirs = [parts.labels.index(labels.labels[i]) for i in known]
-    return Start(
+    return InitialModel(
         name,
         folder,
         model_digest(folder),
