@@ -420,7 +420,7 @@ def _load(config: Path, overrides: list[str] | None, print_config: bool):
 
 
 def main() -> None:
-    """Entry point. A user's mistake ends with a message and exit code 1, never with a traceback."""
+    """Run the command line. A user's mistake ends with a message and exit code 1, never with a traceback."""
     show_log()
     try:
         check_arguments()

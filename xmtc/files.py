@@ -100,7 +100,7 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
+    """Compute the SHA-256 of a file's content, in hexadecimal."""
     _check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -233,7 +233,7 @@ def cannot_write(path: object, error: BaseException, kind: type[XmtcError] = Sto
 
 @contextmanager
 def writing(place: object, kind: type[XmtcError] = StorageError) -> Iterator[None]:
-    """Around everything that writes a result: what the system or a library refuses becomes one line.
+    """Convert every error of writing a result in the context to one line.
 
     Args:
         place: file, folder or URI, as the user knows it.
@@ -252,7 +252,7 @@ def writing(place: object, kind: type[XmtcError] = StorageError) -> Iterator[Non
 def reading(
     place: object, kind: type[XmtcError] = DataError, fix: str = "copy or write it again", what: str = "cannot be read"
 ) -> Iterator[None]:
-    """Context for reading a file that a user gave or may have changed: an error becomes one line.
+    """Convert every error of reading a file in the context to one line; a user gave the file or may have changed it.
 
     No line quotes the file: it may hold document text. A path that is a pipe or device is refused beforehand.
 
@@ -274,7 +274,7 @@ def reading(
 
 
 def reason_of(error: BaseException) -> str:
-    """Why something failed, in one line without content of files."""
+    """Say why something failed, in one line without content of files."""
     if isinstance(error, UnicodeError):
         return f"not UTF-8 ({error.reason})" if isinstance(error, UnicodeDecodeError) else "a name that is not UTF-8"
     if isinstance(error, json.JSONDecodeError):
@@ -290,5 +290,5 @@ def reason_of(error: BaseException) -> str:
 
 
 def _loaded(classes: Iterable[tuple[str, str]]) -> tuple[type[BaseException], ...]:
-    """Those of the classes whose module has been imported; nobody else can raise them."""
+    """Select the classes whose module has been imported; others cannot have been raised."""
     return tuple(getattr(sys.modules[module], name) for module, name in classes if module in sys.modules)

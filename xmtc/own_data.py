@@ -102,7 +102,7 @@ def _inside(config: RunConfig, root: Path) -> RunConfig:
 
 
 def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.Table:
-    """Text and label columns as Arrow."""
+    """Convert text and label columns to Arrow."""
     if labels is not None:
         columns = {_TEXT: _values(texts), label_column: _values(labels)}
         if names != [_TEXT]:
@@ -137,7 +137,7 @@ def _column(table: Any, name: str) -> Any:
 
 
 def _class_names(table: Any, name: str) -> list[str] | None:
-    """Names of the numbers of a `ClassLabel` column, or of a list of them, of a Hugging Face `Dataset`."""
+    """Return the names of the numbers of a `ClassLabel` column, or of a list of them, of a Hugging Face `Dataset`."""
     feature = getattr(table, "features", {}).get(name) if hasattr(table, "column_names") else None
     feature = getattr(feature, "feature", feature)
     return getattr(feature, "names", None)
@@ -160,7 +160,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _label_list(value: Any) -> list[str]:
-    """Labels of a document: one, several or none."""
+    """Return the labels of a document: one, several or none."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [str(one) for one in value if one is not None]
     missing = value is None or value != value or value == ""

@@ -178,7 +178,7 @@ def _check_metric(metric: Node, tasks: Sequence[str]) -> None:
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Every choice of one value a key; the last key changes fastest."""
+    """Yield every choice of one value per key; the last key changes fastest."""
     for chosen in product(*grid.values()):
         yield dict(zip(grid, chosen, strict=True))
 
@@ -233,7 +233,7 @@ def _attempt(train: Train, run: RunConfig) -> tuple[str, str | None]:
 def _side_by_side(
     attempt: Callable[[RunConfig], tuple[str, str | None]], runs: Sequence[RunConfig], base: RunConfig
 ) -> Iterator[tuple[str, str | None]]:
-    """Each run as a Ray task; Ray repeats the task of a lost machine, and the run continues from its checkpoint."""
+    """Run each run as a Ray task; Ray repeats the task of a lost machine, and the run continues from its checkpoint."""
     from xmtc.cluster.connection import connect
     from xmtc.cluster.tasks import TaskResources, map_tasks
 
@@ -256,7 +256,7 @@ def describe(values: Mapping[str, Any]) -> str:
 
 
 def summarise(cell: Cell, wanted: Sequence[str], failures: Mapping[str, str]) -> Row:
-    """Means and costs of the finished runs of a cell.
+    """Compute means and costs of the finished runs of a cell.
 
     Args:
         cell: its runs have been tried.
@@ -288,7 +288,7 @@ def summarise(cell: Cell, wanted: Sequence[str], failures: Mapping[str, str]) ->
 
 
 def student_interval(numbers: Sequence[float]) -> list[float] | None:
-    """95 % interval of the mean by Student's t; None of fewer than two numbers."""
+    """Compute the 95 % interval of the mean by Student's t; None for fewer than two numbers."""
     if len(numbers) < 2:
         return None
     half = float(stats.t.ppf(0.975, len(numbers) - 1)) * statistics.stdev(numbers) / len(numbers) ** 0.5
@@ -344,13 +344,13 @@ def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
 
 
 def _metrics(paths: RunPaths) -> dict[str, Any]:
-    """Of dev: who picks a cell by what is measured on test has nothing left to measure it with."""
+    """Read the metrics of dev: test must stay unseen when a cell is chosen."""
     with reading(paths.metrics("dev"), fix="evaluate the run again"):
         return read_json(paths.metrics("dev"))
 
 
 def train_seconds(paths: RunPaths) -> float | None:
-    """Seconds of fine-tuning, over its interruptions; None before it is done, or without a head.
+    """Return the seconds of fine-tuning, over its interruptions; None before it is done, or without a head.
 
     The stage's record covers only the last session. The log's clock continues from session to session, but leaves out
     what comes before the first step.

@@ -107,7 +107,7 @@ def _read_with_bases(path: Path, shape: Shape, problems: list[str], above: tuple
 
 
 def _merge(below: Node, above: Node) -> Node:
-    """`above` over `below`, section by section; a section of another kind replaces."""
+    """Merge `above` over `below`, section by section; a section of another kind replaces the whole section."""
     if not isinstance(below.value, dict) or not isinstance(above.value, dict):
         return above
     kind = above.value.get("kind")

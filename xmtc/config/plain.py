@@ -40,7 +40,7 @@ def redacted(plain: T) -> T:
 
 
 def config_hash(*parts: Any) -> str:
-    """16 hexadecimal digits that change when any part does; parts are configurations or plain JSON data.
+    """Hash configurations or plain JSON data to 16 hexadecimal digits that change when any part does.
 
     Use it for a stage's fingerprint: its own section, and the fingerprints of what it reads.
     """
@@ -50,7 +50,7 @@ def config_hash(*parts: Any) -> str:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Each key whose value differs, as `section.key: old -> new`."""
+    """Yield each key whose value differs, as `section.key: old -> new`."""
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):

@@ -32,13 +32,13 @@ class _Spot:
 
 
 def describe_all(error: ValidationError, root: Node, shape: Shape) -> list[tuple[Place, str]]:
-    """Each distinct problem of `error` with its place, in the order of the schema."""
+    """List each distinct problem of `error` with its place, in the order of the schema."""
     found = dict.fromkeys(_describe(details, root, shape) for details in error.errors(include_url=False))
     return list(found)
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'x'?` where a known word is close, else an empty string."""
+    """Ask `did you mean 'x'?` if a known word is close; otherwise return an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}? " if close else ""
 
@@ -73,7 +73,7 @@ def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, s
 
 
 def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
-    """Follows pydantic's path, leaving out the parts that name an alternative and not a key."""
+    """Follow pydantic's path, without the parts that name an alternative and not a key."""
     path: tuple[str | int, ...] = ()
     here: Shape | None = shape
     parent: Shape | None = None

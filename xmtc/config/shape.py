@@ -23,7 +23,7 @@ _WORDS = {"integer": "a whole number", "number": "a number", "string": "text", "
 
 @functools.cache
 def adapter(schema_type: Any) -> TypeAdapter[Any]:
-    """Pydantic's validator of a configuration dataclass; made once, because that takes a good part of a second."""
+    """Make pydantic's validator of a configuration dataclass, once, because that takes most of a second."""
     return TypeAdapter(schema_type)
 
 

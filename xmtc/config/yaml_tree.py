@@ -79,7 +79,7 @@ for _tag, _pattern, _first in (
 
 
 def dump(data: Any) -> str:
-    """Plain data (dicts, lists, scalars) as YAML in the given order; `parse` reads back an equal value."""
+    """Write plain data (dicts, lists, scalars) as YAML in the given order; `parse` reads back an equal value."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 

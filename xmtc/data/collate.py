@@ -76,7 +76,7 @@ class HiddenReader(Protocol):
     """Reads stored vectors of documents; see `xmtc.data.hidden_cache`."""
 
     def read(self, documents: NDArray[np.int64]) -> list[Tensor]:
-        """(T, D) for each document, special tokens included; or (K, D) if K poolings of the tokens are stored."""
+        """Read (T, D) for each document, special tokens included; or (K, D) if K poolings of the tokens are stored."""
         ...
 
 
@@ -151,7 +151,7 @@ class Collator:
         return np.concatenate([self._prefix, content, self._suffix])
 
     def _pad_rows(self, rows: list[NDArray[np.int32]]) -> tuple[Tensor, Tensor]:
-        """(ids, mask): int64 and bool, (rows, longest)."""
+        """Pad to ids, int64, and mask, bool, both (rows, longest)."""
         lengths = np.array([len(row) for row in rows])
         mask = np.arange(lengths.max())[None] < lengths[:, None]
         ids = np.full(mask.shape, self._pad, dtype=np.int64)
@@ -174,7 +174,7 @@ class Collator:
 
 
 def _positions(cuts: list[Cut], longest: int, window_width: int) -> Tensor:
-    """(B, T) int64 into the flattened windows, 0 on padding."""
+    """Compute each token's index (B, T) int64 into the flattened windows, 0 on padding."""
     position_BT = np.zeros((len(cuts), longest), dtype=np.int64)
     first = 0
     for row, one in enumerate(cuts):
@@ -184,7 +184,7 @@ def _positions(cuts: list[Cut], longest: int, window_width: int) -> Tensor:
 
 
 def _stack(hidden: list[Tensor], longest: int) -> Tensor:
-    """(B, T, D), zero on padding."""
+    """Stack hidden states to (B, T, D), zero on padding."""
     hidden_BTD = hidden[0].new_zeros(len(hidden), longest, hidden[0].shape[-1])
     for row, one in enumerate(hidden):
         hidden_BTD[row, : len(one)] = one

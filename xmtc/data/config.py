@@ -38,7 +38,7 @@ class PretrainedTokenizerConfig:
         return self.name
 
     def build(self) -> "TokenizerSource":
-        """Where the tokenizer comes from; it is loaded when it is asked for."""
+        """Build the source of the tokenizer, which provides it on request."""
         from xmtc.data.tokenizer import PretrainedTokenizer
 
         return PretrainedTokenizer(self.name)
@@ -68,7 +68,7 @@ class TrainedTokenizerConfig:
         return f"{{kind: trained, model: {self.model}}}"
 
     def build(self) -> "TokenizerSource":
-        """Where the tokenizer comes from; it is trained when it is asked for."""
+        """Build the source of the tokenizer, which provides it on request."""
         from xmtc.data.tokenizer import TrainedTokenizer
 
         return TrainedTokenizer(self)

@@ -49,11 +49,11 @@ class Split:
         return len(self._tokens)
 
     def doc_ids(self) -> list[str]:
-        """N identifiers."""
+        """Return the N identifiers."""
         return [doc_id for batch in self._batches for doc_id in batch.column("doc_id").to_pylist()]
 
     def tokens(self, document: int) -> NDArray[np.int32]:
-        """Token ids of a document, without special tokens: a view of the file, not a copy."""
+        """Return token ids of a document, without special tokens: a view of the file, not a copy."""
         return self._tokens.row(document)
 
     def label_ids(self, document: int) -> NDArray[np.int32]:
@@ -61,11 +61,11 @@ class Split:
         return self._label_ids.row(document)
 
     def token_blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """(flat token ids, offsets (rows + 1,)) of each shard, in the order of the documents."""
+        """Yield (flat token ids, offsets (rows + 1,)) of each shard, in the order of the documents."""
         yield from self._tokens.blocks()
 
     def label_matrix(self) -> sparse.csr_array:
-        """Boolean (N, L), True where a document has a label."""
+        """Make a boolean matrix (N, L), True where a document has a label."""
         indices = self._label_ids.values()
         pointers = np.concatenate([[0], np.cumsum(self._label_ids.lengths)])
         matrix = sparse.csr_array((np.ones(len(indices), dtype=bool), indices, pointers), (len(self), self._labels))
@@ -73,7 +73,7 @@ class Split:
         return matrix
 
     def word_rows(self, rows: NDArray[np.int64] | None = None) -> sparse.csr_array:
-        """TF-IDF rows of whole texts, of unit length; a document without a known term has an empty row.
+        """Compute TF-IDF rows of whole texts, of unit length; a document without a known term has an empty row.
 
         Args:
             rows: R documents in any order; None: all N.
@@ -93,7 +93,7 @@ class Split:
         return vocabulary.rows(sparse.csr_array(parts, shape=(len(lengths), len(vocabulary))))
 
     def text_hashes(self) -> NDArray[np.uint64]:
-        """(N,) hashes of whole texts: equal texts have equal ones."""
+        """Return hashes (N,) of whole texts: equal texts have equal ones."""
         parts = [batch.column("text_hash").to_numpy(zero_copy_only=True) for batch in self._batches]
         return np.concatenate([np.empty(0, np.uint64), *parts])
 

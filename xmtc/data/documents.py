@@ -19,7 +19,7 @@ class Documents(Protocol):
         ...
 
     def tokens(self, document: int) -> NDArray[np.int32]:
-        """Token ids of a document, without special tokens."""
+        """Return token ids of a document, without special tokens."""
         ...
 
     def label_ids(self, document: int) -> NDArray[np.int32]:

@@ -38,7 +38,7 @@ class LabelTable:
         return label in self._ids
 
     def index(self, label: str) -> int:
-        """Id of `label`.
+        """Return the id of `label`.
 
         Raises:
             DataError: no such label.
@@ -48,11 +48,11 @@ class LabelTable:
         return self._ids[label]
 
     def indices(self, labels: Iterable[str]) -> NDArray[np.int32]:
-        """Ids of several labels, see `index`."""
+        """Return the ids of several labels; see `index`."""
         return np.fromiter((self.index(label) for label in labels), dtype=np.int32)
 
     def branch(self, top: str) -> NDArray[np.int32]:
-        """Ids of a label and of all labels beneath it, ascending; empty where nobody knows it.
+        """List the ids of a label and of all labels beneath it, ascending; empty if it is unknown.
 
         Args:
             top: a label, or a parent that is not a label of this table.
@@ -79,7 +79,7 @@ class LabelTable:
         return children
 
     def propensities(self, train_documents: int, a: float = 0.55, b: float = 1.5) -> NDArray[np.float64]:
-        """Estimated share of a label's true occurrences that annotators found, p_l = 1 / (1 + C (N_l + B)^-A).
+        """Estimate the share of a label's true occurrences that annotators found, p_l = 1 / (1 + C (N_l + B)^-A).
 
         C = (ln N - 1)(B + 1)^A (Jain et al. 2016, eq. 3); usual (A, B): (0.55, 1.5), Amazon (0.6, 2.6), Wikipedia
         (0.5, 0.4).

@@ -45,7 +45,7 @@ class ListColumn:
         return values[offsets[row] : offsets[row + 1]]
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """(flat values, offsets (rows + 1,)) of each shard in order."""
+        """Yield (flat values, offsets (rows + 1,)) of each shard in order."""
         for values, offsets in self._shards:
             yield values, offsets.astype(np.int64)
 
@@ -75,7 +75,7 @@ class ListColumn:
 
 
 def _spans(starts: NDArray[np.integer], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """start, start + 1, … for `length` numbers, for one pair of start and length after the other."""
+    """Concatenate the ranges of `length` numbers from `start`, one range per pair."""
     skipped = np.cumsum(lengths) - lengths
     return np.repeat(starts - skipped, lengths) + np.arange(int(lengths.sum()))
 

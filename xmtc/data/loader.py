@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def prefetch(thunks: Iterable[Callable[[], T]], depth: int) -> Iterator[T]:
-    """Results of the thunks in order, computed by a background thread that stays up to `depth` ahead.
+    """Yield the results of the thunks in order; a background thread computes up to `depth` ahead.
 
     An error in a thunk is raised where its result would have come; the thunks after it, and those not yet asked for
     when the iterator is closed, are not run.

@@ -141,10 +141,10 @@ class Manifest:
             raise DataError(f"{place}: damaged: {error}; delete its folder and prepare the corpus again") from None
 
     def files(self) -> list[FileInfo]:
-        """Every file whose hash is known: labels, vocabulary and shards."""
+        """List every file whose hash is known: labels, vocabulary and shards."""
         return [self.labels, *self.words, *(shard.file for split in self.splits.values() for shard in split.shards)]
 
 
 def file_info(path: Path, root: Path) -> FileInfo:
-    """Size and hash of a file of the corpus at `root`."""
+    """Measure size and hash of a file of the corpus at `root`."""
     return FileInfo(path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=file_sha256(path))

@@ -24,7 +24,7 @@ ONE_LABEL = 0.98
 
 
 def overview(corpus: Corpus) -> list[str]:
-    """Documents per split, labels, labels per document, the commonest labels, what is cut and what is repeated.
+    """Summarise documents per split, labels, labels per document, the commonest labels, cuts and repetitions.
 
     Labels are shown, text never.
     """
@@ -42,14 +42,14 @@ def overview(corpus: Corpus) -> list[str]:
 
 
 def label_warnings(corpus: Corpus) -> list[str]:
-    """Why the labels of a corpus may not be what they should be; nothing where they look well."""
+    """Warn of signs that the labels of a corpus are wrong."""
     counts = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
     alone = corpus.manifest.task == "multi_label" and bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
     return warnings_of(counts, alone=alone)
 
 
 def warnings_of(counts: Mapping[str, int], *, alone: bool) -> list[str]:
-    """Why labels may not be what they should be; nothing where they look well.
+    """Warn of signs that labels are wrong.
 
     Args:
         counts: documents of each label.
@@ -88,7 +88,7 @@ def _absent_warning(counts: Mapping[str, int]) -> Iterator[str]:
 
 
 def combination_warning(labels: Sequence[str]) -> list[str]:
-    """At most one warning: that documents with one label each may have several, joined to one."""
+    """Warn, at most once, if documents with one label each seem to have several that are joined to one."""
     for separator, name in _SEPARATORS.items():
         parts = _parts(labels, separator)
         if parts is not None:
@@ -100,7 +100,7 @@ def combination_warning(labels: Sequence[str]) -> list[str]:
 
 
 def _parts(labels: Sequence[str], separator: str) -> int | None:
-    """How many labels there would be if these were split; None where too few parts recur, as with those of names."""
+    """Count the labels if these were split; None if too few parts recur, as in labels that are names."""
     split = [_split(label, separator) for label in labels]
     uses = Counter(part for parts in split for part in parts)
     joined = set().union(*(parts for parts in split if len(parts) > 1))

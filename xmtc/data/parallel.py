@@ -24,7 +24,7 @@ class MapUnordered(Protocol):
     """Applies a picklable function to every item, in parallel; results come as they become ready."""
 
     def __call__(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Results of `function(item)`, in any order; an error in one ends the iteration."""
+        """Yield the results of `function(item)`, in any order; an error in one ends the iteration."""
         ...
 
 

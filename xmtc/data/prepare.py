@@ -169,7 +169,7 @@ def _vocabulary(
 
 
 def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]:
-    """Shards to make; no list of a document has more than `longest` entries."""
+    """Yield the shards to make; no list of a document has more than `longest` entries."""
     offsets, flat = spool.label_lists
     hashes = spool.hashes
     for split, rows in chosen.rows.items():

@@ -109,7 +109,7 @@ class Sampler:
             )
 
     def padding_share(self, epoch: int) -> float:
-        """Share of the epoch's computed tokens over all ranks that are padding or filler, from 0 to 1."""
+        """Compute the share of the epoch's tokens over all ranks that are padding or filler, from 0 to 1."""
         real = computed = 0
         for documents in self._steps(epoch):
             for rank in range(self._world_size):
@@ -120,7 +120,7 @@ class Sampler:
         return 1.0 - real / max(computed, 1)
 
     def _steps(self, epoch: int) -> list[Ids]:
-        """Documents of each step, shortest first."""
+        """List the documents of each step, shortest first."""
         random = np.random.default_rng([self._seed, epoch])
         order = random.permutation(len(self._lengths))
         chunk = self._batch_size * STEPS_PER_CHUNK
@@ -144,7 +144,7 @@ class Sampler:
 
 
 def evaluation_batches(lengths: NDArray[np.integer], tokens_per_micro_batch: int) -> list[Ids]:
-    """Every document once, longest first, so that too little memory shows immediately.
+    """Batch every document once, longest first, so that too little memory shows immediately.
 
     Args:
         lengths: (N,) tokens per document.

@@ -38,7 +38,7 @@ class Selection:
 
 
 def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: DataConfig) -> Selection:
-    """Decide.
+    """Choose the documents of each split, and the labels.
 
     Args:
         spool: the documents.
@@ -81,7 +81,7 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
 def _divide(
     own: NDArray[np.int8], hashes: NDArray[np.uint64], provides: frozenset[str], split: SplitConfig
 ) -> NDArray[np.int8]:
-    """(N,) split of every document. Equal texts go to the same part."""
+    """Assign every document to a split, (N,). Equal texts go to the same split."""
     dev = 0.0 if "dev" in provides else split.dev
     test = 0.0 if provides & {"dev", "test"} else split.test
     place = _mix(hashes, 2 * split.seed) / 2.0**64
@@ -108,7 +108,7 @@ def _mix(hashes: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
 def _label_table(
     spool: Spool, rows: dict[str, NDArray[np.int64]], info: LabelInfo, least: int
 ) -> tuple[LabelTable, NDArray[np.int32], int]:
-    """Labels that occur in the chosen documents, sorted; provisional id -> id; labels dropped."""
+    """Make the chosen documents' label table, the map from provisional ids, and the number of dropped labels."""
     offsets, flat = spool.label_lists
     every = spool.labels
     counts = {name: _counts(offsets, flat, part, len(every)) for name, part in rows.items()}
@@ -128,7 +128,7 @@ def _label_table(
 
 
 def _without_labels(spool: Spool, label_of: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """(N,), whether a document has no label, or only dropped ones."""
+    """Mark the documents (N,) that have no label, or only dropped ones."""
     offsets, flat = spool.label_lists
     kept_before = np.concatenate([[0], np.cumsum(label_of[flat] >= 0)])
     return np.diff(kept_before[offsets]) == 0

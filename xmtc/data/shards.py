@@ -74,7 +74,7 @@ class ShardResult:
 
 
 def write_batch(path: Path, batch: pa.RecordBatch) -> None:
-    """One record batch as an Arrow IPC file."""
+    """Write one record batch as an Arrow IPC file."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
 
@@ -138,13 +138,13 @@ def make_shard(
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(definition: str) -> Tokenizer:
-    """Kept from task to task: making one takes longer than a small shard."""
+    """Load the tokenizer once per process, because this takes longer than tokenising a small shard."""
     return Tokenizer.from_str(definition)
 
 
 @functools.lru_cache(maxsize=1)
 def _vocabulary(root: str, sha256: str) -> Vocabulary:
-    """Kept between tasks; the hash distinguishes a corpus being written from an earlier one in the same place."""
+    """Load the vocabulary once per process; the hash distinguishes a corpus from an earlier one in the same place."""
     del sha256
     return Vocabulary.load(Path(root))
 

@@ -131,7 +131,7 @@ class Spool:
         return np.array(self._label_offsets, dtype=np.int64), np.array(self._label_ids, dtype=np.int32)
 
     def pieces(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
-        """Where sorted `rows` lie: files and the rows inside each."""
+        """Find where sorted `rows` are: files and the rows inside each."""
         starts = np.cumsum([0, *self._file_rows])
         cuts = np.searchsorted(rows, starts)
         return [
@@ -141,7 +141,7 @@ class Spool:
         ]
 
     def texts(self, rows: NDArray[np.int64]) -> Iterator[str]:
-        """Texts of sorted `rows`, for training a tokenizer."""
+        """Yield texts of sorted `rows`, for training a tokenizer."""
         for path, inside in self.pieces(rows):
             yield from read_batch(Path(path)).column("text").take(pa.array(inside)).to_pylist()
 

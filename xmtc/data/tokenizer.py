@@ -29,7 +29,7 @@ class TokenizerSource(Protocol):
     name: str
 
     def identity(self) -> Any:
-        """JSON data that changes when the tokenizer would give other ids; for the corpus's fingerprint.
+        """Return JSON data that changes when the tokenizer would give other ids; for the corpus's fingerprint.
 
         Raises:
             ConfigError: the tokenizer cannot be loaded.
@@ -203,7 +203,7 @@ def _unigram(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterator[st
 
 
 def _wordpiece(trained: Tokenizer) -> Tokenizer:
-    """WordPiece with the vocabulary of a BPE model that was trained on words marked by a leading `▁`.
+    """Make a WordPiece model with the vocabulary of a BPE model that was trained on words with a leading `▁`.
 
     The library's own WordPiece trainer numbers `##x` in the order of a hash table, so that ties between equally
     frequent pairs fall differently on every run; BPE without such a prefix is deterministic.
@@ -242,7 +242,7 @@ def same_ids(tokenizer: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase)
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """Ids that the tokenizer puts before and after a text, such as ([CLS], [SEP]), (<s>,) or none."""
+    """Return ids that the tokenizer puts before and after a text, such as ([CLS], [SEP]), (<s>,) or none."""
     bare = tokenizer.encode("a", add_special_tokens=False)
     whole = tokenizer.encode("a", add_special_tokens=True)
     at = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)

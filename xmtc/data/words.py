@@ -36,7 +36,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _lowered(text: str) -> str:
-    """In lower case, at the same length: a letter whose lower case is longer (İ) stays unchanged."""
+    """Convert to lower case of the same length: a letter whose lower case is longer (İ) stays unchanged."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered
@@ -44,7 +44,7 @@ def _lowered(text: str) -> str:
 
 
 def terms_of(words: Sequence[str], ngrams: int) -> list[str]:
-    """All runs of 1 to `ngrams` words, joined by spaces; single words first."""
+    """List all runs of 1 to `ngrams` words, joined by spaces; single words first."""
     terms = list(words)
     for length in range(2, ngrams + 1):
         terms += map(" ".join, zip(*(words[start:] for start in range(length)), strict=False))
@@ -52,7 +52,7 @@ def terms_of(words: Sequence[str], ngrams: int) -> list[str]:
 
 
 def term_spans(text: str, ngrams: int) -> Iterator[tuple[str, int, int]]:
-    """Each occurrence of a term: the term and its first and last-plus-one character in `text`."""
+    """Yield each occurrence of a term: the term and its first and last-plus-one character in `text`."""
     found = [(match.group(), *match.span()) for match in _WORD.finditer(_lowered(text))]
     for length in range(1, ngrams + 1):
         for first in range(len(found) - length + 1):
@@ -131,11 +131,11 @@ class Vocabulary:
         return (np.log((1 + self.documents) / (1 + self.documents_V)) + 1).astype(np.float32)
 
     def count(self, texts: Iterable[str]) -> Matrix:
-        """How often each term of the vocabulary occurs in each text, float32 (N, V)."""
+        """Count each term of the vocabulary in each text, float32 (N, V)."""
         return count_words(texts, self.ngrams).over(self)
 
     def rows(self, counts_NV: Matrix) -> Matrix:
-        """TF-IDF rows of unit length, float32 (N, V): (1 + ln count) · idf; documents without a term stay zero."""
+        """Compute TF-IDF rows of unit length, float32 (N, V): (1 + ln count) · idf; without a term, a row is zero."""
         rows_NV = sparse.csr_array(counts_NV, dtype=np.float32, copy=True)
         rows_NV.sort_indices()
         rows_NV.data = (1 + np.log(rows_NV.data)) * self.idf[rows_NV.indices]
@@ -161,7 +161,7 @@ class Vocabulary:
 
 
 def document_frequencies(texts: Iterable[str], ngrams: int = 1) -> Counter[str]:
-    """In how many of some texts each term is. Shards add up.
+    """Count the texts that contain each term. Counts of shards add up.
 
     Args:
         texts: whole documents; they are not kept.

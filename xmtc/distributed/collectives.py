@@ -20,7 +20,7 @@ def is_distributed() -> bool:
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """(rank, world size); (0, 1) without a process group."""
+    """Return (rank, world size); (0, 1) without a process group."""
     return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
 
 

@@ -89,7 +89,7 @@ class DistributedConfig:
         return self.strategy or (SingleConfig() if self.max_workers == 1 else DDPConfig())
 
     def torch_threads(self) -> int | None:
-        """Threads for `torch.set_num_threads`, or None to keep PyTorch's default."""
+        """Return the threads for `torch.set_num_threads`, or None to keep PyTorch's default."""
         if self.threads is not None:
             return self.threads
         return None if self.max_workers == 0 else max(1, int(self.cpus_per_worker))

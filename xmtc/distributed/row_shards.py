@@ -82,12 +82,12 @@ class RowShard(nn.Parameter):
 
 
 def share_of(rank: int, world: int, rows: int) -> tuple[int, int]:
-    """First row of a rank, and first row of the next rank."""
+    """Return the first row of a rank, and the first row of the next rank."""
     return rows * rank // world, rows * (rank + 1) // world
 
 
 def shares(rows: int) -> list[tuple[int, int]]:
-    """For every rank, its first row and the first row of the next rank."""
+    """List every rank's first row and the first row of the next rank."""
     _, world = rank_and_world_size()
     return [share_of(rank, world, rows) for rank in range(world)]
 

@@ -29,7 +29,7 @@ class RowwiseAdagradConfig:
     mantissa, without randomness, and takes 2 more bytes per element."""
 
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """Bytes of state per row: an accumulator.
+        """Compute bytes of state per row: an accumulator.
 
         Args:
             elements: numbers in the row.
@@ -51,7 +51,7 @@ class _TwoMoments:
     counts: ClassVar[int] = 1
 
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """Bytes of state per row: two moments per element, and step counts.
+        """Compute bytes of state per row: two moments per element, and step counts.
 
         Args:
             elements: numbers in the row.
@@ -117,7 +117,7 @@ class SGDConfig:
     mantissa and takes 2 more bytes per element; the momentum is rounded stochastically."""
 
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """Bytes of state per row: the momentum.
+        """Compute bytes of state per row: the momentum.
 
         Args:
             elements: numbers in the row.
@@ -140,7 +140,7 @@ class SGDConfig:
 
 
 def _lacking_bytes(rounding: Rounding, elements: int, *, bfloat16: bool) -> int:
-    """Bytes that compensated sums take per row, for the rounding errors of bfloat16."""
+    """Compute bytes that compensated sums take per row, for the rounding errors of bfloat16."""
     return 2 * elements if rounding == "kahan" and bfloat16 else 0
 
 

@@ -48,7 +48,7 @@ def plan_parts(sizes: Sequence[int], part_bytes: int) -> list[range]:
 
 
 def part_name(index: int, parts: int) -> str:
-    """File name of a part."""
+    """Return the file name of a part."""
     return f"trainable-{index:05d}-of-{parts:05d}.safetensors"
 
 

@@ -61,7 +61,7 @@ class Difference:
 
 
 def paired_difference(a: Replicates, b: Replicates, name: str) -> Difference:
-    """Interval of metric `name` of A minus that of B, both on the same resamples.
+    """Compute the interval of metric `name` of A minus that of B, both on the same resamples.
 
     Raises:
         ValueError: the two were not made from the same documents, in the same order, with the same seed.
@@ -75,7 +75,7 @@ def paired_difference(a: Replicates, b: Replicates, name: str) -> Difference:
 
 
 def resample_weights(documents: int, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:
-    """Independent exponential weights of mean 1 for each document in each resample.
+    """Draw independent exponential weights of mean 1 for each document in each resample.
 
     Yields:
         float32 (N, R) chunks; their R add up to `resamples`.
@@ -152,7 +152,7 @@ class _RatioSums:
         self._rows_MN = np.array(list(arrays.values()), np.float32)
 
     def values(self, weights_NR: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
-        """Each ratio on each resample; 0 where its denominator is 0."""
+        """Compute each ratio on each resample; 0 if its denominator is 0."""
         if not self._names:
             return {}
         sums_MR = (self._rows_MN @ weights_NR).astype(np.float64)

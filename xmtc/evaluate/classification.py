@@ -31,13 +31,13 @@ class Outcome:
     def of(
         cls, predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], hits_NK: NDArray[np.bool_], gold: Gold
     ) -> "Outcome":
-        """From the predictions made (`chosen_NK`) and which of all are right (`hits_NK`)."""
+        """Make the outcome from the predictions made (`chosen_NK`) and which of all are right (`hits_NK`)."""
         labels = shape_of(gold)[1]
         right = select(predictions, chosen_NK & hits_NK, labels)
         return cls(select(predictions, chosen_NK, labels), right, sparse.csr_array(gold, dtype=np.float32))
 
     def label_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Right, predicted and gold documents of each label: int64 (L,) each."""
+        """Count right, predicted and gold documents of each label: int64 (L,) each."""
         labels = shape_of(self.gold)[1]
         right, predicted, gold = (
             np.bincount(matrix.indices, minlength=labels) for matrix in (self.right, self.predicted, self.gold)
@@ -52,7 +52,7 @@ def label_scores(
     masks_GL: NDArray[np.floating],
     labels_G: NDArray[np.float64] | None = None,
 ) -> dict[str, NDArray[np.floating]]:
-    """Metrics over labels from their counts.
+    """Compute metrics over labels from their counts.
 
     Macro metrics are means over labels with gold documents; `macro_f1_all` is the mean over all labels, those without
     gold documents counting 0; `macro_f1_harmonic` is the harmonic mean of macro-precision and macro-recall, which
@@ -99,7 +99,7 @@ def _ratio(numerator: NDArray[np.floating], denominator: NDArray[np.floating]) -
 
 
 def document_ratios(outcome: Outcome) -> dict[str, Ratio]:
-    """Samples-F1 (mean F1 of a document's label set) and exact match. Two empty sets agree fully, with F1 1."""
+    """Compute samples-F1 (mean F1 of a document's label set) and exact match. Two empty sets have F1 1."""
     right_N, predicted_N, gold_N = (
         np.diff(matrix.indptr).astype(np.float32) for matrix in (outcome.right, outcome.predicted, outcome.gold)
     )

@@ -82,7 +82,7 @@ class ScoreCounts:
                 table[row] += np.bincount(cells, weights, minlength=_CALIBRATION_BINS)
 
     def threshold_curve(self, positives: int) -> dict[str, list[float]]:
-        """Micro precision, recall and F1 by threshold, from 0 to 1 in 200 steps."""
+        """Compute micro precision, recall and F1 by threshold, from 0 to 1 in 200 steps."""
         above, right = np.cumsum(self.by_step[:, ::-1], axis=1)[:, ::-1]
         steps = np.unique(np.linspace(0, _SCORE_STEPS - 1, 201).astype(int))
         steps = steps[above[steps] > 0]
@@ -95,7 +95,7 @@ class ScoreCounts:
         }
 
     def reliability(self, group: str = _ALL) -> dict[str, Any]:
-        """Mean score and share right in 15 equal score bins, and the expected calibration error (ECE) over them.
+        """Compute mean score and share right in 15 equal score bins, and the expected calibration error (ECE).
 
         Only kept predictions count: the scores below a document's K best are unknown here.
 
@@ -115,7 +115,7 @@ class ScoreCounts:
 def score_details(
     predictions: SparsePredictions, hits_NK: NDArray[np.bool_], gold: Gold, bins: Mapping[str, NDArray[np.bool_]]
 ) -> dict[str, Any]:
-    """Threshold curve and reliability, the latter's error also per frequency bin."""
+    """Compute threshold curve and reliability; the error of the latter also per frequency bin."""
     counts = ScoreCounts(predictions, hits_NK, bins)
     by_bin = {name: counts.reliability(name)["ece"] for name in bins}
     return {
@@ -127,7 +127,7 @@ def score_details(
 def by_length(
     lengths_N: NDArray[np.int32], ratios: Mapping[str, Ratio], outcome: Outcome, groups: int = 5
 ) -> list[dict[str, Any]]:
-    """Metrics of documents grouped by length in tokens, in groups of about equal size."""
+    """Compute metrics of documents grouped by length in tokens, in groups of about equal size."""
     edges = np.unique(np.quantile(lengths_N, np.linspace(0, 1, groups + 1), method="nearest"))
     place_N = np.searchsorted(edges[1:-1], lengths_N, "right")
     right_N, predicted_N, gold_N = (np.diff(m.indptr) for m in (outcome.right, outcome.predicted, outcome.gold))
@@ -145,7 +145,7 @@ def by_length(
 
 
 def confusion(outcome: Outcome) -> dict[str, Any]:
-    """Gold by predicted classes of a single-label task.
+    """Count gold by predicted classes of a single-label task.
 
     Returns:
         `confusion`: documents by gold (rows) and predicted class (columns); beyond 100 classes `confusions` in its

@@ -84,7 +84,7 @@ class _Measured:
         return {"": np.ones(labels, np.bool_)} | {f"{name}/": mask_L for name, mask_L in self.bins.items()}
 
     def values(self) -> dict[str, float]:
-        """Every metric's value, a bin's metrics prefixed with `<bin>/`."""
+        """Compute every metric; names of a bin's metrics begin with `<bin>/`."""
         groups = self.groups
         used = np.union1d(self.outcome.predicted.indices, self.outcome.gold.indices)  # others add nothing to any sum
         right_L1, predicted_L1, gold_L1 = (c[used, None].astype(np.float64) for c in self.outcome.label_counts())
@@ -219,7 +219,7 @@ def _bin(
     values: dict[str, float],
     replicates: Replicates | None,
 ) -> dict[str, Any]:
-    """One bin's row; its metrics are null where no document of the split has a label of the bin."""
+    """Make one bin's row; its metrics are null if no document of the split has a label of the bin."""
     documents = int(measured.ratios[f"{name}/rp@5"].denominator_N.sum())
     row: dict[str, Any] = {"labels": int((gold_L[mask_L] > 0).sum()), "labels_all": int(mask_L.sum())}
     row["docs"] = documents
@@ -249,7 +249,7 @@ def _facts(
     thresholds: Thresholds | None,
     train_documents: int,
 ) -> dict[str, Any]:
-    """Facts about the numbers. `truncated_docs`: documents whose last kept label is still predicted."""
+    """Collect facts about the numbers. `truncated_docs`: documents whose last kept label is still predicted."""
     documents, labels = shape_of(outcome.gold)
     kept = chosen_NK.shape[1]
     return {

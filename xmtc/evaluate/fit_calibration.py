@@ -100,7 +100,7 @@ def _logits(scores: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _fit(logits_P: NDArray[np.float64], right_P: NDArray[np.bool_]) -> tuple[float, float] | None:
-    """(scale, offset) of one group of pairs; None where there are too few, or the best scale is not positive."""
+    """Fit scale and offset of one group of pairs; None if there are too few, or the best scale is not positive."""
     if min(right_P.sum(), (~right_P).sum()) < LEAST_OF_EACH:
         return None
     if len(logits_P) > _MAX_PAIRS:

@@ -97,7 +97,7 @@ class ScoreHistogram:
 
 
 def _areas(gold_LH: Tensor, other_LH: Tensor) -> tuple[Tensor, Tensor]:
-    """Area and its greatest error per row; NaN without pairs."""
+    """Compute the area and its greatest error per row; NaN without pairs."""
     pairs_L = gold_LH.sum(1) * other_LH.sum(1)
     below_LH = other_LH.cumsum(1) - other_LH
     tied_L = (gold_LH * other_LH).sum(1) / 2

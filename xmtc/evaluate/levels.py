@@ -15,7 +15,7 @@ from xmtc.evaluate.predictions import shape_of
 
 
 def by_level(labels: LabelTable, outcome: Outcome) -> list[dict[str, Any]]:
-    """Metrics of decisions in which every label stands for its ancestors of one level.
+    """Compute metrics of decisions in which every label represents its ancestors of one level.
 
     Level 0 holds nodes without parents, level n nodes n steps below one (by the shortest way). Labels above a level
     have no part in it.
@@ -48,7 +48,7 @@ def _roll_up(matrix_NL: sparse.csr_array, column: sparse.csr_array) -> sparse.cs
 
 
 def ancestors(labels: LabelTable) -> tuple[sparse.csr_array, NDArray[np.int64]]:
-    """Which node is an ancestor of, or is, which label: float32 (L, V); and every node's level, −1 within cycles."""
+    """Find each label's ancestors, itself included, float32 (L, V), and every node's level, −1 within cycles."""
     parents = labels.parents or []
     nodes = {label: i for i, label in enumerate(labels.labels)}
     edges = [(child, nodes.setdefault(p, len(nodes))) for child, row in enumerate(parents) for p in row]
@@ -64,7 +64,7 @@ def ancestors(labels: LabelTable) -> tuple[sparse.csr_array, NDArray[np.int64]]:
 
 
 def _closure(up: sparse.csr_array) -> sparse.csr_array:
-    """1 from every node to itself and to all that can be reached from it: ways may be longer than the shortest."""
+    """Mark every node and all that can be reached from it with 1; paths may be longer than the shortest."""
     above, known = sparse.csr_array(sparse.eye_array(shape_of(up)[0]), dtype=np.float32), -1
     while above.nnz > known:
         known = above.nnz

@@ -22,7 +22,7 @@ def per_label_table(
     average_precision_L: NDArray[np.float64],
     confused: pa.ListArray,
 ) -> pa.Table:
-    """One row per label, in label-id order.
+    """Make a table with one row per label, in label-id order.
 
     Args:
         labels: label table.
@@ -60,7 +60,7 @@ def _share(part_L: NDArray[np.int64], whole_L: NDArray[np.int64]) -> pa.Array:
 def most_confused(
     predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], hits_NK: NDArray[np.bool_], outcome: Outcome, k: int
 ) -> pa.ListArray:
-    """Per label, the k labels predicted most often, wrongly, on documents where the label was missed.
+    """Find per label the k labels that are most often wrongly predicted on documents whose label was missed.
 
     Only a document's five best wrong predictions count, which bounds the work.
 

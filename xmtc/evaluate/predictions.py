@@ -20,7 +20,7 @@ _SCRATCH_BYTES = 1 << 25
 
 
 def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
-    """(rows, columns), which the type stubs of SciPy do not promise to be two."""
+    """Return (rows, columns); SciPy's type stubs do not promise two."""
     rows, columns = matrix.shape or (0, 0)
     return int(rows), int(columns)
 
@@ -54,7 +54,7 @@ class SparsePredictions:
         return SparsePredictions(self.label_ids_NK[rows_M], self.scores_NK[rows_M])
 
     def only(self, wanted_L: NDArray[np.bool_]) -> "SparsePredictions":
-        """Without the labels that are not wanted."""
+        """Drop the labels that are not wanted."""
         ids_NK = np.where((self.label_ids_NK >= 0) & wanted_L[self.label_ids_NK], self.label_ids_NK, -1)
         order_NK = np.argsort(ids_NK < 0, axis=1, kind="stable")
         return SparsePredictions(
@@ -82,7 +82,7 @@ class SparsePredictions:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[tuple[int, float]]]) -> "SparsePredictions":
-        """From (label id, score) pairs per document, in any order.
+        """Make predictions from (label id, score) pairs per document, in any order.
 
         Args:
             rows: N sequences; ties keep their order.
@@ -122,7 +122,7 @@ def _problem(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: 
 
 
 def match(label_ids_NK: NDArray[np.int32], gold: Gold) -> NDArray[np.bool_]:
-    """Which predictions are right.
+    """Mark the predictions that are right.
 
     Looks them up in a boolean scratch block of some documents at a time, 32 MiB large whatever N and L.
 

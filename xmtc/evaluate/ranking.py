@@ -40,12 +40,12 @@ class Ratio:
 
 
 def discounts(k: int) -> NDArray[np.float64]:
-    """1/log2(rank + 1) for ranks 1…k."""
+    """Compute 1/log2(rank + 1) for ranks 1…k."""
     return 1 / np.log2(np.arange(2, k + 2))
 
 
 def ideal_gains(k: int, gold_counts_N: NDArray[np.integer]) -> NDArray[np.float64]:
-    """nDCG@k's normaliser Σ_{r ≤ min(k, |y|)} 1/log2(r+1) per document (N,)."""
+    """Compute nDCG@k's normaliser Σ_{r ≤ min(k, |y|)} 1/log2(r+1) per document (N,)."""
     return np.concatenate([[0.0], np.cumsum(discounts(k))])[np.minimum(gold_counts_N, k)]
 
 
@@ -81,7 +81,7 @@ def ranking_ratios(
 def _propensity_ratios(
     hits_NK: NDArray[np.bool_], predictions: SparsePredictions, gold: Gold, inverse_propensities_L: NDArray[np.float64]
 ) -> dict[str, Ratio]:
-    """PSP@k and PSnDCG@k as ratios of totals to the best attainable totals (Jain et al. 2016).
+    """Compute PSP@k and PSnDCG@k as ratios of totals to the best attainable totals (Jain et al. 2016).
 
     Two PSnDCG variants are in use. This is xclib's: every document's discounted gain, attained and best attainable
     alike, is first divided by Σ_{r ≤ min(k, |y|)} 1/log2(r+1).
@@ -120,7 +120,7 @@ def _best_attainable(gold: Gold, weights_L: NDArray[np.float64], k: int) -> NDAr
 def ratios_of_some(
     hits_NK: NDArray[np.bool_], predictions: SparsePredictions, gold: Gold, mask_L: NDArray[np.bool_]
 ) -> dict[str, Ratio]:
-    """RP@5, nDCG@5 and R@10 of some labels, over the documents that have any of them.
+    """Compute RP@5, nDCG@5 and R@10 of some labels, over the documents that have any of them.
 
     For RP@5 and nDCG@5, the other labels leave the ranking as well as the gold set (as EURLEX57K's authors do for few
     and zero labels); the ranking is that of the kept predictions. For R@10, all labels compete for the places.

@@ -197,7 +197,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_list(kind: pa.DataType, of: Callable[[pa.DataType], bool]) -> bool:
-    """Of such values, or of nothing at all: every list of the file is empty."""
+    """Whether this is a list of such values, or of nulls, if every list of the file is empty."""
     lists = _any_of(kind, "list", "large_list", "fixed_size_list")
     return lists and (of(kind.value_type) or pa.types.is_null(kind.value_type))
 

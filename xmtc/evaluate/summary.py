@@ -30,7 +30,7 @@ def percent(value: float | None, interval: list[float] | None = None) -> str:
 
 
 def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(metric, value with interval, labels and documents behind it): the headline, then macro-F1 of the bins.
+    """List metric, value with interval, labels and documents of the headline metrics, then of macro-F1 by bin.
 
     Bins without labels are left out, and a bin that holds them all.
     """
@@ -48,7 +48,7 @@ def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _behind(metrics: Mapping[str, Any], key: str) -> str:
-    """Labels and documents that a metric is over."""
+    """Describe the labels and documents that a metric covers."""
     documents = metrics["docs_with_labels" if key in _NEEDS_LABELS else "docs"]
     return f"{metrics['labels_present']:,} labels, {documents:,} docs"
 

@@ -30,7 +30,7 @@ class Thresholds:
         return 0 if self.per_label is None else int((self.per_label != np.float32(self.global_)).sum())
 
     def chosen(self, predictions: SparsePredictions) -> NDArray[np.bool_]:
-        """Which predictions are made: boolean (N, K)."""
+        """Mark the predictions that are made: boolean (N, K)."""
         limit = np.float32(self.global_) if self.per_label is None else self.per_label[predictions.label_ids_NK]
         return (predictions.scores_NK >= limit) & (predictions.label_ids_NK >= 0)
 

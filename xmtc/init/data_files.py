@@ -179,7 +179,7 @@ def _with_delimiter(files: DataFiles) -> DataFiles:
 
 
 def _fit(start: str, delimiter: str) -> float:
-    """Share of the rows with as many cells as the header; 0 if the header has only one cell."""
+    """Return the share of the rows with as many cells as the header; 0 if the header has only one cell."""
     csv.field_size_limit(1 << 30)
     try:
         rows = list(csv.reader(io.StringIO(start), delimiter=delimiter))[:200]

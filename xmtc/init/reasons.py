@@ -17,7 +17,7 @@ _SCORERS = {
 
 
 def header(plan: "Plan") -> list[str]:
-    """Lines above the configuration."""
+    """Write the lines above the configuration."""
     choice = plan.choice
     lines = [
         f"Written by xmtc init for {plan.files.place}. Every key: docs/reference/configuration.md.",
@@ -29,7 +29,7 @@ def header(plan: "Plan") -> list[str]:
 
 
 def reasons(plan: "Plan") -> dict[str, str]:
-    """Dotted key -> reason."""
+    """Map dotted keys to the reasons for their values."""
     found, roles, tree = plan.found, plan.roles, plan.choice.candidate.tree
     cut = float(np.mean(plan.lengths > plan.choice.candidate.max_length))
     why = {

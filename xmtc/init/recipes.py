@@ -286,7 +286,7 @@ def choose(
 
 
 def _head_problem(config: RunConfig, corpus: Corpus, room: Room) -> str | None:
-    """Why there is too little memory even to measure a head's speed; None if there is enough."""
+    """Say why there is too little memory even to measure a head's speed; None if there is enough."""
     if not config.model.head.scores:
         return None
     needed = label_memory(config, corpus.load.width, corpus.load.labels, config.finetune.batch_size).total
@@ -294,7 +294,7 @@ def _head_problem(config: RunConfig, corpus: Corpus, room: Room) -> str | None:
 
 
 def _problem(choice: Choice, config: RunConfig, corpus: Corpus, tokens: float, room: Room) -> str | None:
-    """Why a candidate does not fit; None if it does."""
+    """Say why a candidate does not fit; None if it does."""
     if choice.seconds > room.seconds:
         return f"would take {choice.seconds / 60:,.0f} min"
     if (needed := memory_of_scorers(config, corpus)) > 0.7 * room.memory:

@@ -65,7 +65,7 @@ class AsymmetricFocal(BinaryLoss):
         return LossOutput(on_negatives.sum + on_positives.sum, on_negatives.count)
 
     def negative(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """L− and its derivative."""
+        """Compute L− and its derivative."""
         gamma, margin = self.config.gamma_negative, self.config.margin
         p, q = torch.sigmoid(logits), torch.sigmoid(-logits)
         if margin == 0:
@@ -84,7 +84,7 @@ class AsymmetricFocal(BinaryLoss):
         return -power * log_q, power * (gamma * quotient * p * q + ratio)
 
     def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """L+ and its derivative."""
+        """Compute L+ and its derivative."""
         gamma = self.config.gamma_positive
         p, q = torch.sigmoid(logits), torch.sigmoid(-logits)
         log_p = -F.softplus(-logits)
@@ -93,7 +93,7 @@ class AsymmetricFocal(BinaryLoss):
 
 
 def _power(base: Tensor, exponent: float) -> Tensor:
-    """base^exponent, for the usual small whole exponents without a call of pow for each element."""
+    """Compute base^exponent, for usual small whole exponents without calling pow for each element."""
     if exponent == 4:
         return base.square().square_()
     return base.pow(exponent)

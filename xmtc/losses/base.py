@@ -81,11 +81,11 @@ class SeparableLoss(Protocol):
     """A sum over labels whose terms depend on one logit each."""
 
     def negative(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of each logit as a negative, and its derivative."""
+        """Compute the loss of each logit as a negative, and its derivative."""
         ...
 
     def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of each logit as a positive, and its derivative."""
+        """Compute the loss of each logit as a positive, and its derivative."""
         ...
 
     def slope(self, logits: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class BinaryLoss(nn.Module, ABC):
 
     @abstractmethod
     def negative(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of each logit as a negative, and its derivative; elementwise, in fp32 or fp64."""
+        """Compute the loss of each logit as a negative, and its derivative; elementwise, in fp32 or fp64."""
 
     def slope(self, logits: Tensor) -> Tensor:
         """Compute only the derivative that `negative` gives, as a new tensor."""
@@ -36,7 +36,7 @@ class BinaryLoss(nn.Module, ABC):
 
     @abstractmethod
     def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of each logit as a positive, and its derivative; elementwise, in fp32 or fp64."""
+        """Compute the loss of each logit as a positive, and its derivative; elementwise, in fp32 or fp64."""
 
     def forward(
         self,

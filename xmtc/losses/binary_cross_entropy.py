@@ -28,7 +28,7 @@ class BinaryCrossEntropy(BinaryLoss):
         self.positive_weight = positive_weight
 
     def negative(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """L− and its derivative."""
+        """Compute L− and its derivative."""
         return F.softplus(logits), torch.sigmoid(logits)
 
     def slope(self, logits: Tensor) -> Tensor:
@@ -36,5 +36,5 @@ class BinaryCrossEntropy(BinaryLoss):
         return torch.sigmoid(logits)
 
     def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """L+ and its derivative."""
+        """Compute L+ and its derivative."""
         return self.positive_weight * F.softplus(-logits), -self.positive_weight * torch.sigmoid(-logits)

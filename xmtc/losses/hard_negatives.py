@@ -62,7 +62,7 @@ def _max_positives(targets: Targets) -> int:
 
 
 def _hardest(logits_BC: Tensor, positive_keys: Tensor, count: int, max_positives: int) -> tuple[Tensor, Tensor]:
-    """Top columns (B, K + most positives of a document), and which of them are the K hardest negatives."""
+    """Find the top columns (B, K + most positives of a document), and mark the K hardest negatives among them."""
     columns = logits_BC.shape[1]
     top_BK = logits_BC.topk(min(columns, count + max_positives), dim=1).indices
     negative_BK = ~_found(_keys(top_BK, columns), positive_keys)

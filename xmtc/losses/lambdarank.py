@@ -25,7 +25,7 @@ class LambdaRank(nn.Module):
         self.config = config
 
     def forward(self, scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor) -> Tensor:
-        """Loss of each list (N,), in fp32; 0 for a list in which nothing is graded.
+        """Compute the loss of each list (N,), in fp32; 0 if nothing in it is graded.
 
         Args:
             scores_NT: float, higher is better.

@@ -45,7 +45,7 @@ class SupervisedContrastive(nn.Module):
         self.queue: _Queue | None = None
 
     def forward(self, features_BD: Tensor, targets: Targets) -> LossOutput:
-        """Weighted sum, in fp32, and the documents; in training mode the batch then enters the queue.
+        """Compute the weighted sum, in fp32, and the documents; in training mode the batch then enters the queue.
 
         Args:
             features_BD: pooled document vectors, any length.
@@ -94,7 +94,7 @@ class _Queue:
 
 
 def jaccard_overlap(targets: Targets, rows_P: Tensor, labels_P: Tensor, documents: int) -> Tensor:
-    """|y_i ∩ y_a| / |y_i ∪ y_a| (B, A) between the batch and `documents` others; 0 where both have no label.
+    """Compute |y_i ∩ y_a| / |y_i ∪ y_a| (B, A) between the batch and `documents` others; 0 if both have no label.
 
     Only the batch's own labels are made dense (B, U), so that the size of the label set does not matter.
 
@@ -116,7 +116,7 @@ def jaccard_overlap(targets: Targets, rows_P: Tensor, labels_P: Tensor, document
 
 
 def _contrast(similarity_BA: Tensor, overlap_BA: Tensor, real_B: Tensor) -> Tensor:
-    """L_i of each document (B,); 0 for one without positives."""
+    """Compute L_i of each document (B,); 0 for one without positives."""
     documents = len(real_B)
     usable_BA = torch.ones_like(overlap_BA, dtype=torch.bool)
     usable_BA[:, :documents] = real_B & ~torch.eye(documents, dtype=torch.bool, device=real_B.device)

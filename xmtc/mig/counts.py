@@ -22,11 +22,11 @@ class TokenSplit(Protocol):
     """What ranking needs of a split: `xmtc.data.corpus.Split` has it, a test or a notebook can supply its own."""
 
     def token_blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """Consecutive blocks of documents: flat token ids, and where each document starts, ending with the length."""
+        """Yield consecutive blocks of documents: flat token ids, and each document's start, ending with the length."""
         ...
 
     def label_matrix(self) -> sparse.csr_array:
-        """(N, L) bool, rows in the order of the blocks' documents."""
+        """Return the labels, (N, L) bool, rows in the order of the blocks' documents."""
         ...
 
 
@@ -53,15 +53,15 @@ class PairCounts:
     occurrences_P: NDArray[np.int64] | None = None
 
     def associated(self) -> NDArray[np.bool_]:
-        """Where token and label occur together more often than if they were independent: n11·N > n_t·n_l."""
+        """Mark pairs in which token and label occur together more often than if independent: n11·N > n_t·n_l."""
         return self.together_P * self.documents > self.token_documents_P * self.label_documents_P
 
     def informative(self) -> NDArray[np.bool_]:
-        """Where the label is on some documents and not on all: of others no token says anything."""
+        """Mark pairs whose label some documents have and some lack: no token has information on other labels."""
         return (self.label_documents_P > 0) & (self.label_documents_P < self.documents)
 
     def where(self, keep_P: NDArray[np.bool_]) -> "PairCounts":
-        """Only the pairs of the mask."""
+        """Keep only the pairs of the mask."""
         occurrences_P = None if self.occurrences_P is None else self.occurrences_P[keep_P]
         return PairCounts(
             self.label_P[keep_P],
@@ -95,7 +95,7 @@ class Presence:
 
 
 def row_count(matrix: sparse.csr_array) -> int:
-    """Rows of a csr matrix."""
+    """Count the rows of a csr matrix."""
     return len(matrix.indptr) - 1
 
 
@@ -106,7 +106,7 @@ def count_presence(
     *,
     occurrences: bool = False,
 ) -> Presence:
-    """One pass over the tokens: the sparse (N, V) presence matrix, blocks deduplicated in parallel.
+    """Make the sparse (N, V) presence matrix in one pass over the tokens; blocks are deduplicated in parallel.
 
     Args:
         blocks: flat token ids and document offsets, see `TokenSplit.token_blocks`.
@@ -140,7 +140,7 @@ def _chunks(
 
 
 def _count_chunk(tokens_E: NDArray[np.int32], offsets_N1: NDArray[np.int64], vocab_size: int) -> sparse.csr_array:
-    """Occurrences of every token in every document of a chunk, in time linear in the tokens.
+    """Count every token in every document of a chunk, in time linear in the tokens.
 
     Converting to columns is a counting sort; after it the repetitions of a token in a document lie side by side.
     """
@@ -196,7 +196,7 @@ def count_pairs(
     *,
     dense: bool,
 ) -> PairCounts:
-    """Co-occurrence counts of a range of labels with the kept tokens: the product C = YᵀX of that range.
+    """Count the kept tokens of a range of labels: the product C = YᵀX of that range.
 
     Args:
         documents_by_label_LN: int32 csr, Yᵀ with ones.
@@ -226,14 +226,14 @@ _Triple = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def _read_stored(counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]) -> _Triple:
-    """Row, token and count of the stored entries."""
+    """Read row, token and count of the stored entries."""
     keep_E = keep_token_V[counts_BV.indices]
     row_E = np.repeat(np.arange(row_count(counts_BV)), np.diff(counts_BV.indptr))
     return row_E[keep_E], counts_BV.indices[keep_E].astype(np.int64), counts_BV.data[keep_E].astype(np.int64)
 
 
 def _read_dense(counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]) -> _Triple:
-    """Row, token and count of all entries, zeros included."""
+    """Read row, token and count of all entries, zeros included."""
     token_K = np.flatnonzero(keep_token_V)
     rows = row_count(counts_BV)
     counts_P = counts_BV.toarray()[:, token_K].astype(np.int64).reshape(-1)

@@ -149,7 +149,7 @@ class Exchanged(Signal):
 
 
 def mutual_information(pairs: PairCounts) -> NDArray[np.float64]:
-    """I(t;l) in nats, float64 (P,), clipped at 0.
+    """Compute I(t;l) in nats, float64 (P,), clipped at 0.
 
     With f(n) = n·ln n, the sum over the cells is (Σ f(n_ab) − Σ f(n_a) − Σ f(n_b) + f(N)) / N: nine look-ups and no
     logarithm. The absolute error is about ln(N)·2⁻⁵², far below any difference that matters.
@@ -162,14 +162,14 @@ def mutual_information(pairs: PairCounts) -> NDArray[np.float64]:
 
 
 def entropy(count_P: NDArray[np.int64], documents: int) -> NDArray[np.float64]:
-    """Entropy in nats of an event seen in `count_P` of the documents, float64 (P,)."""
+    """Compute the entropy in nats of an event seen in `count_P` of the documents, float64 (P,)."""
     f = _n_log_n(documents)
     return np.maximum((f[documents] - f[count_P] - f[documents - count_P]) / max(documents, 1), 0.0)
 
 
 @lru_cache(maxsize=1)
 def _n_log_n(documents: int) -> NDArray[np.float64]:
-    """n·ln n for n = 0 … documents, with 0·ln 0 = 0."""
+    """Compute n·ln n for n = 0 … documents, with 0·ln 0 = 0."""
     n = np.arange(documents + 1, dtype=np.float64)
     table = n * np.log(np.maximum(n, 1.0))
     table.flags.writeable = False  # shared by all callers

@@ -217,7 +217,7 @@ def rank_tokens(
 
 
 def _documents_by_label(labels_NL: sparse.csr_array, presence: Presence) -> sparse.csr_array:
-    """Yᵀ as int32 ones."""
+    """Make Yᵀ, int32 ones."""
     if row_count(labels_NL) != presence.documents:
         raise DataError(f"{row_count(labels_NL)} rows of labels for {presence.documents} documents: prepare it again")
     return labels_NL.astype(bool).T.tocsr().astype(np.int32)
@@ -250,7 +250,7 @@ def _fill(ranking: TokenRanking, signal: Signal, pairs: PairCounts, block: range
 
 
 def _best(score_P: NDArray[np.float64], token_P: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """Positions of the k highest scores, best first, equal scores by token id."""
+    """Find the positions of the k highest scores, best first, equal scores by token id."""
     candidates = np.arange(len(score_P))
     if len(score_P) > k:
         candidates = np.flatnonzero(score_P >= np.partition(score_P, -k)[-k])

@@ -13,7 +13,7 @@ class TokenNames(Protocol):
     """The part of a Hugging Face tokenizer that is needed to name tokens."""
 
     def decode(self, token_ids: Any) -> Any:
-        """Text of the tokens."""
+        """Decode the tokens."""
         ...
 
     def convert_ids_to_tokens(self, ids: Any) -> Any:
@@ -47,7 +47,7 @@ def show(ranking: TokenRanking, label_id: int, tokenizer: TokenNames, n: int = 2
 
 
 def _caption(ranking: TokenRanking, label_id: int) -> str:
-    """How many tokens are ranked, or why none is."""
+    """Say how many tokens are ranked, or why none is."""
     ranked, documents = int(ranking.counts[label_id]), int(ranking.label_documents_L[label_id])
     if documents == 0:
         return "no training document, so nothing is ranked"

@@ -19,7 +19,7 @@ class Tokenizer(Protocol):
         ...
 
     def __len__(self) -> int:
-        """Size of the vocabulary, added tokens included."""
+        """Return the size of the vocabulary, added tokens included."""
         ...
 
 

@@ -41,7 +41,7 @@ class RankTable:
         return self._table_SV[:selected, : self.vocab_size]
 
     def _allocate(self, rows: int) -> None:
-        """Buffers for `rows` labels, "not ranked" everywhere.
+        """Allocate buffers for `rows` labels, "not ranked" everywhere.
 
         The column behind the vocabulary takes what the padding writes: -1 is the last column of the row above.
         """

@@ -37,11 +37,11 @@ class HasLabelVectors(Protocol):
         ...
 
     def label_vectors(self) -> Tensor:
-        """(L, P)."""
+        """Return the vectors (L, P) of labels."""
         ...
 
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """(B, P)."""
+        """Compute the vectors (B, P) of documents."""
         ...
 
 

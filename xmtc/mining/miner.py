@@ -122,7 +122,7 @@ class Miner:
     def _search(
         self, index: LabelIndex, queries_Bd: NDArray[np.float32], rank: Rank | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
-        """Candidates (B, K) and, with `rank`, their scores."""
+        """Find candidates (B, K) and, with `rank`, their scores."""
         wanted = self._config.candidates
         if rank is None:
             return index.search(queries_Bd, wanted), None
@@ -132,7 +132,7 @@ class Miner:
         return np.take_along_axis(found_BK, best_BK, axis=1), np.take_along_axis(scores_BK, best_BK, axis=1)
 
     def read_metrics(self) -> dict[str, float]:
-        """Metrics `mine/…` since the last call. Counts are means over documents, `labels` over micro-batches."""
+        """Return the metrics `mine/…` since the last call: means over documents, and `labels` over micro-batches."""
         sums, self._sums = self._sums, defaultdict(float)
         if not sums["batches"] or self._serving is None:
             return {}

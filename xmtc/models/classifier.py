@@ -62,23 +62,23 @@ class Classifier(nn.Module):
         return self.head.read(self.encode(batch), batch.mask_BT)
 
     def document_vectors(self, batch: Batch) -> Tensor:
-        """`Head.document_vectors` of the documents (B, P)."""
+        """Compute `Head.document_vectors` of the documents (B, P)."""
         return self.head.document_vectors(self.encode(batch), batch.mask_BT)
 
     def pool(self, batch: Batch) -> Tensor:
-        """`FixedPoolings` of the documents (B, K, D), the mean first; read from the batch's cache if it has one."""
+        """Compute `FixedPoolings` (B, K, D) of the documents, the mean first, or read them from the batch's cache."""
         if batch.fixed_BKD is not None:
             return batch.fixed_BKD.float()
         return self.fixed(self.encode(batch), batch.mask_BT)
 
     def pool_mean(self, batch: Batch) -> Tensor:
-        """Mean hidden state of each document, float32 (B, D)."""
+        """Compute the mean hidden state of each document, float32 (B, D)."""
         if batch.fixed_BKD is not None:
             return batch.fixed_BKD[:, 0].float()
         return self.fixed.mean(self.encode(batch).float(), batch.mask_BT)
 
     def encode(self, batch: Batch) -> Tensor:
-        """Hidden states (B, T, D) of the documents' tokens, zero on padding; read from the batch's cache if it has one.
+        """Compute hidden states (B, T, D) of the tokens, zero on padding, or read them from the batch's cache.
 
         A frozen encoder runs without gradient and dropout, so a cache of its states gives the same result.
         """
@@ -92,7 +92,7 @@ class Classifier(nn.Module):
         return gather_documents(hidden_WUD, batch)
 
     def contributions(self, batch: Batch, labels_S: Tensor) -> tuple[Tensor, Tensor]:
-        """Each token's contribution to a logit (B, S, T), and the part without tokens (S,). They sum to the logit."""
+        """Split logits into contributions of tokens (B, S, T) and a part without tokens (S,); these sum to them."""
         head = self.head
         shares_BST = head.contributions(self.encode(batch), batch.mask_BT, labels_S.expand(len(batch.mask_BT), -1))
         bias_S = head.bias[labels_S].float()
@@ -102,7 +102,7 @@ class Classifier(nn.Module):
         return shares_BST * scale_S1, self.calibration(bias_S[None], labels_S)[0]
 
     def attention_received(self, batch: Batch) -> dict[str, Tensor]:
-        """Share (B, T) of the encoder's top-layer attention that each document token receives, by kind of attention.
+        """Compute the share (B, T) of the encoder's top-layer attention that each token receives, by kind.
 
         Empty if the encoder does not provide it. A token in two windows counts in the window that represents it. If
         only the first token attends, it sees only the document's first window.
@@ -117,7 +117,7 @@ class Classifier(nn.Module):
         return any(p.requires_grad for p in self.encoder.parameters())
 
     def parameter_groups(self) -> Mapping[str, list[nn.Parameter]]:
-        """All parameters that can train, by group, in the order of gradual unfreezing.
+        """Return all parameters that can train, by group, in the order of gradual unfreezing.
 
         The groups are `head.attention` (queries and projections, which stage 1 trains; only for heads with attention by
         label), `head.classifier` (the rest of the head), then `encoder.<i>` from the top down, where i is the index in
@@ -174,7 +174,7 @@ def _shares_of_documents(shares_WU: Tensor, batch: Batch) -> Tensor:
 
 
 def _first_windows(values_WU: Tensor, batch: Batch) -> Tensor:
-    """Values (B, T) of the tokens in their document's first window; 0 for tokens after it."""
+    """Gather values (B, T) of the tokens in their document's first window; 0 for tokens after it."""
     if batch.position_BT is None:
         return values_WU
     width = min(values_WU.shape[1], batch.mask_BT.shape[1])

@@ -67,7 +67,7 @@ class ModelParts:
     index: ModelIndex | None = None
 
     def limits(self) -> NDArray[np.float32] | None:
-        """Minimum probability at which each label is predicted, (L,); None if only the best label is predicted."""
+        """Return each label's minimum probability to be predicted, (L,); None if only the best label is predicted."""
         if self.info.task == "single_label":
             return None
         if self.thresholds_L is not None:

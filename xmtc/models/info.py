@@ -88,7 +88,7 @@ def describe(directory: Path) -> ModelInfo:
 
 
 def _content(directory: Path) -> dict[str, Any]:
-    """`config.json` without its format."""
+    """Read `config.json` without its format."""
     path = directory / "config.json"
     content = read_json(path)
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:

@@ -113,12 +113,12 @@ class RowsFromText:
     explained: float
 
     def __call__(self, vectors_ND: Tensor) -> Tensor:
-        """Rows (N, R)."""
+        """Compute the rows (N, R) of texts."""
         return self.mean_R + (vectors_ND - self.centre_D) @ self.slope_DR
 
 
 def learn_rows(vectors_LD: Tensor, rows_LR: Tensor) -> RowsFromText:
-    """Ridge regression of trained rows on their labels' texts.
+    """Learn a ridge regression of trained rows on their labels' texts.
 
     The ridge penalty has the least leave-one-out error, which has a closed form (Allen 1974, PRESS). If texts are not
     informative, every new label gets the mean row.

@@ -66,7 +66,7 @@ class OnnxClassifier(Classifier):
         self.labels, self.calibration = labels, None
 
     def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
-        """Logits (B, L), float32.
+        """Compute logits (B, L), float32.
 
         Raises:
             ConfigError: a shortlist: a graph scores all labels.
@@ -182,7 +182,7 @@ def _exportable(classifier: Classifier) -> Iterator[_Graph]:
 
 @symbolic_helper.parse_args("v", "v", "v", "f")
 def _rms_norm(graph: Any, x: Any, _shape: Any, gain: Any, epsilon: float) -> Any:
-    """RMS norm over the last dimension: x / √(mean(x²) + ε)."""
+    """Compute the RMS norm over the last dimension: x / √(mean(x²) + ε)."""
     axis = graph.op("Constant", value_t=torch.tensor([-1]))
     mean = graph.op("ReduceMean", graph.op("Mul", x, x), axis, keepdims_i=1)
     root = graph.op("Sqrt", graph.op("Add", mean, graph.op("Constant", value_t=torch.tensor(epsilon))))

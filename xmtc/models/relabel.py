@@ -194,7 +194,7 @@ def _rows(table: LabelTable, regrouping: Regrouping, counts_M: NDArray[np.int64]
 
 
 def _shares(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Tensor]:
-    """For each merged label, shares (K,) of its parts in the training documents; equal shares if there are none."""
+    """Compute shares (K,) in the training documents of each merged label's parts; equal shares if there are none."""
     shares = {}
     for label, members_K in regrouping.merged.items():
         count_K = counts_L[members_K] if counts_L[members_K].any() else np.ones(len(members_K))

@@ -31,7 +31,7 @@ class Card:
     fp32_tflops: float
 
     def tflops(self, precision: Precision) -> float:
-        """Peak rate at a precision."""
+        """Return the peak rate at a precision."""
         return self.bf16_tflops if precision == "bf16" else self.fp32_tflops
 
 

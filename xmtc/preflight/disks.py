@@ -101,7 +101,7 @@ def check_hidden_states(config: RunConfig) -> Iterator[Check]:
 
 
 def _train_tokens(config: RunConfig) -> int | None:
-    """Content tokens of the train split. Before the corpus is prepared: an upper bound, or None without a limit."""
+    """Count the train split's content tokens. Before preparation: an upper bound, or None without a limit."""
     corpus = RunPaths.of(config).corpus
     if (corpus / "manifest.json").is_file():
         return int(Corpus.open(corpus).split("train").lengths.sum())

@@ -153,7 +153,7 @@ def _cores(config: RunConfig | None) -> Check:
 
 
 def _wanted_here(config: RunConfig | None, each: Literal["cpus_per_worker", "gpus_per_worker"]) -> float:
-    """Resources of this machine that the smallest number of workers takes, if the run starts Ray here."""
+    """Return the resources of this machine that the smallest number of workers takes, if the run starts Ray here."""
     local = config is not None and config.distributed.starts_ray
     return config.distributed.min_workers * getattr(config.distributed, each) if local and config else 0.0
 

@@ -110,7 +110,7 @@ class Estimate:
         return sum(self.memory.values())
 
     def hours(self, peak_tflops: float, share: float) -> float:
-        """Training time at a share of the devices' peak."""
+        """Estimate the training time at a share of the devices' peak."""
         return self.flops / (self.workers * peak_tflops * 1e12 * share) / 3600
 
 
@@ -325,7 +325,7 @@ def print_estimate(
 
 
 def rates(config: RunConfig, peak_tflops: float | None = None) -> dict[str, float]:
-    """Peak rates in TFLOP/s by the name of a worker's card or core; several cards if the card is unknown."""
+    """Return peak rates in TFLOP/s by the name of a worker's card or core; several cards if the card is unknown."""
     distributed = config.distributed
     if peak_tflops is not None:
         return {"a worker": peak_tflops}
@@ -343,7 +343,7 @@ def _time(found: Estimate, name: str, peak_tflops: float, share: float) -> str:
 
 
 def _all_weights(classifier: Classifier) -> float:
-    """Bytes of all parameters before quantisation."""
+    """Estimate bytes of all parameters before quantisation."""
     return float(sum(p.numel() * p.element_size() for p in classifier.parameters()))
 
 
@@ -352,7 +352,7 @@ def _group(classifier: Classifier, name: str) -> list[nn.Parameter]:
 
 
 def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter], world: int) -> dict[str, float]:
-    """Bytes of frozen and trained weights that are not offloaded."""
+    """Estimate bytes of frozen and trained weights that are not offloaded."""
     strategy = config.distributed.chosen_strategy()
     ours = {id(p) for p in trained}
     backbone = config.model.encoder.backbone
@@ -371,7 +371,7 @@ def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Paramet
 
 
 def _training(config: RunConfig, numbers: int, world: int) -> dict[str, float]:
-    """Bytes of gradients, optimizer state and exchange buffers; float32 throughout."""
+    """Estimate bytes of gradients, optimizer state and exchange buffers; float32 throughout."""
     found = config.distributed.chosen_strategy().training_bytes(numbers, world)
     return {
         "gradients": found.gradients,
@@ -381,7 +381,7 @@ def _training(config: RunConfig, numbers: int, world: int) -> dict[str, float]:
 
 
 def _block_products(classifier: Classifier) -> list[nn.Module]:
-    """Layers of the backbone that multiply every token by their weights, without adapters."""
+    """List the layers of the backbone that multiply every token by their weights, without adapters."""
     kinds = nn.Linear | nn.Conv1d | nn.RNNBase
     named = classifier.encoder.named_modules()
     return [module for name, module in named if isinstance(module, kinds) and "lora_" not in name]

@@ -9,7 +9,7 @@ _KNOWN = ("faiss", CPU, "faiss-gpu", "faiss-gpu-cu11", GPU, "faiss-gpu-cuvs")
 
 
 def faiss_packages() -> list[str]:
-    """Installed packages that contain the module `faiss`."""
+    """List installed packages that contain the module `faiss`."""
     return [name for name in _KNOWN if _is_installed(name)]
 
 

@@ -81,7 +81,7 @@ def trains_in_chunks(config: RunConfig) -> bool:
 
 
 def _state_of_rows(optimizer: RowwiseOptimizerConfig, rows: Sequence[Tensor]) -> int:
-    """Bytes of an optimizer's state for one row of each table."""
+    """Estimate bytes of an optimizer's state for one row of each table."""
     return sum(
         optimizer.row_state_bytes(row.numel(), bfloat16=row.dtype == torch.bfloat16)
         for row in rows
@@ -90,7 +90,7 @@ def _state_of_rows(optimizer: RowwiseOptimizerConfig, rows: Sequence[Tensor]) ->
 
 
 def scored_labels(config: RunConfig, labels: int, documents: int) -> int:
-    """Upper bound of S; if labels are drawn, without the positives."""
+    """Compute the upper bound of S; if labels are drawn, without the positives."""
     settings = config.finetune
     if settings.mining is not None:
         return min(labels, settings.mining.candidates * documents + settings.mining.uniform)
@@ -138,7 +138,7 @@ def _without_plant(config: RunConfig) -> str:
 
 
 def memory_of_worker(config: RunConfig) -> float | None:
-    """Bytes available to a worker; None if unknown, because the machine or the card is."""
+    """Estimate bytes available to a worker; None if unknown, because the machine or the card is."""
     if config.distributed.gpus_per_worker > 0:
         card = card_of(config.distributed)
         return None if card is None else card.gib * _GIB

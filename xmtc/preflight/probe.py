@@ -144,7 +144,7 @@ def _probe_head(
 
 
 def _best_of(times: int, work: Callable[[], object]) -> float:
-    """CPU seconds of the fastest run, after one warm-up run."""
+    """Measure the CPU seconds of the fastest run, after one warm-up run."""
     work()
     found = []
     for _ in range(times):
@@ -166,7 +166,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _gain() -> float:
-    """Speed-up of matrix products on all cores over one core."""
+    """Measure the speed-up of matrix products on all cores over one core."""
     return min(cpu_count(), 32) ** _SCALING
 
 
@@ -181,7 +181,7 @@ def _sort() -> Callable[[], object]:
 
 
 def _preparing(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> float:
-    """Seconds of one core per document: tokenise it, and find its words twice, for vocabulary and counts."""
+    """Measure one core's seconds per document: tokenise it, and find its words twice, for vocabulary and counts."""
     chosen, backend = list(texts[:200]), tokenizer.backend_tokenizer
     begun = time.thread_time()
     for text in chosen:
@@ -206,7 +206,7 @@ def _encoding(
     max_length: int,
     seconds: float,
 ) -> float:
-    """Seconds per document, in batches as in a run, over all lengths."""
+    """Measure the seconds per document, in batches as in a run, over all lengths."""
     encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
     documents = UnlabelledDocuments([np.array(one.ids[:max_length], np.int32) for one in encoded if one.ids])
     collate = Collator(documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap)

@@ -34,7 +34,7 @@ class Countable(Protocol):
     """A reader that can count its rows."""
 
     def count(self) -> RowCount:
-        """Rows of all files."""
+        """Count the rows of all files."""
         ...
 
 
@@ -90,7 +90,7 @@ class Survey:
         return float(np.mean([len(set(words_of(text))) for text in self.texts]))
 
     def lengths(self, tokenizer: str) -> NDArray[np.int64]:
-        """Tokens of the sampled texts, before truncation."""
+        """Count the tokens of the sampled texts, before truncation."""
         backend = load_pretrained(tokenizer).backend_tokenizer
         return np.array([len(one.ids) for one in backend.encode_batch(self.texts, add_special_tokens=False)], np.int64)
 

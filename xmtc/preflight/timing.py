@@ -68,12 +68,12 @@ def stage_seconds(config: RunConfig, corpus: Corpus, speeds: Speeds, head: HeadS
 
 
 def memory_of_scorers(config: RunConfig, corpus: Corpus) -> float:
-    """Peak memory of fitting, in bytes; scorers are fitted one after another."""
+    """Estimate the peak memory of fitting, in bytes; scorers are fitted one after another."""
     return max((one.work(corpus.load).bytes for one in config.model.scorers), default=0.0)
 
 
 def disk_of_states(config: RunConfig, documents: int, tokens: float, width: int) -> float:
-    """Bytes of cached hidden states, or of their poolings if nothing else is read.
+    """Estimate bytes of cached hidden states, or of their poolings if nothing else is read.
 
     Args:
         config: configuration of the run.
@@ -97,13 +97,13 @@ def in_words(seconds: float) -> str:
 
 
 def _seconds(work: Work, documents: int, speeds: Speeds) -> tuple[float, float]:
-    """Seconds to fit, and to score this many documents."""
+    """Estimate seconds to fit, and to score this many documents."""
     fit = work.fit_products / speeds.products + work.fit_items / speeds.items
     return fit, documents * (work.score_products / speeds.products + work.score_items / speeds.items)
 
 
 def _scorers(config: RunConfig, corpus: Corpus, speeds: Speeds) -> float:
-    """Seconds to fit all scorers, score dev with all, and fit the fusion several times."""
+    """Estimate seconds to fit all scorers, score dev with all, and fit the fusion several times."""
     parts = [_seconds(one.work(corpus.load), corpus.dev, speeds) for one in config.model.scorers]
     return (
         sum(fit + score for fit, score in parts)
@@ -140,7 +140,7 @@ def _resampling(config: RunConfig, documents: int, speeds: Speeds) -> float:
 
 
 def _training(config: RunConfig, corpus: Corpus, head: HeadSpeed, encoding_s: float) -> dict[str, float]:
-    """Seconds of planting and fine-tuning on cached states, plus phases that train the encoder."""
+    """Estimate seconds of planting and fine-tuning on cached states, plus phases that train the encoder."""
     found: dict[str, float] = {}
     if config.plants:
         plant = config.plant
@@ -155,7 +155,7 @@ def _training(config: RunConfig, corpus: Corpus, head: HeadSpeed, encoding_s: fl
 
 
 def _unfrozen(config: RunConfig, corpus: Corpus, encode_s: float) -> float:
-    """Seconds of the encoder in phases that train it: each of a layer's two gradients takes as long as forward."""
+    """Estimate seconds of the encoder in phases that train it; a layer's two gradients each take as long as forward."""
     passes = 0.0
     for phase in config.finetune.phases:
         share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
@@ -169,7 +169,7 @@ def _epochs(epochs: int, batch_size: int, documents: int, head: HeadSpeed) -> fl
 
 
 def _evaluate(config: RunConfig, corpus: Corpus, speeds: Speeds, encode_s: float, head: HeadSpeed | None) -> float:
-    """Seconds to score dev and test, fuse, measure and export."""
+    """Estimate seconds to score dev and test, fuse, measure and export."""
     scored = corpus.dev + corpus.test
     seconds = _STAGE_S + corpus.test * encode_s + (0.0 if head is None else scored * head.score_s)
     for one in config.model.scorers:

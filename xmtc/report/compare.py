@@ -19,7 +19,7 @@ _METRICS_ONE_LABEL = ("micro_f1", "macro_f1", "macro_f1_all", "macro_recall")
 
 
 def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
-    """Each later run minus the first, on paired resamples of the same documents.
+    """Subtract the first run from each later one, on paired resamples of the same documents.
 
     Returns:
         The table, and for every run that cannot be paired a sentence why.
@@ -45,7 +45,7 @@ def worse(before: RunResults, after: RunResults) -> list[str]:
 
 
 def _unpaired(base: RunResults, run: RunResults) -> str | None:
-    """Why two runs cannot be paired."""
+    """Say why two runs cannot be paired."""
     if base.replicates is None or run.replicates is None:
         return f"{run.name}: a run without bootstrap has no intervals to compare"
     if base.replicates.identity != run.replicates.identity:
@@ -82,7 +82,7 @@ def caveats(runs: Sequence[RunResults]) -> list[str]:
 
 
 def _present(run: RunResults) -> pd.Series:
-    """Training documents of each label that has documents in the split."""
+    """Count the training documents of each label that has documents in the split."""
     table = run.per_label.select(["label", "train_count", "support"]).to_pandas().set_index("label")
     return table.loc[table["support"] > 0, "train_count"]
 
@@ -119,7 +119,7 @@ def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
 
 
 def wins(runs: Sequence[RunResults]) -> Table | None:
-    """On how many labels of each bin each later run has the higher F1, the lower, or the same as the first."""
+    """Count the labels of each bin on which each later run has a higher, a lower or the same F1 as the first."""
     base = runs[0].per_label.to_pandas().set_index("label")
     rows, owners = [], []
     for r, run in enumerate(runs[1:], 1):
@@ -170,7 +170,7 @@ def settings(runs: Sequence[RunResults]) -> Table | None:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings as dotted keys and JSON values."""
+    """Flatten nested settings to dotted keys and JSON values."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         path = f"{prefix}{key}"

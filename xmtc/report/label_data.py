@@ -74,5 +74,5 @@ def _run(name: str, frame: pd.DataFrame, place: dict[str, int], first: pd.DataFr
 
 
 def embed(value: Any) -> Markup:
-    """JSON for a script element: no `<` of it can end the element."""
+    """Write JSON for a script element: no `<` of it can end the element."""
     return Markup(json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c"))

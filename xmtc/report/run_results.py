@@ -92,7 +92,7 @@ class RunResults:
 
     @classmethod
     def of(cls, evaluation: Evaluation, name: str, split: str) -> "RunResults":
-        """From an evaluation in memory, without training history."""
+        """Make the results from an evaluation in memory, without training history."""
         return cls(
             name,
             split,

@@ -64,7 +64,7 @@ def warn_if_worse(run: Path, split: str) -> None:
 
 
 def _names(runs: Sequence[Path]) -> dict[Path, str]:
-    """Each directory once, with the shortest end of its path that no other one has."""
+    """Name each directory by the shortest end of its path that no other one has."""
     paths = list(dict.fromkeys(real(run) for run in runs))
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]

@@ -98,7 +98,7 @@ class _Bar:
 
 
 def line_chart(series: Sequence[Series], x: Axis, y: Axis, label: str) -> Markup:
-    """Lines over a common x.
+    """Draw lines over a common x.
 
     Args:
         series: at least one, with at least one point in all.
@@ -122,7 +122,7 @@ def _line(series: Series, across: Scale, up: Scale) -> _Line:
 
 
 def bar_chart(groups: Sequence[str], bars: Sequence[Bars], x_title: str, y: Axis, label: str) -> Markup:
-    """Bars side by side in each group, with whiskers for intervals.
+    """Draw bars next to each other in each group, with whiskers for intervals.
 
     Args:
         groups: names of the groups.
@@ -174,5 +174,5 @@ def _draw(kind: str, label: str, across: Scale, up: Scale, **drawn: Any) -> Mark
 
 
 def _ticks(scale: Scale) -> list[tuple[float, str]]:
-    """Pixel and text of each tick."""
+    """Return the pixel and text of each tick."""
     return [(scale(tick), scale.label(tick)) for tick in scale.ticks()]

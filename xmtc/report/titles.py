@@ -61,5 +61,5 @@ def label_title(label: str, name: str) -> str:
 
 
 def union(names: Iterable[Iterable[str]]) -> list[str]:
-    """Every name once, in the order in which they first occur."""
+    """List every name once, in the order in which they first occur."""
     return list(dict.fromkeys(name for group in names for name in group))

@@ -84,7 +84,7 @@ def fetch_model(path: str) -> Path:
 
 
 def fetch_status(path: str) -> Path:
-    """Of a run directory, what says where the run stands: no weights."""
+    """Fetch the files of a run directory that show its state, without weights."""
     return fetch(path, choose=lambda name: name in _STATUS or name.endswith("/manifest.json"))
 
 
@@ -105,7 +105,7 @@ def has_remote_parts(config: Any) -> bool:
 
 
 def remote_parts(config: Any) -> Iterator[str]:
-    """Every URI in these settings."""
+    """Yield every URI in these settings."""
     if isinstance(config, str):
         if is_remote(config):
             yield config
@@ -154,7 +154,7 @@ def fetch_corpus(paths: RunPaths) -> None:
 
 
 def fetch_locked(paths: RunPaths, fingerprint: str | None = None) -> None:
-    """As `fetch_corpus`, for a process that holds the corpus's lock.
+    """Fetch the corpus like `fetch_corpus`, in a process that holds the corpus's lock.
 
     Args:
         paths: of the run.
@@ -286,7 +286,7 @@ def published_run(paths: RunPaths) -> Iterator[None]:
 
 
 def _try_to_publish(paths: RunPaths) -> None:
-    """After another error, which must not be lost over this one."""
+    """Publish after another error, which must not be lost if this fails too."""
     try:
         publish_run(paths)
     except StorageError as error:

@@ -58,7 +58,7 @@ class RunDirectory:
         return self.root / "plant" / "head.safetensors"
 
     def checkpoints_of(self, stage: Stage) -> Path:
-        """Resumable state and best weights of a stage."""
+        """Return the folder with resumable state and best weights of a stage."""
         return self.root / "plant" / "checkpoints" if stage is Stage.PLANT else self.root / "checkpoints"
 
     @property
@@ -71,7 +71,7 @@ class RunDirectory:
         return RunDirectory(self.root / "start" / which)
 
     def evaluation(self, split: str) -> Path:
-        """Metrics, predictions and report of a split."""
+        """Return the folder with metrics, predictions and report of a split."""
         return self.root / "eval" / split
 
     def metrics(self, split: str) -> Path:

@@ -27,7 +27,7 @@ _PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, this package and the packages that results depend on; absent ones are left out."""
+    """List the versions of Python, this package and the packages that results depend on, if installed."""
     found = {"python": platform.python_version(), "xmtc": importlib.metadata.version("xmtc")}
     for package in _PACKAGES:
         try:

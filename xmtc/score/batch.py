@@ -70,11 +70,11 @@ class TokenBlock:
         return np.array([len(ids) for ids in self.ids_N], np.int32)
 
     def tokens(self, document: int) -> NDArray[np.int32]:
-        """Content tokens of a document."""
+        """Return the content tokens of a document."""
         return self.ids_N[document]
 
     def label_ids(self, document: int) -> NDArray[np.int32]:
-        """No labels: none are known."""
+        """Return no labels, because none are known."""
         del document
         return np.empty(0, np.int32)
 
@@ -242,7 +242,7 @@ class BlockScorer:
         return reasons
 
     def _kept(self, ids: NDArray[np.integer], scores: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Which of the best labels reach their thresholds."""
+        """Mark the best labels that reach their thresholds."""
         limits = np.maximum(self.thresholds_L[ids], np.float32(self.settings.min_score))
         return (scores >= limits) & (ids >= 0)
 
@@ -293,7 +293,7 @@ def _as_row(word: Evidence) -> dict:
 
 
 def _thresholds(parts: ModelParts, settings: Settings) -> NDArray[np.float32]:
-    """Minimum probability at which each label is kept, (L,)."""
+    """Return the minimum probability at which each label is kept, (L,)."""
     limits_L = parts.limits()
     if settings.threshold == "tuned" and limits_L is not None:
         return limits_L

@@ -62,7 +62,7 @@ class KeepsHidden(nn.Module):
         return self.classifier(self._last)
 
     def contributions(self, ids_BK: Tensor) -> NDArray[np.float32]:
-        """Contributions of the last batch's tokens to the logits of these labels: (B, K, T)."""
+        """Compute contributions of the last batch's tokens to the logits of these labels: (B, K, T)."""
         assert self._last is not None
         with torch.autocast(ids_BK.device.type, enabled=False):
             documents = (one_document(self._last, row) for row in range(len(ids_BK)))

@@ -36,11 +36,11 @@ class TextColumns(ColumnsConfig):
     """Columns of documents without known labels; `labels` is ignored."""
 
     def names(self) -> list[str]:
-        """All columns that a source must have."""
+        """List all columns that a source must have."""
         return list(dict.fromkeys(name for name in (self.id, *self.text_columns()) if name is not None))
 
     def advice(self) -> str:
-        """How to fix a missing column."""
+        """Say how to fix a missing column."""
         return "name others by --text-column and --id"
 
     def _labels(self, value: Any) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class InputFile:
     source: ReaderSettings | None = None
 
     def local(self) -> Path:
-        """Path of the file on this machine; a file at a URI is copied.
+        """Return the path of the file on this machine; a file at a URI is copied.
 
         Raises:
             StorageError: it cannot be copied.
@@ -138,7 +138,7 @@ class RawBlock:
 
 
 def block_name(file: int, block: int) -> str:
-    """`00000-00000`: file and block. Names sort in the order of the documents."""
+    """Return the name of a block, `00000-00000`: file and block. Names sort in the order of the documents."""
     return f"{file:05d}-{block:05d}"
 
 

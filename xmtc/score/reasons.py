@@ -112,7 +112,7 @@ def _fused_explanation(
 def _parts(
     reasons: Sequence[Contribution] | None, plain: Explanation, ensemble: Ensemble, text: str
 ) -> tuple[Mapping[int, float], Mapping[int, float], float]:
-    """Positive parts of a scorer's (without `reasons`, the head's) score: by word, by training document, the rest."""
+    """Split the positive part of a score (without `reasons`, the head's) into words, training documents and rest."""
     if reasons is None:
         words = {place: word.contribution for place, word in enumerate(plain.words) if word.contribution > 0}
         return words, {}, max(plain.special, 0.0)

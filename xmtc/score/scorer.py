@@ -167,7 +167,7 @@ def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:
 
 
 def max_documents(labels: int, best: BestLabels | None) -> int:
-    """Maximum number of documents in a batch whose logits, or those of shortlists, fit in memory."""
+    """Compute the maximum number of documents in a batch whose logits, or those of shortlists, fit in memory."""
     return max(1, _LOGIT_BYTES // (4 * labels)) if best is None else best.max_documents
 
 

@@ -149,7 +149,7 @@ class Scored(Protocol):
         ...
 
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Scores (N, K) of these labels; 0 if the id is -1 or the scorer does not know the label."""
+        """Compute scores (N, K) of these labels; 0 if the id is -1 or the scorer does not know the label."""
         ...
 
 
@@ -176,7 +176,7 @@ class SparseScored:
         return Candidates(ids_NK, scores_NK)
 
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Scores (N, K) of these labels."""
+        """Compute scores (N, K) of these labels."""
         rows_NK = np.broadcast_to(np.arange(len(label_ids_NK))[:, None], label_ids_NK.shape)
         known = label_ids_NK >= 0
         values_NK = np.zeros(label_ids_NK.shape, np.float32)
@@ -207,7 +207,7 @@ class DenseScored:
         )
 
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Scores (N, K) of these labels."""
+        """Compute scores (N, K) of these labels."""
         values_NK = np.take_along_axis(self.scores_NL, np.maximum(label_ids_NK, 0), axis=1)
         return np.where(label_ids_NK >= 0, values_NK, 0).astype(np.float32)
 

@@ -25,7 +25,7 @@ class LogOdds:
     log_odds_Q: NDArray[np.float64]
 
     def __call__(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Log-odds of scores of any shape."""
+        """Compute log-odds of scores of any shape."""
         return np.interp(scores, self.scores_Q, self.log_odds_Q)
 
     @classmethod

@@ -67,7 +67,7 @@ class Pairs:
 
 
 def _distinct(ids_NK: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Each row's distinct ids, ascending, padded with -1."""
+    """Find each row's distinct ids, ascending, padded with -1."""
     high = np.iinfo(np.int32).max
     ids_NK = np.sort(np.where(ids_NK < 0, high, ids_NK), axis=1)
     ids_NK[:, 1:][ids_NK[:, 1:] == ids_NK[:, :-1]] = high

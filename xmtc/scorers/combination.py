@@ -42,7 +42,7 @@ class Combination(Protocol):
     TENSORS: ClassVar[tuple[str, ...]]
 
     def logits(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
-        """Logits (N, K)."""
+        """Compute logits (N, K)."""
         ...
 
     def terms(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:

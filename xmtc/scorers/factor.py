@@ -27,7 +27,7 @@ class Factor(Protocol):
     """A factorised ridge regression of some training documents."""
 
     def weights(self, labels_NC: Matrix) -> Floats:
-        """Weights (P, C) of a chunk of labels."""
+        """Compute weights (P, C) of a chunk of labels."""
         ...
 
     def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
@@ -48,12 +48,12 @@ class Primal:
     lower_PP: Floats
 
     def weights(self, labels_NC: Matrix) -> Floats:
-        """Weights (P, C) of a chunk of labels."""
+        """Compute weights (P, C) of a chunk of labels."""
         targets_PC = self.design.targets(labels_NC)
         return linalg.cho_solve((self.lower_PP, True), targets_PC, overwrite_b=True, check_finite=False)
 
     def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
-        """‖L⁻¹aᵢ‖² (S,)."""
+        """Compute ‖L⁻¹aᵢ‖² (S,)."""
         blocks = (self.design.take(rows_S[start : start + BLOCK]).toarray().T for start in range(0, len(rows_S), BLOCK))
         return _norms(self.lower_PP, list(blocks))
 
@@ -73,13 +73,13 @@ class Dual:
     penalty: float
 
     def weights(self, labels_NC: Matrix) -> Floats:
-        """Weights (P, C) of a chunk of labels."""
+        """Compute weights (P, C) of a chunk of labels."""
         labels = labels_NC.astype(np.float32).toarray()
         solved_NC = linalg.cho_solve((self.lower_NN, True), labels, overwrite_b=True, check_finite=False)
         return np.concatenate([self.design.words_NV.T @ solved_NC, self.design.dense_ND.T @ solved_NC])
 
     def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
-        """1 − λ‖L⁻¹eᵢ‖² (S,)."""
+        """Compute 1 − λ‖L⁻¹eᵢ‖² (S,)."""
         return (1 - self.penalty * _norms(self.lower_NN, self._units(rows_S))).astype(np.float32)
 
     def _units(self, rows_S: NDArray[np.integer]) -> list[Floats]:

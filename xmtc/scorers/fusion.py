@@ -50,11 +50,11 @@ class Fusion:
     counts_L: NDArray[np.int64]
 
     def logits(self, pairs: Pairs) -> NDArray[np.float64]:
-        """Fused logits (N, K); meaningless if the label id is -1."""
+        """Compute fused logits (N, K); meaningless if the label id is -1."""
         return self.combination.logits(self.inputs(pairs), pairs.label_ids_NK)
 
     def shares(self, pairs: Pairs) -> NDArray[np.float64]:
-        """Shares of the logit, (S + 2, N, K): of each scorer, then of the label's count, then of the intercept."""
+        """Split the logit into shares, (S + 2, N, K): of each scorer, of the label's count, and of the intercept."""
         terms_XNK = self.combination.terms(self.inputs(pairs), pairs.label_ids_NK)
         scorers = len(self.names) * PER_SCORER
         by_scorer = terms_XNK[:scorers].reshape(len(self.names), PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)

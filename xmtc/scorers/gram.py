@@ -43,11 +43,11 @@ class Design:
         return Design(self.words_NV[rows], self.dense_ND[rows])
 
     def toarray(self) -> Floats:
-        """All columns of a few documents, (N, P)."""
+        """Make a dense array of all columns of a few documents, (N, P)."""
         return np.concatenate([self.words_NV.toarray(), self.dense_ND], axis=1)
 
     def targets(self, labels_NC: Matrix) -> Floats:
-        """AᵀY of some labels, (P, C)."""
+        """Compute AᵀY of some labels, (P, C)."""
         words_VC = (self.words_NV.T @ labels_NC.astype(np.float32)).toarray()
         return np.concatenate([words_VC, (labels_NC.T.astype(np.float32) @ self.dense_ND).T])
 
@@ -90,7 +90,7 @@ def kernel(design: Design) -> Floats:
 
 
 def _frequent(words_NV: Matrix) -> NDArray[np.int64]:
-    """Terms that get a dense column, ascending."""
+    """Find the terms that get a dense column, ascending."""
     documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
     most = np.argsort(-documents_V, kind="stable")[:_MAX_DENSE]
     return np.sort(most[documents_V[most] > _DENSE_SHARE * max(words_NV.indptr.size - 1, 1)])

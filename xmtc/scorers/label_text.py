@@ -89,7 +89,7 @@ class LabelText:
         return None
 
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """Contribution of each word of a label's text that the document contains, greatest first."""
+        """Compute the contribution of each word of a label's text that the document contains, greatest first."""
         present = features.words_NV.indices[: features.words_NV.indptr[1]]
         values_SV = self.weights_VL[present][:, labels].toarray().T
         return [

@@ -95,7 +95,7 @@ class Linear:
         return None
 
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """Product of value and weight for each term and state column that has both, greatest first."""
+        """Compute the product of value and weight for each term and state column that has both, greatest first."""
         row_P = self.design(features).toarray()[0]
         columns = np.flatnonzero(row_P)
         # A slice of these rows is cheap; a slice of the labels' columns would read all weights.
@@ -126,7 +126,7 @@ class Linear:
 
 
 def _products(design: Design, weights_PL: Matrix) -> Matrix:
-    """Scores (N, L) of documents."""
+    """Compute scores (N, L) of documents."""
     columns_NP = design.words_NV
     if design.dense_ND.shape[1]:
         columns_NP = sparse.csr_array(sparse.hstack([columns_NP, sparse.csr_array(design.dense_ND)], format="csr"))
@@ -179,7 +179,7 @@ def _scaled(matrix: Matrix, scale_V: Floats) -> Matrix:
 
 
 def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
-    """Greatest |log(share of the label's documents with the term / share of the others)| over the labels, (V,).
+    """Compute max over labels |log(share of the label's documents with the term / share of the others)|, (V,).
 
     Counts are smoothed by one document. The mean square of a scaled row is 1, like that of an unscaled row.
     """

@@ -45,7 +45,7 @@ class Weights(Protocol):
     """Maps a cosine to the weight of a vote."""
 
     def __call__(self, cosines: Floats) -> Floats:
-        """Weights ≥ 0, larger for larger cosines."""
+        """Compute weights ≥ 0, larger for larger cosines."""
         ...
 
 
@@ -56,7 +56,7 @@ class Power:
     p: float
 
     def __call__(self, cosines: Floats) -> Floats:
-        """Weights of cosines."""
+        """Compute weights of cosines."""
         return np.power(np.maximum(cosines, 0), np.float32(self.p), dtype=np.float32)
 
 
@@ -67,7 +67,7 @@ class Exponential:
     t: float
 
     def __call__(self, cosines: Floats) -> Floats:
-        """Weights of cosines."""
+        """Compute weights of cosines."""
         return np.exp(self.t * (cosines - 1))
 
 

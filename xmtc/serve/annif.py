@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from xmtc.score.predictor import Prediction
-from xmtc.serve.batcher import Wanted
+from xmtc.serve.batcher import PredictOptions
 from xmtc.serve.problems import RequestError
 from xmtc.serve.service import Service
 
@@ -94,7 +94,7 @@ async def suggest(
     threshold: Annotated[Threshold, Form()] = 0.0,
     language: Annotated[str | None, Form()] = None,
 ) -> dict[str, Any]:
-    """Labels for a text."""
+    """Suggest labels for a text."""
     del language  # labels have one name
     (results,) = await _suggestions(_checked(request, project_id), [text], limit, threshold)
     return {"results": results}
@@ -109,7 +109,7 @@ async def suggest_batch(
     threshold: Annotated[Threshold, Query()] = 0.0,
     language: Annotated[str | None, Query()] = None,
 ) -> list[dict[str, Any]]:
-    """Labels for up to 32 texts."""
+    """Suggest labels for up to 32 texts."""
     del language
     texts = [document.text for document in body.documents]
     found = await _suggestions(_checked(request, project_id), texts, limit, threshold)
@@ -143,7 +143,7 @@ async def _suggestions(
 ) -> list[list[dict[str, Any]]]:
     if not texts:
         return []
-    wanted = Wanted(max(1, min(limit, service.limits.top_k)), threshold)
+    wanted = PredictOptions(max(1, min(limit, service.limits.top_k)), threshold)
     found = await service.predict(texts, wanted)
     return [[_suggestion(one) for one in best[:limit]] for best in found]
 

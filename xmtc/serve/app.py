@@ -145,5 +145,5 @@ def _add_operation(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        """For Prometheus."""
+        """Return the metrics for Prometheus."""
         return Response(service.metrics.page(), media_type=CONTENT_TYPE_LATEST)

@@ -154,7 +154,7 @@ class Batcher:
             one_pass.add_done_callback(self._passes.discard)
 
     async def _compute(self, batch: Sequence[QueuedRequest]) -> None:
-        """One pass of a worker."""
+        """Run one pass of a worker."""
         started_s = time.perf_counter()
         call = asyncio.get_running_loop().run_in_executor(self._threads, self._answer, batch)
         await asyncio.wait([call])

@@ -34,7 +34,7 @@ class LabelSearch:
         return sorted(found, key=lambda at: (found[at], -int(self.labels.train_counts[at]), at))[:limit]
 
     def _hits(self, wanted: str) -> dict[int, int]:
-        """How well each label id matches; 0 is best."""
+        """Score how well each label id matches; 0 is best."""
         found: dict[int, int] = {}
         for before, after in _EDGES:
             at = self._text.find(f"{before}{wanted}{after}")

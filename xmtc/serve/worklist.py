@@ -118,7 +118,7 @@ def ranking(order: Order, labels: LabelTable) -> Rank:
 
 
 def expected_correct(best: Sequence[Prediction]) -> float:
-    """Minus the expected number of labels that a person would change, if the probabilities are exact."""
+    """Negate the expected number of labels that a person would change, if the probabilities are exact."""
     return -sum(1 - one.score if one.predicted else one.score for one in best)
 
 

@@ -25,7 +25,7 @@ from xmtc.score.job import model_digest
 
 
 def initial_model_digest(config: RunConfig) -> list[str]:
-    """Digests of the initial weights that the settings do not determine; empty without `model.init_from`."""
+    """Return digests of the initial weights that the settings do not determine; empty without `model.init_from`."""
     return [] if config.model.init_from is None else [model_digest(initial_model_folder(RunPaths.of(config)))]
 
 

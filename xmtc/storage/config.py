@@ -26,7 +26,7 @@ class StorageConfig:
     """How long xmtc retries an operation on a URI, with growing pauses, before the run ends."""
 
     def path(self, kind: str, uri: str) -> Path:
-        """Where the local copy of a URI is: `<cache>/<kind>/<readable parent>-<hash>/<name>`."""
+        """Return the path of a URI's local copy: `<cache>/<kind>/<readable parent>-<hash>/<name>`."""
         parent, name = uri.rstrip("/").rsplit("/", 1)
         readable = re.sub(r"[^A-Za-z0-9._]+", "-", parent)[-_LONGEST_NAME:].strip("-.")
         folder = f"{readable}-{hashlib.sha256(parent.encode()).hexdigest()[:8]}"

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process of this machine makes `path` at a time; the others wait and then find it finished.
+    """Let one process of this machine make `path` at a time; the others wait and then find it finished.
 
     Raises:
         StorageError: nothing can be written next to it.

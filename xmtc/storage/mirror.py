@@ -126,7 +126,7 @@ class Mirror:
         return known is not None and self.remote.stamp(name) != known["remote"]
 
     def folders(self, folder: str) -> list[str]:
-        """Names of the remote folders in `folder` that hold a `manifest.json`, and so are whole; sorted."""
+        """List the remote folders in `folder` that hold a `manifest.json`, and so are complete; sorted."""
         if self.remote is None:
             return []
         paths = (PurePosixPath(name) for name in self.remote.list(folder))
@@ -171,7 +171,7 @@ class Mirror:
 
     @contextmanager
     def _locked(self) -> Iterator[Record]:
-        """One process of this machine at a time; what is remembered."""
+        """Lock the mirror against other processes of this machine, and yield the record."""
         with locked(self.local.with_name(f"{self.local.name}.mirror")):
             yield self._read()
 

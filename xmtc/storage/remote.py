@@ -75,7 +75,7 @@ class Remote:
         return Remote(f"{self.uri}/{name}", self._retry_s)
 
     def list(self, folder: str = "") -> dict[str, Stamp]:
-        """Names of all files below `folder`, relative to this directory, with their versions."""
+        """List all files below `folder`, by name relative to this directory, with their versions."""
         top = self._path(folder)
 
         def find() -> dict[str, Stamp]:

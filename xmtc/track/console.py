@@ -29,7 +29,7 @@ def shared_console() -> Console:
 
 
 def printable(text: str) -> str:
-    r"""Text without what a terminal would obey: control characters, changes of direction, halves of characters.
+    r"""Escape what a terminal would obey: control characters, changes of direction, halves of characters.
 
     Each becomes its escape, such as `\u001b`, which JSON reads as the same character. Tabs and line breaks stay.
     """
@@ -42,7 +42,7 @@ def print_line(text: str, console: Console | None = None) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as `m:ss` or `h:mm:ss`; `-:--` where unknown."""
+    """Format seconds as `m:ss` or `h:mm:ss`; `-:--` if unknown."""
     if not math.isfinite(seconds):
         return "-:--"
     minutes, rest = divmod(round(seconds), 60)
@@ -51,7 +51,7 @@ def duration(seconds: float) -> str:
 
 
 def step_line(stage: str, step: int, total: int | None, metrics: Mapping[str, float], eta_s: float | None) -> str:
-    """`finetune 120/500 (24 %) | loss 0.1234 | lr 1.00e-04 | … | ETA 1:23`; without a loss, the metrics themselves."""
+    """Write `finetune 120/500 (24 %) | loss 0.1234 | lr 1.00e-04 | … | ETA 1:23`; without a loss, the metrics."""
     head = f"{stage} {step:,}" if total is None else f"{stage} {step:,}/{total:,} ({step / max(total, 1):.0%})"
     parts = [template.format(metrics[name]) for name, template in _STEP_METRICS if name in metrics]
     if "train/loss" not in metrics:

@@ -154,7 +154,7 @@ class Progress:
 
 
 def progress_line(task: Task, elapsed_s: float, *, final: bool) -> str:
-    """`prepare train: 1,200/45,000 documents (3 %), 350/s, ETA 2:05`, or with `final` the time taken."""
+    """Write `prepare train: 1,200/45,000 documents (3 %), 350/s, ETA 2:05`, or with `final` the time taken."""
     rate = (task.done - task.first) / elapsed_s if elapsed_s > 0 else 0.0
     count = f"{task.done:,} {task.unit}"
     if task.total is not None:

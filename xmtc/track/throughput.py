@@ -49,7 +49,7 @@ class Throughput:
             yield batch
 
     def read(self) -> dict[str, float]:
-        """Rates and waiting share since the last read, and the memory peaks so far; starts a new interval.
+        """Return rates and waiting share since the last read, and the memory peaks so far; start a new interval.
 
         Returns:
             perf/tokens_per_s, perf/docs_per_s; mem/peak_gib (host, this process) and, on CUDA, mem/cuda_peak_gib;
@@ -69,7 +69,7 @@ class Throughput:
 
 
 def memory_peaks(device: torch.device | None = None) -> dict[str, float]:
-    """`mem/peak_gib`, the peak resident memory of this process, and on a CUDA device `mem/cuda_peak_gib`."""
+    """Measure `mem/peak_gib`, this process's peak resident memory, and on a CUDA device `mem/cuda_peak_gib`."""
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss counts KiB on Linux, bytes on macOS
     peaks = {"mem/peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _GIB}
     if device is not None and device.type == "cuda":

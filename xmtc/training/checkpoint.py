@@ -190,7 +190,7 @@ class CheckpointStore:
         return path.relative_to(self._mirror.local).as_posix()
 
     def _saved(self) -> list[Path]:
-        """Checkpoint directories, local or remote, oldest first."""
+        """List the checkpoint directories, local or remote, oldest first."""
         local = [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
         names = {*local, *self._mirror.folders(self._name(self._directory))}
         return [self._directory / name for name in sorted(names) if re.fullmatch(r"step_\d{8,}", name)]

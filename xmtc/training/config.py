@@ -36,7 +36,7 @@ class OptimizerConfig:
     """Upper bound of the gradients' global L2 norm; larger gradients are scaled down to it."""
 
     def factor(self, step: int, total: int) -> float:
-        """Factor of the peak learning rate.
+        """Compute the factor of the peak learning rate.
 
         Args:
             step: steps done in the phase. Every phase has its warm-up and decay, because its optimizer is new.

@@ -84,7 +84,7 @@ class FlatStep:
             yield slice(start, min(start + self.chunk, labels))
 
     def logits(self, pooled_BP: Tensor, part: slice) -> Tensor:
-        """Logits (B, C) of a chunk of labels, in float32."""
+        """Compute logits (B, C) of a chunk of labels, in float32."""
         rows, bias = self.shards
         return F.linear(pooled_BP, rows.detach()[part].to(pooled_BP.dtype)).float().add_(bias.detach()[part])
 
@@ -135,7 +135,7 @@ class _Positives:
         return cls(targets.rows_P[order_Q], targets.columns_P[order_Q])
 
     def within(self, part: slice) -> tuple[Tensor, Tensor]:
-        """Pairs of a chunk of labels, with labels numbered from the first of the chunk."""
+        """Select the pairs of a chunk of labels, with labels numbered from the first of the chunk."""
         bounds = torch.tensor([part.start, part.stop], device=self.columns_Q.device)
         first, last = torch.searchsorted(self.columns_Q, bounds).tolist()
         return self.rows_Q[first:last], self.columns_Q[first:last] - part.start

@@ -160,7 +160,7 @@ class LabelShard:
         return _all_to_all(ids_GK)[:documents], _all_to_all(logits_GK)[:documents]
 
     def _own_targets(self, targets: Targets, documents: int, pairs: int, most: int) -> Targets:
-        """All workers' positives among this worker's labels; rows count through the gathered documents."""
+        """Gather all workers' positives among this worker's labels; rows count through the gathered documents."""
         rank, _ = rank_and_world_size()
         pairs_P2 = torch.stack([targets.rows_P + documents * rank, targets.columns_P], 1)
         pairs_X2 = _all_gather(nn.functional.pad(pairs_P2, (0, 0, 0, pairs - len(pairs_P2)), value=-1))

@@ -76,7 +76,7 @@ class PlantObjective(Objective):
         return torch.cat([positives, drawn])[:wanted].unique()
 
     def lists(self, documents: GatheredTokens, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Scores, grades and mask (N, T) of all lists with at least one graded token, and their documents (N,)."""
+        """Collect scores, grades and mask (N, T) of lists with at least one graded token, and their documents (N,)."""
         hidden_BTD, mask_BT = documents.hidden_BTD, documents.mask_BT
         scores_BSHT = self.classifier.head.attention_scores(hidden_BTD, mask_BT, labels_S.to(hidden_BTD.device))
         scores_BSHT = scores_BSHT.mean(2, keepdim=True) if self.settings.heads == "mean" else scores_BSHT
@@ -110,19 +110,19 @@ class PlantObjective(Objective):
         return float((ndcg_P * counted_P).sum()), float(counted_P.sum())
 
     def grades(self, token_ids_BT: Tensor, labels_S: Tensor) -> Tensor:
-        """Grades (B, S, T) of every token of every document for every label."""
+        """Look up grades (B, S, T) of every token of every document for every label."""
         grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy())).to(token_ids_BT.device)
         return grades_SV[:, token_ids_BT].transpose(0, 1)
 
 
 def _among(labels_P: Tensor, sorted_L: Tensor) -> Tensor:
-    """Which labels are in an ascending list, at a cost that hardly depends on its length."""
+    """Mark the labels that are in an ascending list, at a cost that hardly depends on its length."""
     place_P = torch.searchsorted(sorted_L, labels_P).clamp(max=len(sorted_L) - 1)
     return sorted_L[place_P] == labels_P if len(sorted_L) else torch.zeros_like(labels_P, dtype=torch.bool)
 
 
 def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff: int) -> Tensor:
-    """nDCG@cutoff (N,) with gain 2^g − 1 and discount 1/log2(1 + rank) (Järvelin & Kekäläinen 2002)."""
+    """Compute nDCG@cutoff (N,) with gain 2^g − 1 and discount 1/log2(1 + rank) (Järvelin & Kekäläinen 2002)."""
     gains_NT = torch.exp2(grades_NT.float()).sub(1).masked_fill(~mask_NT, 0)
     k = min(cutoff, gains_NT.shape[1])
     discounts_K = 1 / torch.log2(torch.arange(2, k + 2, device=gains_NT.device, dtype=torch.float32))
@@ -132,7 +132,7 @@ def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff:
 
 
 def _grades_by_rank(k: int, grades: int) -> np.ndarray:
-    """Grade of each rank, uint8 (k + 1,). Index k means "not ranked" and has grade 0."""
+    """Compute the grade of each rank, uint8 (k + 1,). Index k means "not ranked" and has grade 0."""
     ranks = np.arange(k)
     levels = grades - np.floor(np.log1p(ranks) / np.log1p(k) * grades)
     return np.append(levels, 0).astype(np.uint8)

@@ -35,7 +35,7 @@ class Objective(nn.Module):
         """Prepare the next optimizer step of the stage, numbered from 0."""
 
     def read_metrics(self) -> dict[str, float]:
-        """Metrics to log in addition to the loss, over the steps since the last call."""
+        """Return metrics to log in addition to the loss, over the steps since the last call."""
         return {}
 
 

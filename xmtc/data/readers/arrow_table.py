@@ -56,7 +56,7 @@ def _batches(path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]
 
 
 def class_names(schema: pa.Schema) -> dict[str, Sequence[str]]:
-    """Column -> names of its numbers, where `datasets` has left them in a schema."""
+    """Map columns to the names of their numbers, if `datasets` has left them in a schema."""
     features: Any = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     for key in ("info", "features"):
         features = features.get(key, {}) if isinstance(features, Mapping) else {}
@@ -74,7 +74,7 @@ def named(cell: Any, names: Sequence[str] | None) -> Any:
 
 
 def _class_label(feature: Any) -> Sequence[str] | None:
-    """Names of a ClassLabel, or of a list of them."""
+    """Return the names of a ClassLabel, or of a list of them."""
     if isinstance(feature, list):
         feature = feature[0] if feature else {}
     if not isinstance(feature, Mapping):

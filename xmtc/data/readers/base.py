@@ -76,7 +76,7 @@ class Reader(Protocol):
         ...
 
     def read(self, map_unordered: "MapUnordered", progress: "Progress") -> Iterator[Document | Rejected]:
-        """All documents, in an order that is the same on every run.
+        """Yield all documents, in an order that is the same on every run.
 
         Args:
             map_unordered: runs a function on many items in parallel.
@@ -88,7 +88,7 @@ class Reader(Protocol):
         ...
 
     def label_info(self) -> LabelInfo:
-        """Names and hierarchy of the labels.
+        """Return the names and hierarchy of the labels.
 
         Raises:
             DataError: the label file cannot be read.

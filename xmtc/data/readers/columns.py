@@ -44,7 +44,7 @@ class ColumnsConfig:
     """Column with `train`, `dev` (or `validation`) or `test`. Then only `files.train` may name files."""
 
     def text_columns(self) -> tuple[str, ...]:
-        """Columns to join."""
+        """Return the columns to join."""
         return (self.text,) if isinstance(self.text, str) else self.text
 
     def of_documents(self) -> DocumentColumns:
@@ -56,7 +56,7 @@ class ColumnsConfig:
         return "set source.columns"
 
     def names(self) -> list[str]:
-        """All columns that a source must have."""
+        """List all columns that a source must have."""
         named = (self.id, *self.text_columns(), self.labels, self.split)
         return list(dict.fromkeys(name for name in named if name is not None))
 
@@ -109,7 +109,7 @@ class ColumnsConfig:
 
 
 def _absent(labels: Any) -> int:
-    """Entries of a list of labels that are none."""
+    """Count the entries of a list of labels that are empty."""
     given = labels if isinstance(labels, list) else []
     return sum(label is None or label != label or not str(label).strip() for label in given)
 

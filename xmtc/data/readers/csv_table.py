@@ -40,7 +40,7 @@ class CsvTable:
                 yield Rejected(where, wrong_width(len(cells), len(header)))
 
     def _lines(self, path: Path) -> Iterator[tuple[int, list[str]]]:
-        """(line of the file, cells) of every row, the header included; blank rows have no cells."""
+        """Yield the line number and the cells of every row, the header included; blank rows have no cells."""
         csv.field_size_limit(_LONGEST_FIELD)
         delimiter = self._delimiter or ("\t" if ".tsv" in path.suffixes else ",")
         with open_text(path) as lines:

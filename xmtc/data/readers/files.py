@@ -59,7 +59,7 @@ def content_hash(paths: Sequence[Path]) -> str:
 
 @contextmanager
 def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIOWrapper]:
-    """Text of a plain, .gz, .zst or .bz2 file, UTF-8, a byte-order mark left out.
+    """Open the text of a plain, .gz, .zst or .bz2 file: UTF-8, without a byte-order mark.
 
     Args:
         path: the file.
@@ -98,7 +98,7 @@ def json_object(line: str) -> dict[str, Any]:
 
 
 def line_count(path: Path) -> int | None:
-    """Lines of a plain text file; None of a compressed one, because it would have to be unpacked."""
+    """Count the lines of a plain text file; None for a compressed one, which would have to be decompressed."""
     if path.suffix in COMPRESSIONS:
         return None
     lines, last = 0, b"\n"

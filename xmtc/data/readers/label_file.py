@@ -23,7 +23,7 @@ _FORMATS: dict[str, TableFormat] = {
 
 
 def read_label_file(settings: LabelFileConfig) -> LabelInfo:
-    """Names and parents of labels.
+    """Read names and parents of labels.
 
     Raises:
         DataError: the file cannot be read, a row is wrong, or a column is missing.

@@ -156,7 +156,7 @@ class MimicReader:
 
 
 def read_split_file(path: Path) -> dict[int, int]:
-    """Admission -> index into SPLITS.
+    """Read the split of each admission, as an index into SPLITS.
 
     Raises:
         DataError: the file cannot be read, lacks a column, names another split, or two of them for an admission.

@@ -83,7 +83,7 @@ class Notes:
         self._keys = {int(n): keys[n] for n in np.flatnonzero(self._count_A[self._admission_N] > 1)}
 
     def texts(self, wanted: Set[int]) -> Iterator[tuple[int, str]]:
-        """(admission, its notes joined) of the wanted admissions, when the last note of each has been read.
+        """Yield each wanted admission with its joined notes, once the last of them has been read.
 
         Notes of admissions with several wait on disk.
         """
@@ -109,7 +109,7 @@ class Notes:
                         del waiting[admission]
 
     def _blocks(self, columns: tuple[str, ...]) -> Iterator[Block]:
-        """Blocks of the discharge summaries that have an admission."""
+        """Yield the blocks of discharge summaries that have an admission."""
         layout = self._layout
         for block in stream_columns(self._path, ["hadm_id", *columns, *(name for name, _ in layout.only)]):
             if isinstance(block, Rejected):
@@ -179,7 +179,7 @@ class Codes:
 
 
 def names_of_codes(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> dict[str, str]:
-    """Dotted code -> its long title."""
+    """Map each dotted code to its long title."""
     columns = [layout.code, "long_title", *([layout.version] if layout.version else [])]
     names: dict[str, str] = {}
     for block in stream_columns(path, columns):
@@ -205,7 +205,7 @@ def whole_numbers(column: pa.Array, path: Path, name: str) -> NDArray[np.int64]:
 def _code_rows(
     path: Path, layout: Layout, version: IcdVersion, kind: CodeKind, hadm_A: NDArray[np.int64], known: dict[str, int]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Admission, sequence number and code id of the rows of admissions with notes, a block at a time."""
+    """Yield admission, sequence number and code id of the rows of admissions with notes, a block at a time."""
     columns = ["hadm_id", "seq_num", layout.code, *([layout.version] if layout.version else [])]
     for block in stream_columns(path, columns):
         if isinstance(block, Rejected):
@@ -231,7 +231,7 @@ def _of_version(block: Block, layout: Layout, version: IcdVersion) -> Block:
 
 
 def _compute(function: str, *arguments: Any) -> Any:
-    """By name, because type checkers do not see the functions that PyArrow makes when it is imported."""
+    """Call a PyArrow function by name, because type checkers do not see functions that it makes on import."""
     return pc.call_function(function, list(arguments))
 
 

@@ -89,7 +89,7 @@ def python_files(package: str) -> list[tuple[str, str]]:
 
 
 def docstrings(files: list[tuple[str, str]], min_words: int) -> tuple[list[Found], int]:
-    """Docstrings of at least `min_words` words in (module, file)s, and how many files were looked at."""
+    """Collect docstrings of at least `min_words` words in (module, file)s, and count the files."""
     found: list[Found] = []
     gc.disable()  # syntax trees are many small objects without cycles; collecting in between costs a quarter more
     try:

@@ -89,7 +89,7 @@ def _concepts(graph: "Graph") -> dict[str, dict[str, Any]]:
 
 
 def _names(given: Iterable[tuple[str | None, str]]) -> dict[str, str]:
-    """`name`, and `name_xx` for each language; the first of several in a language by the alphabet."""
+    """Make `name`, and `name_xx` for each language; of several in a language, the alphabetically first."""
     by_language: dict[str, str] = {}
     for language, name in sorted(((language or "").lower(), name) for language, name in given):
         by_language.setdefault(language, name)

@@ -15,7 +15,7 @@ _BLOCK = 16 << 20
 
 
 def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.Array] | Rejected]:
-    """Blocks of rows: column -> string array, values unchanged, empty if missing.
+    """Yield blocks of rows: column -> string array, values unchanged, empty if missing.
 
     Rows with another number of cells than the header come as `Rejected`, without their content.
 
@@ -56,7 +56,7 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.
 
 
 def _header(path: Path, columns: Sequence[str]) -> dict[str, str]:
-    """Wanted column -> its name in the file."""
+    """Map each wanted column to its name in the file."""
     with open_text(check_file(path)) as lines:
         names = [cell.strip().strip('"') for cell in lines.readline().rstrip("\r\n").split(",")]
     by_lower = {name.lower(): name for name in names}

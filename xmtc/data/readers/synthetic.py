@@ -74,7 +74,7 @@ class SyntheticReader:
         return range(min(self._settings.labels, document * share), min(self._settings.labels, (document + 1) * share))
 
     def _label_words(self, labels: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-        """About half of the words of each label, at least one of each."""
+        """Draw about half of the words of each label, at least one of each."""
         half = self._settings.vocabulary // 2
         number = labels[:, None] * self._settings.words_a_label + np.arange(self._settings.words_a_label)
         words = half + number * _SPREAD % (self._settings.vocabulary - half)
@@ -84,7 +84,7 @@ class SyntheticReader:
 
 
 def zipf(uniform: NDArray[np.float64], count: int, exponent: float) -> NDArray[np.int64]:
-    """Numbers from 0 to `count` − 1, drawn with probability about proportional to (number + 1)^−exponent.
+    """Draw numbers from 0 to `count` − 1 with probability about proportional to (number + 1)^−exponent.
 
     The continuous law's inverse, so that no table of probabilities is needed.
 

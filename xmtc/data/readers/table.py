@@ -111,7 +111,7 @@ class TableReader:
         return self._settings.labels.read() if self._settings.labels is not None else LabelInfo()
 
     def first_columns(self) -> frozenset[str]:
-        """Columns of the first readable row; none without such a row.
+        """Return the columns of the first readable row; none without such a row.
 
         Raises:
             DataError: a file cannot be read.
@@ -123,7 +123,7 @@ class TableReader:
         return frozenset()
 
     def count(self) -> RowCount:
-        """Rows of all files together.
+        """Count the rows of all files.
 
         Raises:
             DataError: a file cannot be read.

@@ -28,7 +28,7 @@ class SplitFilesConfig:
     """File or files of the test split."""
 
     def by_split(self) -> list[tuple[str, Path]]:
-        """(split, file), train first, in the order given."""
+        """List (split, file), train first, in the given order."""
         named: list[tuple[str, Paths]] = [("train", self.train), ("dev", self.dev), ("test", self.test)]
         return [(split, Path(path)) for split, paths in named for path in _as_tuple(paths)]
 
@@ -57,7 +57,7 @@ class LabelFileConfig:
     are accepted."""
 
     def read(self) -> LabelInfo:
-        """Names and parents.
+        """Read names and parents.
 
         Raises:
             DataError: the file cannot be read, or lacks a column.
@@ -83,7 +83,7 @@ class TableConfig:
             raise ValueError("columns.split and files.dev/files.test both say what the split is; keep one of them")
 
     def format(self) -> "TableFormat":
-        """How the files are read."""
+        """Return the format of the files."""
         raise NotImplementedError
 
     def build(self) -> "TableReader":

@@ -156,7 +156,7 @@ class XcRepositoryReader:
 
 
 def _matrix_row(line: str) -> tuple[str, ...]:
-    """Labels of `3:1 17:1`, entries of value 0 left out.
+    """Parse the labels of `3:1 17:1`, without entries of value 0.
 
     Raises:
         ValueError: an entry is something else.
@@ -173,7 +173,7 @@ def _matrix_row(line: str) -> tuple[str, ...]:
 
 
 def _names_of_uids(path: Path) -> dict[str, str]:
-    """`uid` -> title, in the order by which `target_ind` counts.
+    """Map `uid` to title, in the order by which `target_ind` counts.
 
     Raises:
         DataError: the file cannot be read, or two labels have the same `uid`.

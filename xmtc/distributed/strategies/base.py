@@ -145,7 +145,7 @@ class StrategyBase(ABC):
 
 
 def adamw(groups: Sequence[ParameterGroup]) -> torch.optim.AdamW:
-    """AdamW (Loshchilov & Hutter 2019) over `groups`, in their order, with PyTorch's betas and epsilon.
+    """Make AdamW (Loshchilov & Hutter 2019) over `groups`, in their order, with PyTorch's betas and epsilon.
 
     The fused version makes one pass over parameters, gradients and moments. It is several times as fast as the default
     on CPU and CUDA.

@@ -82,7 +82,7 @@ class ReplicatedStrategy(StrategyBase):
 
 
 def fresh_moments(parameter: nn.Parameter) -> dict[str, Any]:
-    """AdamW's initial state. The step count is on the parameter's device, where the fused AdamW reads it."""
+    """Make AdamW's initial state. The step count is on the parameter's device, where the fused AdamW reads it."""
     return {
         "step": torch.tensor(0.0, device=parameter.device),
         "exp_avg": torch.zeros_like(parameter, requires_grad=False),

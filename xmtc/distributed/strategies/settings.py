@@ -82,22 +82,22 @@ class StrategySettings(Protocol):
         ...
 
     def refusals(self) -> Mapping[Demand, str]:
-        """Features that the strategy does not support, each with the conflicting key, the reason and the fix.
+        """List the features that the strategy does not support, each with the conflicting key, the reason and the fix.
 
         Each text completes a sentence that begins with the setting that needs the feature: `<setting> and <text>`.
         """
         ...
 
     def weight_bytes(self, size: float, workers: int) -> float:
-        """Bytes of memory that weights of this size take on one worker."""
+        """Compute bytes of memory that weights of this size take on one worker."""
         ...
 
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
-        """Bytes of memory that one worker needs to train this many float32 numbers with AdamW."""
+        """Compute bytes of memory that one worker needs to train this many float32 numbers with AdamW."""
         ...
 
     def disk_bytes(self, trained: int, weights: float) -> float:
-        """Bytes that all workers together write to `offload_folder`.
+        """Compute bytes that all workers together write to `offload_folder`.
 
         Args:
             trained: number of trained elements.
@@ -154,6 +154,6 @@ class Replicated:
 
 
 def replicated_bytes(trained: int, workers: int) -> TrainingBytes:
-    """Training memory without partitioning: gradients, AdamW's two moments, and buckets for the exchange."""
+    """Compute training memory without partitioning: gradients, AdamW's two moments, and buckets for the exchange."""
     buffers = 4.0 * trained if workers > 1 else 0.0
     return TrainingBytes(gradients=4.0 * trained, optimizer_state=8.0 * trained, exchange_buffers=buffers)

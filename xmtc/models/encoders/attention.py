@@ -66,11 +66,11 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
-        """Contexts (W, U, D)."""
+        """Compute contexts (W, U, D)."""
         return self.output(global_attention(*split_heads(self.project(hidden_WUD), self.heads), mask_WU))
 
     def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
-        """Attention (W, U) that each token receives, by kind."""
+        """Compute attention (W, U) that each token receives, by kind."""
         query, key, _ = split_heads(self.project(hidden_WUD), self.heads)
         return {"global": attention_received(query, key, _dense(mask_WU), mask_WU)}
 
@@ -91,14 +91,14 @@ class MultilevelAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
-        """Contexts (W, U, D)."""
+        """Compute contexts (W, U, D)."""
         far_WUD = global_attention(*split_heads(self.project_global(hidden_WUD), self.heads), mask_WU)
         near_WUD = local_attention(*split_heads(self.project_local(hidden_WUD), self.heads), mask_WU, self.radius)
         gate_WUD = torch.sigmoid(self.gate(torch.cat([far_WUD, near_WUD], 2)))
         return self.output(torch.lerp(near_WUD, far_WUD, gate_WUD))
 
     def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
-        """Attention (W, U) that each token receives, by kind."""
+        """Compute attention (W, U) that each token receives, by kind."""
         query, key, _ = split_heads(self.project_global(hidden_WUD), self.heads)
         near_query, near_key, _ = split_heads(self.project_local(hidden_WUD), self.heads)
         return {
@@ -128,7 +128,7 @@ def _run(padded: Tensor, dim: int, first: int, blocks: int, radius: int) -> Tens
 
 
 def _band(mask_WU: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
-    """Mask of the 3R keys that each query of each block may see: (W·N, 1, R, 3R)."""
+    """Make the mask of the 3R keys that each query of each block may see: (W·N, 1, R, 3R)."""
     padded_WU = F.pad(mask_WU, (radius, radius + extra))
     keys_WNK = torch.cat([_run(padded_WU, 1, i, blocks, radius) for i in range(3)], 2)
     query, key = torch.arange(radius, device=mask_WU.device), torch.arange(3 * radius, device=mask_WU.device)

@@ -12,5 +12,5 @@ class BagEncoder(LightEncoder):
     """An embedding."""
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Hidden states (W, U, D), 0 on padding."""
+        """Compute hidden states (W, U, D), 0 on padding."""
         return self.embedding(input_ids_WU, attention_mask_WU)

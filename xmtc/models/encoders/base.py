@@ -43,7 +43,7 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def layers(self) -> Sequence[nn.Module]:
-        """Blocks from the bottom (embedding) to the top, for gradual unfreezing and per-layer learning rates."""
+        """List the blocks from the bottom (embedding) to the top, for unfreezing and per-layer learning rates."""
 
     @property
     def backbone(self) -> "HuggingFaceBackbone | None":
@@ -56,7 +56,7 @@ class Encoder(nn.Module, ABC):
         return False
 
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
-        """Share (W, U) of the top layer's attention that each token receives, by kind; empty if unknown."""
+        """Compute the share (W, U) of the top layer's attention that each token receives, by kind; empty if unknown."""
         del input_ids_WU, attention_mask_WU
         return {}
 

@@ -17,7 +17,7 @@ class Convolutions(nn.Module):
         self.convolutions = nn.ModuleList(nn.Conv1d(width, filters, span) for span in filter_widths)
 
     def forward(self, hidden_WUD: Tensor) -> Tensor:
-        """States (W, U, width)."""
+        """Compute states (W, U, width)."""
         signal_WDU = hidden_WUD.transpose(1, 2)
         pairs = zip(self.convolutions, self.filter_widths, strict=True)
         states = [convolution(_around(signal_WDU, span)) for convolution, span in pairs]
@@ -32,7 +32,7 @@ class CNNEncoder(LightEncoder):
         self.dropout = Dropout(dropout)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Hidden states (W, U, D), 0 on padding."""
+        """Compute hidden states (W, U, D), 0 on padding."""
         states_WUD = self.blocks[0](self.embedding(input_ids_WU, attention_mask_WU))
         return self.dropout(states_WUD) * attention_mask_WU.unsqueeze(2)
 

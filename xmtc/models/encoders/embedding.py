@@ -44,7 +44,7 @@ class TokenEmbedding(nn.Module):
             self.register_buffer("positions_UD", table_UD, persistent=False)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Embedded tokens (W, U, D)."""
+        """Compute embedded tokens (W, U, D)."""
         embedded_WUD = self.tokens(input_ids_WU)
         if self.training and self.config.token_dropout:
             kept_WU1 = torch.ones_like(embedded_WUD[..., :1])

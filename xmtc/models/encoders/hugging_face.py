@@ -55,7 +55,7 @@ class HuggingFaceBackbone(Encoder):
         return self.model(input_ids=input_ids_GU, attention_mask=attention_mask_GU.long()).last_hidden_state
 
     def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Sequence[Tensor]:
-        """States (W, U, D) of the embedding and every layer; the last equal `forward`. All windows run at once."""
+        """Compute states (W, U, D) of embedding and layers, all windows at once; the last equal `forward`."""
         input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
         mask_WU = attention_mask_WU.long()
         return self.model(input_ids=input_ids_WU, attention_mask=mask_WU, output_hidden_states=True).hidden_states

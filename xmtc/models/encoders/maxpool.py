@@ -36,7 +36,7 @@ class MaxPoolEncoder(Encoder):
                 nn.init.zeros_(self.attention.out_proj.weight)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Hidden states (W, U, D)."""
+        """Compute hidden states (W, U, D)."""
         layers_KWUD = self._layers(input_ids_WU, attention_mask_WU)
         top_WUD = layers_KWUD[-1]
         if self.attention is None:
@@ -49,7 +49,7 @@ class MaxPoolEncoder(Encoder):
         return torch.cat([first_W1D, states_WUD[:, 1:]], 1)
 
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
-        """Share (W, U) of the additional attention of [CLS] that each token receives; empty for cls_max."""
+        """Compute the share (W, U) of the additional attention of [CLS] that each token receives; empty for cls_max."""
         if self.attention is None:
             return {}
         states_WUD = self._layers(input_ids_WU, attention_mask_WU).amax(0)
@@ -96,7 +96,7 @@ class LayerMixEncoder(Encoder):
         self.mix = _Mix(last_layers)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Hidden states (W, U, D)."""
+        """Compute hidden states (W, U, D)."""
         states = self.base.hidden_states(input_ids_WU, attention_mask_WU)
         return self.mix(torch.stack(list(states[-len(self.mix.weights_K) :])))
 

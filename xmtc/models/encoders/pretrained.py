@@ -190,7 +190,7 @@ def quiet() -> Iterator[None]:
 
 
 def _without_pooler(transformer_config: PreTrainedConfig) -> dict[str, bool]:
-    """`add_pooling_layer=False` if the architecture accepts it, because nothing would train a pooler."""
+    """Return `add_pooling_layer=False` if the architecture accepts it, because nothing would train a pooler."""
     architecture = AutoModel._model_mapping[type(transformer_config)]
     takes_it = "add_pooling_layer" in inspect.signature(architecture.__init__).parameters
     return {"add_pooling_layer": False} if takes_it else {}

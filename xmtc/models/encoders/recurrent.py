@@ -54,7 +54,7 @@ class Recurrent(nn.Module):
 
 
 def mirrored_positions(mask_WU: Tensor) -> Tensor:
-    """Positions (W, U) of the tokens after reversing each window's tokens but not its padding."""
+    """Compute positions (W, U) of the tokens after reversing each window's tokens but not its padding."""
     at_U = torch.arange(mask_WU.shape[1], device=mask_WU.device)
     return torch.where(mask_WU, mask_WU.sum(1, keepdim=True) - 1 - at_U, at_U)
 
@@ -71,7 +71,7 @@ class RecurrentEncoder(LightEncoder):
         self.dropout = Dropout(dropout)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Hidden states (W, U, D), 0 on padding."""
+        """Compute hidden states (W, U, D), 0 on padding."""
         embedded_WUD = self.embedding(input_ids_WU, attention_mask_WU)
         return self.dropout(self.blocks[0](embedded_WUD, attention_mask_WU))
 

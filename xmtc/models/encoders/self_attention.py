@@ -22,21 +22,21 @@ class TransformerEncoder(LightEncoder):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Hidden states (W, U, D), 0 on padding."""
+        """Compute hidden states (W, U, D), 0 on padding."""
         hidden_WUD = self.widen(self.embedding(input_ids_WU, attention_mask_WU))
         for block in self.blocks:
             hidden_WUD = block(hidden_WUD, attention_mask_WU)
         return self.norm(hidden_WUD) * attention_mask_WU.unsqueeze(2)
 
     def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> list[Tensor]:
-        """States (W, U, D) of the embedding and every block after the final norm; the last equal `forward`."""
+        """Compute states (W, U, D) of the embedding and every block after the final norm; the last equal `forward`."""
         states = [self.widen(self.embedding(input_ids_WU, attention_mask_WU))]
         for block in self.blocks:
             states.append(block(states[-1], attention_mask_WU))
         return [self.norm(hidden_WUD) * attention_mask_WU.unsqueeze(2) for hidden_WUD in states]
 
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
-        """Share (W, U) of the top layer's attention that each token receives, by kind: "global", and "local" if any."""
+        """Compute the share (W, U) of the top layer's attention that tokens receive: "global", and "local" if any."""
         hidden_WUD = self.widen(self.embedding(input_ids_WU, attention_mask_WU))
         *below, top = self.blocks
         for block in below:
@@ -56,12 +56,12 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
-        """Hidden states (W, U, D)."""
+        """Compute hidden states (W, U, D)."""
         hidden_WUD = hidden_WUD + self.dropout(self.attention(self.norm_attention(hidden_WUD), mask_WU))
         return hidden_WUD + self.dropout(self.transform(self.norm_transform(hidden_WUD), mask_WU))
 
     def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
-        """Attention (W, U) that each token receives, by kind."""
+        """Compute attention (W, U) that each token receives, by kind."""
         return self.attention.received(self.norm_attention(hidden_WUD), mask_WU)
 
 

@@ -38,7 +38,7 @@ class EncoderSettings(Protocol):
         ...
 
     def head_refusal(self, head: "HeadSettings") -> str | None:
-        """Why this encoder does not work with this head, in a sentence with keys below `model`; None if it does."""
+        """Say why this encoder does not work with this head, with keys below `model`; None if it does."""
         ...
 
     def with_backbone(self, backbone: "HuggingFaceConfig") -> "EncoderSettings":

@@ -58,7 +58,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def label_vectors(self) -> Tensor:
-        """Vectors (L, P), of any floating type, for a nearest-neighbour index of labels; see `index_is_exact`.
+        """Return vectors (L, P), of any floating type, for a nearest-neighbour index of labels; see `index_is_exact`.
 
         Rows that are stored need no copy: the index copies some labels at a time.
         """
@@ -91,11 +91,11 @@ class Head(nn.Module, ABC):
         return None
 
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """Attention of each label to each token, (B, S, H, T) in float32: sums to 1, and is 0 on padding."""
+        """Compute each label's attention to each token, (B, S, H, T) in float32: sums to 1, and is 0 on padding."""
         raise self.cannot("does not say which tokens it looks at")
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
-        """Contribution of each token to a logit, (B, S, T) in float32; with the bias, they sum exactly to the logit."""
+        """Compute each token's contribution to a logit, (B, S, T) in float32; with the bias, they sum to the logit."""
         raise self.cannot("gives no evidence, because its logit is not a sum over tokens")
 
     def attention_parameters(self) -> Iterator[nn.Parameter]:
@@ -103,11 +103,11 @@ class Head(nn.Module, ABC):
         yield from ()
 
     def attention_scores(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """Scaled scores (B, S, H, T) in float32 before the normaliser; the caller must mask padding."""
+        """Compute scaled scores (B, S, H, T) in float32 before the normaliser; the caller must mask padding."""
         raise self.cannot("has no attention by label")
 
     def contexts(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """Context of each label in a document, (B, S, d) in float32: its logit is ⟨classifier row, context⟩ + bias."""
+        """Compute the context of each label, (B, S, d) in float32: its logit is ⟨classifier row, context⟩ + bias."""
         raise self.cannot("has no attention by label")
 
     def rows_of_texts(self, texts_ND: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class Head(nn.Module, ABC):
         raise self.cannot("reads the hidden states of tokens")
 
     def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
-        """Rows (N, …), by table, that can be computed directly from the mean hidden states of label names.
+        """Compute rows (N, …), by table, for which the mean hidden states of label names suffice.
 
         The rows of other tables are learned from those of trained labels (`xmtc.models.label_text`).
         """
@@ -139,7 +139,7 @@ class Head(nn.Module, ABC):
         return {}
 
     def simulated(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Logits (B, L) with arbitrary values that need as much memory for the backward pass as those of `forward`.
+        """Compute arbitrary logits (B, L) that need as much memory for the backward pass as those of `forward`.
 
         It runs on fake tensors, which device kernels do not support.
         """

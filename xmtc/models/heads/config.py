@@ -90,7 +90,7 @@ class HeadSettings(Protocol):
         ...
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
-        """Why the head does not support this use: sentences that name the keys and the fix."""
+        """Say why the head does not support this use, in sentences that name the keys and the fix."""
         ...
 
     def with_row_dtype(self, row_dtype: RowDtype) -> "HeadSettings | None":
@@ -202,7 +202,7 @@ class LabelAttentionConfig(HeadDefaults):
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
 
     def options(self) -> Options:
-        """Options for the kernels."""
+        """Return the options of the kernels."""
         return Options(
             heads=self.heads,
             normaliser=self.normaliser,

@@ -73,7 +73,7 @@ class LabelAttentionHead(Head):
         return (values_BTd * mask_BT[..., None]).sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)
 
     def keys(self, hidden_BTD: Tensor) -> Tensor:
-        """Projected and, with `normalize`, normalised keys (B, T, d), in the dtype of the projection."""
+        """Compute the projected and, with `normalize`, normalised keys (B, T, d), in the dtype of the projection."""
         projected_BTd = self.key_projection(hidden_BTD)
         if self.key_gain is None:
             return projected_BTd

@@ -24,7 +24,7 @@ class NoHead(Head):
         raise self.cannot("scores nothing")
 
     def label_tables(self) -> Mapping[str, nn.Parameter]:
-        """Only the zero bias."""
+        """Return only the zero bias."""
         return {"bias": self.bias}
 
     def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
@@ -39,9 +39,9 @@ class NoHead(Head):
         raise self.cannot("has no document vectors")
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
-        """Zeros (B, S, T)."""
+        """Return zeros (B, S, T)."""
         return hidden_BTD.new_zeros(len(mask_BT), shortlist_BS.shape[-1], mask_BT.shape[1])
 
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """Zeros (B, S, 1, T)."""
+        """Return zeros (B, S, 1, T)."""
         return hidden_BTD.new_zeros(len(mask_BT), len(label_ids_S), 1, mask_BT.shape[1])

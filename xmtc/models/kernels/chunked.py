@@ -34,7 +34,7 @@ class _Chunk(NamedTuple):
 def chunked_logits(
     keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
 ) -> Tensor:
-    """Logits (B, L) without bias, in fp32 (or fp64); see `xmtc.models.kernels.label_attention`."""
+    """Compute logits (B, L) without bias, in fp32 (or fp64); see `xmtc.models.kernels.label_attention`."""
     tensors = (keys_BTD, values_BTD, queries_LD, weights_LD)
     return _Chunked.apply(options, mask_BT, *tensors)  # pyright: ignore[reportReturnType]
 
@@ -102,7 +102,7 @@ def _chunks(queries: Tensor, weights: Tensor, options: Options, keys: Tensor) ->
 
 
 def _attend(chunk: _Chunk, keys_HEN: Tensor, values_HEN: Tensor, normaliser: Normaliser) -> tuple[Tensor, Tensor]:
-    """Attention a (H, C, N) and G = W Vᵀ (H, C, N), both in fp32 at least."""
+    """Compute the attention a (H, C, N) and G = W Vᵀ (H, C, N), both in fp32 at least."""
     attention_HCN = unpadded_attention(at_least_fp32(chunk.queries_HCE @ keys_HEN), normaliser)
     return attention_HCN, at_least_fp32(chunk.weights_HCE @ values_HEN)
 

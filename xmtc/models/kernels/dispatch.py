@@ -67,7 +67,7 @@ def choose_implementation(keys_BTD: Tensor, options: Options) -> Implementation:
 
 
 def triton_problem(keys_BTD: Tensor, options: Options) -> str | None:
-    """Why the Triton kernel does not support these keys, or None."""
+    """Say why the Triton kernel does not support these keys; None if it does."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install 'xmtc[gpu]')"
     from xmtc.models.kernels.fused import DTYPES, MAX_HEAD_WIDTH

@@ -40,7 +40,7 @@ class _Documents(NamedTuple):
 def fused_logits(
     keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
 ) -> Tensor:
-    """Logits (B, L) without bias, in fp32; see `xmtc.models.kernels.label_attention`. Softmax only."""
+    """Compute logits (B, L) without bias, in fp32; see `xmtc.models.kernels.label_attention`. Softmax only."""
     lengths_B = mask_BT.sum(-1)
     offsets = torch.nn.functional.pad(lengths_B.cumsum(0), (1, 0)).to(torch.int32)
     documents = _Documents(offsets, int(lengths_B.max()))

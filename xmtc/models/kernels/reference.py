@@ -43,7 +43,7 @@ def at_least_fp32(tensor: Tensor) -> Tensor:
 
 
 def attention_scores(keys_BTD: Tensor, queries_LD: Tensor, heads: int) -> Tensor:
-    """⟨E[l,m], K[b,t,m]⟩ / √E, shape (B, H, L, T); queries may also be (B, L, D), one set per document."""
+    """Compute ⟨E[l,m], K[b,t,m]⟩ / √E, shape (B, H, L, T); queries may also be (B, L, D), one set per document."""
     keys_BHTE, queries_HLE = split_heads(keys_BTD, heads), split_heads(queries_LD, heads)
     return queries_HLE @ keys_BHTE.transpose(-1, -2) * keys_BHTE.shape[-1] ** -0.5
 
@@ -58,7 +58,7 @@ def reference_logits(
     heads: int,
     normaliser: Normaliser = "softmax",
 ) -> Tensor:
-    """Logits (B, L) without bias, by the formula, in the dtype of the keys; see `xmtc.models.kernels.label_attention`.
+    """Compute logits (B, L) without bias by the formula of `xmtc.models.kernels.label_attention`, in the keys' dtype.
 
     Queries and weights may also be (B, L, D), with different labels for each document, as with a shortlist.
     """

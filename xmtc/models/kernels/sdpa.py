@@ -32,7 +32,7 @@ KEPT_BYTES = 32 * 2**20
 def attend(
     keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, *, heads: int
 ) -> Tensor:
-    """Logits (B, L) without bias through PyTorch's scaled-dot-product attention, all labels at once.
+    """Compute logits (B, L) without bias through PyTorch's scaled-dot-product attention, all labels at once.
 
     Queries and weights may also be (B, L, D): then each document has its own labels, as with a shortlist.
     """
@@ -126,7 +126,7 @@ def _in_key_dtype(function: Callable[..., Tensor], heads: int, normalise_queries
 def sdpa_logits(
     keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
 ) -> Tensor:
-    """Logits (B, L) without bias, in fp32 (or fp64), chunk by chunk; see `xmtc.models.kernels.label_attention`.
+    """Compute logits (B, L) without bias, in fp32 (or fp64), chunk by chunk; see `xmtc.models.kernels.label_attention`.
 
     Softmax goes through scaled-dot-product attention; the sparse normalisers go through the plain formula, whose
     scores then exist for one chunk only.

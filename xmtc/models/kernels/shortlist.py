@@ -58,7 +58,7 @@ def label_attention_shortlist(
     *,
     sparse: bool = False,
 ) -> Tensor:
-    """Logits (B, S) of the labels in `shortlist_BS` (int64, -1 is padding and gets `PADDED_LOGIT`).
+    """Compute logits (B, S) of the labels in `shortlist_BS` (int64, -1 is padding and gets `PADDED_LOGIT`).
 
     Like `label_attention`. With `sparse`, the gradients of the three label tables are sparse tensors, for
     `xmtc.distributed.rowwise_optim`. The option `implementation` is ignored, because PyTorch's attention suffices for a

@@ -32,18 +32,18 @@ class Pooling(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Pooled vectors (B, width), for a bool mask that is False on padding."""
+        """Compute pooled vectors (B, width), for a bool mask that is False on padding."""
 
     @abstractmethod
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Share (B, T) of each token in the pooled vector, float32; sums to 1 over a document's tokens."""
+        """Compute the share (B, T) of each token in the pooled vector, float32; sums to 1 over a document's tokens."""
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """Contribution of each token to ⟨row, pooled vector⟩, (B, S, T); the sum over tokens equals this product."""
+        """Compute each token's contribution to ⟨row, pooled vector⟩, (B, S, T); they sum to this product."""
         return (rows_BSD @ hidden_BTD.transpose(1, 2)) * self.weights(hidden_BTD, mask_BT).unsqueeze(1)
 
     def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
-        """Pooled vectors (B, width) from the documents' `FixedPoolings`, for poolings that read nothing else."""
+        """Compute pooled vectors (B, width) from `FixedPoolings`, for poolings that read nothing else."""
         raise NotImplementedError
 
     def init_from_documents(self, fixed_NKD: Tensor) -> None:
@@ -95,7 +95,7 @@ class Max(Pooling):
         return hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).amax(1) * mask_BT.any(1, keepdim=True)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Share of the dimensions whose maximum is at the token."""
+        """Compute the share of the dimensions whose maximum is at the token."""
         lowest = torch.finfo(hidden_BTD.dtype).min
         winner_BD = hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).argmax(1)
         share_BD = torch.full(winner_BD.shape, 1 / self.width, device=mask_BT.device)
@@ -125,13 +125,13 @@ class AttentionPooling(Pooling):
         self.queries_HD = nn.Parameter(torch.zeros(heads, width))
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Pooled vectors (B, width)."""
+        """Compute pooled vectors (B, width)."""
         values_BHTd = hidden_BTD.unflatten(2, (self.heads, -1)).transpose(1, 2)
         weights_BH1T = self.head_weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(2)
         return (weights_BH1T @ values_BHTd).flatten(1)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Mean attention (B, T) of the heads."""
+        """Compute the mean attention (B, T) of the heads."""
         return self.head_weights(hidden_BTD, mask_BT).mean(1)
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class AttentionPooling(Pooling):
         return (rows_BHSd @ values_BHdT * self.head_weights(hidden_BTD, mask_BT).unsqueeze(2)).sum(1)
 
     def head_weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Attention (B, H, T), in at least fp32."""
+        """Compute attention (B, H, T), in at least fp32."""
         keys_BTD = self.norm(hidden_BTD.to(self.queries_HD.dtype))
         scores_BHT = self.queries_HD @ keys_BTD.transpose(1, 2) * self.width**-0.5
         return attention_weights(scores_BHT.unsqueeze(2), mask_BT, self.normaliser).squeeze(2)

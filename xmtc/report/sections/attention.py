@@ -17,7 +17,7 @@ class AttentionSection:
         return "Attention and informative tokens"
 
     def applies(self, page: Page) -> bool:
-        """Where a run's attention was compared with its token ranking."""
+        """Whether a run's attention was compared with its token ranking."""
         return any(run.attention for run in page.runs)
 
     def render(self, page: Page) -> Sequence[Part]:
@@ -30,7 +30,7 @@ class AttentionSection:
 
 
 def _table(page: Page) -> Table:
-    """How much attention lies on the labels' most informative tokens."""
+    """Tabulate the share of attention on the labels' most informative tokens."""
     rows, owners = [], []
     for r, run in enumerate(page.runs):
         found = run.attention

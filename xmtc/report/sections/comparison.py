@@ -17,7 +17,7 @@ class ComparisonSection:
         return f"Comparison with {page.first.name}"
 
     def applies(self, page: Page) -> bool:
-        """Where there are several runs."""
+        """Whether there are several runs."""
         return page.several
 
     def render(self, page: Page) -> Sequence[Part]:

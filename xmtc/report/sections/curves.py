@@ -19,7 +19,7 @@ class CurvesSection:
         return "Curves"
 
     def applies(self, page: Page) -> bool:
-        """Where a run has details.json."""
+        """Whether a run has details.json."""
         return any("cutoffs" in run.details or "threshold_curve" in run.details for run in page.runs)
 
     def render(self, page: Page) -> Sequence[Part]:
@@ -29,7 +29,7 @@ class CurvesSection:
 
 
 def _ranking_charts(page: Page) -> list[Chart]:
-    """P@k, R@k and nDCG@k by k; of labels that exclude each other, R@k alone, which is their accuracy@k."""
+    """Draw P@k, R@k and nDCG@k by k; of single-label tasks only R@k, which is their accuracy@k."""
     charts, shown = [], (("p", "P@k"), ("ndcg", "nDCG@k"), ("r", "R@k"))
     for key, title in (("r", "Accuracy@k"),) if page.one_label else shown:
         lines = [
@@ -51,7 +51,7 @@ def _calibration_error(run: RunResults) -> str:
 
 
 def _score_charts(page: Page) -> list[Chart]:
-    """Reliability, and where labels are predicted by threshold, precision–recall and F1 by threshold."""
+    """Draw reliability and, if labels are predicted by threshold, precision–recall and F1 by threshold."""
     with_scores = [(r, run) for r, run in enumerate(page.runs) if "threshold_curve" in run.details]
     if not with_scores:
         return []

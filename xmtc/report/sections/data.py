@@ -41,7 +41,7 @@ class DataSection:
 
 
 def _histogram(run: RunResults) -> Chart:
-    """How many labels have how many training documents."""
+    """Count labels by their number of training documents."""
     edges = [0, 1, 2, 3, 6, 11, 21, 51, 101, 501, 1001]
     names = ["0", "1", "2", "≤5", "≤10", "≤20", "≤50", "≤100", "≤500", "≤1k", ">1k"]
     counts = run.per_label["train_count"].to_numpy()
@@ -53,7 +53,7 @@ def _histogram(run: RunResults) -> Chart:
 
 
 def _lengths(page: Page) -> Table | None:
-    """Metrics by document length."""
+    """Tabulate metrics by document length."""
     several = {"p@5": "P@5", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1"}
     shown = {"micro_f1": HEADLINE["accuracy"]} if page.one_label else several
     rows = []
@@ -65,7 +65,7 @@ def _lengths(page: Page) -> Table | None:
 
 
 def _levels(page: Page) -> Table | None:
-    """Metrics by level of the label hierarchy."""
+    """Tabulate metrics by level of the label hierarchy."""
     keys = {"micro_precision": "micro-P", "micro_recall": "micro-R", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
     rows = []
     for r, run in enumerate(page.runs):
@@ -76,14 +76,14 @@ def _levels(page: Page) -> Table | None:
 
 
 def _side_by_side(name: str, columns: Sequence[str], rows: Iterable[tuple[int, int, list[str]]]) -> Table | None:
-    """Rows with their group and run, sorted so that the runs' rows of one group are neighbours."""
+    """List rows with their group and run, sorted so that the runs' rows of one group are neighbours."""
     ordered = sorted(rows, key=lambda row: row[:2])
     owners = [r for _, r, _ in ordered]
     return Table(name, columns, [cells for *_, cells in ordered], owners, words=2) if ordered else None
 
 
 def _drift(run: RunResults, count: int = 5) -> tuple[Text, Table]:
-    """How the evaluated split's label mix differs from training's: a sentence, and the labels that changed most."""
+    """Compare the evaluated split's label mix with training's: a sentence, and the labels that changed most."""
     table = run.per_label.select(["label", "name", "train_count", "support"]).to_pandas()
     train = table["train_count"] / max(table["train_count"].sum(), 1)
     here = table["support"] / max(table["support"].sum(), 1)
@@ -110,7 +110,7 @@ def _drift(run: RunResults, count: int = 5) -> tuple[Text, Table]:
 
 
 def _confusion(run: RunResults) -> Table | None:
-    """Gold by predicted class of a single-label task, or its most frequent mistakes where there are many classes."""
+    """Tabulate gold by predicted class of a single-label task; if there are many, its most frequent mistakes."""
     names = run.per_label["label"].to_pylist()
     if matrix := run.details.get("confusion"):
         rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]

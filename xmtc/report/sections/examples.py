@@ -29,7 +29,7 @@ class ExamplesSection:
         return "Examples"
 
     def applies(self, page: Page) -> bool:
-        """Where the user asked for examples."""
+        """Whether the user asked for examples."""
         return bool(page.examples)
 
     def render(self, page: Page) -> Sequence[Part]:

@@ -32,7 +32,7 @@ class FrequencySection:
 
 
 def _table(page: Page) -> Table:
-    """Metrics by the labels' number of training documents: a row for each bin and run."""
+    """Tabulate metrics by the labels' number of training documents: a row for each bin and run."""
     shown = BIN_COLUMNS_ONE_LABEL if page.one_label else BIN_COLUMNS
     columns = ["training documents", "run", "labels", "documents", *shown.values()]
     rows, owners = [], []
@@ -49,7 +49,7 @@ def _table(page: Page) -> Table:
 
 
 def _charts(page: Page) -> list[Chart]:
-    """Macro-F1 and recall by bin."""
+    """Draw macro-F1 and recall by bin."""
     names = union(run.metrics["bins"] for run in page.runs)
     charts = []
     for key, title in (("macro_f1", "Macro-F1"), ("recall", "Recall")):

@@ -34,7 +34,7 @@ class HeadlineSection:
 
 
 def _bare(page: Page) -> str:
-    """How many documents have no gold label, where there are any."""
+    """Say how many documents have no gold label, if any."""
     metrics = page.first.metrics
     bare = metrics["docs"] - metrics["docs_with_labels"]
     if not bare:

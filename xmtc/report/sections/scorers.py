@@ -19,7 +19,7 @@ class ScorersSection:
         return "Scorers"
 
     def applies(self, page: Page) -> bool:
-        """Where a run fuses several scorers."""
+        """Whether a run fuses several scorers."""
         return any(run.scorers for run in page.runs)
 
     def render(self, page: Page) -> Sequence[Part]:

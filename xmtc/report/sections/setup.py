@@ -33,7 +33,7 @@ class SetupSection:
 
 
 def _provenance(runs: Sequence[RunResults]) -> Table:
-    """Versions, commit, times, world size."""
+    """Describe versions, commit, times, world size."""
     facts: dict[str, list[str]] = {}
     for r, run in enumerate(runs):
         for key, value in _facts(run).items():

@@ -17,7 +17,7 @@ class StartSection:
         return "Against the model that training started from"
 
     def applies(self, page: Page) -> bool:
-        """Where the page is about one run, and that run has `model.init_from`."""
+        """Whether the page is about one run, and that run has `model.init_from`."""
         return not page.several and page.first.start is not None
 
     def render(self, page: Page) -> Sequence[Part]:

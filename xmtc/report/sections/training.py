@@ -28,7 +28,7 @@ class TrainingSection:
         return "Training"
 
     def applies(self, page: Page) -> bool:
-        """Where a run has metrics.jsonl with something to draw."""
+        """Whether a run has metrics.jsonl with something to draw."""
         return bool(_charts(page))
 
     def render(self, page: Page) -> Sequence[Part]:
@@ -37,7 +37,7 @@ class TrainingSection:
 
 
 def _charts(page: Page) -> list[Chart]:
-    """Loss and dev metrics of every stage by step."""
+    """Draw loss and dev metrics of every stage by step."""
     stages = union([record["stage"] for record in run.history] for run in page.runs)
     titles = {str(Stage.PLANT): "Stage 1, planting", str(Stage.FINETUNE): "Stage 2, fine-tuning"}
     charts = []

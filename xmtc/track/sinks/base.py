@@ -35,7 +35,7 @@ class Sink(Protocol):
         """Begin a stage, or continue it after `resumed_step`."""
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Metrics of one step; values are finite."""
+        """Log the finite metrics of one step."""
 
     def close(self) -> None:
         """Write out what is buffered."""

@@ -33,7 +33,7 @@ class MlflowSink:
         return run_id
 
     def start_stage(self, stage: str, resumed_step: int) -> None:
-        """Nothing to do: MLflow keeps a step with every value."""
+        """Do nothing: MLflow keeps a step with every value."""
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Send one step."""
@@ -46,7 +46,7 @@ class MlflowSink:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested settings as `section.key` pairs."""
+    """Flatten nested settings to `section.key` pairs."""
     pairs = []
     for key, value in settings.items():
         if isinstance(value, Mapping):
