@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from scipy.special import expit
 
 from planting_outcomes import Gold, Predicted, dumps
@@ -48,7 +49,6 @@ from xmtc.stages.prepare import prepare_corpus
 from xmtc.stages.run_stage import denormals_as_zero, run_stage
 from xmtc.stages.weights import load_best
 from xmtc.stages.worker import ENCODE_TOKENS, Worker
-from xmtc.training.weights import read_weights
 
 CHOOSE, MEASURE = "dev", "test"
 """Splits of the corpus that hold the two halves of dev."""
@@ -133,7 +133,7 @@ def looks(shared: Shared, worker: Worker) -> dict[str, float]:
     """Share of the attention on tokens of high MIG: after stage 1 where there was one, and at the end."""
     found = {}
     if worker.config.plants:
-        worker.classifier.head.load_state_dict(read_weights(worker.paths.planted))
+        worker.classifier.head.load_state_dict(load_file(worker.paths.planted))
         found["mig_share_planted"] = attention_overlap(worker, shared.ranking)["attention"]
     load_best(worker)
     overlap = attention_overlap(worker, shared.ranking)

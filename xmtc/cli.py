@@ -6,7 +6,7 @@ Commands import what they need when they run, so that help and mistakes in a con
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -34,6 +34,9 @@ from xmtc.cli_options import (
 )
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.track.console import printable
+
+if TYPE_CHECKING:
+    from xmtc.run.config import RunConfig
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -216,7 +219,8 @@ def predict(
 
     if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
-    columns = text_columns(text_column, id_column, trained_on := describe(model).columns)
+    trained_on = describe(model).columns
+    columns = text_columns(text_column, id_column, trained_on)
     read = read_documents(input_file, columns, trained_on) if input_file else []
     filters = {"include": read_labels(include), "exclude": read_labels(exclude) or ()}
     predict_texts(model, text or [], read, top_k=top_k, evidence=evidence, **filters)
@@ -265,6 +269,7 @@ def score(
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
     if engine not in ("local", "ray", "onnx"):
         raise typer.BadParameter(f"--engine {engine}: give local, ray or onnx")
+    folder = fetch_model(model)
     settings = Settings(
         top_k=top_k,
         threshold=parse_threshold(threshold),
@@ -275,13 +280,13 @@ def score(
         evidence=evidence,
         bfloat16=use_bfloat16(precision, device),
         block_rows=block_rows,
-        columns=text_columns(text_column, id_column, describe(here := fetch_model(model)).columns),
+        columns=text_columns(text_column, id_column, describe(folder).columns),
     )
     if engine == "onnx":
-        require_onnx(here)
+        require_onnx(folder)
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     files, sources = split_inputs(inputs)
-    job = make_job(here, files, output, settings, sources, model)
+    job = make_job(folder, files, output, settings, sources, model)
     if engine == "ray":
         from xmtc.cluster.scoring import score_on_cluster
 
@@ -407,7 +412,7 @@ def doctor(
     raise typer.Exit(run_doctor(_load(config, overrides, print_config=False) if config else None))
 
 
-def _load(config: Path, overrides: list[str] | None, print_config: bool):
+def _load(config: Path, overrides: list[str] | None, print_config: bool) -> "RunConfig":
     from xmtc.config.load import load_config
     from xmtc.config.plain import dump_yaml
     from xmtc.run.config import RunConfig
@@ -429,8 +434,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        words = f"{error.filename or 'this machine'}: {error.strerror or error}; check its permissions and the disk"
-        print(printable(f"StorageError: {words}"), file=sys.stderr)
+        message = f"{error.filename or 'this machine'}: {error.strerror or error}; check its permissions and the disk"
+        print(printable(f"StorageError: {message}"), file=sys.stderr)
         sys.exit(1)
     except XmtcError as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]{type(error).__name__}:[/] ", end="")

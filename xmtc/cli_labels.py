@@ -28,7 +28,7 @@ def labels_add(
     with published_model(output, HEAD) as folder:
         added = add_labels(model, file, folder)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
-    print_line(f"{output}: {added.labels:,} labels added; names explain these shares of the trained rows: {shares}")
+    print_line(f"{output}: labels added: {added.labels:,}; names explain these shares of the trained rows: {shares}")
 
 
 @labels_app.command("remove")
@@ -45,7 +45,7 @@ def labels_remove(
 
     with published_model(output, HEAD) as folder:
         done = remove_labels(model, read_labels(labels) or (), folder)
-    _say(output, f"labels removed: {done.changed:,}, left: {done.labels:,}", done.notes)
+    _print_result(output, f"labels removed: {done.changed:,}, left: {done.labels:,}", done.notes)
 
 
 @labels_app.command("rename")
@@ -65,7 +65,7 @@ def labels_rename(
 
     with published_model(output, HEAD) as folder:
         done = rename_labels(model, read_renames(pairs), folder)
-    _say(output, f"labels renamed: {done.changed:,}", done.notes)
+    _print_result(output, f"labels renamed: {done.changed:,}", done.notes)
 
 
 @labels_app.command("merge")
@@ -88,10 +88,10 @@ def labels_merge(
 
     with published_model(output, HEAD) as folder:
         done = merge_labels(model, read_groups(groups), folder)
-    _say(output, f"labels merged into others: {done.changed:,}, left: {done.labels:,}", done.notes)
+    _print_result(output, f"labels merged into others: {done.changed:,}, left: {done.labels:,}", done.notes)
 
 
-def _say(output: str, done: str, notes: tuple[str, ...]) -> None:
+def _print_result(output: str, done: str, notes: tuple[str, ...]) -> None:
     print_line(f"{output}: {done}")
     for note in notes:
         print_line(f"  note: {note}")

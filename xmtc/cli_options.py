@@ -30,8 +30,8 @@ class CommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            words = str(interrupt) or "run the same command again to continue"
-            print(f"interrupted: {words}", file=sys.stderr)
+            message = str(interrupt) or "run the same command again to continue"
+            print(f"interrupted: {message}", file=sys.stderr)
             raise typer.Exit(130) from interrupt
 
 
@@ -77,9 +77,9 @@ def fetch_status(path: str) -> Path:
     return copies.fetch_status(path)
 
 
-def show_version(asked: bool) -> None:
-    """Print the version, if it is asked for, and exit."""
-    if asked:
+def show_version(requested: bool) -> None:
+    """Print the version, if requested, and exit."""
+    if requested:
         print(f"xmtc {version('xmtc')}")
         raise typer.Exit()
 

@@ -226,26 +226,21 @@ def _head(path: Path) -> bytes:
         return file.read(_HEAD)
 
 
-def cannot_write(path: object, error: BaseException, kind: type[XmtcError] = StorageError) -> XmtcError:
-    """Make the error that says why a file cannot be written."""
-    return kind(f"{path}: cannot be written: {reason_of(error)}; free space or choose another place")
-
-
 @contextmanager
-def writing(place: object, kind: type[XmtcError] = StorageError) -> Iterator[None]:
+def writing(place: object) -> Iterator[None]:
     """Convert every error of writing a result in the context to one line.
 
     Args:
         place: file, folder or URI, as the user knows it.
-        kind: of the error.
 
     Raises:
-        XmtcError: of this kind, whatever is refused.
+        StorageError: the system or a library refuses.
     """
     try:
         yield
     except (OSError, *_loaded(_REFUSALS)) as error:
-        raise cannot_write(place, error, kind) from error
+        message = f"{place}: cannot be written: {reason_of(error)}; free space or choose another place"
+        raise StorageError(message) from error
 
 
 @contextmanager

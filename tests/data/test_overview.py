@@ -102,7 +102,9 @@ def test_absent_labels_are_counted_and_named(tmp_path):
     config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), split={"dev": 0.0, "test": 0.0})
     corpus = build(config)
     assert corpus.manifest.counts.absent_labels == 3
-    assert label_warnings(corpus) == ["the label 'nan' has 1 documents: if it means that none is known, remove it"]
+    assert label_warnings(corpus) == [
+        "documents with the label 'nan': 1; if it means that no label is known, remove it"
+    ]
 
 
 def test_a_label_may_have_one_row_of_its_file(tmp_path):

@@ -9,13 +9,13 @@ import pytest
 import torch
 import yaml
 from fsspec.implementations.memory import MemoryFileSystem
+from safetensors.torch import load_file
 
 from tiny_runs import documents, load, write_config, write_jsonl
 from xmtc.errors import ConfigError
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.models.export import load_model
 from xmtc.pipeline import train_run
-from xmtc.training.weights import read_weights
 
 OLD = ("fish", "heart", "law", "steel")
 
@@ -55,7 +55,7 @@ def new(old: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_known_rows_carry_over_and_planting_is_for_new_labels(old: Path, new: Path) -> None:
-    before, planted = load_model(old / "model"), read_weights(new / "plant" / "head.safetensors")
+    before, planted = load_model(old / "model"), load_file(new / "plant" / "head.safetensors")
     after = load_model(new / "model")
     known = [after.labels.index(label) for label in before.labels.labels]
     fresh = [i for i in range(len(after.labels)) if i not in known]

@@ -70,20 +70,13 @@ def test_unknown_totals_slow_rates_and_resumed_work() -> None:
     ]
 
 
-def test_track_yields_the_items() -> None:
-    console = log_console()
-    assert list(Progress(console=console).track([1, 2, 3], description="mig", unit="shards")) == [1, 2, 3]
-    assert text(console).startswith("mig: 3/3 shards (100%) in 0:00")
-
-
 def test_an_error_in_the_middle_gives_the_terminal_back() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
 
     def stage() -> None:
-        with Progress(console=console) as progress:
-            for item in progress.track(range(5), description="prepare"):
-                if item == 2:
-                    raise KeyboardInterrupt
+        with Progress(console=console) as progress, progress.task("prepare", 5) as task:
+            task.advance()
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         stage()
@@ -92,7 +85,8 @@ def test_an_error_in_the_middle_gives_the_terminal_back() -> None:
 
 def test_disabled_progress_and_tasks_with_other_lines_are_silent() -> None:
     console = log_console()
-    assert list(Progress(enabled=False, console=console).track([1, 2])) == [1, 2]
+    with Progress(enabled=False, console=console).task("prepare", 2) as task:
+        task.advance(2)
     with Progress(console=console).task("finetune", 5, "steps", lines=False) as task:
         task.advance(5)
     assert text(console) == ""

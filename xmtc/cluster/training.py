@@ -117,9 +117,9 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
         if not errors.report(error, context.get_world_rank(), context.get_world_size()):
             raise
     except RuntimeError as error:
-        words = explain_failed_collective(error, settings["config"].distributed.timeout_s)
-        if words is not None:
-            print_line(f"{settings['stage']}: {words}")
+        message = explain_failed_collective(error, settings["config"].distributed.timeout_s)
+        if message is not None:
+            print_line(f"{settings['stage']}: {message}")
         raise  # Ray starts the workers again
 
 
@@ -134,7 +134,7 @@ def _reported_error(errors: WorkerErrors) -> XmtcError | None:
 def _explain(failure: TrainingFailedError) -> TrainingError:
     """Convert an error that the user cannot fix: a worker died too often, or a bug, whose traceback Ray has printed."""
     causes = [str(cause).strip().splitlines()[-1:] for cause in getattr(failure, "worker_failures", {}).values()]
-    words = "; ".join(sorted({line for lines in causes for line in lines})) or str(failure)
+    message = "; ".join(sorted({line for lines in causes for line in lines})) or str(failure)
     return TrainingError(
-        f"training on Ray failed, see above: {words}. The same command continues from the newest checkpoint"
+        f"training on Ray failed, see above: {message}. The same command continues from the newest checkpoint"
     )

@@ -20,13 +20,13 @@ def explain_failed_collective(error: RuntimeError, timeout_s: float) -> str | No
 
     Only the text identifies it: gloo raises a plain RuntimeError.
     """
-    words = str(error).lower()
-    if "timed out" in words:
+    message = str(error).lower()
+    if "timed out" in message:
         return (
             f"an exchange between workers took more than distributed.timeout_s={timeout_s:g}: a worker hangs, or the "
             "network is down. The workers restart from the newest checkpoint"
         )
-    if "connection closed by peer" in words or "connection reset by peer" in words:
+    if "connection closed by peer" in message or "connection reset by peer" in message:
         return "the connection to another worker is lost. The workers restart from the newest checkpoint"
     return None
 

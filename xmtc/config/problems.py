@@ -58,9 +58,9 @@ def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, s
         return spot.node.place, f"{spot.key}: {_unknown_key(spot)}"
     if details["type"] in _MISSING and isinstance(spot.path[-1], int) and spot.parent:
         key = ".".join(str(part) for part in spot.path[:-1])
-        return spot.node.place, f"{key}: {shown(value)}: must be {spot.parent.words()}"
+        return spot.node.place, f"{key}: {shown(value)}: must be {spot.parent.describe()}"
     if details["type"] in _MISSING:
-        expected = f" ({spot.shape.words()})" if spot.shape else ""
+        expected = f" ({spot.shape.describe()})" if spot.shape else ""
         return spot.node.place, f"{spot.key}: missing; give it a value{expected}"
     if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_kind(spot)
@@ -68,7 +68,7 @@ def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, s
         words = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
         given = "" if isinstance(value, dict) else f"{shown(value)}: "
         return spot.node.place, f"{spot.key or 'the configuration'}: {given}{words}"
-    expected = "a finite number" if details["type"] == "finite_number" else spot.shape.words()
+    expected = "a finite number" if details["type"] == "finite_number" else spot.shape.describe()
     return spot.node.place, f"{spot.key}: {shown(value)}: must be {expected}{_fix(value, spot.shape)}"
 
 

@@ -106,7 +106,7 @@ class Shape:
             item = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
         return self._at(item) if isinstance(item, dict) else None
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Describe what is expected here, as a phrase that follows "must be"."""
         words = " or ".join(dict.fromkeys(member._member_words() for member in self.members()))
         return f"{words} or null" if self.nullable else words

@@ -33,7 +33,7 @@ class PretrainedTokenizerConfig:
         """The model whose tokenizer this is."""
         return self.name
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Describe the tokenizer in a message."""
         return self.name
 
@@ -63,7 +63,7 @@ class TrainedTokenizerConfig:
         """None: no model has this tokenizer yet."""
         return None
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Describe the tokenizer in a message."""
         return f"{{kind: trained, model: {self.model}}}"
 

@@ -84,7 +84,8 @@ def _list_warning(labels: Sequence[str]) -> Iterator[str]:
 def _absent_warning(counts: Mapping[str, int]) -> Iterator[str]:
     for label, count in counts.items():
         if label.lower() in _ABSENT:
-            yield f"the label {quoted_label(label)} has {count:,} documents: if it means that none is known, remove it"
+            documents = f"documents with the label {quoted_label(label)}: {count:,}"
+            yield f"{documents}; if it means that no label is known, remove it"
 
 
 def combination_warning(labels: Sequence[str]) -> list[str]:

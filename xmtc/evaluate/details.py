@@ -17,6 +17,7 @@ _CURVE_K = 20
 _SCORE_STEPS = 1000
 _CALIBRATION_BINS = 15
 _CONFUSION_LABELS = 100
+_LENGTH_GROUPS = 5
 _CONFUSIONS = 50
 _BLOCK = 1 << 15
 _ALL = ""  # the group of all labels
@@ -124,11 +125,9 @@ def score_details(
     }
 
 
-def by_length(
-    lengths_N: NDArray[np.int32], ratios: Mapping[str, Ratio], outcome: Outcome, groups: int = 5
-) -> list[dict[str, Any]]:
+def by_length(lengths_N: NDArray[np.int32], ratios: Mapping[str, Ratio], outcome: Outcome) -> list[dict[str, Any]]:
     """Compute metrics of documents grouped by length in tokens, in groups of about equal size."""
-    edges = np.unique(np.quantile(lengths_N, np.linspace(0, 1, groups + 1), method="nearest"))
+    edges = np.unique(np.quantile(lengths_N, np.linspace(0, 1, _LENGTH_GROUPS + 1), method="nearest"))
     place_N = np.searchsorted(edges[1:-1], lengths_N, "right")
     right_N, predicted_N, gold_N = (np.diff(m.indptr) for m in (outcome.right, outcome.predicted, outcome.gold))
     rows = []

@@ -127,14 +127,14 @@ def _explained(repository: str) -> Iterator[None]:
     except errors.RevisionNotFoundError as error:
         raise CheckpointError(f"{repository}: the repository has no such revision") from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        words = "HF_HUB_OFFLINE is set: unset it" if constants.HF_HUB_OFFLINE else "the Hub cannot be reached: connect"
+        fix = "HF_HUB_OFFLINE is set: unset it" if constants.HF_HUB_OFFLINE else "the Hub cannot be reached: connect"
         raise StorageError(
-            f"{repository}: neither here nor in the Hub's cache, and {words}, or copy the model folder to this machine"
+            f"{repository}: neither here nor in the Hub's cache, and {fix}, or copy the model folder to this machine"
         ) from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
-        words = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "try again later"
-        raise StorageError(f"{repository}: the Hub answers {status}; {words}") from error
+        fix = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "try again later"
+        raise StorageError(f"{repository}: the Hub answers {status}; {fix}") from error
     except (HTTPError, errors.LocalTokenNotFoundError) as error:
         raise StorageError(
             f"{repository}: the Hub cannot be reached ({type(error).__name__}); check the network"

@@ -50,7 +50,7 @@ def check_tokenizer(config: RunConfig) -> None:
         return
     key = config.model.encoder.backbone_key
     raise ConfigError(
-        f"data.tokenizer: {chosen.words()} does not match the token ids of the pretrained weights of {key}.name: "
+        f"data.tokenizer: {chosen.describe()} does not match the token ids of the pretrained weights of {key}.name: "
         f"{backbone.name}; set data.tokenizer=null for the model's own, or {key}.from_config for random weights"
     )
 

@@ -16,6 +16,7 @@ from xmtc.report.titles import BIN_COLUMNS, HEADLINE, label_title
 
 _METRICS = ("p@1", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "macro_f1_all")
 _METRICS_ONE_LABEL = ("micro_f1", "macro_f1", "macro_f1_all", "macro_recall")
+_CHANGES, _MIN_SUPPORT = 8, 5  # labels at either end of the changes, and documents that each must have
 
 
 def differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
@@ -137,22 +138,26 @@ def wins(runs: Sequence[RunResults]) -> Table | None:
     return Table("wins", columns, rows, owners, words=2, caption=caption) if rows else None
 
 
-def changes(runs: Sequence[RunResults], count: int = 8, least: int = 5) -> Table | None:
+def changes(runs: Sequence[RunResults]) -> Table | None:
     """Find the labels whose F1 each later run changes most against the first."""
     base = runs[0].per_label.to_pandas().set_index("label")
     rows, owners = [], []
     for r, run in enumerate(runs[1:], 1):
         other = run.per_label.to_pandas().set_index("label")["f1"].rename("other")
-        both = base[base["support"] >= least].join(other, how="inner").fillna({"f1": 0, "other": 0})
+        both = base[base["support"] >= _MIN_SUPPORT].join(other, how="inner").fillna({"f1": 0, "other": 0})
         both["change"] = both["other"] - both["f1"]
         both = both[both["change"] != 0].sort_values(["change", "support"], ascending=False, kind="stable")
-        for label, x in (both if len(both) < 2 * count else pd.concat([both.head(count), both.tail(count)])).iterrows():
+        for label, x in (
+            both if len(both) < 2 * _CHANGES else pd.concat([both.head(_CHANGES), both.tail(_CHANGES)])
+        ).iterrows():
             counts = (f"{x['train_count']:,}", f"{x['support']:,}")
             values = (f"{100 * x['f1']:.1f}", f"{100 * x['other']:.1f}", f"{100 * x['change']:+.1f}")
             rows.append([label_title(str(label), str(x["name"])), run.name, *counts, *values])
             owners.append(r)
     columns = ["label", "run", "train", "documents", f"F1 of {runs[0].name}", "F1 of the run", "change, points"]
-    caption = f"Labels whose F1 changed most, of those with {least} or more documents: extremes, so partly chance"
+    caption = (
+        f"Labels whose F1 changed most, of those with {_MIN_SUPPORT} or more documents: extremes, so partly chance"
+    )
     return Table("changes", columns, rows, owners, words=2, caption=caption) if rows else None
 
 

@@ -110,7 +110,7 @@ def evaluate_run(run: Path) -> None:
     found = [split for split in files.evaluated() if files.predictions(split).exists()]
     if not found:
         raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
-    _say_incomplete(files, found)
+    _warn_of_incomplete(files, found)
     corpus, record = open_corpus(RunPaths.of(config)), read_run(run)
     trained_on = corpus.fingerprint if record is None else record.fingerprints.get("corpus", corpus.fingerprint)
     if corpus.fingerprint != trained_on:
@@ -134,7 +134,7 @@ def evaluate_run(run: Path) -> None:
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {split}"))
 
 
-def _say_incomplete(files: RunDirectory, complete: Sequence[str]) -> None:
+def _warn_of_incomplete(files: RunDirectory, complete: Sequence[str]) -> None:
     """Name the splits whose evaluation lacks a file, so that they keep what they have."""
     for folder in sorted(path for path in files.root.glob("eval/*") if path.is_dir() and path.name not in complete):
         missing = [name for name in (layout.METRICS, layout.PREDICTIONS) if not (folder / name).exists()]

@@ -67,7 +67,7 @@ def _value_words(shape: Shape, path: str) -> str:
     items = _item(shape)
     if items is not None and (items.kinds() or items.properties()):
         return f"a list of sections, see `{path}[]`"
-    return re.sub(r"matching (\S+)", r"matching `\1`", shape.words())
+    return re.sub(r"matching (\S+)", r"matching `\1`", shape.describe())
 
 
 def _item(shape: Shape) -> Shape | None:

@@ -214,10 +214,9 @@ def run_locally(
 
 def print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
     """Print one line on stderr: the numbers of documents and parts, the time, and the output."""
-    bad = f", {manifest['rejected']:,} bad rows in _rejected.parquet" if manifest["rejected"] else ""
-    print_line(
-        f"{manifest['documents']:,} documents in {len(manifest['parts'])} parts{bad}, {duration(seconds)}: {job.output}"
-    )
+    bad = f", bad rows in _rejected.parquet: {manifest['rejected']:,}" if manifest["rejected"] else ""
+    done = f"documents: {manifest['documents']:,}, parts: {len(manifest['parts']):,}{bad}"
+    print_line(f"{done}, {duration(seconds)}: {job.output}")
 
 
 def parse_threshold(value: str | None) -> Threshold:

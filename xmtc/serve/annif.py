@@ -133,8 +133,8 @@ async def learn(request: Request, project_id: str, body: list[IndexedDocument]) 
 def _checked(request: Request, project_id: str) -> Service:
     service = service_of(request)
     if project_id != service.name:
-        words = f"Project {project_id!r} not found: the only one is {service.name!r}"
-        raise RequestError(HTTPStatus.NOT_FOUND, words)
+        message = f"Project {project_id!r} not found: the only one is {service.name!r}"
+        raise RequestError(HTTPStatus.NOT_FOUND, message)
     return service
 
 
@@ -143,8 +143,8 @@ async def _suggestions(
 ) -> list[list[dict[str, Any]]]:
     if not texts:
         return []
-    wanted = PredictOptions(max(1, min(limit, service.limits.top_k)), threshold)
-    found = await service.predict(texts, wanted)
+    options = PredictOptions(max(1, min(limit, service.limits.top_k)), threshold)
+    found = await service.predict(texts, options)
     return [[_suggestion(one) for one in best[:limit]] for best in found]
 
 

@@ -53,8 +53,8 @@ class Annotations:
                 raise DataError(f"document {row}: {len(set(labels))} labels; this model's documents have exactly one")
             for label in labels:
                 if label not in self.labels:
-                    words = f"document {row}: no label {label!r} among the model's {len(self.labels)} labels"
-                    raise DataError(f"{words}: search labels with GET /labels?query=")
+                    message = f"document {row}: no label {label!r} among the model's {len(self.labels)} labels"
+                    raise DataError(f"{message}: search labels with GET /labels?query=")
         ids = [doc_id or f"annotation-{uuid4().hex[:12]}" for doc_id, _, _ in documents]
         lines = [
             json.dumps({"id": doc_id, "text": text, "labels": list(dict.fromkeys(labels))}, ensure_ascii=False)

@@ -69,8 +69,8 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
         exclude = tuple(body.exclude)
         for name, entries in (("include", include or ()), ("exclude", exclude)):
             if len(entries) > limits.filter_entries:
-                words = f"{name}: more than {limits.filter_entries:,} entries: name branches, or fewer labels"
-                raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+                message = f"{name}: more than {limits.filter_entries:,} entries: name branches, or fewer labels"
+                raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         found = await service.predict(
             body.texts, PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
         )

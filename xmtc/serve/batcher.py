@@ -134,8 +134,8 @@ class Batcher:
             return await asyncio.wait_for(waiting.answer, self.limits.wait_seconds)
         except TimeoutError:
             self.metrics.refused.inc()
-            words = f"no answer within {self.limits.wait_seconds:g} seconds: send fewer texts, or try again later"
-            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, words) from None
+            message = f"no answer within {self.limits.wait_seconds:g} seconds: send fewer texts, or try again later"
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, message) from None
 
     def _tokens(self, texts: Sequence[str]) -> int:
         most = self.model.info.max_length

@@ -106,8 +106,8 @@ class Guard:
             raise self._too_large()
 
     def _too_large(self) -> RequestError:
-        words = f"the body has more than {self.limits.body_bytes:,} bytes: send fewer or shorter texts at once"
-        return RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+        message = f"the body has more than {self.limits.body_bytes:,} bytes: send fewer or shorter texts at once"
+        return RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """Read the body; None if the client disconnected."""
@@ -127,8 +127,8 @@ class Guard:
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
-            words = f"the body did not arrive within {self.limits.read_seconds:g} seconds"
-            raise RequestError(HTTPStatus.REQUEST_TIMEOUT, words) from None
+            message = f"the body did not arrive within {self.limits.read_seconds:g} seconds"
+            raise RequestError(HTTPStatus.REQUEST_TIMEOUT, message) from None
 
 
 def _check_host(headers: Mapping[str, str]) -> None:

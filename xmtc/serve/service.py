@@ -78,12 +78,12 @@ class Service:
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raise RequestError if there are too many texts, or one is too long or empty."""
         if len(texts) > self.limits.texts:
-            words = f"{len(texts)} texts, more than {self.limits.texts}: send them in several requests"
-            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+            message = f"{len(texts)} texts, more than {self.limits.texts}: send them in several requests"
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         for row, text in enumerate(texts):
             if len(text) > self.limits.characters:
-                words = f"text {row} has {len(text):,} characters, more than {self.limits.characters:,}: shorten it"
-                raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+                message = f"text {row} has {len(text):,} characters, more than {self.limits.characters:,}: shorten it"
+                raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
             if not text.strip():
                 raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"text {row} is empty: leave it out")
 

@@ -32,7 +32,7 @@ def prepare_corpus(config: RunConfig, paths: RunPaths, mapper: MapUnordered | No
         fetch=lambda fingerprint: fetch_locked(paths, fingerprint),
     )
     publish_corpus(paths)
-    _say_what_it_holds(corpus)
+    _log_overview(corpus)
     return corpus
 
 
@@ -45,7 +45,7 @@ def _local(config: RunConfig, paths: RunPaths) -> DataConfig:
     return replace(local_source(config.data, config.storage), corpus=str(paths.corpus))
 
 
-def _say_what_it_holds(corpus: Corpus) -> None:
+def _log_overview(corpus: Corpus) -> None:
     for line in overview(corpus):
         logger.info("%s", line)
     for line in label_warnings(corpus):

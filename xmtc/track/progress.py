@@ -3,7 +3,7 @@ plain line every few seconds and one at the end.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TypeVar
@@ -120,17 +120,6 @@ class Progress:
             self.bars.start()
         self._open += 1
         return Task(self, description, total, unit, done, lines)
-
-    def track(
-        self, items: Iterable[T], total: int | None = None, description: str = "", unit: str = "documents"
-    ) -> Iterator[T]:
-        """Yield the items and count them; the total is their length, if they have one."""
-        if total is None and isinstance(items, Sized):
-            total = len(items)
-        with self.task(description, total, unit) as task:
-            for item in items:
-                yield item
-                task.advance()
 
     def closed(self, task: Task) -> None:
         """Remove an ended task; the last one also removes the live display."""

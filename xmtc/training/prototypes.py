@@ -16,6 +16,9 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import Head
 from xmtc.training.label_shard import GatheredTokens, LabelShard
 
+SHRINKAGE = 0.2
+"""Number of documents at which a row has half its length."""
+
 
 class PrototypeSums:
     """Sums the contexts o[b,l] of a label's documents and of other documents over one pass through train.
@@ -52,14 +55,13 @@ class PrototypeSums:
         for name, value in vars(self).items():
             setattr(self, name, all_reduce_sum(value))
 
-    def rows(self, shrinkage: float, sum_of_all: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def rows(self, sum_of_all: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Compute classifier rows and their mean responses. Collective; the sums become means, so call it once.
 
-        w[l] = n_l / (n_l + shrinkage) · (μ⁺_l − μ⁻_l) / σ², the direction of linear discriminant analysis with a
+        w[l] = n_l / (n_l + SHRINKAGE) · (μ⁺_l − μ⁻_l) / σ², the direction of linear discriminant analysis with a
         diagonal covariance shared by all labels, shrunk towards zero by the label's count.
 
         Args:
-            shrinkage: number of documents at which a row has half its length.
             sum_of_all: sums a value over the labels of all workers.
 
         Returns:
@@ -69,7 +71,7 @@ class PrototypeSums:
         mean_d = sum_of_all((self.positive_Ld.sum(0) + self.negative_Ld.sum(0)).double()) / total
         variance_d = (sum_of_all(self.square_d) / total - mean_d.square()).clamp(min=1e-8).float()
         seen_L = (self.positives_L > 0) & (self.negatives_L > 0)
-        shrink_L1 = (seen_L * self.positives_L / (self.positives_L + shrinkage)).unsqueeze(1)
+        shrink_L1 = (seen_L * self.positives_L / (self.positives_L + SHRINKAGE)).unsqueeze(1)
         positive_Ld = self.positive_Ld.div_(self.positives_L.clamp(min=1).unsqueeze(1))
         negative_Ld = self.negative_Ld.div_(self.negatives_L.clamp(min=1).unsqueeze(1))
         rows_Ld = (positive_Ld - negative_Ld).mul_(shrink_L1).div_(variance_d)
@@ -84,7 +86,6 @@ def plant_classifier(
     prior_L: Tensor,
     shard: LabelShard,
     *,
-    shrinkage: float = 0.2,
     gap: float = 5.0,
     progress: Callable[[], None] = lambda: None,
 ) -> None:
@@ -95,7 +96,6 @@ def plant_classifier(
         batches: this rank's share of one pass over the training documents, on the classifier's device.
         prior_L: log-odds in train of this worker's labels.
         shard: this worker's label rows.
-        shrinkage: number of documents at which a row has half its length.
         gap: difference between the mean logits of positive and negative documents for the median label.
         progress: called after each batch.
     """
@@ -106,7 +106,7 @@ def plant_classifier(
         progress()
     if shard.world == 1:
         sums.all_reduce()
-    rows_Ld, positive_L, negative_L = sums.rows(shrinkage, all_reduce_sum if shard.world > 1 else lambda value: value)
+    rows_Ld, positive_L, negative_L = sums.rows(all_reduce_sum if shard.world > 1 else lambda value: value)
     gap_L = shard.of_all(positive_L - negative_L)
     scale = gap / float(gap_L[gap_L > 0].median()) if bool((gap_L > 0).any()) else 0.0
     classifier.head.set_classifier(rows_Ld.mul_(scale), prior_L - negative_L * scale)

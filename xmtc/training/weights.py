@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from xmtc.distributed.collectives import run_collectively
@@ -153,13 +152,3 @@ def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> d
             else:
                 target.detach().copy_(file.get_tensor(name))
     return {name: targets[name].detach() for name in found}
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a file from `write_weights`.
-
-    Raises:
-        CheckpointError: the file is missing or damaged.
-    """
-    with reading(path, CheckpointError, _FIX, _WRONG):
-        return load_file(path)

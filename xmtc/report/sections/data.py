@@ -18,6 +18,7 @@ _CAPTIONS = {
     "confusion": "Confusion matrix",
     "confusions": "Most frequent confusions, as there are too many labels for a matrix",
 }
+_DRIFTED = 5  # labels whose share rose most, and as many whose share fell most
 
 
 class DataSection:
@@ -82,7 +83,7 @@ def _side_by_side(name: str, columns: Sequence[str], rows: Iterable[tuple[int, i
     return Table(name, columns, [cells for *_, cells in ordered], owners, words=2) if ordered else None
 
 
-def _drift(run: RunResults, count: int = 5) -> tuple[Text, Table]:
+def _drift(run: RunResults) -> tuple[Text, Table]:
     """Compare the evaluated split's label mix with training's: a sentence, and the labels that changed most."""
     table = run.per_label.select(["label", "name", "train_count", "support"]).to_pandas()
     train = table["train_count"] / max(table["train_count"].sum(), 1)
@@ -95,7 +96,7 @@ def _drift(run: RunResults, count: int = 5) -> tuple[Text, Table]:
         "training."
     )
     order = np.argsort(change)
-    chosen = (order if len(order) < 2 * count else np.append(order[:count], order[-count:]))[::-1]
+    chosen = (order if len(order) < 2 * _DRIFTED else np.append(order[:_DRIFTED], order[-_DRIFTED:]))[::-1]
     rows = [
         [
             label_title(table["label"][i], table["name"][i]),

@@ -13,6 +13,8 @@ from xmtc.report.run_results import RunResults
 from xmtc.report.section import Page
 from xmtc.report.titles import label_title
 
+_EXTREMES, _MIN_SUPPORT = 10, 5  # labels of highest and of lowest F1, and documents that each must have
+
 
 @dataclass(frozen=True)
 class _Explorer(Part):
@@ -52,15 +54,15 @@ class LabelsSection:
         return [_extremes(page.first), _Explorer(len(columns["labels"]), columns["total"], bins, embed(columns))]
 
 
-def _extremes(run: RunResults, count: int = 10, least: int = 5) -> TablePair:
+def _extremes(run: RunResults) -> TablePair:
     """Find the labels of highest and lowest F1 among those with enough documents."""
     table = run.per_label.to_pandas()
-    least = min(least, int(table["support"].max()))
+    least = min(_MIN_SUPPORT, int(table["support"].max()))
     known = table[table["support"] >= least]
     columns = ["label", "train", "documents", "precision", "recall", "F1"]
     found = []
     for name, which, ascending in (("best_labels", "Highest", False), ("worst_labels", "Lowest", True)):
-        ranked = known.sort_values(["f1", "support"], ascending=[ascending, False], kind="stable")[:count]
+        ranked = known.sort_values(["f1", "support"], ascending=[ascending, False], kind="stable")[:_EXTREMES]
         rows = [
             [
                 label_title(x.label, x.name_),
