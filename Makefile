@@ -51,7 +51,7 @@ test-faults: $(VENV)/.stamp-dev  ## kill workers in the middle and resume; slow
 	$(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
 
 test-faults-short: $(VENV)/.stamp-dev  ## of these, what the suite has no short form of: a lost node, a lost server
-	$(BIN)/python -m pytest -m faults tests/cluster/test_faults.py::test_a_lost_node_is_replaced_and_the_run_goes_on \
+	$(BIN)/python -m pytest -m faults tests/cluster/test_faults.py::test_a_lost_node_is_replaced_and_the_run_resumes \
 		tests/storage/test_gcs.py $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.stamp-dev  ## the property tests, with 3,000 examples each instead of 100

@@ -44,7 +44,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("entry", "refusal"), REFUSED)
-def test_what_may_not_be_written_is_said_and_the_same_command_then_succeeds(site, entry, refusal):
+def test_a_refused_write_is_reported_and_the_same_command_then_succeeds(site, entry, refusal):
     (case,) = (case for case in refused_write_cases(site) if case.entry == entry and case.name.startswith(refusal))
     end, said = run_case(case, site.folder / "refused")
     assert end == "answered", said

@@ -318,7 +318,7 @@ INTERRUPTIONS = {
 }
 
 
-def test_ctrl_c_in_every_stage_then_the_same_command_goes_on(xmtc, tiny, trained, monkeypatch):
+def test_ctrl_c_in_every_stage_and_resume(xmtc, tiny, trained, monkeypatch):
     run = tiny.parent / "runs" / "tiny"
     stages = pipeline.stages(load_config(RunConfig, tiny))
     for stage, place in INTERRUPTIONS.items():

@@ -111,7 +111,7 @@ def test_what_xmtc_wrote_it_replaces(whole, xmtc, tmp_path):
         assert xmtc("explain", whole.run / "model", "-t", "lawery", "-o", tmp_path / "page.html").code == 0
 
 
-def test_an_evaluation_goes_into_a_folder_of_its_own(whole, xmtc, tmp_path):
+def test_an_evaluation_has_a_separate_folder(whole, xmtc, tmp_path):
     predictions = whole.run / "eval" / "test" / "predictions.parquet"
     shutil.copy(predictions, tmp_path)
     arguments = ("--predictions", tmp_path / predictions.name, "--gold", whole.folder / "corpus", "--split", "test")

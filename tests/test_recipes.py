@@ -246,7 +246,7 @@ def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(installed: In
         assert f"did you mean {word!r}?" in said
 
 
-def test_what_a_strategy_refuses_is_told_in_its_own_words(installed: Installed) -> None:
+def test_a_strategy_explains_what_it_refuses(installed: Installed) -> None:
     settings = ["model.head={kind: two_tower}", "finetune.sampled_labels=3"]
     said = installed.error("train", str(installed.folder / "recipes.yaml"), *settings)
     assert "model.head.kind: two_tower and distributed.strategy.kind: half_exchange exclude each other" in said

@@ -38,7 +38,7 @@ def closed_port() -> int:
         (["track.sinks=[{kind: wandb}]"], "wandb: not installed"),
     ],
 )
-def test_train_refuses_within_seconds_what_nobody_can_give(tmp_path, xmtc, monkeypatch, overrides, words):
+def test_train_refuses_impossible_requirements_within_seconds(tmp_path, xmtc, monkeypatch, overrides, words):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     if "wandb" in words:
         monkeypatch.setattr("xmtc.preflight.doctor.find_spec", lambda name: None if name == "wandb" else name)
@@ -52,7 +52,7 @@ def test_train_refuses_within_seconds_what_nobody_can_give(tmp_path, xmtc, monke
     assert not (tmp_path / "corpus").exists()
 
 
-def test_all_that_is_missing_is_said_at_once(tmp_path, monkeypatch):
+def test_everything_that_is_missing_is_reported_together(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     overrides = ["distributed.workers=4000", "distributed.gpus_per_worker=1"]
     with pytest.raises(ConfigError, match=r"(?s)cpu: .*4000 needed.*\n  gpus: 1, and 4000 needed"):

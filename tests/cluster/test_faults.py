@@ -65,7 +65,7 @@ def assert_gone(processes: list[psutil.Process]) -> None:
         time.sleep(0.2)
 
 
-def test_a_killed_driver_takes_its_workers_along_and_is_started_again(folder, undisturbed):
+def test_a_killed_driver_ends_its_workers_and_the_run_resumes(folder, undisturbed):
     job = Job(folder, "driver", *SHORT)
     job.wait_for_a_checkpoint("finetune")
     family = psutil.Process(job.process.pid).children(recursive=True)
@@ -75,7 +75,7 @@ def test_a_killed_driver_takes_its_workers_along_and_is_started_again(folder, un
     start_again(folder, "driver", undisturbed)
 
 
-def test_ctrl_c_says_how_to_go_on_and_leaves_no_process(folder, undisturbed):
+def test_ctrl_c_says_how_to_resume_and_leaves_no_process(folder, undisturbed):
     job = Job(folder, "interrupted", *SHORT)
     job.wait_for_a_checkpoint("finetune")
     family = psutil.Process(job.process.pid).children(recursive=True)
@@ -87,7 +87,7 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_process(folder, undisturbed):
     start_again(folder, "interrupted", undisturbed)
 
 
-def test_a_rank_that_hangs_is_killed_after_the_timeout_and_the_run_goes_on(folder, undisturbed):
+def test_a_hanging_rank_is_killed_after_the_timeout_and_the_run_resumes(folder, undisturbed):
     job = Job(folder, "hung", *SHORT, "distributed.timeout_s=30")
     job.wait_for_a_checkpoint("finetune")
     job.workers()[1].send_signal(signal.SIGSTOP)
@@ -108,7 +108,7 @@ def cluster(monkeypatch):
     made.shutdown()
 
 
-def test_a_lost_node_is_replaced_and_the_run_goes_on(folder, undisturbed, cluster):
+def test_a_lost_node_is_replaced_and_the_run_resumes(folder, undisturbed, cluster):
     job = Job(folder, "node", *SHORT, f"distributed.address={cluster.address}")
     job.wait_for_a_checkpoint("finetune")
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
@@ -119,7 +119,7 @@ def test_a_lost_node_is_replaced_and_the_run_goes_on(folder, undisturbed, cluste
     assert_same(job.run, undisturbed)
 
 
-def test_a_lost_node_that_nobody_replaces_leaves_the_run_to_the_others(folder, undisturbed, cluster):
+def test_without_a_replacement_the_run_resumes_on_fewer_nodes(folder, undisturbed, cluster):
     job = Job(folder, "fewer", *SHORT, f"distributed.address={cluster.address}", "distributed.workers=[1,2]")
     job.wait_for_a_checkpoint("finetune")
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
@@ -129,7 +129,7 @@ def test_a_lost_node_that_nobody_replaces_leaves_the_run_to_the_others(folder, u
     assert_same(job.run, undisturbed)
 
 
-def test_a_lost_head_ends_the_job_which_is_started_again_on_a_new_cluster(folder, undisturbed, cluster):
+def test_a_lost_head_ends_the_job_which_resumes_on_a_new_cluster(folder, undisturbed, cluster):
     job = Job(folder, "head", *SHORT, f"distributed.address={cluster.address}")
     job.wait_for_a_checkpoint("finetune")
     cluster.remove_node(cluster.head_node, allow_graceful=False)
@@ -138,7 +138,7 @@ def test_a_lost_head_ends_the_job_which_is_started_again_on_a_new_cluster(folder
     start_again(folder, "head", undisturbed)
 
 
-def test_a_machine_lost_with_its_disk_is_replaced_where_runs_are_at_a_uri(folder, undisturbed, tmp_path):
+def test_a_run_at_a_uri_survives_the_loss_of_a_machine_with_its_disk(folder, undisturbed, tmp_path):
     """Two ranks on Ray; a machine is a cache folder."""
     with s3(tmp_path / "home"):
         at_uri = (f"data.corpus=s3://{BUCKET}/corpus", f"track.directory=s3://{BUCKET}/runs")
@@ -202,7 +202,7 @@ def test_a_damaged_corpus_shard_is_named_before_anything_trains(tiny, tmp_path, 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system takes root")
-def test_a_disk_that_fills_up_in_mid_run_ends_it_and_with_room_it_goes_on(tiny, tmp_path, monkeypatch):
+def test_a_full_disk_ends_the_run_which_resumes_once_there_is_room(tiny, tmp_path, monkeypatch):
     config, undisturbed = tiny
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -162,7 +162,7 @@ def on_own_disks(name: str, bucket: str, disk: Path, cluster: str, *more: str) -
     return (name, *SHORT, *at_uri, "finetune.cache_hidden=false", f"distributed.address={cluster}", *more)
 
 
-def test_hosts_with_disks_of_their_own_share_what_is_at_a_uri(tmp_path, hosts, disk, cluster, bucket, undisturbed):
+def test_hosts_with_separate_disks_share_a_run_at_a_uri(tmp_path, hosts, disk, cluster, bucket, undisturbed):
     job = Job(tmp_path, *on_own_disks("apart", bucket, disk, cluster), prefix=hosts[0].prefix)
     code, log = job.finish()
     assert code == 0, log[-5000:]
@@ -170,7 +170,7 @@ def test_hosts_with_disks_of_their_own_share_what_is_at_a_uri(tmp_path, hosts, d
     assert_same(next(disk.glob("runs/*/apart")), undisturbed)
 
 
-def test_hosts_with_disks_of_their_own_score_what_is_at_a_uri(tmp_path, hosts, cluster, bucket, undisturbed):
+def test_hosts_with_separate_disks_score_a_corpus_at_a_uri(tmp_path, hosts, cluster, bucket, undisturbed):
     """Each host has one processor: the actor takes one of them, and the other host reads and tokenises."""
     rows = [{"id": f"d{i}", "text": f"def f{i}(): return {i}"} for i in range(200)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -195,7 +195,7 @@ def test_hosts_with_disks_of_their_own_score_what_is_at_a_uri(tmp_path, hosts, c
     assert len(parts) == 13
 
 
-def test_an_error_that_all_workers_meet_is_said_once(tmp_path, hosts, disk, cluster, bucket):
+def test_an_error_of_all_workers_is_reported_once(tmp_path, hosts, disk, cluster, bucket):
     mistake = "finetune.optimizer.learning_rate=1e30"
     job = Job(tmp_path, *on_own_disks("mistaken", bucket, disk, cluster, mistake), prefix=hosts[0].prefix)
     code, log = job.finish()

@@ -21,7 +21,7 @@ def on_ray():
     ray.shutdown()
 
 
-def test_an_error_that_all_workers_meet_ends_them_without_one(on_ray):
+def test_an_error_of_all_workers_ends_them_normally(on_ray):
     errors = WorkerErrors()
     assert errors.first() is None
     with ThreadPoolExecutor(2) as pool:

@@ -216,7 +216,7 @@ def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
         ("", (), "name: missing"),
     ],
 )
-def test_each_mistake_in_words(tmp_path: Path, text: str, overrides: tuple[str, ...], words: str) -> None:
+def test_each_mistake_has_a_message(tmp_path: Path, text: str, overrides: tuple[str, ...], words: str) -> None:
     assert words in problem(tmp_path, text, *overrides)
 
 

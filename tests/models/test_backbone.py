@@ -158,7 +158,7 @@ def test_quantized_weights_train_through_adapters_after_an_evaluation_too(tmp_pa
         ({"from_config": tiny("bert", vocab_size=50)}, "tokenizer has 100 token ids and the backbone .* only 50"),
     ],
 )
-def test_what_cannot_be_loaded_says_how_to_mend_it(settings, message):
+def test_what_cannot_be_loaded_says_how_to_fix_it(settings, message):
     with pytest.raises(ConfigError, match=message):
         HuggingFaceConfig(**settings).build(VOCAB)
 

@@ -125,7 +125,7 @@ def test_rows_of_new_labels_are_those_that_their_names_give_the_trained_ones(tmp
     assert added.explained["weights"] < 0.2  # random: names say nothing of them
 
 
-def test_texts_are_embedded_alike_whatever_is_beside_them(model):
+def test_embeddings_do_not_depend_on_the_rest_of_the_batch(model):
     parts = load_model(model)
     long = " ".join(["fisheries"] * 60)  # several windows
     together = embed_texts(parts.classifier, parts.tokenizer, ["a", long, "b c"], max_length=100, overlap=6)

@@ -89,7 +89,7 @@ def test_what_a_local_path_may_mean_is_never_asked_of_the_hub(hub, model):
     assert locate_model(model) == model
 
 
-def test_mistakes_are_said_in_one_line(hub, model):
+def test_mistakes_are_reported_in_one_line(hub, model):
     assert "no such repository" in message(CheckpointError)
     hub.repositories[NAME] = {"config.json": b'{"model_type": "bert"}'}
     assert "no model exported by xmtc" in message(CheckpointError)
@@ -109,7 +109,7 @@ def test_mistakes_are_said_in_one_line(hub, model):
         push(model, NAME)
 
 
-def test_no_network_is_said_in_one_line(hub, model, monkeypatch):
+def test_no_network_is_reported_in_one_line(hub, model, monkeypatch):
     monkeypatch.setattr(hub_constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(
         hub_constants, "HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}/{revision}/{filename}"

@@ -83,7 +83,7 @@ def test_without_a_calibration_the_vectors_are_the_heads():
 
 
 @pytest.mark.parametrize(("head", "task"), [(FlatConfig(), "single_label"), (NoHeadConfig(), "multi_label")])
-def test_models_without_logits_of_their_own_have_no_index(head, task):
+def test_models_without_a_head_have_no_index(head, task):
     from xmtc.models.config import ModelConfig
     from xmtc.models.info import ModelInfo
     from xmtc.models.label_index import has_index

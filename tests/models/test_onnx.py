@@ -223,7 +223,7 @@ def test_an_onnx_model_is_published_at_a_uri(exported, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [".cache"]
 
 
-def test_a_graph_that_does_not_run_is_refused_in_words(exported, tmp_path, monkeypatch):
+def test_a_graph_that_does_not_run_is_refused_with_a_reason(exported, tmp_path, monkeypatch):
     """As one that has the example's sizes in it."""
     monkeypatch.setattr("xmtc.models.onnx_graph._SHAPES", {})
     with pytest.raises(

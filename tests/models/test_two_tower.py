@@ -68,7 +68,7 @@ def path(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("draw", ["finetune.sampled_labels=6", "finetune.mining={candidates: 2, uniform: 2}"])
-def test_it_trains_end_to_end_and_exports_the_vectors_of_its_own_encoder(path, draw) -> None:
+def test_it_trains_end_to_end_and_exports_its_word_vectors(path, draw) -> None:
     drop = () if "sampled" in draw else ("finetune.sampled_labels=null",)
     run = train_run(tiny_runs.load(path, *SETTINGS, draw, *drop, f"name=towers-{draw[9:15]}"))
     losses = list(tiny_runs.losses(run, "finetune").values())

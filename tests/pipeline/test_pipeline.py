@@ -106,7 +106,7 @@ def test_a_second_run_skips_what_is_done_and_says_so(whole, monkeypatch, capsys)
     assert {p: p.stat().st_mtime_ns for p in (whole.run / "model").rglob("*")} == before
 
 
-def test_reuse_of_the_corpus_is_said(whole, caplog):
+def test_reuse_of_the_corpus_is_logged(whole, caplog):
     with caplog.at_level(logging.INFO, "xmtc"):
         pipeline.prepare_stage(load(whole.config))
     assert f"corpus {whole.folder / 'corpus'} is up to date: reused" in caplog.text
@@ -208,7 +208,7 @@ def test_without_planting_everything_else_is_the_same(whole):
     assert losses(run, "finetune")[1] != losses(whole.run, "finetune")[1]
 
 
-def test_how_many_tokens_found_a_word_vector_is_said_once(whole, monkeypatch, tmp_path, capsys):
+def test_the_number_of_tokens_with_a_word_vector_is_printed_once(whole, monkeypatch, tmp_path, capsys):
     (tmp_path / "vectors.txt").write_text("the 1 2\nof 3 4\nunheard 5 6\n")
     base = f"{{kind: self_attention, width: 8, embedding: {{width: 2, vectors: '{tmp_path}/vectors.txt'}}}}"
     encoder = f"model.encoder={{kind: layer_mix, last_layers: 2, base: {base}}}"

@@ -170,7 +170,7 @@ def test_the_calibration_error_is_best_where_it_is_lowest(tmp_path):
     assert [cell["values"]["a"] for cell in cells] == [3, 1, 2]
 
 
-def test_cells_that_prepare_differently_have_corpora_of_their_own(config, tmp_path, capsys):
+def test_cells_that_prepare_differently_have_separate_corpora(config, tmp_path, capsys):
     corpora = []
 
     def train(run):

@@ -69,7 +69,7 @@ def test_the_card_of_this_machine_has_its_real_memory(monkeypatch: pytest.Monkey
     assert rates(config) == {"NVIDIA A100-SXM4-80GB": 312}
 
 
-def test_a_card_that_nobody_names_gets_times_of_several(
+def test_an_unknown_card_gets_times_of_several(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -80,7 +80,7 @@ def test_a_card_that_nobody_names_gets_times_of_several(
     assert "accelerator_type:A100" in printed
 
 
-def test_what_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     print_estimate(run(resources_per_worker={"accelerator_type:L4": 0.001}), FOUND)
     assert "this exceeds the 24.0 GiB of a worker" in capsys.readouterr().out

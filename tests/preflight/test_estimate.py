@@ -163,7 +163,7 @@ def test_encoders_from_scratch_have_an_estimate(kind: str) -> None:
     assert (found.flops > 0) == (kind != "bag")  # a mean of embeddings multiplies nothing
 
 
-def test_time_is_said_to_be_the_encoders_alone(capsys) -> None:
+def test_the_time_is_labelled_as_the_encoders_only(capsys) -> None:
     """A bag of embeddings multiplies nothing, and its run still takes time."""
     settings = config("eurlex57k_bigru", "model.encoder={kind: bag}")
     print_estimate(settings, estimate(settings, LOAD), 1.0, 0.5)

@@ -73,7 +73,7 @@ def test_each_piece_of_advice_can_be_followed(monkeypatch):
     assert overrides[-2:] == ["model.head={kind: flat}", "plant.enabled=false"]
 
 
-def test_what_fits_is_said_only_where_something_does_not(monkeypatch):
+def test_what_fits_is_reported_only_if_something_does_not(monkeypatch):
     load = Workload(documents=1000, tokens=100, longest=200, labels=1_000_000, vocab_size=30522)
     memory = type("Memory", (), {"available": 64 * 2**30, "total": 64 * 2**30})()
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)

@@ -223,7 +223,7 @@ def test_an_output_that_can_be_no_page_is_refused(runs, tmp_path, output):
     assert sorted(tmp_path.parent.iterdir()) == before
 
 
-def test_what_cannot_be_reported_is_said(runs, tmp_path):
+def test_what_cannot_be_reported_is_named(runs, tmp_path):
     with pytest.raises(DataError, match="no evaluation"):
         RunResults.load(tmp_path)
     with pytest.raises(DataError, match=r"of split 'dev' \(it has test\)"):

@@ -40,7 +40,7 @@ def test_a_split_that_cannot_be_evaluated_again_is_named(run, capsys, missing):
     assert f"warning: test: not evaluated again: {run / 'eval' / 'test'} has no {missing}" in capsys.readouterr().err
 
 
-def test_a_corpus_made_anew_with_other_counts_is_refused(run, tmp_path):
+def test_a_corpus_rebuilt_with_other_counts_is_refused(run, tmp_path):
     config = tiny_runs.load(run / "config.yaml", "data.limit.train=20", f"data.corpus={tmp_path / 'corpus'}")
     prepare_stage(config)
     text = (run / "config.yaml").read_text()

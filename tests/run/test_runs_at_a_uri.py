@@ -96,7 +96,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def test_another_machine_goes_on_from_the_newest_checkpoint(place, monkeypatch, capsys):
+def test_another_machine_resumes_from_the_newest_checkpoint(place, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         stop_at(8, interrupt, patch)
         with pytest.raises(KeyboardInterrupt):
@@ -112,7 +112,7 @@ def first_run(place: Place) -> Path:
     return next((place.folder / "first" / "runs").glob("*/tiny")).relative_to(place.folder)
 
 
-def test_a_server_that_is_gone_ends_the_run_which_then_goes_on(place, monkeypatch, capsys):
+def test_a_lost_server_ends_the_run_which_then_resumes(place, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         stop_at(8, place.server.stop, patch)
         try:
@@ -129,7 +129,7 @@ def test_a_server_that_is_gone_ends_the_run_which_then_goes_on(place, monkeypatc
     assert json.loads(Remote(f"{RUNS}/cut").read("run.json") or b"")["stages"]["report"]["state"] == "done"
 
 
-def test_a_run_that_another_machine_goes_on_with_is_left_to_it(place, monkeypatch):
+def test_a_run_that_another_machine_has_resumed_is_refused(place, monkeypatch):
     here = place.load("name=both", place.cache("here"))
 
     def run_elsewhere() -> None:

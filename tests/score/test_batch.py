@@ -129,7 +129,7 @@ def test_evidence_is_the_predictors(source, tmp_path, head):
             np.testing.assert_allclose([word["contribution"] for word in words], contributions, atol=1e-4)
 
 
-def test_an_interrupted_job_goes_on_and_damage_is_mended(model, source, tmp_path):
+def test_an_interrupted_job_resumes_and_damaged_parts_are_scored_again(model, source, tmp_path):
     output = tmp_path / "out"
     score(model, source, output)
     whole = contents(output)
@@ -178,7 +178,7 @@ def test_a_finished_job_is_scored_again_where_it_may_overwrite(model, source, tm
 
 
 @pytest.mark.parametrize("top_k", [5, 4], ids=["the same job's", "another job's"])
-def test_overwriting_that_is_killed_goes_on(model, source, tmp_path, monkeypatch, top_k):
+def test_a_killed_overwrite_resumes(model, source, tmp_path, monkeypatch, top_k):
     before = Settings(top_k=top_k, bfloat16=False, block_rows=3, columns=COLUMNS)
     score(model, source, tmp_path / "before", before)
     score(model, source, tmp_path / "expected")

@@ -102,7 +102,7 @@ def test_global_and_local_attention_stand_side_by_side(model, tmp_path):
     assert re.search(r"global +local", console.export_text())
 
 
-def test_labels_that_exclude_each_other_have_no_log_odds_of_their_own(model, monkeypatch, tmp_path):
+def test_exclusive_labels_have_no_separate_log_odds(model, monkeypatch, tmp_path):
     for limits_L, said in ((model.limits_L, "its log-odds"), (None, "Labels exclude each")):
         monkeypatch.setattr(model, "limits_L", limits_L)
         write_page(tmp_path / "page.html", explain_text(model, TEXT, [], 1), title="a", model="m")

@@ -117,7 +117,7 @@ def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
         assert client.get("/queue/next").json()["left"] == 3  # what is annotated does not come again
 
 
-def test_documents_that_the_model_cannot_read_are_nobodys(model: xmtc.Model, tmp_path: Path) -> None:
+def test_documents_that_the_model_cannot_read_are_never_handed_out(model: xmtc.Model, tmp_path: Path) -> None:
     (tmp_path / "queue.jsonl").write_text('{"id": "a", "text": "\\u200b"}\n{"id": "b", "text": "fish"}\n')
     with running(model, queue=tmp_path / "queue.jsonl") as client:
         while (found := client.get("/queue/next").json())["id"] is None:

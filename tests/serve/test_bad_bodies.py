@@ -124,7 +124,7 @@ FIELDS = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=FIELDS | JSON)
-def test_whatever_comes_is_answered_or_refused(strict: Client, body) -> None:
+def test_every_request_is_answered_or_refused(strict: Client, body) -> None:
     answer = send(strict, json.dumps(body).encode())
     assert answer.status_code in (200, 400, 413, 422)
     if answer.status_code == 200:

@@ -240,7 +240,7 @@ def test_told_to_stop_in_the_middle_of_a_request_it_finishes_and_ends_with_0(ser
         (["--precision", "half"], "--precision half: give auto, bf16 or fp32"),
     ],
 )
-def test_mistakes_are_said_in_one_line(tmp_path: Path, monkeypatch, capsys, options: list[str], words: str) -> None:
+def test_mistakes_are_reported_in_one_line(tmp_path: Path, monkeypatch, capsys, options: list[str], words: str) -> None:
     monkeypatch.setattr(sys, "argv", ["xmtc", "serve", str(tmp_path), "--port", "0", *options])
     with pytest.raises(SystemExit) as end:
         main()

@@ -79,7 +79,7 @@ def test_labels_evidence_verdicts_and_saving(browser: Browser, model: xmtc.Model
     assert saved[1]["id"] == f"q{TEXTS.index(saved[1]['text'])}"
 
 
-def test_without_annotations_there_is_nothing_to_judge_and_problems_are_said(browser: Browser, client) -> None:
+def test_without_annotations_nothing_is_judged_and_problems_are_reported(browser: Browser, client) -> None:
     browser.open(f"{client.place}/")
     browser.wait("document.querySelector('#name').textContent === 'sea-laws'")
     label(browser, TEXTS[0])

@@ -86,7 +86,7 @@ def test_a_server_that_comes_back_is_waited_for_and_one_that_stays_away_is_named
     assert names(f"{PLACE}/away") == {"a"}
 
 
-def test_what_waiting_does_not_mend_is_said_at_once(server, tmp_path, monkeypatch):
+def test_permanent_errors_are_raised_without_retries(server, tmp_path, monkeypatch):
     from gcsfs.retry import validate_response
 
     (tmp_path / "a").write_text("1")
@@ -125,7 +125,7 @@ def test_the_doctor_finds_all_of_it(config):
 
 
 @pytest.mark.faults
-def test_a_server_lost_in_mid_run_ends_it_and_another_machine_goes_on(config, server, impatient, tmp_path, monkeypatch):
+def test_a_lost_server_ends_the_run_and_another_machine_resumes_it(config, server, impatient, tmp_path, monkeypatch):
     log = Tracker.log
 
     def log_and_stop(self, stage, at, *args, **kwargs):

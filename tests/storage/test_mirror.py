@@ -97,7 +97,7 @@ def test_where_both_sides_changed_the_other_machine_wins(uri, tmp_path):
     assert not one.changed_elsewhere("run.json")
 
 
-def test_what_somebody_deleted_there_is_published_again(uri, tmp_path):
+def test_files_deleted_remotely_are_published_again(uri, tmp_path):
     mirror = Mirror(fill(tmp_path / "run", a="1"), Remote(uri))
     mirror.push()
     Remote(uri).remove("a")
@@ -137,7 +137,7 @@ def test_a_server_that_stays_away_ends_with_what_to_do(server, uri, tmp_path):
     assert names(uri) == {"a"}
 
 
-def test_what_waiting_does_not_mend_is_said_at_once(server, tmp_path):
+def test_permanent_errors_are_raised_without_retries(server, tmp_path):
     started = time.monotonic()
     with pytest.raises(
         StorageError, match=r"s3://no-such-bucket/x/a: writing failed .*check that bucket and folder exist"

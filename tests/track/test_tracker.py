@@ -45,7 +45,7 @@ def records(run_dir: Path) -> list[tuple[str, int]]:
     return [(record["stage"], record["step"]) for record in read_metrics(run_dir / "metrics.jsonl")]
 
 
-def test_records_are_on_disk_at_once_and_time_goes_on_after_a_resume(tmp_path: Path, console: Console) -> None:
+def test_records_are_flushed_and_time_continues_after_a_resume(tmp_path: Path, console: Console) -> None:
     clock = Clock()
     tracker = Tracker(tmp_path, TrackConfig(), console=console, clock=clock)
     tracker.start_stage("plant", 10)
@@ -230,7 +230,7 @@ def test_wandb_gets_one_axis_a_stage(tmp_path: Path, console: Console, monkeypat
     assert calls[3][1] == ({"plant/step": 3, "plant/train/loss": 0.5},)
 
 
-def test_mlflow_goes_on_with_the_same_run(tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_resumes_the_same_run(tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake("mlflow", monkeypatch)
     config = TrackConfig(sinks=(MlflowConfig(tracking_uri="sqlite:///x.db"),))
     for _ in range(2):

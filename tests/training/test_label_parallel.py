@@ -43,7 +43,7 @@ def test_ranks_plant_the_rows_that_one_process_plants(found, world: int) -> None
 
 
 @pytest.mark.parametrize("cell", RESUMED, ids=str)
-def test_what_two_ranks_saved_goes_on_with_one_and_with_three(found, cell: Cell) -> None:
+def test_a_checkpoint_of_two_ranks_resumes_on_one_and_on_three(found, cell: Cell) -> None:
     one, three = (found[world][f"resumed-{cell}"] for world in (1, 3))
     assert three["losses"] == pytest.approx(one["losses"], rel=1e-5)
     before = found[2][f"resumed-{cell}"]["losses"]
