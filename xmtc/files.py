@@ -1,4 +1,4 @@
-"""Writing files and directories whole, and telling one content from another."""
+"""Write files and directories atomically, and hash and parse their content."""
 
 import errno
 import hashlib
@@ -29,7 +29,7 @@ MALFORMED = (
     RecursionError,
     OverflowError,
 )
-"""What reading a damaged or foreign file raises."""
+"""Errors that reading a damaged or foreign file raises."""
 _REFUSALS = (("pyarrow", "ArrowException"), ("safetensors", "SafetensorError"))  # they are no OSError
 TEMPORARY = ".tmp"
 """The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
@@ -253,7 +253,7 @@ def reading(
 
     Args:
         place: file, folder or URI, as the user knows it.
-        kind: of the error.
+        kind: kind of the error.
         fix: what to do.
         what: is wrong.
 

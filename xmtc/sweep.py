@@ -91,7 +91,7 @@ class Row:
         values: by key.
         runs: directories of the runs that finished.
         metrics: metric → mean over the runs.
-        ci95: metric → interval of the mean: by Student's t over the seeds, empty where fewer than two of them finished;
+        ci95: metric → interval of the mean: by Student's t over the seeds, empty if fewer than two of them finished;
             in a sweep of one seed, over documents.
         parameters: of encoder and head.
         train_s: see `train_seconds`, mean over the runs.
@@ -117,7 +117,7 @@ def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: T
     Args:
         config_file: what the cells have in common.
         grid_file: see `SweepConfig`.
-        overrides: of the configuration, for all cells.
+        overrides: overrides of the configuration, for all cells.
         train: `train_run`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""From YAML files and `key=value` overrides to a validated configuration, or to one error that names every problem."""
+"""Load a configuration from YAML files and `key=value` overrides, or raise one error that names every problem."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -43,7 +43,7 @@ class Members:
     Type checkers see the annotated protocol; pydantic validates the union of all members, distinguished by `kind`.
 
     Args:
-        group: of the entry points, such as `xmtc.losses`.
+        group: group of the entry points, such as `xmtc.losses`.
         builtin: the configuration classes of this package.
 
     Example:

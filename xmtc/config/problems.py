@@ -1,4 +1,4 @@
-"""The words for what pydantic found wrong: `file:line: key: value: problem; fix`."""
+"""Convert pydantic's errors to messages: `file:line: key: value: problem; fix`."""
 
 import difflib
 import json

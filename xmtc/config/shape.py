@@ -1,4 +1,4 @@
-"""What a configuration may hold at each place, read from the JSON schema that pydantic makes of the dataclasses.
+"""The values that a configuration accepts at each place, from pydantic's JSON schema of the dataclasses.
 
 One source for the wording of errors, did-you-mean and the reference page, so that none of them repeats the schema.
 """

@@ -1,4 +1,4 @@
-"""From document indices to the tensors that a model takes.
+"""Convert document indices to the tensors that a model reads.
 
 Suffixes: B documents, T document tokens (padded), W windows, U window tokens (padded), P (document, label) pairs,
 D hidden width, K fixed poolings.

@@ -34,7 +34,7 @@ def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> 
     Args:
         lengths: (N,) tokens per document, special ones included.
         width: D.
-        dtype: of the stored states.
+        dtype: type of the stored states.
     """
     return int(np.asarray(lengths, dtype=np.int64).sum()) * width * np.dtype(_NUMPY[dtype]).itemsize
 
@@ -44,7 +44,7 @@ class HiddenCache:
 
     Attributes:
         width: D.
-        dtype: of the stored states.
+        dtype: type of the stored states.
     """
 
     def __init__(self, states_XD: NDArray, offsets: NDArray[np.int64], dtype: CacheDtype):
@@ -90,7 +90,7 @@ class HiddenCacheWriter:
         fingerprint: hash of everything that changes the states: corpus, backbone, windows, dtype.
         lengths: (N,) tokens per document, special ones included.
         width: D.
-        dtype: of the stored states.
+        dtype: type of the stored states.
         create: whether to create the directory; False joins a writer of another process.
 
     Raises:

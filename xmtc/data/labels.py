@@ -20,9 +20,9 @@ class LabelTable:
 
     Attributes:
         labels: L labels as the source writes them, sorted.
-        names: L names for people; the label itself where the source has none.
+        names: L names for people; the label itself if the source has none.
         train_counts: int64 (L,), training documents with the label; 0 for labels of dev or test alone.
-        parents: L tuples of broader labels, or None where the source has no hierarchy. A parent need not be a label
+        parents: L tuples of broader labels, or None if the source has no hierarchy. A parent need not be a label
             of this table.
     """
 

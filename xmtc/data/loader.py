@@ -1,4 +1,4 @@
-"""Batches are made in the background while the device computes."""
+"""Make batches in the background while the device computes."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,12 +11,12 @@ T = TypeVar("T")
 def prefetch(thunks: Iterable[Callable[[], T]], depth: int) -> Iterator[T]:
     """Yield the results of the thunks in order; a background thread computes up to `depth` ahead.
 
-    An error in a thunk is raised where its result would have come; the thunks after it, and those not yet asked for
-    when the iterator is closed, are not run.
+    An error in a thunk is raised instead of returning its result. Later thunks do not run, nor do pending ones when the
+    iterator is closed.
 
     Args:
-        thunks: what to compute.
-        depth: most results ahead; 0: compute in this thread, when asked.
+        thunks: computations.
+        depth: maximum number of results ahead; 0 computes in this thread, on request.
     """
     if depth <= 0:
         for thunk in thunks:

@@ -47,7 +47,7 @@ class TokenizerIdentity:
 
     Attributes:
         name: as configured.
-        sha256: of the tokenizer's definition: two tokenizers with equal hashes give equal ids.
+        sha256: SHA-256 of the tokenizer's definition: two tokenizers with equal hashes give equal ids.
         vocab_size: token ids are below this.
     """
 

@@ -1,4 +1,4 @@
-"""Work on all cores of this machine. A cluster passes another mapper (Ray tasks) with the same signature."""
+"""Work on all cores of this machine; a cluster passes another mapper (Ray tasks) with the same signature."""
 
 import os
 import threading

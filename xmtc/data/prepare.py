@@ -1,4 +1,4 @@
-"""From a source of documents to a corpus directory: read, select, tokenise and count in parallel, publish by rename."""
+"""Convert a source of documents to a corpus directory: read, select, tokenise and count in parallel, then rename."""
 
 import functools
 import hashlib
@@ -45,18 +45,18 @@ def prepare(
     progress: Progress | None = None,
     fetch: Callable[[str], None] = lambda fingerprint: None,
 ) -> Corpus:
-    """Make the corpus, or open it where it is already there with the same fingerprint.
+    """Prepare the corpus, or open it if it already exists with the same fingerprint.
 
     Args:
-        config: what to make.
-        backbone: the model whose tokenizer is used where `config.tokenizer` is null.
-        map_unordered: how to work in parallel; a process per core by default. Elsewhere than on this machine, it needs
-            the corpus directory on a file system that all share.
-        progress: shows how far it is.
-        fetch: called with the fingerprint first; may bring such a corpus from elsewhere.
+        config: settings of source and corpus.
+        backbone: the model whose tokenizer is used if `config.tokenizer` is null.
+        map_unordered: runs work in parallel. Default: a process per core. If it uses other machines, all must share the
+            file system of the corpus directory.
+        progress: progress bar.
+        fetch: called first with the fingerprint; may copy such a corpus from elsewhere.
 
     Raises:
-        DataError: the source is wrong, or `config.corpus` is something else than a corpus.
+        DataError: the source is wrong, or `config.corpus` is not a corpus.
         ConfigError: the tokenizer cannot be loaded, or there is none.
     """
     path = Path(config.corpus)
@@ -146,7 +146,7 @@ def _build(
 
 
 def _read(config: DataConfig, spool: Spool, map_unordered: MapUnordered, progress: Progress) -> Selection:
-    """Set every document aside, and choose."""
+    """Read all documents into the spool, and select those of the corpus."""
     reader = config.source.build()
     info = reader.label_info()
     with progress.task("read documents") as task:
@@ -158,7 +158,7 @@ def _read(config: DataConfig, spool: Spool, map_unordered: MapUnordered, progres
 def _vocabulary(
     config: DataConfig, spool: Spool, train: NDArray[np.int64], map_unordered: MapUnordered, progress: Progress
 ) -> Vocabulary:
-    """Count in how many of the chosen training documents each term occurs, and choose among the terms."""
+    """Count the chosen training documents that contain each term, and choose the vocabulary."""
     frequencies: Counter[str] = Counter()
     count = functools.partial(count_documents, ngrams=config.words.ngrams)
     with progress.task("count words", len(train)) as bar:

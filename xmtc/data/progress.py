@@ -1,18 +1,18 @@
-"""How long work reports its progress; `xmtc.track.progress.Progress` draws it."""
+"""The interface by which long work reports its progress; `xmtc.track.progress.Progress` draws it."""
 
 from types import TracebackType
 from typing import Protocol
 
 
 class ProgressTask(Protocol):
-    """One piece of work, counted while it runs."""
+    """A piece of work whose units are counted as it runs."""
 
     def advance(self, amount: int = 1) -> None:
         """Count `amount` more units as done."""
         ...
 
     def __enter__(self) -> "ProgressTask":
-        """Start."""
+        """Start the task."""
         ...
 
     def __exit__(
@@ -26,7 +26,7 @@ class Progress(Protocol):
     """Makes tasks."""
 
     def task(self, description: str, total: int | None = None, unit: str = "documents") -> ProgressTask:
-        """Start a piece of work of `total` units, None where nobody knows."""
+        """Start a piece of work of `total` units, None if unknown."""
         ...
 
 

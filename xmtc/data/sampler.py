@@ -1,4 +1,4 @@
-"""Which documents go into which optimizer step and micro-batch: a function of seed, epoch and world size alone.
+"""Assign documents to optimizer steps and micro-batches, as a function of seed, epoch and world size alone.
 
 B documents of a micro-batch, N documents of the split.
 """
@@ -20,7 +20,7 @@ STEPS_PER_CHUNK = 50
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What one rank computes at once.
+    """The documents that one rank processes in one pass.
 
     Attributes:
         documents: int64 (B,), rows of the split.
@@ -56,9 +56,9 @@ class Sampler:
     Args:
         lengths: (N,) tokens per document.
         batch_size: documents of an optimizer step over all ranks; the last step of an epoch may have fewer.
-        tokens_per_micro_batch: most padded tokens of a micro-batch; a longer document is alone in one.
-        seed: of the order.
-        rank, world_size: whose micro-batches to yield.
+        tokens_per_micro_batch: maximum number of padded tokens per micro-batch; a longer document is alone in one.
+        seed: seed of the order.
+        rank, world_size: this rank, and the number of ranks.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Sampler:
             consumed: `Step.consumed` of the last finished step, at any world size.
 
         Raises:
-            DataError: no step ends there: the batch size or the corpus is another one.
+            DataError: no step ends there, because the batch size or the corpus has changed.
         """
         done = 0
         for documents in self._steps(epoch):
@@ -148,7 +148,7 @@ def evaluation_batches(lengths: NDArray[np.integer], tokens_per_micro_batch: int
 
     Args:
         lengths: (N,) tokens per document.
-        tokens_per_micro_batch: most padded tokens of a batch; a longer document is alone in one.
+        tokens_per_micro_batch: maximum number of padded tokens per batch; a longer document is alone in one.
 
     Returns:
         Rows of the split, int64.

@@ -1,4 +1,4 @@
-"""Second step of preparation: which document goes into which split, and which labels there are. No text is needed.
+"""Second step of preparation: choose the documents of each split, and the labels, without reading texts.
 
 N documents, L labels.
 """
@@ -19,12 +19,12 @@ _TRAIN, _DEV, _TEST = range(3)
 
 @dataclass(frozen=True)
 class Selection:
-    """What the corpus will hold.
+    """The documents and labels of the corpus.
 
     Attributes:
         rows: split -> int64 sorted rows of the spool.
         labels: the label table.
-        label_of: int32 (provisional labels,), label id, or -1 where the label is dropped.
+        label_of: int32, label id of each provisional label; -1 if the label is dropped.
         duplicates, over_limit, dropped_labels, without_labels: as in `Counts`.
     """
 
@@ -48,7 +48,7 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
             without labels, and whether a document must have exactly one label (without it, it is dropped).
 
     Raises:
-        DataError: no training documents, no labels among them, or just one where they exclude each other.
+        DataError: no training documents, no labels among them, or just one if they exclude each other.
     """
     hashes, own = spool.hashes, spool.splits
     provides |= {SPLITS[i] for i in np.unique(own[own >= 0])}

@@ -37,9 +37,9 @@ class ShardTask:
     """One shard to make.
 
     Attributes:
-        split, index: which.
+        split, index: split of the shard, and its index there.
         pieces: spool files and the rows to take from each, in order.
-        label_offsets: int64 (rows + 1,), `label_ids` int32 flat: the rows' labels.
+        label_offsets: int64 (rows + 1,), where each row's labels begin in `label_ids`, int32.
         text_hashes: uint64 (rows,), equal for equal texts.
     """
 
@@ -53,14 +53,14 @@ class ShardTask:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What became of a task.
+    """The result of a task.
 
     Attributes:
-        shard: the file, None where no row was left.
+        shard: the file, None if no row was left.
         truncated: rows cut to `max_length`.
         without_tokens: ids of documents in which the tokenizer found nothing.
-        labels: int32, the label ids that occur in the shard, ascending.
-        label_rows: int64, in how many of its rows each of these occurs.
+        labels: int32, label ids that occur in the shard, ascending.
+        label_rows: int64, number of rows with each of these labels.
     """
 
     split: str
@@ -88,7 +88,7 @@ def count_documents(piece: Piece, *, ngrams: int) -> tuple[int, Counter[str]]:
     """Count the rows of a piece, and for each term the rows that contain it.
 
     Args:
-        piece: what to count.
+        piece: rows to count in.
         ngrams: terms are runs of 1 to this many words.
     """
     path, take = piece
@@ -102,13 +102,13 @@ def make_shard(
     """Tokenise the rows of a task, count their words and write them as `<root>/<split>/<index>.arrow`.
 
     Args:
-        task: what to take.
-        root: directory of the corpus in the making; it has the vocabulary and a folder for the split. (A worker that
-            made the folder would bring back what an interrupted run has just deleted.)
+        task: the shard to make.
+        root: temporary directory of the corpus; it has the vocabulary and a folder for the split. (A worker that
+            created the folder could restore what an interrupted run has just deleted.)
         definition: tokenizer as JSON.
-        words_sha256: of the vocabulary's terms.
+        words_sha256: SHA-256 of the vocabulary's terms.
         max_length: longer documents are cut to this many tokens.
-        pad_id: the padding token; a document of only these counts as one without tokens.
+        pad_id: padding token; a document of padding alone counts as one without tokens.
     """
     tokenizer = _tokenizer(definition)
     rows = pa.Table.from_batches([read_batch(Path(path)).take(pa.array(take)) for path, take in task.pieces])

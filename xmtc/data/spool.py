@@ -1,4 +1,4 @@
-"""First pass of preparation: read every document once and put its text in a temporary file, so that memory stays small.
+"""First pass of preparation: read every document once, and write its text to a temporary file to save memory.
 
 The files are in the corpus's temporary directory and are deleted before the corpus is published. N documents so far.
 """
@@ -24,10 +24,10 @@ _NO_SPLIT = -1
 
 
 class Spool:
-    """Documents in temporary files, with what later decisions need.
+    """Documents in temporary files, with the data that selection needs in memory.
 
     Attributes:
-        rejected: bad rows left out; `first_rejected` says where the first one is and what is wrong.
+        rejected: number of bad rows left out; `first_rejected` gives the place and problem of the first.
         read: rows read.
         absent_labels: null, NaN or blank labels left out.
         dropped_bare: documents without labels left out (`without_labels: drop`).
@@ -66,9 +66,9 @@ class Spool:
         """Read all documents of a reader.
 
         Args:
-            rows: what the reader yields.
-            info: what the source says about labels.
-            config: what counts as a bad row, and what to do with it and with documents without labels.
+            rows: result of `Reader.read`.
+            info: names and hierarchy of the labels.
+            config: defines bad rows, and what happens to them and to documents without labels.
             task: progress, advanced by one per row.
 
         Raises:

@@ -21,7 +21,7 @@ def stratify_groups(counts_GL: sparse.csr_array, shares: Sequence[float], seed: 
 
     Args:
         counts_GL: documents with each label in each group; the last column counts all documents of the group.
-        shares: of the K splits; they sum to 1.
+        shares: shares of the K splits; they sum to 1.
         seed: of every draw.
     """
     random = np.random.default_rng(seed)

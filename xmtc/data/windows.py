@@ -1,4 +1,4 @@
-"""Cutting long documents in overlapping windows that fit the backbone, and finding every token again.
+"""Cut long documents into overlapping windows that fit the backbone, and map every token to a window.
 
 Suffixes: T document tokens, W windows of a document, U window tokens.
 """

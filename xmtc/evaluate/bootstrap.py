@@ -96,7 +96,7 @@ def bootstrap(
         outcome: predicted, right and gold labels.
         groups_GL: prefix → labels (L,) over which the label metrics are taken; names become prefix + metric.
         resamples: number of resamples.
-        seed: of the draws.
+        seed: seed of the draws.
 
     Returns:
         Metric name → (resamples,).

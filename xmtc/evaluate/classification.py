@@ -67,7 +67,7 @@ def label_scores(
         labels_G: how many labels each group has, where labels without any document are left out of the counts.
 
     Returns:
-        Metric → (G, R); 0 where nothing defines it.
+        Metric → (G, R); 0 if nothing defines it.
     """
     masks = sparse.csr_array(masks_GL)
     present_LR = (gold_LR > 0).astype(gold_LR.dtype)

@@ -34,7 +34,7 @@ BIN_METRICS = ("macro_f1", "micro_f1", "micro_recall", "rp@5", "ndcg@5", "r@10")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` found.
+    """The result of `evaluate`.
 
     Attributes:
         metrics: the content of metrics.json.
@@ -54,7 +54,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class EvaluatedDocuments:
-    """What is known about the documents of an evaluation, apart from their labels.
+    """The documents of an evaluation, without their labels.
 
     Attributes:
         doc_ids: N ids, by which runs are compared in pairs; without them row numbers are used.
@@ -71,7 +71,7 @@ class EvaluatedDocuments:
 
 @dataclass(frozen=True)
 class _Measured:
-    """Everything metrics are computed from."""
+    """The quantities that metrics are computed from."""
 
     ratios: dict[str, Ratio]
     outcome: Outcome
@@ -117,7 +117,7 @@ def evaluate(
         train_documents: documents of the train split, for propensities.
         config: the `evaluate` section.
         thresholds: tuned on dev; None for single-label tasks, whose decision is the best label.
-        documents: their ids and lengths, where they are known.
+        documents: their ids and lengths, if known.
         histogram: all scores, for micro_auc and macro_auc, which are null without (top-k predictions cannot give them).
 
     Returns:

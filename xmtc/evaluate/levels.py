@@ -22,7 +22,7 @@ def by_level(labels: LabelTable, outcome: Outcome) -> list[dict[str, Any]]:
 
     Returns:
         Per level: level, labels (nodes with gold documents), micro_precision, micro_recall, micro_f1, macro_f1;
-        empty where the labels have no parents.
+        empty if the labels have no parents.
     """
     if labels.parents is None:
         return []

@@ -31,7 +31,7 @@ class SparsePredictions:
 
     Attributes:
         label_ids_NK: int32, best first, no label twice in a row; -1 pads rows that hold fewer.
-        scores_NK: float32 probabilities, descending along a row; ignored where the label id is -1.
+        scores_NK: float32 probabilities, descending along a row; ignored if the label id is -1.
     """
 
     label_ids_NK: NDArray[np.int32]

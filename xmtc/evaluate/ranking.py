@@ -34,7 +34,7 @@ class Ratio:
 
     @property
     def value(self) -> float:
-        """The metric; 0 where the denominator is 0 (no document has a value)."""
+        """The metric; 0 if the denominator is 0 (no document has a value)."""
         total = float(self.denominator_N.sum(dtype=np.float64))
         return float(self.numerator_N.sum(dtype=np.float64)) / total if total else 0.0
 

@@ -38,7 +38,7 @@ def write_evaluation(
     replicates.parquet, details.json, summary.md, and predictions.parquet when predictions are given.
 
     Args:
-        folder: made when absent; files of an earlier evaluation are replaced one by one, each whole.
+        folder: created if absent; files of an earlier evaluation are replaced one by one, each whole.
         evaluation: from `evaluate`.
         predictions: to be written too, with `doc_ids` and `labels` (label of each id).
         doc_ids: N ids.

@@ -1,4 +1,4 @@
-"""What a loss receives and returns. Suffixes: B documents, C columns (labels), P (document, label) pairs."""
+"""The inputs and outputs of losses. Suffixes: B documents, C columns (labels), P (document, label) pairs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LossOutput:
-    """A loss as a sum and what it sums over, so that the loop divides once, by the global count.
+    """A sum and the number of documents in it, so that the loop divides once, by the global count.
 
     Attributes:
         sum: scalar, differentiable; summed over documents (and over labels within a document).
@@ -23,7 +23,7 @@ class LossOutput:
 
 @dataclass(frozen=True)
 class OtherLabels:
-    """What a loss must know of the labels that other workers score.
+    """The information that a loss needs about labels of other workers.
 
     Attributes:
         total: labels of all workers.
@@ -43,9 +43,9 @@ class Targets:
         rows_P: int64, index of the document in the batch.
         columns_P: int64, column of the positive in the logits: the label id, or its position among sampled labels.
         weight_B: float32, 1 for a document, 0 for a filler that only evens out the ranks' micro-batches.
-        max_positives: at least as many as any document has, if known on the host; reading it from `rows_P` would wait
+        max_positives: upper bound of a document's positives, if known on the host; reading it from `rows_P` would wait
             for the device.
-        others: where the columns are one worker's share of the labels.
+        others: set if the columns are one worker's share of the labels.
     """
 
     rows_P: Tensor

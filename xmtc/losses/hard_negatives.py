@@ -1,4 +1,4 @@
-"""Which negatives a document trains on: the hardest, and a uniform sample that stands for the rest.
+"""Choose the negatives that a document trains on: the hardest, and a uniform sample that represents the rest.
 
 Suffixes: B documents, C columns, P positive pairs, K hardest, M sampled, S = K + M.
 """
@@ -17,7 +17,7 @@ class DrawnNegatives:
 
     Attributes:
         columns_BS: int64.
-        importance_BS: float32, how many negatives a column stands for; 0 where a draw must not count.
+        importance_BS: float32, number of negatives that a column represents; 0 if a draw must not count.
     """
 
     columns_BS: Tensor

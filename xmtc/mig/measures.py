@@ -106,7 +106,7 @@ class Shuffled(Signal):
     """Mutual information gain with the documents' label sets permuted.
 
     Args:
-        seed: of the permutation.
+        seed: seed of the permutation.
     """
 
     scores_absence = True
@@ -127,7 +127,7 @@ class Exchanged(Signal):
     """Mutual information gain of another label with as many, or nearly as many, training documents.
 
     Args:
-        seed: of the order among labels of equal frequency.
+        seed: seed of the order among labels of equal frequency.
     """
 
     scores_absence = True

@@ -1,4 +1,4 @@
-"""For every label, the tokens that say most about it, best first.
+"""Rank the tokens by their information on each label, best first.
 
 Suffixes: N documents, V token vocabulary, L labels, K ranked tokens per label, S selected labels, P pairs.
 """

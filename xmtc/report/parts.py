@@ -26,7 +26,7 @@ class Table(Part):
     """A table of the page, also written as CSV and Parquet.
 
     Attributes:
-        name: of its files; no other table of the page has it.
+        name: name of its files; no other table of the page has it.
         columns: heads.
         rows: cells as shown.
         runs: index of the run of each row, where rows belong to runs.

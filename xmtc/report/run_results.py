@@ -25,17 +25,17 @@ class RunResults:
     """A run as the report sees it.
 
     Attributes:
-        name: of the run.
+        name: name of the run.
         split: evaluated split.
         metrics: metrics.json.
         per_label: per_label.parquet.
-        details: details.json; empty where absent.
-        replicates: for intervals of differences; None where absent.
+        details: details.json; empty if absent.
+        replicates: for intervals of differences; None if absent.
         history: records of metrics.jsonl, in order.
-        config: config.yaml; empty where absent.
-        record: run.json; empty where absent.
-        attention: attention_overlap.json, None where absent.
-        scorers: scorers.json of dev, None where absent.
+        config: config.yaml; empty if absent.
+        record: run.json; empty if absent.
+        attention: attention_overlap.json, None if absent.
+        scorers: scorers.json of dev, None if absent.
         start: where training continued from a model, that model's results and this run's, on the same documents and
             labels.
     """

@@ -64,7 +64,7 @@ class Section(Protocol):
 
     An installed package adds one by an entry point of the group `xmtc.report_sections`. The entry point's name is the
     section's, and its object is a class without arguments, or an instance of one. Document text belongs into a report
-    only where the user asked for it (`Page.examples`).
+    only if the user asked for it (`Page.examples`).
 
     Attributes:
         name: the anchor of the section; letters, digits and hyphens.

@@ -39,8 +39,8 @@ def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str
 
     Args:
         path: as the user gave it; without a scheme, or with `file://`, it is local already.
-        storage: where copies go; the default cache when absent.
-        choose: only these files of a folder, by their names in it.
+        storage: settings of the cache for copies. Default: the default cache.
+        choose: selects files of a folder by their names in it. Default: all.
 
     Raises:
         StorageError: there is nothing, or it cannot be copied.
@@ -121,7 +121,7 @@ def is_there(uri: str, storage: StorageConfig) -> bool:
     """Whether `fetch` would find something.
 
     Raises:
-        StorageError: nobody answers there.
+        StorageError: there is no answer.
     """
     uri = uri.rstrip("/")
     if re.search(r"[*?\[]", uri):
@@ -143,10 +143,10 @@ def _localised(value: T, storage: StorageConfig) -> T:
 
 
 def fetch_corpus(paths: RunPaths) -> None:
-    """Bring the corpus at a URI into its local copy, each shard compared with its hash.
+    """Copy the corpus at a URI to this machine, and compare each shard with its hash.
 
     Raises:
-        StorageError: it cannot be read, or is damaged there.
+        StorageError: it cannot be read, or its files at the URI are damaged.
     """
     if paths.corpus_uri is not None:
         with locked(paths.corpus):
@@ -157,11 +157,11 @@ def fetch_locked(paths: RunPaths, fingerprint: str | None = None) -> None:
     """Fetch the corpus like `fetch_corpus`, in a process that holds the corpus's lock.
 
     Args:
-        paths: of the run.
-        fingerprint: of the wanted corpus; another one is left alone. None: any.
+        paths: paths of the run.
+        fingerprint: fingerprint of the wanted corpus; another one is left alone. None: any.
 
     Raises:
-        StorageError: it cannot be read, or is damaged there.
+        StorageError: it cannot be read, or its files at the URI are damaged.
     """
     mirror = paths.corpus_mirror
     if mirror.remote is None:
@@ -196,7 +196,7 @@ def publish_corpus(paths: RunPaths) -> None:
 
 
 def _replace(mirror: "Mirror") -> None:
-    """Publish a directory over an older one: a reader finds it missing for a while, never mixed."""
+    """Publish a directory over an older one. A reader may find it missing for a while, but never a mixture."""
     mirror.remove("")
     mirror.push(choose=lambda name: not name.startswith("hidden/"))
 
@@ -207,7 +207,7 @@ def published_model(path: str, kind: str) -> Iterator[Path]:
 
     Args:
         path: as the user gave it: directory or URI.
-        kind: of the model; see `check_replaceable`, which is called here for a URI, and by the writer for a directory.
+        kind: kind of the model; see `check_replaceable`. The writer calls it for a directory, this function for a URI.
 
     Raises:
         ConfigError: something else is at the URI.
@@ -248,7 +248,7 @@ def _fingerprint(text: bytes) -> str | None:
 
 
 def fetch_run(paths: RunPaths) -> None:
-    """Bring the run directory up to date, but for checkpoints: of these only one is needed, and its store fetches it.
+    """Update the local run directory, without checkpoints: only one is needed, and `CheckpointStore` fetches it.
 
     Raises:
         StorageError: it cannot be read.
@@ -257,7 +257,7 @@ def fetch_run(paths: RunPaths) -> None:
 
 
 def publish_run(paths: RunPaths) -> None:
-    """Copy what changed in the run directory to its URI.
+    """Copy changed files of the run directory to its URI.
 
     Raises:
         StorageError: it cannot be written, or another machine has written there meanwhile.

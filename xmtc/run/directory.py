@@ -127,14 +127,14 @@ class RunPaths(RunDirectory):
 
     @property
     def mirror(self) -> "Mirror":
-        """Keeps the run directory and its URI the same, where it has one."""
+        """Keeps the run directory and its URI the same, if it has one."""
         from xmtc.storage.mirror import Mirror
 
         return Mirror(self.root, self.storage.remote(self.root_uri) if self.root_uri else None)
 
     @property
     def corpus_mirror(self) -> "Mirror":
-        """Keeps the corpus and its URI the same, where it has one."""
+        """Keeps the corpus and its URI the same, if it has one."""
         from xmtc.storage.mirror import Mirror
 
         return Mirror(self.corpus, self.storage.remote(self.corpus_uri) if self.corpus_uri else None)

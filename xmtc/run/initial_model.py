@@ -1,4 +1,4 @@
-"""Where the model is that a run continues from."""
+"""Find the model that a run continues from."""
 
 from pathlib import Path
 

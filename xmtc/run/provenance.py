@@ -1,4 +1,4 @@
-"""What a run was made with: versions of packages, and the commit of the checkout."""
+"""Provenance of a run: versions of packages, and the commit of the checkout."""
 
 import importlib.metadata
 import platform

@@ -1,4 +1,4 @@
-"""run.json: how a run was started, and which of its stages are done; what resuming and `xmtc status` read."""
+"""run.json: how a run was started, and which stages are done. Resuming and `xmtc status` read it."""
 
 import dataclasses
 import fcntl
@@ -109,7 +109,7 @@ def read_run(directory: Path) -> RunRecord | None:
 
 
 class RunState:
-    """run.json of one run, for the process that drives it: reads and records which stages are done.
+    """run.json of one run, held open by the process that drives the run: records which stages are done.
 
     Example:
         >>> with RunState.open(run_dir, config, resume="auto", stages=("mig", "plant")) as run:
@@ -135,11 +135,11 @@ class RunState:
         """Begin a run in `directory`, or continue the existing one.
 
         Args:
-            directory: the run directory; made when it does not exist.
+            directory: the run directory; created if it does not exist.
             config: the resolved configuration.
             resume: `never` refuses a directory that holds a run, `must` one that does not.
-            stages: their names in order, so that run.json shows those that are still to come.
-            seeds: what was seeded with what.
+            stages: names of all stages in order, so that run.json lists the pending ones.
+            seeds: seeds by what they seed.
             world_size: number of ranks.
             may_change: top-level sections that may differ from the existing run.
 

@@ -1,4 +1,4 @@
-"""A local directory and its remote double.
+"""A local directory and its remote copy.
 
 Next to the local directory, `.<name>.mirror.json` remembers, for every file that was copied in either direction, size
 and time of the local file and the version of the remote one. So either side's changes are known without reading
@@ -36,8 +36,8 @@ class Mirror:
     Files whose path has a part that begins with a dot or ends in `.tmp` or `.part` stay where they are.
 
     Args:
-        local: directory; made when needed.
-        remote: its double; None: there is none, and every method does nothing.
+        local: directory; created if needed.
+        remote: its remote copy; None: there is none, and every method does nothing.
     """
 
     def __init__(self, local: Path, remote: Remote | None):
@@ -54,8 +54,8 @@ class Mirror:
         Manifests go after all other files, `run.json` last: what a half-finished push leaves is not taken for whole.
 
         Args:
-            folder: only what is below; all of it when empty.
-            choose: which names, relative to the mirror.
+            folder: copy only what is below it. Default: everything.
+            choose: selects names, relative to the mirror.
 
         Raises:
             StorageError: the remote side cannot be written; what was copied is remembered.
@@ -83,8 +83,8 @@ class Mirror:
         Where both sides changed, the remote one wins: another machine has continued the run.
 
         Args:
-            folder: only what is below; all of it when empty.
-            choose: which names, relative to the mirror.
+            folder: copy only what is below it. Default: everything.
+            choose: selects names, relative to the mirror.
             sha256: checksums that files must have, by name.
             exact: delete here what is not there.
 

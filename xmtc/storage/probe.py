@@ -1,4 +1,4 @@
-"""Whether a place at a URI can be used, found out by using it."""
+"""Test whether a directory at a URI can be used, by using it."""
 
 import threading
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def probe(remote: Remote) -> None:
 
 
 def ends_within(action: Callable[[], None], timeout_s: float) -> bool:
-    """Whether an action ends in time; some clients wait for minutes if nobody answers, without a way to prevent it.
+    """Whether an action ends in time; some clients wait for minutes without an answer, without a way to prevent it.
 
     Raises:
         XmtcError: the action does.

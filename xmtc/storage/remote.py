@@ -1,4 +1,4 @@
-"""A remote directory: a few operations of fsspec, tried again while its server is away."""
+"""A remote directory: a few operations of fsspec, retried while its server does not answer."""
 
 import errno
 import itertools

@@ -113,7 +113,7 @@ class Progress:
             total: how many units there are; None: unknown.
             unit: what is counted.
             done: units finished before, as after a resume.
-            lines: False where other lines tell of the progress in a log, as the step lines of training do.
+            lines: False if other lines tell of the progress in a log, as the step lines of training do.
         """
         if self._open == 0 and self.enabled and _draws(self.console):
             self.bars = _bars(self.console)

@@ -88,7 +88,7 @@ class Tracker:
     """Takes the metrics of a run. Make one in every process; on ranks other than 0 it does nothing.
 
     Args:
-        run_dir: the run directory; made when it does not exist.
+        run_dir: the run directory; created if it does not exist.
         config: the `track` section.
         rank: this process's rank.
         settings: the resolved configuration as plain data, for the sinks.

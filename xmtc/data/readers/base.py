@@ -1,4 +1,4 @@
-"""What a reader is: it turns one kind of source into documents with labels. Nothing here imports more than Python."""
+"""The interface of readers, which turn one kind of source into documents with labels. Imports only Python."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,8 +20,8 @@ class Document:
     """A text with its labels.
 
     Attributes:
-        labels: none where no label fits; `data.without_labels` says what becomes of such a document.
-        split: `train`, `dev` or `test` where the source says so; None leaves it to `SplitConfig`.
+        labels: its labels; see `data.without_labels` for documents without any.
+        split: `train`, `dev` or `test` if the source says so; None leaves it to `SplitConfig`.
         absent_labels: null, NaN or blank entries among its labels, which are left out.
     """
 
@@ -47,12 +47,12 @@ class Rejected:
 
 @dataclass(frozen=True)
 class LabelInfo:
-    """What a source says about its labels, apart from which document has them.
+    """The names and the hierarchy of a source's labels.
 
     Attributes:
         names: label -> name for people.
-        parents: label -> broader labels; empty where the source has no hierarchy.
-        closed: True where a label that is not in `names` makes its row bad.
+        parents: label -> broader labels; empty if the source has no hierarchy.
+        closed: whether a label that is not in `names` makes its row bad.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Reader(Protocol):
         ...
 
     def provides(self) -> frozenset[str]:
-        """Return the splits for which the source has documents, as far as is known before reading."""
+        """Return the splits for which the source has documents, as far as known before reading."""
         ...
 
     def read(self, map_unordered: "MapUnordered", progress: "Progress") -> Iterator[Document | Rejected]:

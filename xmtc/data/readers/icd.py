@@ -15,7 +15,7 @@ def dotted(code: str, version: IcdVersion, kind: CodeKind) -> str:
 
     Args:
         code: with or without the dot; blanks around it are left out.
-        version: of the classification.
+        version: version of the classification.
         kind: diagnosis or procedure.
     """
     bare = code.strip().upper().replace(".", "")

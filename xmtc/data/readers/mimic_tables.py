@@ -32,7 +32,7 @@ class Layout:
 
     Attributes:
         notes, diagnoses, procedures, diagnosis_names, procedure_names: files, without `.gz`.
-        code, version: columns; version None where all codes are ICD-9.
+        code, version: columns; version None if all codes are ICD-9.
         order: columns that put the notes of an admission in order, after its addenda have gone to the end.
         note_kind: column that tells addenda.
         only: column -> value of the rows that are discharge summaries.
@@ -129,7 +129,7 @@ class Codes:
 
     Args:
         tables: diagnoses, then procedures.
-        layout: of the release.
+        layout: layout of the release.
         version: whose codes to take.
         hadm_A: admissions, ascending.
         least: documents that a code must have.

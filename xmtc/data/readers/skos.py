@@ -1,7 +1,7 @@
 """Vocabularies in SKOS (Turtle, RDF/XML, N-Triples): concepts as the rows of a label file.
 
 A row has the columns `label` (the concept's IRI), `id` (what follows its last / or #), `notation`, `name` (English
-where there is one, else without a language, else in the first language), `name_xx` for each language, and the broader
+if there is one, else without a language, else in the first language), `name_xx` for each language, and the broader
 concepts in the terms of each: `parents`, `parent_ids`, `parent_notations`.
 """
 

@@ -21,7 +21,7 @@ class Row:
     Attributes:
         cells: column -> value.
         where: file and line or row, for messages.
-        number: of the row in its file, which names documents that have no identifier.
+        number: number of the row in its file, which names documents that have no identifier.
     """
 
     cells: Mapping[str, Any]
@@ -34,8 +34,8 @@ class RowCount:
     """Count the rows of a file.
 
     Attributes:
-        rows: None where counting them would take about as long as reading them.
-        exact: False where `rows` is an estimate.
+        rows: None if counting them would take about as long as reading them.
+        exact: False if `rows` is an estimate.
     """
 
     rows: int | None
@@ -46,7 +46,7 @@ class TableFormat(Protocol):
     """Reads the rows of one format of files.
 
     Attributes:
-        identity: of the format and its settings; part of the source's fingerprint.
+        identity: identity of the format and its settings; part of the source's fingerprint.
     """
 
     identity: str

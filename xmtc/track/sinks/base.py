@@ -16,7 +16,7 @@ class RunInfo:
 
     Attributes:
         directory: the run directory.
-        settings: the resolved configuration as plain data; empty where there is none.
+        settings: the resolved configuration as plain data; empty if there is none.
     """
 
     directory: Path
