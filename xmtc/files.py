@@ -255,7 +255,7 @@ def reading(
         place: file, folder or URI, as the user knows it.
         kind: kind of the error.
         fix: what to do.
-        what: is wrong.
+        what: what is wrong, as in the default.
 
     Raises:
         XmtcError: of this kind, where the file is missing, cannot be read, or holds another structure.

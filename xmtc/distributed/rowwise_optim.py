@@ -26,6 +26,7 @@ def touched_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Return distinct row numbers in ascending order, and their summed gradients in fp32.
 
     A shortlist contains popular labels many times. torch's coalesce() sums bf16 in bf16; this function sums in fp32.
+    The public `indices()` and `values()` refuse gradients that are not coalesced.
     """
     if gradient.is_coalesced():
         return gradient._indices()[0], gradient._values().float()

@@ -166,10 +166,8 @@ class ZeroStrategy(_EngineStrategy):
         with deepspeed.zero.GatheredParameters(self._made_whole()):
             for parameter in self._engine.module.parameters():
                 parameter.ds_active_sub_modules.clear()
-            for hook in (
-                *offload.forward_hooks,
-                *offload.backward_hooks,
-            ):  # the hooks would partition the parameters again
+            # The hooks would partition the parameters again. DeepSpeed has no public call to remove or register them.
+            for hook in (*offload.forward_hooks, *offload.backward_hooks):
                 hook.remove()
             offload.forward_hooks, offload.backward_hooks = [], []
             self._gather_blocks(enabled=True)
@@ -245,7 +243,7 @@ class ZeroStrategy(_EngineStrategy):
     @contextmanager
     def _in_memory(self, flat: int) -> Iterator[None]:
         """Fetch an offloaded partition, by number, and its moments; write them back on exit."""
-        zero = self._engine.optimizer
+        zero = self._engine.optimizer  # DeepSpeed swaps single partitions by private methods only
         on_disk = self._config.stage == 3 and zero._swappable_optimizer_subgroup(flat)
         if on_disk:
             zero._optimizer_states_and_gradient_swap_in(flat)
