@@ -42,14 +42,14 @@ def overview(corpus: Corpus) -> list[str]:
 
 
 def label_warnings(corpus: Corpus) -> list[str]:
-    """Warn of signs that the labels of a corpus are wrong."""
+    """List signs that the labels of a corpus are wrong."""
     counts = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
     alone = corpus.manifest.task == "multi_label" and bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
     return warnings_of(counts, alone=alone)
 
 
 def warnings_of(counts: Mapping[str, int], *, alone: bool) -> list[str]:
-    """Warn of signs that labels are wrong.
+    """List signs that labels are wrong.
 
     Args:
         counts: documents of each label.
@@ -89,7 +89,7 @@ def _absent_warning(counts: Mapping[str, int]) -> Iterator[str]:
 
 
 def combination_warning(labels: Sequence[str]) -> list[str]:
-    """Warn, at most once, if documents with one label each seem to have several that are joined to one."""
+    """Return a warning, or none, that documents with one label each seem to have several joined to one."""
     for separator, name in _SEPARATORS.items():
         parts = _parts(labels, separator)
         if parts is not None:

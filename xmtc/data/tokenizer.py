@@ -37,7 +37,7 @@ class TokenizerSource(Protocol):
         ...
 
     def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
-        """Return the tokenizer; load or train it on the first call.
+        """Load the tokenizer, or train it.
 
         Args:
             texts: gives the training texts, for a tokenizer that is trained on them.

@@ -150,7 +150,7 @@ def summary(plan: Plan) -> list[str]:
 
 
 def label_doubts(found: Survey, roles: Roles) -> list[str]:
-    """Warn of signs that the labels are wrong."""
+    """List signs that the labels are wrong."""
     alone = roles.found.several <= (1 - ONE_LABEL) * roles.found.rows
     return warnings_of(found.label_counts, alone=alone)
 

@@ -59,7 +59,7 @@ class DataFiles:
         return {} if self.delimiter is None else {"delimiter": self.delimiter}
 
     def format(self) -> TableFormat:
-        """Build the reader of the files."""
+        """Build the format that reads the files."""
         section = {"kind": self.settings.kind, "files": {"train": self.place}, **self.options}
         settings: TableConfig = adapter(self.settings).validate_json(json.dumps(section))
         return settings.format()

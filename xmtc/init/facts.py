@@ -70,7 +70,7 @@ class ColumnFacts:
         return bool(self.cells) and {str(cell) for cell in self.cells} <= {"0", "1", "0.0", "1.0", "True", "False"}
 
     def parts(self, separator: str | None) -> Iterator[list[str]]:
-        """Parse the labels of each cell, if this is a label column."""
+        """Yield the labels of each cell, if this is a label column."""
         for cell in self.cells:
             if isinstance(cell, list):
                 values = [str(value) for value in cell if value is not None]

@@ -83,7 +83,7 @@ class Candidate:
     tree: Settings
 
     def config(self) -> RunConfig:
-        """Validate the configuration."""
+        """Validate the settings, and return the configuration."""
         return adapter(RunConfig).validate_json(json.dumps(self.tree))
 
 

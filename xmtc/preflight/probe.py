@@ -192,7 +192,7 @@ def _preparing(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> floa
 
 
 def _encoder(model: ModelConfig, vocab_size: int) -> Classifier:
-    """Run the encoder alone."""
+    """Build the encoder without a trained head."""
     alone = replace(model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return alone.build(vocab_size, 1).to(device).eval()

@@ -273,7 +273,7 @@ def publish_run(paths: RunPaths) -> None:
 
 @contextmanager
 def published_run(paths: RunPaths) -> Iterator[None]:
-    """Mirror the run directory at its URI; publish it at the end, also after an error."""
+    """Fetch the run directory from its URI, and publish it at the end, also after an error of the run."""
     fetch_run(paths)
     try:
         yield

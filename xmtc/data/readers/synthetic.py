@@ -69,7 +69,7 @@ class SyntheticReader:
             yield Document(f"{split}-{start + row}", text, tuple(f"label-{label}" for label in labels), split)
 
     def _given(self, document: int) -> range:
-        """Choose the labels of this training document."""
+        """Return the labels that are assigned to this training document."""
         share = -(-self._settings.labels // self._settings.documents)
         return range(min(self._settings.labels, document * share), min(self._settings.labels, (document + 1) * share))
 
