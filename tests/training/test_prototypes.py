@@ -5,7 +5,7 @@ from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.prototypes import PrototypeSums, plant_classifier
+from xmtc.training.prototypes import GAP, SHRINKAGE, PrototypeSums, plant_classifier
 
 LABELS, WIDTH, TOKENS = 5, 8, 6
 
@@ -62,11 +62,13 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
                 for row in range(len(one.mask_BT)):
                     (positive if (row, label) in gold else negative)[label].append(contexts[row, column])
     variance = np.stack([c for found in (*positive.values(), *negative.values()) for c in found]).var(0)
-    rows, _, response = sums.rows(2.0, lambda value: value)
+    rows, _, response = sums.rows(lambda value: value)
     for label in range(4):
         count = len(positive[label])
         gap = np.mean(positive[label], 0) - np.mean(negative[label], 0)
-        np.testing.assert_allclose(rows[label].numpy(), count / (count + 2) * gap / variance, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            rows[label].numpy(), count / (count + SHRINKAGE) * gap / variance, rtol=1e-3, atol=1e-4
+        )
         np.testing.assert_allclose(response[label].item(), rows[label].numpy() @ np.mean(negative[label], 0), rtol=1e-3)
     assert rows[4].abs().sum() == 0  # no training document: nothing is invented
 
@@ -74,7 +76,7 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
 def test_planted_rows_separate_their_documents_and_start_negatives_at_the_prior() -> None:
     model, prior = classifier(), torch.full((LABELS,), -3.0)
     ticks: list[None] = []
-    plant_classifier(model, BATCHES, prior, LabelShard(model), gap=5.0, progress=lambda: ticks.append(None))
+    plant_classifier(model, BATCHES, prior, LabelShard(model), progress=lambda: ticks.append(None))
     assert len(ticks) == len(BATCHES)
     gaps = []
     for label in range(4):
@@ -90,5 +92,5 @@ def test_planted_rows_separate_their_documents_and_start_negatives_at_the_prior(
         gaps.append(np.mean(scores[True]) - np.mean(scores[False]))
     assert min(gaps) > 0
     # the lower of the two middle values is the median of an even number in torch
-    np.testing.assert_allclose(sorted(gaps)[1], 5.0, rtol=1e-3)
+    np.testing.assert_allclose(sorted(gaps)[1], GAP, rtol=1e-3)
     assert model.head.bias[4].item() == -3.0

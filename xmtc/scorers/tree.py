@@ -75,7 +75,7 @@ class Tree:
         return SparseScored(scores_NL)
 
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """Return None: a product of classifiers along a path does not decompose into words."""
+        """Return no contributions: a product of classifiers along a path does not decompose into words."""
         del features
         return [[] for _ in labels]
 

@@ -18,6 +18,8 @@ from xmtc.training.label_shard import GatheredTokens, LabelShard
 
 SHRINKAGE = 0.2
 """Number of documents at which a row has half its length."""
+GAP = 5.0
+"""Difference between the mean logits of positive and negative documents for the median label."""
 
 
 class PrototypeSums:
@@ -86,7 +88,6 @@ def plant_classifier(
     prior_L: Tensor,
     shard: LabelShard,
     *,
-    gap: float = 5.0,
     progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Set the head's rows w to class prototypes, and its bias so that a negative scores the label's prior. Collective.
@@ -96,7 +97,6 @@ def plant_classifier(
         batches: this rank's share of one pass over the training documents, on the classifier's device.
         prior_L: log-odds in train of this worker's labels.
         shard: this worker's label rows.
-        gap: difference between the mean logits of positive and negative documents for the median label.
         progress: called after each batch.
     """
     classifier.eval()
@@ -108,5 +108,5 @@ def plant_classifier(
         sums.all_reduce()
     rows_Ld, positive_L, negative_L = sums.rows(all_reduce_sum if shard.world > 1 else lambda value: value)
     gap_L = shard.of_all(positive_L - negative_L)
-    scale = gap / float(gap_L[gap_L > 0].median()) if bool((gap_L > 0).any()) else 0.0
+    scale = GAP / float(gap_L[gap_L > 0].median()) if bool((gap_L > 0).any()) else 0.0
     classifier.head.set_classifier(rows_Ld.mul_(scale), prior_L - negative_L * scale)
