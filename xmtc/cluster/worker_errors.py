@@ -1,7 +1,7 @@
 """Pass an error that users can fix from Ray workers to the user, once and without a traceback.
 
 Ray restarts a group of workers after any error, but restarting does not fix a bad learning rate. Workers therefore
-leave such an error with an actor. If all workers have left one, they end as if they had finished. If only some have,
+report such an error to an actor. If all workers have reported one, they end as if they had finished. If only some have,
 the group that Ray starts next ends immediately. The process that started the workers then raises the error.
 """
 
@@ -16,7 +16,7 @@ _TIMEOUT_S, _POLL_S = 10.0, 0.1
 
 
 def explain_failed_collective(error: RuntimeError, timeout_s: float) -> str | None:
-    """Explain a failed exchange between ranks; None for any other error.
+    """Explain a failed collective operation of the ranks; None for any other error.
 
     Only the text identifies it: gloo raises a plain RuntimeError.
     """
@@ -58,10 +58,10 @@ class WorkerErrors:
         self._store = ray.remote(_ErrorStore).options(num_cpus=0, scheduling_strategy=here).remote()
 
     def report(self, error: XmtcError, rank: int, world_size: int) -> bool:
-        """Leave this rank's error, and wait briefly for errors of the others.
+        """Report this rank's error, and wait briefly for errors of the others.
 
         Returns:
-            Whether every rank has left one. If so, no rank waits for this one in an exchange.
+            Whether every rank has reported one. If so, no rank waits for this one in a collective.
         """
         ray.get(self._store.report.remote(error, rank))
         deadline = time.monotonic() + _TIMEOUT_S
