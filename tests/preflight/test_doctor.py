@@ -192,6 +192,25 @@ def test_places_at_uris_are_used_and_left_as_they_were(server: S3Server, tmp_pat
     assert stored() == {}
 
 
+def test_a_source_on_this_machine(tmp_path: Path) -> None:
+    mimic = f"data.source={{kind: mimic, directory: {tmp_path}, notes: {tmp_path}/notes}}"
+    missing = stored(mimic)["source"]
+    names = ("notes/note/discharge", "hosp/diagnoses_icd", "hosp/procedures_icd")
+    assert missing.status == "missing"
+    assert missing.detail == "no such file: " + ", ".join(f"{tmp_path}/{name}.csv.gz" for name in names)
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.csv").write_text("subject_id,hadm_id\n")
+    assert stored(mimic)["source"] == Check("source", "ok", "3 files are here")
+    (tmp_path / "hosp/diagnoses_icd.csv").write_text("")
+    assert "diagnoses_icd.csv: the file is empty" in stored(mimic)["source"].detail
+    pattern = stored(f"data.source={{kind: jsonl, files: {{train: '{tmp_path}/*.jsonl'}}}}")["source"]
+    assert pattern.status == "missing"
+    assert str(tmp_path) in pattern.detail
+    folder = stored(f"data.source={{kind: xc_repository, directory: {tmp_path}/none}}")["source"]
+    assert (folder.status, folder.detail) == ("missing", f"{tmp_path}/none: no such folder (data.source.directory)")
+
+
 def test_a_bucket_that_is_absent_and_a_server_that_is_gone(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     check = stored(*at_uris("s3://nobodys-bucket/runs"))["runs"]
     assert check.status == "missing"

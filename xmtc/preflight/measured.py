@@ -1,5 +1,6 @@
 """Estimate a run on this machine: count documents in the source, and measure speeds on them."""
 
+import logging
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,6 +17,8 @@ from xmtc.run.config import RunConfig
 from xmtc.run.copies import local_source
 from xmtc.scorers.config import Load
 from xmtc.track.progress import Progress
+
+log = logging.getLogger(__name__)
 
 _PACKAGED_WIDTH = 384
 _HEAPS = 0.7  # the number of distinct words grows as about this power of the number of documents
@@ -45,7 +48,8 @@ def measure(config: RunConfig, width: int) -> Measured | None:
     """
     try:
         found = survey(local_source(config.data, config.storage), Progress())
-    except (DataError, StorageError):
+    except (DataError, StorageError) as error:
+        log.warning("the source cannot be read: %s", error)
         return None
     if not found.texts:
         return None

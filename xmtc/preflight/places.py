@@ -1,12 +1,15 @@
-"""Check that the configuration's URIs can be reached, read and, if needed, written."""
+"""Check that the source is there, and that the configuration's URIs can be reached, read and, if needed, written."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from xmtc.data import manifest as manifests
-from xmtc.errors import ConfigError, StorageError
+from xmtc.data.readers.files import check_file
+from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.preflight.finding import Check
 from xmtc.run.config import RunConfig
-from xmtc.run.copies import is_there, remote_parts
+from xmtc.run.copies import is_there, local_source, remote_parts
 from xmtc.storage.config import StorageConfig
 from xmtc.storage.probe import ends_within, probe
 from xmtc.storage.remote import is_denied
@@ -16,8 +19,17 @@ _PATIENCE_S = 60.0
 _ONCE = StorageConfig(retry_minutes=0)
 
 
+@runtime_checkable
+class HasFiles(Protocol):
+    """A reader that knows which files it needs."""
+
+    def files(self) -> list[Path]:
+        """Paths of all files."""
+        ...
+
+
 def check_places(config: RunConfig) -> Iterator[Check]:
-    """Check runs, corpus and source, if they are at URIs."""
+    """Check the source; also runs and corpus, if they are at URIs."""
     runs, corpus = config.track.directory, config.data.corpus
     if is_remote(runs):
         yield _check("storage: runs", runs, lambda: _writable("storage: runs", runs))
@@ -25,6 +37,26 @@ def check_places(config: RunConfig) -> Iterator[Check]:
         yield _check("storage: corpus", corpus, lambda: _corpus(corpus))
     if uris := list(dict.fromkeys(remote_parts(config.data.source))):
         yield _check("storage: source", uris[0], lambda: _source(uris))
+    else:
+        yield from _local_source(config)
+
+
+def _local_source(config: RunConfig) -> Iterator[Check]:
+    reader = local_source(config.data, config.storage).source.build()
+    if not isinstance(reader, HasFiles):
+        return
+    fix = "correct data.source, or copy the files there; paths are relative to the folder in which you start xmtc"
+    try:
+        files = reader.files()
+        if absent := [str(path) for path in files if not path.exists()]:
+            yield Check("source", "missing", f"no such file: {', '.join(absent)}", fix)
+            return
+        for path in files:
+            check_file(path)
+    except DataError as error:
+        yield Check("source", "missing", str(error), fix)
+    else:
+        yield Check("source", "ok", f"{len(files)} files are here")
 
 
 def _writable(name: str, uri: str) -> Check:

@@ -77,9 +77,12 @@ class MimicReader:
     def fingerprint(self) -> str:
         """See `Reader`."""
         settings = {k: v for k, v in asdict(self._settings).items() if k not in ("directory", "notes", "split_file")}
+        return f"mimic:{json.dumps(settings, sort_keys=True)}:{content_hash(self.files())}"
+
+    def files(self) -> list[Path]:
+        """Notes and codes, the names of codes if they are there, and the split file if there is one."""
         given = [Path(self._settings.split_file)] if self._settings.split_file else []
-        paths = [self._notes_file(), *(path for _, path in (*self._code_tables(), *self._name_tables())), *given]
-        return f"mimic:{json.dumps(settings, sort_keys=True)}:{content_hash(paths)}"
+        return [self._notes_file(), *(path for _, path in (*self._code_tables(), *self._name_tables())), *given]
 
     def provides(self) -> frozenset[str]:
         """See `Reader`: all, because dividing by texts would put a patient into two splits."""

@@ -88,8 +88,16 @@ class TableReader:
         files, labels = self._settings.files.by_split(), self._settings.labels
         named = {k: v for k, v in asdict(labels).items() if k != "path"} if labels is not None else None
         words = json.dumps([asdict(self._settings.columns), named, [split for split, _ in files]])
-        paths = [path for _, path in files] + ([Path(labels.path)] if labels is not None else [])
-        return f"{self._format.identity}:{words}:{content_hash(paths)}"
+        return f"{self._format.identity}:{words}:{content_hash(self.files())}"
+
+    def files(self) -> list[Path]:
+        """The files of the documents, and the label file if there is one.
+
+        Raises:
+            DataError: a pattern matches no file.
+        """
+        labels = self._settings.labels
+        return [path for _, path in self._settings.files.by_split()] + ([Path(labels.path)] if labels else [])
 
     def provides(self) -> frozenset[str]:
         """See `Reader`; a split column says more when it is read."""

@@ -47,12 +47,20 @@ class XcRepositoryReader:
 
     def fingerprint(self) -> str:
         """See `Reader`."""
-        files = [path for split in sorted(self.provides()) for path in self._split_files(split)]
-        names = self._names_file()
         settings = json.dumps(
             [self._form(), self._settings.fields if self._form() == "json" else None, sorted(self.provides())]
         )
-        return f"xc_repository:{settings}:{content_hash([*files, *([names] if names else [])])}"
+        return f"xc_repository:{settings}:{content_hash(self.files())}"
+
+    def files(self) -> list[Path]:
+        """The files of the layout that the folder holds.
+
+        Raises:
+            DataError: the folder holds no known layout.
+        """
+        names = self._names_file()
+        splits = [path for split in sorted(self.provides()) for path in self._split_files(split)]
+        return [*splits, *([names] if names else [])]
 
     def provides(self) -> frozenset[str]:
         """See `Reader`."""

@@ -6,6 +6,12 @@ from xmtc.report import compare
 from xmtc.report.parts import Part, Text
 from xmtc.report.section import Page
 
+_INTERVALS = (
+    "Paired bootstrap: both runs on the same resampled documents. ▲ and ▼ mark intervals without 0. A label with one "
+    "document has the same F1 in every resample, so macro-F1 of rare labels has intervals that are too narrow: look "
+    "also at how many labels are better and worse, and train with several seeds."
+)
+
 
 class ComparisonSection:
     """Paired differences, labels won and lost, settings that differ."""
@@ -28,7 +34,6 @@ class ComparisonSection:
         warnings += [f"{sentence}." for sentence in compare.caveats(runs)]
         parts: list[Part] = [Text(warning, "warning") for warning in warnings]
         if differences.rows:
-            text = "Paired bootstrap: both runs on the same resampled documents. ▲ and ▼ mark intervals without 0."
-            parts += [Text(text), differences]
+            parts += [Text(_INTERVALS), differences]
         optional = (compare.wins(runs), compare.changes(runs), compare.settings(runs))
         return [*parts, *(table for table in optional if table is not None)]
