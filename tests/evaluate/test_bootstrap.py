@@ -40,7 +40,9 @@ def test_every_replicate_is_the_metric_of_the_weighted_documents():
     for weights in next(resample_weights(60, 4, 13)).T:
         f1 = partial(f1_score, truth, predicted, sample_weight=weights, zero_division=0)
         values = {"micro_f1": f1(average="micro"), "samples_f1": f1(average="samples")}
-        values |= {"macro_f1": f1(average="macro", labels=present), "1-5/macro_f1": f1(average="macro", labels=rare)}
+        for name, labels in (("macro_f1", present), ("1-5/macro_f1", rare)):
+            of_documents = weights @ truth[:, labels] / truth[:, labels].sum(axis=0)
+            values[name] = np.average(f1(average=None, labels=labels), weights=of_documents)
         values["p@1"] = np.average(first, weights=weights)
         for name, value in values.items():
             expected.setdefault(name, []).append(value)
@@ -86,6 +88,30 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
         low, high = np.percentile(ratio, [2.5, 97.5])
         covered += low <= 0.4 <= high
     assert covered >= 50
+
+
+@pytest.mark.parametrize("labels", [60, 600, 60_000])
+def test_intervals_of_macro_f1_cover_the_truth_however_few_documents_labels_have(labels):
+    """Samples of 150 documents with one label each; a label is predicted for all of its documents or for none."""
+    rng = np.random.default_rng(labels)
+    found_L = rng.random(labels) < 0.4
+    everything, covered, estimates, widths = {"": np.ones(labels, np.bool_)}, 0, [], []
+    for seed in range(60):
+        gold = _one_label_per_document(rng.integers(labels, size=150), labels)
+        right = sparse.csr_array(gold @ sparse.diags_array(found_L.astype(np.float32)))
+        right.eliminate_zeros()
+        values = bootstrap({}, Outcome(right, right, gold), everything, resamples=200, seed=seed)["macro_f1"]
+        estimates.append(found_L[np.unique(gold.indices)].mean())
+        low, high = np.percentile(values + estimates[-1] - values.mean(), [2.5, 97.5])
+        covered += low <= found_L.mean() <= high
+        widths.append((high - low) / 3.92)
+    assert covered >= 51
+    assert np.mean(widths) > 0.8 * np.std(estimates)
+
+
+def _one_label_per_document(label_N, labels: int) -> sparse.csr_array:
+    rows = np.arange(len(label_N))
+    return sparse.csr_array((np.ones(len(rows), np.float32), (rows, label_N)), shape=(len(rows), labels))
 
 
 def test_ranking_and_f1_intervals_hold_the_value():

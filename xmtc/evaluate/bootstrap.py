@@ -3,9 +3,12 @@
 A resample is a vector of document weights, so that a metric which is a ratio of sums over documents is a matrix product
 away, and per-label counts are a sparse product away. The weights are exponential, as in the Bayesian bootstrap (Rubin
 1981): documents drawn with replacement would lose a third of the labels that have a single document in every resample,
-and macro-F1 over the labels left is not the macro-F1 that is asked about. What bias remains (reweighting lowers the F1
-of labels with few documents) is taken out by centring the replicates on the estimate: an interval shows how far the
-estimate varies with the documents.
+and macro-F1 over the labels left is not the macro-F1 that is asked about.
+
+No weight changes the F1 of a label with a single document that is right or wrong. Other documents would have brought
+other such labels, so a resample weights a label in macro metrics by the mean weight of its documents. Without that,
+intervals of rare labels were 10 to 60 times too narrow; docs/benchmarks/intervals.md compares them with how far the
+metrics really vary. Centring the replicates on the estimate takes out the small bias that remains.
 
 Shapes: N documents, L labels, M metrics, R resamples (of one chunk), G groups of labels.
 """
@@ -120,6 +123,7 @@ class _LabelSums:
         # false and missed rather than predicted and gold: fewer entries, and the sums follow
         false, missed = (_without(matrix, outcome.right) for matrix in (outcome.predicted, outcome.gold))
         self._by_label = [sparse.csr_array(matrix.T)[used] for matrix in (outcome.right, false, missed)]
+        self._support_L1 = np.bincount(outcome.gold.indices, minlength=masks_GL.shape[1])[used, None].astype(np.float32)
         self._step = max(1, _CHUNK_COUNTS // max(len(used), 1))
 
     def values(self, weights_NR: NDArray[np.float32]) -> Iterator[tuple[str, NDArray[np.floating]]]:
@@ -128,7 +132,12 @@ class _LabelSums:
             some_NR = np.ascontiguousarray(weights_NR[:, start : start + self._step])
             right_LR, false_LR, missed_LR = (matrix @ some_NR for matrix in self._by_label)
             scores = label_scores(
-                right_LR, right_LR + false_LR, right_LR + missed_LR, self._masks_GL, labels_G=self._labels_G
+                right_LR,
+                right_LR + false_LR,
+                right_LR + missed_LR,
+                self._masks_GL,
+                labels_G=self._labels_G,
+                support_L1=self._support_L1,
             )
             for name, values_GR in scores.items():
                 yield from ((prefix + name, values_GR[g]) for g, prefix in enumerate(self._prefixes))

@@ -51,6 +51,7 @@ def label_scores(
     gold_LR: NDArray[np.floating],
     masks_GL: NDArray[np.floating],
     labels_G: NDArray[np.float64] | None = None,
+    support_L1: NDArray[np.floating] | None = None,
 ) -> dict[str, NDArray[np.floating]]:
     """Compute metrics over labels from their counts.
 
@@ -65,26 +66,32 @@ def label_scores(
         gold_LR: documents where it is gold.
         masks_GL: 1 for the labels of each group.
         labels_G: how many labels each group has, where labels without any document are left out of the counts.
+        support_L1: if documents are weighted, the gold documents of each label without weights. Macro metrics then
+            weight a label by `gold_LR / support_L1`, the mean weight of its documents, so that they vary with the
+            labels that the documents bring. None: labels with gold documents weigh the same.
 
     Returns:
         Metric → (G, R); 0 if nothing defines it.
     """
     masks = sparse.csr_array(masks_GL)
-    present_LR = (gold_LR > 0).astype(gold_LR.dtype)
+    if support_L1 is None:
+        weights_LR = (gold_LR > 0).astype(gold_LR.dtype)
+    else:
+        weights_LR = _ratio(gold_LR, np.broadcast_to(support_L1, gold_LR.shape))
     f1_LR = _ratio(2 * right_LR, predicted_LR + gold_LR)
-    present = _sum(masks, present_LR)
+    total = _sum(masks, weights_LR)
     all_G = masks_GL.sum(1, dtype=np.float64) if labels_G is None else labels_G
     right, predicted, gold = (_sum(masks, m) for m in (right_LR, predicted_LR, gold_LR))
-    macro_precision = _ratio(_sum(masks, _ratio(right_LR, predicted_LR) * present_LR), present)
-    macro_recall = _ratio(_sum(masks, _ratio(right_LR, gold_LR)), present)
-    f1_sum = _sum(masks, f1_LR)
+    macro_precision = _ratio(_sum(masks, _ratio(right_LR, predicted_LR) * weights_LR), total)
+    macro_recall = _ratio(_sum(masks, _ratio(right_LR, gold_LR) * weights_LR), total)
+    f1_sum = _sum(masks, f1_LR * weights_LR)
     return {
         "micro_precision": _ratio(right, predicted),
         "micro_recall": _ratio(right, gold),
         "micro_f1": _ratio(2 * right, predicted + gold),
         "macro_precision": macro_precision,
         "macro_recall": macro_recall,
-        "macro_f1": _ratio(f1_sum, present),
+        "macro_f1": _ratio(f1_sum, total),
         "macro_f1_all": _ratio(f1_sum, np.broadcast_to(all_G[:, None], f1_sum.shape)),
         "macro_f1_harmonic": _ratio(2 * macro_precision * macro_recall, macro_precision + macro_recall),
     }

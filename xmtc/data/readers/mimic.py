@@ -80,7 +80,7 @@ class MimicReader:
         return f"mimic:{json.dumps(settings, sort_keys=True)}:{content_hash(self.files())}"
 
     def files(self) -> list[Path]:
-        """Notes and codes, the names of codes if they are there, and the split file if there is one."""
+        """List notes and codes, the names of codes if they are there, and the split file if there is one."""
         given = [Path(self._settings.split_file)] if self._settings.split_file else []
         return [self._notes_file(), *(path for _, path in (*self._code_tables(), *self._name_tables())), *given]
 

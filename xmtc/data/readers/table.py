@@ -91,7 +91,7 @@ class TableReader:
         return f"{self._format.identity}:{words}:{content_hash(self.files())}"
 
     def files(self) -> list[Path]:
-        """The files of the documents, and the label file if there is one.
+        """List the files of the documents, and the label file if there is one.
 
         Raises:
             DataError: a pattern matches no file.

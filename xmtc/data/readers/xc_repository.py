@@ -53,7 +53,7 @@ class XcRepositoryReader:
         return f"xc_repository:{settings}:{content_hash(self.files())}"
 
     def files(self) -> list[Path]:
-        """The files of the layout that the folder holds.
+        """List the files of the layout that the folder holds.
 
         Raises:
             DataError: the folder holds no known layout.

@@ -6,11 +6,7 @@ from xmtc.report import compare
 from xmtc.report.parts import Part, Text
 from xmtc.report.section import Page
 
-_INTERVALS = (
-    "Paired bootstrap: both runs on the same resampled documents. ▲ and ▼ mark intervals without 0. A label with one "
-    "document has the same F1 in every resample, so macro-F1 of rare labels has intervals that are too narrow: look "
-    "also at how many labels are better and worse, and train with several seeds."
-)
+_INTERVALS = "Paired bootstrap: both runs on the same resampled documents. ▲ and ▼ mark intervals without 0."
 
 
 class ComparisonSection:
