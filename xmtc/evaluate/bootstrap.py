@@ -6,9 +6,9 @@ away, and per-label counts are a sparse product away. The weights are exponentia
 and macro-F1 over the labels left is not the macro-F1 that is asked about.
 
 No weight changes the F1 of a label with a single document that is right or wrong. Other documents would have brought
-other such labels, so a resample weights a label in macro metrics by the mean weight of its documents. Without that,
-intervals of rare labels were 10 to 60 times too narrow; docs/benchmarks/intervals.md compares them with how far the
-metrics really vary. Centring the replicates on the estimate takes out the small bias that remains.
+other such labels, so a resample weights a label in macro metrics by the mean weight of its documents.
+docs/benchmarks/intervals.md compares the intervals with how far the metrics really vary. Centring the replicates on
+the estimate takes out the small bias that remains.
 
 Shapes: N documents, L labels, M metrics, R resamples (of one chunk), G groups of labels.
 """
