@@ -46,7 +46,7 @@ def read_json(path: Path) -> Any:
     Raises:
         FileNotFoundError: there is none.
         OSError: it cannot be read, or is a pipe or device, which might never end.
-        ValueError: it is not UTF-8, not JSON, too deep, or has a key twice.
+        ValueError: it is not UTF-8, not JSON, too deep, or has a key twice or half of a character.
     """
     return parse_json(read_file(path))
 
@@ -77,9 +77,15 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: see `read_json`.
     """
     try:
-        return json.loads(text, object_pairs_hook=once_each)  # bytes: UTF-8, as JSON is
+        text = text if isinstance(text, str) else text.decode("utf-8-sig")
+        content = json.loads(text, object_pairs_hook=once_each)
+        if "\\u" in text:
+            json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("thousands of lists in lists") from None
+    except UnicodeEncodeError:
+        raise ValueError("the JSON holds half of a character, such as \\ud83d of \\ud83d\\ude00") from None
+    return content
 
 
 class RepeatedKeyError(ValueError):

@@ -169,6 +169,7 @@ def test_the_command_adds_labels_and_says_what_names_explain(model, tmp_path, mo
             '{"label": "N2", "label": "N3", "name": "x"}',
             r"new.jsonl:2: the key 'label' occurs twice; write lines",
         ),
+        ('{"label": "N2", "name": "x \\ud83d"}', r"new.jsonl:2: the JSON holds half of a character"),
         ("[1]", r"new.jsonl:2: Input should be a dictionary"),
     ],
 )

@@ -6,14 +6,13 @@ from pydantic import Field
 
 from xmtc.config.base import config
 from xmtc.config.members import FAMILIES, Members
+from xmtc.data.config import Task
 
 if TYPE_CHECKING:
     from torch import nn
 
     from xmtc.losses.base import Loss
     from xmtc.losses.supervised_contrastive import SupervisedContrastive
-
-Task = Literal["multi_label", "single_label"]
 
 
 class LossSettings(Protocol):

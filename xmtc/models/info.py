@@ -3,13 +3,14 @@
 import importlib.metadata
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from xmtc.config.base import config
 from xmtc.config.members import FAMILIES, packages_of
 from xmtc.config.shape import adapter
+from xmtc.data.config import Task
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import CheckpointError
 from xmtc.files import file_sha256, reading
@@ -36,7 +37,7 @@ class ModelInfo:
     """Number of token ids of the tokenizer."""
     max_length: Annotated[int, Field(ge=1)]
     """Maximum number of content tokens of a document; longer documents are truncated."""
-    task: Literal["multi_label", "single_label"] = "multi_label"
+    task: Task = "multi_label"
     """Whether a document has any number of labels (sigmoid) or exactly one (softmax)."""
     corpus: str = ""
     """Fingerprint of the corpus it was trained on."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
+from xmtc.data.config import Task
 from xmtc.data.documents import Documents
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import XmtcError
 from xmtc.score.products import product_scores
-
-Task = Literal["multi_label", "single_label"]
 
 # Float32 logits of one batch: with millions of labels, logits take more memory than tokens.
 _LOGIT_BYTES = 1 << 28
