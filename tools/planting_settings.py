@@ -92,6 +92,7 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         "track.directory": str(work / "runs"),
         "model.scorers": scorers,
         "model.fusion.kind": "linear",
+        "model.fusion.co_occurrence": False,
         "plant.patience": 0,
         "finetune.patience": 0,
         "distributed.threads": 1,

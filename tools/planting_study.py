@@ -43,6 +43,7 @@ from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.ensemble import HEAD, cross_fitted, names_of
 from xmtc.scorers.fusion import fit_fusion
 from xmtc.scorers.label_text import label_words
+from xmtc.scorers.occurrences import Occurrences
 from xmtc.stages.mig import rank_tokens
 from xmtc.stages.overlap import attention_overlap
 from xmtc.stages.prepare import prepare_corpus
@@ -170,11 +171,12 @@ def alone(shared: Shared, choose: SparsePredictions, measure: SparsePredictions)
 def fused(shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]) -> tuple[dict[str, Any], Predicted]:
     """By a fusion that is fitted on one half, and a threshold for predictions that it was not fitted on."""
     config, gold_NL = shared.config.model.fusion, shared.gold(CHOOSE).labels_NL
+    occurrences = Occurrences.without_pairs(shared.counts_L)
     found = cross_fitted(
-        lambda part, gold: fit_fusion(names, part, gold, shared.counts_L, config), choose, gold_NL, exclusive=False
+        lambda part, gold: fit_fusion(names, part, gold, occurrences, config), choose, gold_NL, exclusive=False
     )
     thresholds = tune_threshold(SparsePredictions(found.label_ids_NK, found.scores_NK), gold_NL)
-    fitted = fit_fusion(names, choose, gold_NL, shared.counts_L, config).fuse(measure)
+    fitted = fit_fusion(names, choose, gold_NL, occurrences, config).fuse(measure)
     return figures(shared, SparsePredictions(fitted.label_ids_NK, fitted.scores_NK), thresholds)
 
 

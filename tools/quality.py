@@ -41,6 +41,7 @@ from xmtc.scorers.config import (
     WordNeighboursConfig,
 )
 from xmtc.scorers.fusion import Fusion, fit_fusion
+from xmtc.scorers.occurrences import Occurrences
 
 T = TypeVar("T")
 KEYS = ("p@1", "ndcg@5", "r@10", "micro_f1", "macro_f1", "ece")
@@ -146,6 +147,9 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for system, places in systems(names).items():
         fit = functools.partial(fused, case, [names[place] for place in places], pairs.only(places))
         yield line(name, system, case, clock("fusion", fit) if system == "fused" else fit(), arguments.resamples)
+    if not case.single_label:
+        found = fused(case, names, pairs, co_occurrence=False)
+        yield line(name, "without co-occurrence", case, found, arguments.resamples)
     seconds = [sum(step[which] for step in clock.steps.values()) for which in (0, 1)]
     yield {"set": name, "system": "all cheap scorers", "wall_s": round(seconds[0], 1), "cpu_s": round(seconds[1], 1)}
     for tree in [] if arguments.trees == "none" else arguments.trees.split(","):
@@ -205,14 +209,15 @@ def as_scored(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.floating], labe
     return SparseScored(scores)
 
 
-def fused(case: Case, names: Sequence[str], pairs: Pairs) -> SparsePredictions:
+def fused(case: Case, names: Sequence[str], pairs: Pairs, *, co_occurrence: bool = True) -> SparsePredictions:
     """Probabilities of all held-out documents by a fusion that is fitted on the tuning half.
 
     It is linear: the threshold is tuned on predictions for the documents that the fusion was fitted on, and trees would
-    be too sure of these.
+    be too sure of these. A scorer alone is calibrated without the co-occurrence of labels.
     """
-    rows, config = case.tuning, FusionConfig(kind="linear")
-    fusion: Fusion = fit_fusion(names, pairs.take(rows), case.gold[rows], case.labels.train_counts, config)
+    rows, occurrences = case.tuning, Occurrences.of(case.training.labels_NL)
+    config = FusionConfig(kind="linear", co_occurrence=co_occurrence and len(names) > 1)
+    fusion: Fusion = fit_fusion(names, pairs.take(rows), case.gold[rows], occurrences, config)
     found = fusion.fuse(pairs)
     return SparsePredictions(found.label_ids_NK, found.scores_NK)
 

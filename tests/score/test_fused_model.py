@@ -31,6 +31,7 @@ from xmtc.scorers.base import Features
 from xmtc.scorers.config import FusionConfig
 from xmtc.scorers.linear import Linear
 from xmtc.scorers.neighbours import Neighbours
+from xmtc.scorers.occurrences import CO_OCCURRENCE
 from xmtc.stages import run_stage
 
 WORDS = "{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: [5]}, {kind: label_text}"
@@ -48,6 +49,7 @@ def fused_run(folder: Path, scorers: str, *overrides: str) -> Path:
     return train_run(tiny_runs.load(config, f"model.scorers={scorers}", *overrides))
 
 
+SCORERS = ("linear", "word_neighbours", "label_text", "state_neighbours")
 TEXTS = [row["text"] for row in tiny_runs.documents(6)]  # of training documents
 
 
@@ -57,8 +59,9 @@ def test_dev_and_test_are_measured_and_the_scorers_one_by_one(run):
         assert 0 <= metrics["ndcg@5"] <= 1
         assert metrics["micro_auc"] is not None
     found = json.loads((run / "eval" / "dev" / "scorers.json").read_text())
-    assert found["names"] == ["linear", "word_neighbours", "label_text", "state_neighbours", "head"]
-    assert set(found["alone"]) == set(found["without"]) == set(found["names"])
+    assert found["names"] == [*SCORERS, "head"]
+    assert set(found["alone"]) == set(found["names"])
+    assert set(found["without"]) == {*found["names"], CO_OCCURRENCE}
     assert RunResults.load(run, "test").scorers == found
     assert "Scorers alone, fused, and left out" in (run / "eval" / "test" / "report.html").read_text()
 
@@ -99,7 +102,7 @@ def test_words_documents_and_bias_sum_to_the_logit(run):
     for found in model.explain(text, list(scores)):
         words = sum(word.contribution for word in found.words) + sum(value for _, value in found.documents)
         assert found.bias + found.special + words == pytest.approx(found.logit, abs=1e-5)
-        assert set(found.scorers) == {"linear", "word_neighbours", "label_text", "state_neighbours", "head"}
+        assert set(found.scorers) == {*SCORERS, "head", CO_OCCURRENCE}
     best = model.explain(text, [max(scores, key=lambda label: scores[label])])[0]
     assert best.documents, "neighbours vote for the best label of a training text"
     assert 1 / (1 + np.exp(-best.logit)) == pytest.approx(max(scores.values()), abs=1e-3)
@@ -262,7 +265,7 @@ def test_without_a_head_nothing_is_trained(tmp_path):
     found = model.predict(TEXTS, top_k=2)
     assert json.loads((run / "eval" / "test" / "metrics.json").read_text())["ndcg@5"] > 0.9
     reasons = model.explain(TEXTS[0], [found[0][0].label])[0]
-    assert set(reasons.scorers) == {"linear", "word_neighbours", "label_text", "state_neighbours"}
+    assert set(reasons.scorers) == {*SCORERS, CO_OCCURRENCE}
 
 
 def test_the_first_result_is_a_model(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Candidates and their fusion."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.special import expit
 from scorer_cases import training, unseen
 from sklearn.ensemble import HistGradientBoostingClassifier
 
+from xmtc.data.tensor_files import read_json, write_json
 from xmtc.errors import CheckpointError, DataError
 from xmtc.scorers.base import DenseScored, SparseScored
 from xmtc.scorers.calibrate import LogOdds
@@ -17,6 +19,8 @@ from xmtc.scorers.combination import Linear, Trees, combination_of
 from xmtc.scorers.config import FusionConfig, LinearConfig, WordNeighboursConfig
 from xmtc.scorers.fusion import Fusion, fit_fusion
 from xmtc.scorers.logistic import fit_logistic
+from xmtc.scorers.occurrences import CO_OCCURRENCE, Occurrences
+from xmtc.scorers.regrouping import Regrouping
 
 
 def scored_twice(documents: int, seed: int = 0) -> tuple[list[DenseScored], sparse.csr_array]:
@@ -28,13 +32,14 @@ def scored_twice(documents: int, seed: int = 0) -> tuple[list[DenseScored], spar
 
 COUNTS = np.linspace(0, 60, 40).astype(np.int64)
 KINDS = (FusionConfig(kind="linear"), FusionConfig(kind="trees", trees=40, learning_rate=0.2))
+OCCURRENCES = Occurrences.without_pairs(COUNTS)
 both_kinds = pytest.mark.parametrize("config", KINDS, ids=["linear", "trees"])
 
 
 def fusion_of(documents: int = 200, config: FusionConfig = KINDS[0]) -> tuple[Fusion, Pairs]:
     scored, gold = scored_twice(documents)
     pairs = Pairs.of(scored, 8)
-    return fit_fusion(["a", "b"], pairs, gold, COUNTS, config), pairs
+    return fit_fusion(["a", "b"], pairs, gold, OCCURRENCES, config), pairs
 
 
 def test_candidates_are_the_union_and_every_scorer_scores_them() -> None:
@@ -98,7 +103,7 @@ def test_the_better_kind_is_chosen(agreement: bool) -> None:
     chance = expit(8 * (scores > 0).all(axis=0) - 4) if agreement else expit(2 * scores.sum(axis=0) - 2)
     gold = sparse.csr_array(rng.random(chance.shape) < chance)
     pairs = Pairs(np.tile(np.arange(40, dtype=np.int32), (400, 1)), scores)
-    fusion = fit_fusion(["a", "b"], pairs, gold, COUNTS, FusionConfig(trees=40, learning_rate=0.2))
+    fusion = fit_fusion(["a", "b"], pairs, gold, OCCURRENCES, FusionConfig(trees=40, learning_rate=0.2))
     assert fusion.combination.kind == ("trees" if agreement else "linear")
 
 
@@ -116,6 +121,57 @@ def test_fused_scores_are_better_than_either_and_are_probabilities(config: Fusio
     right = np.array([[gold[row, label] for label in ids] for row, ids in enumerate(fused.label_ids_NK[:, :8])])
     assert fused.scores_NK[:, :8].mean() == pytest.approx(right.mean(), abs=0.03)
     assert (np.diff(fused.scores_NK, axis=1) <= 0).all()
+
+
+def labels_in_couples(documents: int, seed: int) -> tuple[Pairs, sparse.csr_array]:
+    """One noisy scorer of 40 labels; 2 · i and 2 · i + 1 are always together, and only the even one can be seen."""
+    rng = np.random.default_rng(seed)
+    truth = np.repeat(rng.random((documents, 20)) < 0.1, 2, axis=1)
+    scores = rng.normal(size=truth.shape)
+    scores[:, ::2] += 3 * truth[:, ::2]
+    ids = np.tile(np.arange(40, dtype=np.int32), (documents, 1))
+    return Pairs(ids, scores.astype(np.float32)[None]), sparse.csr_array(truth)
+
+
+def fusion_of_couples(config: FusionConfig) -> tuple[Fusion, Pairs, sparse.csr_array]:
+    pairs, gold = labels_in_couples(600, seed=0)
+    fusion = fit_fusion(["a"], pairs, gold, Occurrences.of(gold), config)
+    return fusion, *labels_in_couples(300, seed=1)
+
+
+def loss(fusion: Fusion, pairs: Pairs, gold: sparse.csr_array) -> float:
+    logits = fusion.logits(pairs)
+    return float(np.logaddexp(0, np.where(gold.toarray(), -logits, logits)).mean())
+
+
+@both_kinds
+def test_labels_that_occur_together_support_each_other(config: FusionConfig) -> None:
+    fusion, pairs, gold = fusion_of_couples(config)
+    plain, *_ = fusion_of_couples(replace(config, co_occurrence=False))
+    assert fusion.names == ("a", CO_OCCURRENCE)
+    assert plain.names == ("a",)
+    assert loss(fusion, pairs, gold) < 0.7 * loss(plain, pairs, gold)
+    shares = fusion.shares(pairs)
+    np.testing.assert_allclose(shares.sum(axis=0), fusion.logits(pairs), atol=1e-6)
+    assert np.abs(shares[1]).max() > 1
+
+
+@both_kinds
+def test_a_fusion_with_co_occurrence_is_saved_extended_and_regrouped(tmp_path: Path, config: FusionConfig) -> None:
+    fusion, pairs, _ = fusion_of_couples(config)
+    fusion.save(tmp_path)
+    loaded = Fusion.load(tmp_path)
+    np.testing.assert_array_equal(loaded.logits(pairs), fusion.logits(pairs))
+    np.testing.assert_allclose(loaded.extended(3).logits(pairs), fusion.logits(pairs), atol=1e-6)
+    same = loaded.regrouped(Regrouping.without(40, []), fusion.counts_L)
+    np.testing.assert_allclose(same.logits(pairs), fusion.logits(pairs), atol=1e-6)
+    (tmp_path / "fusion.safetensors").unlink()
+    plain, *_ = fusion_of_couples(replace(config, co_occurrence=False))
+    plain.save(tmp_path)
+    names = read_json(tmp_path / "fusion.json", ("names", "kind"))
+    write_json(tmp_path / "fusion.json", names | {"names": ["a", CO_OCCURRENCE]})
+    with pytest.raises(CheckpointError, match="lacks"):
+        Fusion.load(tmp_path)
 
 
 def test_a_whole_document_does_not_depend_on_the_others() -> None:
@@ -157,7 +213,7 @@ def test_nothing_right_is_refused() -> None:
     scored, gold = scored_twice(10)
     nothing = sparse.csr_array(gold.shape, dtype=np.bool_)
     with pytest.raises(DataError, match="shares labels with train"):
-        fit_fusion(["a", "b"], Pairs.of(scored, 5), nothing, np.ones(40, np.int64), FusionConfig())
+        fit_fusion(["a", "b"], Pairs.of(scored, 5), nothing, OCCURRENCES, FusionConfig())
 
 
 def test_the_fused_scorers_of_a_corpus_find_its_labels() -> None:
@@ -165,7 +221,7 @@ def test_the_fused_scorers_of_a_corpus_find_its_labels() -> None:
     scorers = [settings.fit(cases) for settings in (LinearConfig(), WordNeighboursConfig(neighbours=(10,)))]
     held_out, right = unseen(vocabulary, documents=100)
     pairs = Pairs.of([scorer.score(held_out) for scorer in scorers], 5)
-    fusion = fit_fusion(["linear", "words"], pairs, right, cases.train_counts, FusionConfig())
+    fusion = fit_fusion(["linear", "words"], pairs, right, Occurrences.of(cases.labels_NL), FusionConfig())
     features, gold = unseen(vocabulary, documents=60)
     fused = fusion.fuse(Pairs.of([scorer.score(features) for scorer in scorers], 5))
     assert np.mean([gold[row, ids[0]] for row, ids in enumerate(fused.label_ids_NK)]) > 0.7

@@ -113,9 +113,10 @@ def _scorers(config: RunConfig, corpus: Corpus, speeds: Speeds) -> float:
 
 
 def _pairs(config: RunConfig, documents: int) -> tuple[int, float]:
-    """Return the number of fused scorers, and of their candidates."""
+    """Return the number of fused scores of a candidate, and of candidates."""
     scorers = len(config.model.scorers) + config.model.head.scores
-    return scorers, documents * config.model.fusion.candidates * (1 + 0.5 * (scorers - 1))
+    candidates = documents * config.model.fusion.candidates * (1 + 0.5 * (scorers - 1))
+    return scorers + config.model.fusion.co_occurrence, candidates
 
 
 def _linear_fusion(config: RunConfig, documents: int, speeds: Speeds) -> float:

@@ -3,7 +3,8 @@
 The fused logit is a sum of one share per scorer, a term for the label's count, and an intercept. A scorer's share
 consists of a base, which it adds even if it does not know the label, and a gain. The base does not depend on words. The
 gain is divided among the words, or the training documents, in proportion to their contributions to the scorer's score.
-Negative contributions lower the gain but are not shown. Words, documents, the rest and the bias sum to the logit.
+Negative contributions lower the gain but are not shown. The gain of the co-occurrence of labels belongs to the rest.
+Words, documents, the rest and the bias sum to the logit.
 
 Suffixes: S scorers, K labels.
 """
@@ -20,6 +21,7 @@ from xmtc.score.evidence import Evidence, Explanation
 from xmtc.scorers.base import Contribution, Features
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.ensemble import Ensemble
+from xmtc.scorers.occurrences import CO_OCCURRENCE
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class FusedShares:
     """The shares of the fused logits of some labels of one document.
 
     Attributes:
-        names: S scorers.
+        names: S scorers; the co-occurrence of labels is one of them if the fusion has it.
         shares_SK: each scorer's share of the logit.
         without_SK: each scorer's base: its share if it did not know the label.
         constant_K: share of the label's count and the intercept.
@@ -43,13 +45,15 @@ class FusedShares:
         """Compute the shares of labels among the candidates of the single document in `pairs`."""
         assert ensemble.fusion is not None, "the fusion is not fitted"
         columns = np.searchsorted(np.where(pairs.used[0], pairs.label_ids_NK[0], np.iinfo(np.int32).max), labels)
-        copies = pairs.take(np.zeros(1 + len(columns), np.int64))  # in copy 1 + k, no scorer knows label k
+        copies = ensemble.fusion.complete(pairs).take(
+            np.zeros(1 + len(columns), np.int64)
+        )  # in copy 1 + k, no scorer knows label k
         scores_SNK = copies.scores_SNK.copy()
         scores_SNK[:, np.arange(1, 1 + len(columns)), columns] = 0
         shares = ensemble.fusion.shares(replace(copies, scores_SNK=scores_SNK))
-        count, known = len(ensemble.names), shares[:, 0, columns]
+        count, known = len(ensemble.fusion.names), shares[:, 0, columns]
         without = shares[:count, np.arange(1, 1 + len(columns)), columns]
-        return cls(ensemble.names, known[:count], without, known[count:].sum(axis=0))
+        return cls(ensemble.fusion.names, known[:count], without, known[count:].sum(axis=0))
 
 
 def fused_explanations(
@@ -84,6 +88,9 @@ def _fused_explanation(
     gains = dict(zip(fused.names, fused.shares_SK[:, place] - fused.without_SK[:, place], strict=True))
     adds, documents, rest = np.zeros(len(plain.words)), defaultdict(float), 0.0
     for name, gain in gains.items():
+        if name == CO_OCCURRENCE:
+            rest += gain
+            continue
         parts, by_document, left = _parts(reasons.get(name), plain, ensemble, text)
         total = sum(parts.values()) + sum(by_document.values())
         if total <= 0:

@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 _MIN_RIGHT = 50  # a bin with fewer right pairs uses the common coefficients
 _DEPTH = 6  # scoring walks every tree as far as the deepest
 _PAIRS_OF_A_LEAF = 200
+_INPUTS_OF_A_SPLIT = 0.4  # share of the inputs, drawn at random, that a split chooses from
 _L2 = 5.0  # penalty of a leaf's squared value
 _PAIRS_AT_ONCE = 512  # pairs × trees × 4 bytes fit into a core's cache
 
@@ -178,6 +179,7 @@ class Trees(Combination):
             "max_leaf_nodes": config.leaves,
             "max_depth": _DEPTH,
             "min_samples_leaf": _PAIRS_OF_A_LEAF,
+            "max_features": _INPUTS_OF_A_SPLIT,
             "l2_regularization": _L2,
             "early_stopping": False,
             "random_state": 0,

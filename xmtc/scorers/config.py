@@ -340,6 +340,8 @@ class FusionConfig:
     """`linear`: logistic regression with coefficients per frequency bin. `trees`: boosted trees, which need many dev
     documents. `auto`: whichever predicts a quarter of the dev documents better when fitted on the rest. The logit is an
     exact sum over scorers with both."""
+    co_occurrence: bool = True
+    """Whether labels that often occur together in training documents support each other, as one more scorer."""
     candidates: Annotated[int, Field(ge=1)] = 50
     """Number of labels that each scorer proposes per document. The fusion scores their union."""
     bins: tuple[BinName, ...] = ("0-5", "6-10", "11-50", ">50")

@@ -26,6 +26,7 @@ from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import FusionConfig, ScorerSettings
 from xmtc.scorers.fusion import Fusion, fit_fusion
 from xmtc.scorers.label_text import label_words
+from xmtc.scorers.occurrences import Occurrences
 from xmtc.scorers.regrouping import Regrouping
 
 HEAD = "head"
@@ -77,13 +78,13 @@ class Ensemble:
             scored.append(head)
         return Pairs.of(scored, self.config.candidates, also)
 
-    def fitted(self, pairs: Pairs, gold_NL: sparse.csr_array, counts_L: NDArray[np.int64]) -> "Ensemble":
+    def fitted(self, pairs: Pairs, gold_NL: sparse.csr_array, occurrences: Occurrences) -> "Ensemble":
         """Fit a fusion on these documents, on which the scorers must not have been fitted. Return the new ensemble.
 
         Raises:
             DataError: see `fit_fusion`.
         """
-        return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, counts_L, self.config))
+        return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, occurrences, self.config))
 
     def fuse(self, pairs: Pairs, *, exclusive: bool = False) -> Candidates:
         """Return the candidates with fused probabilities, best first.

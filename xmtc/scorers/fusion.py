@@ -4,11 +4,14 @@ Each scorer gives a (document, label) pair four inputs: the calibrated log-odds 
 know the label, o_s − max_l' o_s, and ln(1 + rank_s). One more input is ln(1 + count_l). A `Combination`, fitted on
 out-of-sample scores, turns them into a logit that is a sum over the inputs, so each scorer has an exact share of it.
 
+Where documents have several labels, the co-occurrence of labels is one more scorer (`xmtc.scorers.occurrences`). It
+needs probabilities of the other labels, which a first, linear fusion without it gives.
+
 Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 · S + 1, then 1 for the intercept).
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -18,7 +21,15 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from xmtc.data.arrays import Matrix
-from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
+from xmtc.data.tensor_files import (
+    read_json,
+    read_tensors,
+    sparse_names,
+    sparse_tensors,
+    to_sparse,
+    write_json,
+    write_tensors,
+)
 from xmtc.errors import DataError
 from xmtc.scorers.base import Candidates
 from xmtc.scorers.calibrate import LogOdds
@@ -26,11 +37,13 @@ from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.combination import Combination, Linear, Trees, combination_of
 from xmtc.scorers.config import CombinationKind as Kind
 from xmtc.scorers.config import FusionConfig
+from xmtc.scorers.occurrences import CO_OCCURRENCE, Occurrences
 from xmtc.scorers.regrouping import Regrouping
 
 PER_SCORER = 4
 log = logging.getLogger(__name__)
 _FILE = "fusion.safetensors"
+_FIRST, _TOGETHER = "first.", "together"  # prefixes of tensors
 
 
 @dataclass(frozen=True)
@@ -38,16 +51,29 @@ class Fusion:
     """A fitted fusion.
 
     Attributes:
-        names: S names of scorers, in the order of `Pairs.scores_SNK`.
+        names: S names of scorers, in the order of `Pairs.scores_SNK`; the last is `CO_OCCURRENCE` if there is `first`.
         maps: S maps to log-odds.
         combination: function of the inputs.
-        counts_L: int64, number of training documents of each label.
+        occurrences: training documents of labels, and of pairs of labels if there is `first`.
+        first: the fusion whose probabilities the co-occurrence reads; None if it does not take part.
     """
 
     names: tuple[str, ...]
     maps: tuple[LogOdds, ...]
     combination: Combination
-    counts_L: NDArray[np.int64]
+    occurrences: Occurrences
+    first: "Fusion | None" = None
+
+    @property
+    def counts_L(self) -> NDArray[np.int64]:
+        """Number of training documents of each label."""
+        return self.occurrences.counts_L
+
+    def complete(self, pairs: Pairs) -> Pairs:
+        """Add the scores of the co-occurrence, if it takes part and they are missing."""
+        if self.first is None or len(pairs.scores_SNK) == len(self.names):
+            return pairs
+        return _with_co_occurrence(pairs, self.first, self.occurrences)
 
     def logits(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute fused logits (N, K); meaningless if the label id is -1."""
@@ -62,7 +88,7 @@ class Fusion:
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute the inputs of the regression, (X, N, K)."""
-        return inputs_of(pairs, self.maps, self.counts_L)
+        return inputs_of(self.complete(pairs), self.maps, self.counts_L)
 
     def fuse(self, pairs: Pairs) -> Candidates:
         """Return the candidates with fused probabilities, best first; ties by ascending label id."""
@@ -73,9 +99,9 @@ class Fusion:
 
     def extended(self, labels: int) -> "Fusion":
         """Return the fusion with this many more labels, which are treated like the rarest existing label."""
-        counts_L = np.concatenate([self.counts_L, np.zeros(labels, np.int64)])
         combination = self.combination.extended(labels, int(np.argmin(self.counts_L)))
-        return replace(self, combination=combination, counts_L=counts_L)
+        first = None if self.first is None else self.first.extended(labels)
+        return replace(self, combination=combination, occurrences=self.occurrences.extended(labels), first=first)
 
     def regrouped(self, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> "Fusion":
         """Return the fusion with fewer labels; a merged label is treated like its most frequent part.
@@ -84,15 +110,24 @@ class Fusion:
             regrouping: change of the labels.
             counts_M: number of training documents of the labels afterwards.
         """
-        return replace(self, combination=self.combination.regrouped(regrouping, self.counts_L), counts_L=counts_M)
+        combination = self.combination.regrouped(regrouping, self.counts_L)
+        occurrences = self.occurrences.regrouped(regrouping, counts_M)
+        first = None if self.first is None else self.first.regrouped(regrouping, counts_M)
+        return replace(self, combination=combination, occurrences=occurrences, first=first)
 
     def save(self, folder: Path) -> None:
         """Write `fusion.json` and `fusion.safetensors`."""
         write_json(folder / "fusion.json", {"names": list(self.names), "kind": self.combination.kind})
-        tensors = {"counts_L": self.counts_L} | self.combination.tensors()
+        tensors = {"counts_L": self.counts_L} | self._tensors("")
+        if self.first is not None:
+            tensors |= self.first._tensors(_FIRST) | sparse_tensors(_TOGETHER, self.occurrences.together_LL)
+        write_tensors(folder / _FILE, tensors)
+
+    def _tensors(self, prefix: str) -> dict[str, NDArray]:
+        tensors = self.combination.tensors()
         for number, one in enumerate(self.maps):
             tensors |= {f"scores.{number}": one.scores_Q, f"log_odds.{number}": one.log_odds_Q}
-        write_tensors(folder / _FILE, tensors)
+        return {prefix + name: tensor for name, tensor in tensors.items()}
 
     @classmethod
     def load(cls, folder: Path) -> "Fusion":
@@ -102,11 +137,40 @@ class Fusion:
             CheckpointError: a file is missing or damaged.
         """
         found = read_json(folder / "fusion.json", ("names", "kind"))
-        names, kind = found["names"], combination_of(found["kind"])
-        keys = [f"{part}.{number}" for number in range(len(names)) for part in ("scores", "log_odds")]
-        tensors = read_tensors(folder / _FILE, ("counts_L", *kind.TENSORS, *keys))
-        maps = tuple(LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"]) for n in range(len(names)))
-        return cls(tuple(names), maps, kind.from_tensors(tensors), tensors["counts_L"])
+        names, kind = tuple(found["names"]), combination_of(found["kind"])
+        names_needed, has_first = ["counts_L", *_tensor_names("", kind, len(names))], names[-1:] == (CO_OCCURRENCE,)
+        if has_first:
+            names_needed += [*_tensor_names(_FIRST, Linear, len(names) - 1), *sparse_names(_TOGETHER)]
+        tensors = read_tensors(folder / _FILE, names_needed)
+        occurrences = Occurrences.without_pairs(tensors["counts_L"])
+        if not has_first:
+            return cls._from_tensors(names, kind, tensors, "", occurrences)
+        first = cls._from_tensors(names[:-1], Linear, tensors, _FIRST, occurrences)
+        occurrences = Occurrences(tensors["counts_L"], to_sparse(_TOGETHER, tensors))
+        return replace(cls._from_tensors(names, kind, tensors, "", occurrences), first=first)
+
+    @classmethod
+    def _from_tensors(
+        cls,
+        names: tuple[str, ...],
+        kind: type[Combination],
+        tensors: Mapping[str, NDArray],
+        prefix: str,
+        occurrences: Occurrences,
+    ) -> "Fusion":
+        own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        maps = tuple(LogOdds(own[f"scores.{n}"], own[f"log_odds.{n}"]) for n in range(len(names)))
+        return cls(names, maps, kind.from_tensors(own), occurrences)
+
+
+def _tensor_names(prefix: str, kind: type[Combination], scorers: int) -> list[str]:
+    keys = [f"{part}.{number}" for number in range(scorers) for part in ("scores", "log_odds")]
+    return [prefix + name for name in (*kind.TENSORS, *keys)]
+
+
+def _with_co_occurrence(pairs: Pairs, first: Fusion, occurrences: Occurrences) -> Pairs:
+    scores_NK = occurrences.scores(pairs.label_ids_NK, expit(first.logits(pairs)))
+    return Pairs(pairs.label_ids_NK, np.concatenate([pairs.scores_SNK, scores_NK[None]]))
 
 
 def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -128,7 +192,7 @@ def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]
 
 
 def fit_fusion(
-    names: Sequence[str], pairs: Pairs, gold_NL: Matrix, counts_L: NDArray[np.int64], config: FusionConfig
+    names: Sequence[str], pairs: Pairs, gold_NL: Matrix, occurrences: Occurrences, config: FusionConfig
 ) -> Fusion:
     """Fit maps and a combination on documents that the scorers were not fitted on.
 
@@ -136,7 +200,7 @@ def fit_fusion(
         names: S names of scorers.
         pairs: out-of-sample scores: leave-one-out on train, or dev.
         gold_NL: boolean labels of the same documents.
-        counts_L: number of training documents of each label.
+        occurrences: training documents of labels and of pairs of labels.
         config: see `FusionConfig`.
 
     Raises:
@@ -149,14 +213,16 @@ def fit_fusion(
             "the fusion of the scorers cannot be fitted, because none or all of the labels that they find are right: "
             "give a dev split that shares labels with train"
         )
+    if not config.co_occurrence:
+        occurrences = Occurrences.without_pairs(occurrences.counts_L)
     kind = config.kind
     if kind == "auto":
-        kind = _better(names, pairs, right_NK, counts_L, config)
-    return _fit(names, pairs, right_NK, counts_L, replace(config, kind=kind))
+        kind = _better(names, pairs, right_NK, occurrences, config)
+    return _fit(names, pairs, right_NK, occurrences, replace(config, kind=kind))
 
 
 def _better(
-    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], counts_L: NDArray[np.int64], config: FusionConfig
+    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences, config: FusionConfig
 ) -> Kind:
     """Choose the combination with the lower log loss on every fourth document, fitted on the others."""
     if not config.tries_trees(int(right_NK.sum())):
@@ -165,7 +231,7 @@ def _better(
     held, held_right_P = pairs.take(judged_N), right_NK[judged_N][pairs.used[judged_N]]
     losses: dict[Kind, float] = {}
     for kind in get_args(Kind):
-        fusion = _fit(names, pairs.take(~judged_N), right_NK[~judged_N], counts_L, replace(config, kind=kind))
+        fusion = _fit(names, pairs.take(~judged_N), right_NK[~judged_N], occurrences, replace(config, kind=kind))
         logits_P = fusion.logits(held)[held.used]
         losses[kind] = float(np.logaddexp(0, np.where(held_right_P, -logits_P, logits_P)).mean())
     log.debug("log loss of the fusion by kind: %s", losses)
@@ -173,20 +239,26 @@ def _better(
 
 
 def _fit(
-    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], counts_L: NDArray[np.int64], config: FusionConfig
+    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences, config: FusionConfig
 ) -> Fusion:
+    """Fit a fusion; if documents have several labels, with the co-occurrence and the first fusion that it needs."""
+    first = None
+    if occurrences.any_together:
+        plain = Occurrences.without_pairs(occurrences.counts_L)
+        first = _fit(names, pairs, right_NK, plain, replace(config, kind="linear"))
+        names, pairs = [*names, CO_OCCURRENCE], _with_co_occurrence(pairs, first, occurrences)
     used_NK = pairs.used
-    right_P = right_NK[used_NK]
+    right_P, label_P = right_NK[used_NK], pairs.label_ids_NK[used_NK]
     maps = tuple(
         LogOdds.fit(scores_P[scores_P != 0], right_P[scores_P != 0], config.knots)
         for scores_P in pairs.scores_SNK[:, used_NK]
     )
-    inputs_PX = inputs_of(pairs, maps, counts_L)[:, used_NK].T
+    inputs_PX = inputs_of(pairs, maps, occurrences.counts_L)[:, used_NK].T
     if config.kind == "trees":
-        return Fusion(tuple(names), maps, Trees.fit(inputs_PX, right_P, config), counts_L)
-    return Fusion(
-        tuple(names), maps, Linear.fit(inputs_PX, right_P, pairs.label_ids_NK[used_NK], counts_L, config), counts_L
-    )
+        combination = Trees.fit(inputs_PX, right_P, config)
+    else:
+        combination = Linear.fit(inputs_PX, right_P, label_P, occurrences.counts_L, config)
+    return Fusion(tuple(names), maps, combination, occurrences, first)
 
 
 def right_of(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import CombinationKind, FusionConfig
 from xmtc.scorers.ensemble import Ensemble, cross_fitted
 from xmtc.scorers.fusion import fit_fusion
+from xmtc.scorers.occurrences import CO_OCCURRENCE
 from xmtc.stages.scoring import quick_metrics
 from xmtc.stages.worker import Worker
 
@@ -23,7 +24,8 @@ def write_ablation(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Cand
     """Write JSON: `fused`, `alone` and `without` by scorer, each with metrics and macro-F1 by frequency bin.
 
     Every fusion is fitted on one half of dev and measured on the other. A scorer alone is calibrated by a linear
-    fusion. Fusions without a scorer are of the same kind as the fitted ensemble's.
+    fusion. Fusions without a scorer, or without the co-occurrence of labels, are of the same kind as the fitted
+    ensemble's.
 
     Args:
         worker: worker of this rank.
@@ -35,15 +37,18 @@ def write_ablation(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Cand
     assert ensemble.fusion is not None, "the fusion is not fitted"
     names, kind = ensemble.names, ensemble.fusion.combination.kind
 
-    def of(kind: CombinationKind, *names: str) -> dict[str, Any]:
+    def of(kind: CombinationKind, *names: str, co_occurrence: bool = True) -> dict[str, Any]:
         places = [ensemble.names.index(name) for name in names]
-        config = replace(ensemble.config, kind=kind)
+        config = replace(ensemble.config, kind=kind, co_occurrence=ensemble.config.co_occurrence and co_occurrence)
         return _measured(worker, cross_fitted_dev(worker, config, pairs.only(places), names))
 
     result: dict[str, Any] = {"names": names, "fused": _measured(worker, fused)}
-    result["alone"] = {name: of("linear", name) for name in names}
-    if len(names) > 1:
-        result["without"] = {name: of(kind, *(one for one in names if one != name)) for name in names}
+    result["alone"] = {name: of("linear", name, co_occurrence=False) for name in names}
+    without = {name: of(kind, *(one for one in names if one != name)) for name in names if len(names) > 1}
+    if ensemble.fusion.first is not None:
+        without[CO_OCCURRENCE] = of(kind, *names, co_occurrence=False)
+    if without:
+        result["without"] = without
     write_text(path, json.dumps(result, indent=2) + "\n")
 
 
@@ -64,9 +69,8 @@ def cross_fitted_dev(worker: Worker, config: FusionConfig, pairs: Pairs, names: 
         pairs: pairs of dev.
         names: names of the scorers in `pairs`.
     """
-    counts_L = worker.corpus.labels.train_counts
     return cross_fitted(
-        lambda part, gold: fit_fusion(names, part, gold, counts_L, config),
+        lambda part, gold: fit_fusion(names, part, gold, worker.occurrences, config),
         pairs,
         worker.dev.label_matrix(),
         exclusive=worker.config.data.task == "single_label",

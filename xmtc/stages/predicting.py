@@ -82,8 +82,7 @@ class FusedPredictor:
         pairs = collect_pairs(worker, split, self.ensemble)
         if split.name == "dev":
             found = cross_fitted_dev(worker, self.ensemble.config, pairs, self.ensemble.names)
-            counts_L = worker.corpus.labels.train_counts
-            self.ensemble = self.ensemble.fitted(pairs, split.label_matrix(), counts_L)
+            self.ensemble = self.ensemble.fitted(pairs, split.label_matrix(), worker.occurrences)
             path = worker.paths.evaluation("dev") / layout.SCORERS
             run_collectively(lambda: write_ablation(worker, self.ensemble, pairs, found, path), here=worker.is_first)
         else:

@@ -55,7 +55,7 @@ def _first_result(worker: Worker) -> None:
     def write() -> None:
         folder = worker.paths.evaluation("dev")
         write_evaluation(folder, evaluation)
-        fitted = ensemble.fitted(pairs, worker.dev.label_matrix(), worker.corpus.labels.train_counts)
+        fitted = ensemble.fitted(pairs, worker.dev.label_matrix(), worker.occurrences)
         write_ablation(worker, fitted, pairs, found, folder / layout.SCORERS)
         export(worker, {}, fitted, thresholds, {"dev": numeric_metrics(evaluation.metrics)})
         shown = ", ".join(f"{key} {evaluation.metrics[key]:.4f}" for key in ("ndcg@5", "micro_f1", "macro_f1"))

@@ -1,7 +1,7 @@
 """Code that the stages of a training worker share, in this process and on Ray workers."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from xmtc.models.label_text import TextVectors, embed_texts, init_rows_from_name
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
+from xmtc.scorers.occurrences import Occurrences
 from xmtc.stages.initial_model import open_initial_model
 from xmtc.track.progress import Progress
 from xmtc.track.tracker import Tracker
@@ -108,6 +109,11 @@ class Worker:
         """Whether ranks share the labels: unless the loss needs them all, or there are fewer than ranks."""
         refused = self.config.finetune.loss.refuses_label_shards is not None and self.strategy.world_size > 1
         return self.config.model.head.scores and not refused and len(self.corpus.labels) >= self.strategy.world_size
+
+    @cached_property
+    def occurrences(self) -> Occurrences:
+        """Training documents of labels and of pairs of labels."""
+        return Occurrences.of(self.train.label_matrix())
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Embed texts with the current encoder, see `embed_texts`; the result is the same on every rank."""

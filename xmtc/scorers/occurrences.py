@@ -1,0 +1,109 @@
+"""How often labels occur together in training documents, and the score of a label that follows from the others.
+
+The score of label l in document d is Σ_{l' ≠ l} p(l' | d) · n(l, l') / (n(l') + 2), where n counts training documents
+with one label or with both, and p are probabilities by the other scorers. Each factor after p estimates the probability
+of l given l', as if two more documents had l' without l.
+
+Suffixes: N documents, K candidates, L labels, M labels after regrouping.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.data.arrays import Floats, Matrix
+from xmtc.scorers.base import SparseScored
+from xmtc.scorers.regrouping import Regrouping
+
+CO_OCCURRENCE = "co_occurrence"
+"""Name of the score in a fusion."""
+_PSEUDO_DOCUMENTS = 2
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """Training documents of labels and of pairs of labels.
+
+    Attributes:
+        counts_L: int64, documents of each label.
+        together_LL: int32, documents of each pair; nothing on the diagonal.
+    """
+
+    counts_L: NDArray[np.int64]
+    together_LL: Matrix
+
+    @classmethod
+    def of(cls, labels_NL: Matrix) -> "Occurrences":
+        """Count the labels of documents.
+
+        Args:
+            labels_NL: boolean.
+        """
+        ones_NL = labels_NL.astype(np.int32)
+        counts_L = np.bincount(labels_NL.indices, minlength=labels_NL.shape[1]).astype(np.int64)
+        return cls(counts_L, _without_diagonal(ones_NL.T @ ones_NL))
+
+    @classmethod
+    def without_pairs(cls, counts_L: NDArray[np.int64]) -> "Occurrences":
+        """Return the counts of labels alone."""
+        return cls(counts_L, sparse.csr_array((len(counts_L), len(counts_L)), dtype=np.int32))
+
+    @property
+    def any_together(self) -> bool:
+        """Whether a document has several labels."""
+        return self.together_LL.nnz > 0
+
+    @cached_property
+    def given_LL(self) -> Matrix:
+        """Estimated probability of the column's label given the row's, float32."""
+        of_row_P = np.repeat(self.counts_L, np.diff(self.together_LL.indptr))
+        values_P = (self.together_LL.data / (of_row_P + _PSEUDO_DOCUMENTS)).astype(np.float32)
+        return sparse.csr_array(
+            (values_P, self.together_LL.indices, self.together_LL.indptr), shape=self.together_LL.shape
+        )
+
+    def scores(self, label_ids_NK: NDArray[np.int32], chances_NK: NDArray[np.floating]) -> Floats:
+        """Compute the scores (N, K) of candidates; 0 if the label id is -1.
+
+        Args:
+            label_ids_NK: candidates; -1 pads rows.
+            chances_NK: their probabilities.
+        """
+        rows, places = np.nonzero(label_ids_NK >= 0)
+        chances = chances_NK[rows, places].astype(np.float32), (rows, label_ids_NK[rows, places])
+        chances_NL = sparse.csr_array(chances, shape=(len(label_ids_NK), len(self.counts_L)))
+        found_NL = chances_NL @ self.given_LL
+        found_NL.sort_indices()
+        return SparseScored(found_NL).at(label_ids_NK)
+
+    def extended(self, labels: int) -> "Occurrences":
+        """Return the counts with this many more labels, which no document has."""
+        total = len(self.counts_L) + labels
+        together_LL = self.together_LL.copy()
+        together_LL.resize((total, total))
+        return Occurrences(np.concatenate([self.counts_L, np.zeros(labels, np.int64)]), together_LL)
+
+    def regrouped(self, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> "Occurrences":
+        """Return the counts of fewer labels; a merged label has the sum of its parts.
+
+        Args:
+            regrouping: change of the labels.
+            counts_M: documents of the labels afterwards.
+        """
+        columns_LM = regrouping.columns(self.together_LL, np.add)
+        together_MM = regrouping.columns(columns_LM.T.tocsr(), np.add)
+        most_MM = np.minimum(together_MM.data, np.repeat(counts_M, np.diff(together_MM.indptr)))
+        together_MM.data = most_MM.astype(np.int32)
+        return Occurrences(counts_M, _without_diagonal(together_MM))
+
+
+def _without_diagonal(pairs_LL: Matrix) -> Matrix:
+    pairs_LL = sparse.csr_array(pairs_LL)
+    rows = np.repeat(np.arange(pairs_LL.shape[0]), np.diff(pairs_LL.indptr))
+    pairs_LL.data[rows == pairs_LL.indices] = 0
+    pairs_LL.eliminate_zeros()
+    pairs_LL.sort_indices()
+    return pairs_LL
