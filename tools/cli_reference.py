@@ -22,6 +22,7 @@ MODEL is a model directory, a URI, or `owner/name` on the Hugging Face Hub. CONF
 | 1 | an [error](errors.md) that you can fix, on standard error |
 | 2 | a wrong command, argument or option |
 | 130 | Ctrl-C; the same command continues |
+| 141 | the program that read the output has stopped reading |
 """
 
 

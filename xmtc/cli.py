@@ -56,7 +56,9 @@ app.add_typer(labels_app, name="labels")
 
 @app.command()
 def init(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="CSV, TSV, JSON lines or Parquet; a folder; a URI.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="Table (CSV, TSV, JSON lines or Parquet), folder of tables, or URI.")
+    ],
     budget: Annotated[str, typer.Option(help="Time that training may take, such as 10m or 1h30m.")] = "1h",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="YAML file to write \\[default: NAME.yaml].")
@@ -82,7 +84,7 @@ def init(
 @app.command()
 def train(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG|DATA", help="YAML file; or data, for which xmtc init first writes one.")
+        str, typer.Argument(metavar="CONFIG|DATA", help="YAML file; for data, xmtc init writes a configuration first.")
     ],
     overrides: Overrides = None,
     print_config: PrintConfig = False,
@@ -153,7 +155,7 @@ def evaluate(
         Path | None, typer.Option(help="A predictions.parquet of any system, or the output of xmtc score.")
     ] = None,
     gold: Annotated[Path | None, typer.Option(help="Corpus directory with the correct labels.")] = None,
-    split: Annotated[str, typer.Option(help="Split of the corpus to compare the predictions with.")] = "dev",
+    split: Annotated[str | None, typer.Option(help="Split of the corpus to compare with \\[default: dev].")] = None,
     output: Annotated[Path | None, typer.Option(help="Directory to write metrics and report to.")] = None,
     threshold: Annotated[
         float | None,
@@ -165,12 +167,12 @@ def evaluate(
 
     if (run is None) == (predictions is None):
         raise typer.BadParameter("give either RUN or --predictions with --gold")
-    if run is not None and (gold, output, threshold) != (None, None, None):
-        raise typer.BadParameter("--gold, --output and --threshold need --predictions; a run has its own")
+    if run is not None and (gold, split, output, threshold) != (None, None, None, None):
+        raise typer.BadParameter("--gold, --split, --output and --threshold work only with --predictions, not with RUN")
     if run is not None:
         evaluate_run(run)
     elif predictions is not None and gold is not None:
-        evaluate_predictions(predictions, gold, split, output or next_to(predictions), threshold)
+        evaluate_predictions(predictions, gold, split or "dev", output or next_to(predictions), threshold)
     else:
         raise typer.BadParameter("--predictions needs --gold CORPUS")
 
@@ -230,15 +232,18 @@ def predict(
 def score(
     model: ModelName,
     inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT", help="Files, globs, folders, URIs, or a config's source (.yaml).")
+        list[str], typer.Argument(metavar="INPUT", help="Files, globs, folders, URIs, or a configuration (its source).")
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="Directory or URI to write Parquet files to.")],
-    engine: Annotated[str, typer.Option(help="local, ray (writes the same bytes) or onnx.")] = "local",
+    engine: Annotated[
+        str, typer.Option(help="local, ray (a cluster; same output) or onnx (an exported model).")
+    ] = "local",
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of labels per document.")] = 10,
     threshold: Annotated[
         str | None,
         typer.Option(
-            metavar="tuned|X", help="Only labels with at least this probability, or over their tuned thresholds."
+            metavar="tuned|X",
+            help="Only labels with at least probability X, or that reach the thresholds tuned on dev.",
         ),
     ] = None,
     min_score: Annotated[float, typer.Option(min=0, max=1, help="Additional lower bound on the probability.")] = 0.0,
@@ -248,7 +253,9 @@ def score(
         int | None, typer.Option(min=1, help="Score only this many labels, found by an index \\[default: all].")
     ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished output or another job's.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the output of a finished or another job.")
+    ] = False,
     max_rejected: Annotated[int | None, typer.Option(min=0, help="Stop after more than this many bad rows.")] = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
@@ -299,12 +306,13 @@ def score(
 def serve(
     model: ModelDir,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Limits, such as limits.texts=128.")
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings, such as limits.texts=128 or shortlist=500."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; all but loopback need a token.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; only loopback needs no token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the clients' token \\[default: XMTC_TOKEN of the environment].")
+        Path | None, typer.Option(help="File with the clients' token \\[default: environment variable XMTC_TOKEN].")
     ] = None,
     annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to.")] = None,
     queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id).")] = None,
@@ -344,7 +352,7 @@ def push(
     repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository; created if it does not exist.")],
     public: Annotated[bool, typer.Option("--public", help="Let everyone read a new repository.")] = False,
 ) -> None:
-    """Upload a model to the Hugging Face Hub. `owner/name` is then a MODEL everywhere."""
+    """Upload a model to the Hugging Face Hub. Every command then accepts `owner/name` as MODEL."""
     from xmtc.models.hub import push as push_model
 
     print(push_model(model, repository, public=public))
@@ -434,7 +442,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        message = f"{error.filename or 'this machine'}: {error.strerror or error}; check its permissions and the disk"
+        place = "" if error.filename is None else f"{error.filename}: "
+        message = f"{place}{error.strerror or error}; check permissions and free disk space"
         print(printable(f"StorageError: {message}"), file=sys.stderr)
         sys.exit(1)
     except XmtcError as error:

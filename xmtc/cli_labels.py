@@ -28,7 +28,9 @@ def labels_add(
     with published_model(output, HEAD) as folder:
         added = add_labels(model, file, folder)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
-    print_line(f"{output}: labels added: {added.labels:,}; names explain these shares of the trained rows: {shares}")
+    print_line(
+        f"{output}: labels added: {added.labels:,}; share of the trained rows' variance that names explain: {shares}"
+    )
 
 
 @labels_app.command("remove")

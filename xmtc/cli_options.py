@@ -97,7 +97,7 @@ def check_arguments() -> None:
             raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None
 
 
-_MODEL = "Directory, URI or owner/name on the Hub: runs/quickstart/model."
+_MODEL = "Model directory (runs/quickstart/model), URI, or owner/name on the Hub."
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL", parser=fetch_model, help=_MODEL)]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
