@@ -13,7 +13,7 @@ BUILD_VENV := .venv-build
 # DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help quickstart install dev test test-faults test-faults-short test-triton test-wheel fuzz lint format docs site \
+.PHONY: help quickstart install dev test test-faults test-triton test-wheel fuzz lint format docs site \
 	site-serve gallery clean distclean
 .DEFAULT_GOAL := help
 
@@ -44,15 +44,11 @@ $(VENV)/.stamp-docs: $(VENV)/.stamp
 	@touch $@
 
 # Three processes on two cores: a third of the time goes into waiting for Ray, servers and timeouts.
-test: $(VENV)/.stamp-dev  ## the whole suite but the fault tests, about 10 minutes on 2 cores
+test: $(VENV)/.stamp-dev  ## the whole suite but the slow fault tests, 6 to 10 minutes on 2 cores
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not faults" $(PYTEST_ARGS)
 
 test-faults: $(VENV)/.stamp-dev  ## kill workers in the middle and resume; slow
 	$(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
-
-test-faults-short: $(VENV)/.stamp-dev  ## of these, what the suite has no short form of: a lost node, a lost server
-	$(BIN)/python -m pytest -m faults tests/cluster/test_faults.py::test_a_lost_node_is_replaced_and_the_run_resumes \
-		tests/storage/test_gcs.py $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.stamp-dev  ## the property tests, with 3,000 examples each instead of 100
 	$(BIN)/python -m pytest -m "hypothesis and not faults" --hypothesis-profile=fuzz $(PYTEST_ARGS)

@@ -1,11 +1,12 @@
 """`pip install xmtc` without extras predicts, and trains in one process; what it lacks names the extra.
 
-The environment has links to what the dependencies without extras bring. `make test-wheel` sets XMTC_SMALL_PYTHON to the
-Python of an environment that the built wheel was installed in.
+The environment holds the built wheel, and links to what the dependencies without extras bring. `make test-wheel` sets
+XMTC_SMALL_PYTHON to the Python of an environment that pip filled.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,16 +47,18 @@ COMMANDS = {
 }
 
 
-def linked(folder: Path) -> Path:
-    """A folder of links that has what `pip install xmtc` brings."""
+def installed(folder: Path) -> Path:
+    """A folder with the wheel of xmtc, built from the sources, and links to what its installation brings."""
+    sources = folder.with_name("sources")
+    sources.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, sources)
+    shutil.copytree(ROOT / "xmtc", sources / "xmtc", ignore=shutil.ignore_patterns("__pycache__"))
     link(folder, closure(PROJECT["dependencies"]))
-    (folder / "xmtc").symlink_to(ROOT / "xmtc")
-    information = folder / "xmtc-0.dist-info"
-    information.mkdir()
-    lines = ["Metadata-Version: 2.1", "Name: xmtc", f"Version: {PROJECT['version']}"]
-    lines += [f"Requires-Python: {PROJECT['requires-python']}"]
-    lines += [f"Requires-Dist: {text}" for text in PROJECT["dependencies"]]
-    (information / "METADATA").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", sources / "dist", sources], check=True)
+    (wheel,) = (sources / "dist").glob("xmtc-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", folder, wheel], check=True)
     return folder
 
 
@@ -70,7 +73,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     if python := os.environ.get("XMTC_SMALL_PYTHON"):
         start = [python, "-I", "-c", _RUN, ""]
     else:
-        start = [sys.executable, "-I", "-S", "-c", _RUN, str(linked(folder / "site-packages"))]
+        start = [sys.executable, "-I", "-S", "-c", _RUN, str(installed(folder / "site-packages"))]
     done = subprocess.run(
         [*start, json.dumps(list(COMMANDS.values()))], cwd=folder, capture_output=True, text=True, check=False
     )

@@ -1,6 +1,7 @@
 """What breaks on a cluster, tried: the run ends by itself or at the next start, with the losses of an undisturbed one.
 
-Each row of the table in docs/how-to/resume.md is a test here or names its own.
+Each row of the table in docs/how-to/resume.md is a test here or names its own. The lost node is also part of the suite,
+which has short forms of the others elsewhere.
 """
 
 import os
@@ -22,7 +23,6 @@ from xmtc.errors import CheckpointError, DataError
 from xmtc.pipeline import train_run
 
 pytestmark = [
-    pytest.mark.faults,
     pytest.mark.timeout(1200),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -36,7 +36,8 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(folder) -> Path:
-    job = Job(folder, "undisturbed", *SHORT)
+    """In one process, which trains as two workers do."""
+    job = Job(folder, "undisturbed", *SHORT, "distributed.workers=0")
     code, log = job.finish()
     assert code == 0, log[-5000:]
     return job.run
@@ -65,6 +66,7 @@ def assert_gone(processes: list[psutil.Process]) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.faults
 def test_a_killed_driver_ends_its_workers_and_the_run_resumes(folder, undisturbed):
     job = Job(folder, "driver", *SHORT)
     job.wait_for_a_checkpoint("finetune")
@@ -75,6 +77,7 @@ def test_a_killed_driver_ends_its_workers_and_the_run_resumes(folder, undisturbe
     start_again(folder, "driver", undisturbed)
 
 
+@pytest.mark.faults
 def test_ctrl_c_says_how_to_resume_and_leaves_no_process(folder, undisturbed):
     job = Job(folder, "interrupted", *SHORT)
     job.wait_for_a_checkpoint("finetune")
@@ -87,6 +90,7 @@ def test_ctrl_c_says_how_to_resume_and_leaves_no_process(folder, undisturbed):
     start_again(folder, "interrupted", undisturbed)
 
 
+@pytest.mark.faults
 def test_a_hanging_rank_is_killed_after_the_timeout_and_the_run_resumes(folder, undisturbed):
     job = Job(folder, "hung", *SHORT, "distributed.timeout_s=30")
     job.wait_for_a_checkpoint("finetune")
@@ -119,6 +123,7 @@ def test_a_lost_node_is_replaced_and_the_run_resumes(folder, undisturbed, cluste
     assert_same(job.run, undisturbed)
 
 
+@pytest.mark.faults
 def test_without_a_replacement_the_run_resumes_on_fewer_nodes(folder, undisturbed, cluster):
     job = Job(folder, "fewer", *SHORT, f"distributed.address={cluster.address}", "distributed.workers=[1,2]")
     job.wait_for_a_checkpoint("finetune")
@@ -129,6 +134,7 @@ def test_without_a_replacement_the_run_resumes_on_fewer_nodes(folder, undisturbe
     assert_same(job.run, undisturbed)
 
 
+@pytest.mark.faults
 def test_a_lost_head_ends_the_job_which_resumes_on_a_new_cluster(folder, undisturbed, cluster):
     job = Job(folder, "head", *SHORT, f"distributed.address={cluster.address}")
     job.wait_for_a_checkpoint("finetune")
@@ -138,6 +144,7 @@ def test_a_lost_head_ends_the_job_which_resumes_on_a_new_cluster(folder, undistu
     start_again(folder, "head", undisturbed)
 
 
+@pytest.mark.faults
 def test_a_run_at_a_uri_survives_the_loss_of_a_machine_with_its_disk(folder, undisturbed, tmp_path):
     """Two ranks on Ray; a machine is a cache folder."""
     with s3(tmp_path / "home"):
@@ -191,6 +198,7 @@ def damage(path: Path) -> None:
     ],
     ids=["flipped", "missing", "truncated"],
 )
+@pytest.mark.faults
 def test_a_damaged_corpus_shard_is_named_before_anything_trains(tiny, tmp_path, hurt, words):
     config, _ = tiny
     corpus = shutil.copytree(tiny_runs.load(config).data.corpus, tmp_path / "corpus")
@@ -201,6 +209,7 @@ def test_a_damaged_corpus_shard_is_named_before_anything_trains(tiny, tmp_path, 
     assert str(shard) in str(found.value)
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system takes root")
 def test_a_full_disk_ends_the_run_which_resumes_once_there_is_room(tiny, tmp_path, monkeypatch):
     config, undisturbed = tiny

@@ -124,7 +124,6 @@ def test_the_doctor_finds_all_of_it(config):
     assert [check.status for check in check_places(tiny_runs.load(config))] == ["ok"] * 3
 
 
-@pytest.mark.faults
 def test_a_lost_server_ends_the_run_and_another_machine_resumes_it(config, server, impatient, tmp_path, monkeypatch):
     log = Tracker.log
 
