@@ -2,7 +2,7 @@
 
     <folder>/words.json, words.safetensors       the vocabulary
     <folder>/<number>-<kind>/…                   each scorer
-    <folder>/fusion.json, fusion.safetensors     the fusion, once it is fitted
+    <folder>/fusion.json, …                      the fusion, once it is fitted: see `Fusion.save`
     <folder>/documents.arrow                     ids of the training documents, which neighbours name as evidence
 
 Suffixes: N documents, K candidates, L labels, S scorers.

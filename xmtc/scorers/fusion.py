@@ -11,7 +11,7 @@ Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 Â
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -21,15 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from xmtc.data.arrays import Matrix
-from xmtc.data.tensor_files import (
-    read_json,
-    read_tensors,
-    sparse_names,
-    sparse_tensors,
-    to_sparse,
-    write_json,
-    write_tensors,
-)
+from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
 from xmtc.errors import DataError
 from xmtc.scorers.base import Candidates
 from xmtc.scorers.calibrate import LogOdds
@@ -43,7 +35,7 @@ from xmtc.scorers.regrouping import Regrouping
 PER_SCORER = 4
 log = logging.getLogger(__name__)
 _FILE = "fusion.safetensors"
-_FIRST, _TOGETHER = "first.", "together"  # prefixes of tensors
+_FIRST = "first"  # folder
 
 
 @dataclass(frozen=True)
@@ -116,18 +108,16 @@ class Fusion:
         return replace(self, combination=combination, occurrences=occurrences, first=first)
 
     def save(self, folder: Path) -> None:
-        """Write `fusion.json` and `fusion.safetensors`."""
+        """Write JSON, tensors and occurrences; those of the first fusion into the folder `first`."""
+        folder.mkdir(exist_ok=True)
         write_json(folder / "fusion.json", {"names": list(self.names), "kind": self.combination.kind})
-        tensors = {"counts_L": self.counts_L} | self._tensors("")
-        if self.first is not None:
-            tensors |= self.first._tensors(_FIRST) | sparse_tensors(_TOGETHER, self.occurrences.together_LL)
-        write_tensors(folder / _FILE, tensors)
-
-    def _tensors(self, prefix: str) -> dict[str, NDArray]:
         tensors = self.combination.tensors()
         for number, one in enumerate(self.maps):
             tensors |= {f"scores.{number}": one.scores_Q, f"log_odds.{number}": one.log_odds_Q}
-        return {prefix + name: tensor for name, tensor in tensors.items()}
+        write_tensors(folder / _FILE, tensors)
+        self.occurrences.save(folder)
+        if self.first is not None:
+            self.first.save(folder / _FIRST)
 
     @classmethod
     def load(cls, folder: Path) -> "Fusion":
@@ -138,34 +128,11 @@ class Fusion:
         """
         found = read_json(folder / "fusion.json", ("names", "kind"))
         names, kind = tuple(found["names"]), combination_of(found["kind"])
-        names_needed, has_first = ["counts_L", *_tensor_names("", kind, len(names))], names[-1:] == (CO_OCCURRENCE,)
-        if has_first:
-            names_needed += [*_tensor_names(_FIRST, Linear, len(names) - 1), *sparse_names(_TOGETHER)]
-        tensors = read_tensors(folder / _FILE, names_needed)
-        occurrences = Occurrences.without_pairs(tensors["counts_L"])
-        if not has_first:
-            return cls._from_tensors(names, kind, tensors, "", occurrences)
-        first = cls._from_tensors(names[:-1], Linear, tensors, _FIRST, occurrences)
-        occurrences = Occurrences(tensors["counts_L"], to_sparse(_TOGETHER, tensors))
-        return replace(cls._from_tensors(names, kind, tensors, "", occurrences), first=first)
-
-    @classmethod
-    def _from_tensors(
-        cls,
-        names: tuple[str, ...],
-        kind: type[Combination],
-        tensors: Mapping[str, NDArray],
-        prefix: str,
-        occurrences: Occurrences,
-    ) -> "Fusion":
-        own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        maps = tuple(LogOdds(own[f"scores.{n}"], own[f"log_odds.{n}"]) for n in range(len(names)))
-        return cls(names, maps, kind.from_tensors(own), occurrences)
-
-
-def _tensor_names(prefix: str, kind: type[Combination], scorers: int) -> list[str]:
-    keys = [f"{part}.{number}" for number in range(scorers) for part in ("scores", "log_odds")]
-    return [prefix + name for name in (*kind.TENSORS, *keys)]
+        keys = [f"{part}.{number}" for number in range(len(names)) for part in ("scores", "log_odds")]
+        tensors = read_tensors(folder / _FILE, (*kind.TENSORS, *keys))
+        maps = tuple(LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"]) for n in range(len(names)))
+        first = cls.load(folder / _FIRST) if names[-1:] == (CO_OCCURRENCE,) else None
+        return cls(names, maps, kind.from_tensors(tensors), Occurrences.load(folder), first)
 
 
 def _with_co_occurrence(pairs: Pairs, first: Fusion, occurrences: Occurrences) -> Pairs:

@@ -9,18 +9,21 @@ Suffixes: N documents, K candidates, L labels, M labels after regrouping.
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.scorers.base import SparseScored
 from xmtc.scorers.regrouping import Regrouping
 
 CO_OCCURRENCE = "co_occurrence"
 """Name of the score in a fusion."""
 _PSEUDO_DOCUMENTS = 2
+_FILE = "occurrences.safetensors"
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,20 @@ class Occurrences:
         most_MM = np.minimum(together_MM.data, np.repeat(counts_M, np.diff(together_MM.indptr)))
         together_MM.data = most_MM.astype(np.int32)
         return Occurrences(counts_M, _without_diagonal(together_MM))
+
+    def save(self, folder: Path) -> None:
+        """Write `occurrences.safetensors`."""
+        write_tensors(folder / _FILE, {"counts_L": self.counts_L} | sparse_tensors("together", self.together_LL))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Occurrences":
+        """Read a saved file.
+
+        Raises:
+            CheckpointError: the file is missing or damaged.
+        """
+        found = read_tensors(folder / _FILE, ("counts_L", *sparse_names("together")))
+        return cls(found["counts_L"], to_sparse("together", found))
 
 
 def _without_diagonal(pairs_LL: Matrix) -> Matrix:
