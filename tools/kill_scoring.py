@@ -20,6 +20,7 @@ import io
 import json
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -65,6 +66,7 @@ class Nodes:
 
     def __init__(self, disks: Path | None) -> None:
         os.environ.setdefault("RAY_raylet_start_wait_time_s", "60")  # Ray reads it on import
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # nodes with their own homes share no token file
         from ray.cluster_utils import Cluster
 
         self._disks, self._number = disks, 0
@@ -84,15 +86,19 @@ class Nodes:
 
     def _start(self, arguments: Json) -> None:
         """Start a node. A node of Ray gives up after 15 seconds, which are few on a busy machine: try again."""
+        failed: Exception | None = None
         for _ in range(NODE_STARTS):
             before = set(psutil.Process().children(recursive=True))
-            with contextlib.suppress(Exception):  # Ray raises no more special one
+            try:
                 self._cluster.add_node(**arguments)
+            except Exception as error:  # Ray raises no more special one
+                failed = error
+            else:
                 return
             for process in set(psutil.Process().children(recursive=True)) - before:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-        raise SystemExit(f"Ray started no node in {NODE_STARTS} attempts: the machine is too busy")
+        raise SystemExit(f"Ray started no node in {NODE_STARTS} attempts: {failed}; its logs are in /tmp/ray")
 
     def lose_one(self) -> None:
         """Kill the node with all its processes; a new one joins."""
