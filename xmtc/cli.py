@@ -6,7 +6,7 @@ Commands import what they need when they run, so that help and mistakes in a con
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -29,14 +29,12 @@ from xmtc.cli_options import (
     fetch,
     fetch_model,
     fetch_status,
+    load_run,
     next_to,
     show_log,
 )
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.track.console import printable
-
-if TYPE_CHECKING:
-    from xmtc.run.config import RunConfig
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -96,7 +94,7 @@ def train(
     ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
-    run = _load(config_for(config), overrides, print_config)
+    run = load_run(config_for(config), overrides, print_config)
     if dry_run:
         from xmtc.preflight.estimate import dry_run as estimate_run
 
@@ -110,7 +108,7 @@ def train(
 @app.command()
 def prepare(config: ConfigFile, overrides: Overrides = None, print_config: PrintConfig = False) -> None:
     """Read the source documents and tokenise them into a corpus."""
-    run = _load(config, overrides, print_config)
+    run = load_run(config, overrides, print_config)
     from xmtc.pipeline import prepare_stage
 
     prepare_stage(run)
@@ -127,7 +125,7 @@ def mig(
     print_config: PrintConfig = False,
 ) -> None:
     """Rank tokens by their mutual information gain with each label, on the train split."""
-    run = _load(config, overrides, print_config)
+    run = load_run(config, overrides, print_config)
     from xmtc.pipeline import mig_stage
     from xmtc.stages.mig import show_labels
 
@@ -241,10 +239,7 @@ def score(
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of labels per document.")] = 10,
     threshold: Annotated[
         str | None,
-        typer.Option(
-            metavar="tuned|X",
-            help="Only labels with at least probability X, or that reach the thresholds tuned on dev.",
-        ),
+        typer.Option(metavar="tuned|X", help="Only labels with probability X or more, or over the tuned thresholds."),
     ] = None,
     min_score: Annotated[float, typer.Option(min=0, max=1, help="Additional lower bound on the probability.")] = 0.0,
     include: Include = None,
@@ -417,19 +412,7 @@ def doctor(
 
     if overrides and not config:
         raise ConfigError(f"{overrides[0]}: this changes a configuration; name its file with --config")
-    raise typer.Exit(run_doctor(_load(config, overrides, print_config=False) if config else None))
-
-
-def _load(config: Path, overrides: list[str] | None, print_config: bool) -> "RunConfig":
-    from xmtc.config.load import load_config
-    from xmtc.config.plain import dump_yaml
-    from xmtc.run.config import RunConfig
-
-    run = load_config(RunConfig, config, overrides or [])
-    if print_config:
-        print(dump_yaml(run), end="")
-        raise typer.Exit()
-    return run
+    raise typer.Exit(run_doctor(load_run(config, overrides, print_config=False) if config else None))
 
 
 def main() -> None:

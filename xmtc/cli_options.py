@@ -4,13 +4,16 @@ import logging
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from xmtc.errors import StorageError
 from xmtc.track.console import print_line
+
+if TYPE_CHECKING:
+    from xmtc.run.config import RunConfig
 
 
 class CommandGroup(TyperGroup):
@@ -75,6 +78,19 @@ def fetch_status(path: str) -> Path:
     from xmtc.run import copies
 
     return copies.fetch_status(path)
+
+
+def load_run(config: Path, overrides: list[str] | None, print_config: bool) -> "RunConfig":
+    """Read a configuration with its overrides; print it and exit if that is requested."""
+    from xmtc.config.load import load_config
+    from xmtc.config.plain import dump_yaml
+    from xmtc.run.config import RunConfig
+
+    run = load_config(RunConfig, config, overrides or [])
+    if print_config:
+        print(dump_yaml(run), end="")
+        raise typer.Exit()
+    return run
 
 
 def show_version(requested: bool) -> None:

@@ -151,7 +151,8 @@ def test_the_command_adds_labels_and_says_what_names_explain(model, tmp_path, mo
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 0
-    assert re.search(r"longer: labels added: 2; names explain .* rows: weights 0%, bias 0%", capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert re.search(r"longer: labels added: 2; share of .* that names explain: weights 0%, bias 0%", said)
     assert len(load_model(tmp_path / "longer").labels) == LABELS + 2
 
 
