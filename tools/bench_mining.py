@@ -6,7 +6,7 @@ vectors would find; and with what the popularity of labels alone would. It also 
 time to build each kind of index,
 to query it, and its agreement with exact search. Prints JSON lines.
 
-    .venv/bin/python tools/bench_mining.py build/shortlist_parity/runs/shortlist [--documents 300]
+    .venv/bin/python tools/bench_mining.py build/shortlist_parity/runs/shortlist-13 [--documents 300]
 """
 
 import argparse

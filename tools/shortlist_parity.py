@@ -1,12 +1,13 @@
 """Does shortlist training learn as much as training on all labels, and how much faster is it? On GND library records.
 
-Two runs with the same planted head, documents, epochs and cached hidden states of a frozen MiniLM: all labels with
-AdamW, and a mined shortlist with row-wise Adam. Figures are on dev documents; best epoch and threshold are chosen on
-dev, for both alike. Also run: omikuji's Bonsai on TF-IDF of the same tokens and of the whole texts. Speed is that of
+Two runs per seed with the same planted head, documents, epochs and cached hidden states of a frozen MiniLM: all labels
+with AdamW, and a mined shortlist with row-wise Adam. Figures are on dev documents; best epoch and threshold are chosen
+on dev, for both alike. Also run: omikuji's Bonsai on TF-IDF of the same tokens and of the whole texts. Speed is that of
 training steps, in the runs, and once more with as many labels as all of GND's training documents have. Bars: at least
-5 times the documents per second there; nDCG@5 and macro-F1 at most one point below all labels. Prints JSON lines.
+5 times the documents per second there; nDCG@5 and macro-F1 at most one point below all labels, and macro-F1 of labels
+with 1 to 5 documents at most half a point below, in the mean of the seeds. Prints JSON lines.
 
-    .venv/bin/python tools/shortlist_parity.py [--train-docs 4000] [--epochs 6]
+    .venv/bin/python tools/shortlist_parity.py [--train-docs 4000] [--epochs 6] [--seeds 13 14 15]
 """
 
 import argparse
@@ -35,7 +36,8 @@ from xmtc.training.label_shard import LabelShard
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
 ALL_LABELS = 22_625  # of GND's 41,333 training documents
-SPEED_BAR, POINTS_BAR = 5.0, 1.0
+SPEED_BAR = 5.0
+POINTS_BARS = {"ndcg@5": 1.0, "macro_f1": 1.0, "macro_f1 1-5": 0.5}
 RATE = 2e-3
 ARMS: dict[str, dict[str, Any]] = {
     "all labels": {},
@@ -46,11 +48,12 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def configuration(arm: str, args: argparse.Namespace) -> RunConfig:
+def configuration(arm: str, args: argparse.Namespace, seed: int = 13) -> RunConfig:
     """The run of an arm: only `ARMS` differs between them."""
     data = {"train": str(args.data / "train.parquet"), "dev": str(args.data / "dev.parquet")}
     content = {
-        "name": arm.replace(" ", "-"),
+        "name": f"{arm.replace(' ', '-')}-{seed}",
+        "seed": seed,
         "data": {
             "source": {
                 "kind": "parquet",
@@ -58,7 +61,7 @@ def configuration(arm: str, args: argparse.Namespace) -> RunConfig:
                 "columns": {"id": "doc_id", "text": ["title", "text"]},
                 "labels": {"path": str(args.data / "labels.parquet")},
             },
-            "corpus": str(args.work / f"corpus-{args.train_docs}-{args.max_length}"),
+            "corpus": str(args.work / f"corpus-{args.train_docs}-{args.dev_docs}-{args.max_length}"),
             "max_length": args.max_length,
             "limit": {"train": args.train_docs, "dev": args.dev_docs},
         },
@@ -79,9 +82,9 @@ def configuration(arm: str, args: argparse.Namespace) -> RunConfig:
     return TypeAdapter(RunConfig).validate_json(json.dumps(content))
 
 
-def trained(arm: str, args: argparse.Namespace) -> dict[str, float]:
+def trained(arm: str, args: argparse.Namespace, seed: int) -> dict[str, float]:
     """Dev figures in percent, and documents per second of the run's steps."""
-    config = configuration(arm, args)
+    config = configuration(arm, args, seed)
     run = train_run(config)
     metrics = json.loads((run / "eval" / "dev" / "metrics.json").read_text())
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -147,13 +150,15 @@ def say(record: dict[str, Any]) -> None:
     print(json.dumps(record), flush=True)
 
 
-def verdict(rows: dict[str, dict[str, float]], rates: dict[str, float]) -> bool:
+def verdict(rows: dict[str, list[dict[str, float]]], rates: dict[str, float]) -> bool:
     speed = rates["shortlist"] / rates["all labels"]
     say({"name": f"documents per second at L={ALL_LABELS:,}", "ratio": round(speed, 2), "bar": SPEED_BAR})
-    lost = {key: rows["all labels"][key] - rows["shortlist"][key] for key in ("ndcg@5", "macro_f1")}
-    for key, points in lost.items():
-        say({"name": f"points of {key} lost", "ratio": round(points, 2), "bar": POINTS_BAR})
-    holds = speed >= SPEED_BAR and max(lost.values()) <= POINTS_BAR
+    holds = speed >= SPEED_BAR
+    for key, bar in POINTS_BARS.items():
+        lost = [full[key] - short[key] for full, short in zip(rows["all labels"], rows["shortlist"], strict=True)]
+        seeds = [round(points, 2) for points in lost]
+        say({"name": f"points of {key} lost", "ratio": round(statistics.mean(lost), 2), "bar": bar, "seeds": seeds})
+        holds = holds and statistics.mean(lost) <= bar
     say({"name": "shortlist_parity", "ratio": round(speed / SPEED_BAR, 3), "bar": 1.0, "holds": holds})
     return holds
 
@@ -165,6 +170,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("build/shortlist_parity"))
     parser.add_argument("--train-docs", type=int, default=4000)
     parser.add_argument("--dev-docs", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[13])
     parser.add_argument("--max-length", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=8, help="of each arm and round, to time at all labels")
@@ -180,10 +186,11 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
-    rows = {}
-    for arm in reversed(ARMS):
-        rows[arm] = trained(arm, args)
-        say({"system": arm, **rows[arm]})
+    rows: dict[str, list[dict[str, float]]] = {arm: [] for arm in ARMS}
+    for seed in args.seeds:
+        for arm in reversed(ARMS):
+            rows[arm].append(trained(arm, args, seed))
+            say({"system": arm, "seed": seed, **rows[arm][-1]})
     rates = speeds(args)
     say({"labels": ALL_LABELS, "docs_per_s": {arm: round(rate, 1) for arm, rate in rates.items()}})
     bonsai(args)

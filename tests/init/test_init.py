@@ -298,6 +298,15 @@ def test_the_encoder_trains_where_there_is_a_gpu():
     assert [one.tree for one in others] == [one.tree for one in candidates(task, [256])]
 
 
+def test_runs_compute_in_bfloat16_where_it_is_native():
+    source = {"source": SOURCE, "corpus": "c"}
+    task = Task(source=source, name="news", labels=90, documents=5_000, readable=True, single=False, precision="bf16")
+    for one in candidates(task, [256]):
+        assert one.tree.get("distributed") == ({"precision": "bf16"} if one.recipe.encodes else None)
+        assert one.config().distributed.precision == ("bf16" if one.recipe.encodes else "fp32")
+    assert not any("distributed" in one.tree for one in candidates(replace(task, precision="fp32"), [256]))
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("1h30m", 5400), ("90s", 90), (" 0.5 h ", 1800)])
 def test_budgets(text, seconds):
     assert seconds_of(text) == seconds

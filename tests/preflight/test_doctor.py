@@ -136,16 +136,16 @@ def test_more_workers_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx2"})
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False})
     check = found("distributed.precision=bf16")["bf16"]
     assert (check.status, check.fix) == ("note", "distributed.precision=fp32 is faster here")
-    monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx512_bf16"})
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     assert found("distributed.precision=bf16")["bf16"].status == "ok"
 
 
 def test_a_run_warns_of_emulated_bf16(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(module, "_cpu_flags", lambda: {"avx2"})
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False})
     module.check_machine(config("distributed.precision=bf16"))
     assert "bf16 is emulated on this CPU: correct, but slow; distributed.precision=fp32 is faster here" in caplog.text
 

@@ -19,6 +19,7 @@ from xmtc.data.config import DataConfig
 from xmtc.data.overview import ONE_LABEL, warnings_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.data.readers.base import shown_column
+from xmtc.distributed.precision import native_bfloat16
 from xmtc.errors import ConfigError, DataError
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles, find_files
@@ -109,7 +110,7 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     print_line("measuring this machine: a few seconds")
     tried = lengths_to_try(int(np.percentile(lengths, 95)))
     options = list(candidates(task, tried))
-    speeds = probe(found.texts, options[0].config().model, tried)
+    speeds = probe(found.texts, options[0].config().model, tried, task.precision)
     choice = _choose(options, found, lengths, speeds, budget_s)
     return Plan(files=files, roles=roles, found=found, lengths=lengths, choice=choice, budget_s=budget_s)
 
@@ -229,6 +230,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
     """Describe the task for recipes; labels that look like words serve as their names."""
     some = list(found.label_counts)[:200]
     wordy = sum(bool(re.search(r"[^\W\d_]{3,}", label)) and not label.isupper() for label in some) > 0.5 * len(some)
+    gpu = torch.cuda.is_available()
     return Task(
         source=source,
         name=name,
@@ -236,7 +238,8 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         documents=found.documents.get("train", 0),
         readable=wordy or found.named > 0,
         single=roles.task == "single_label",
-        gpu=torch.cuda.is_available(),
+        gpu=gpu,
+        precision="bf16" if native_bfloat16(gpu=gpu) else "fp32",
         trees=find_spec("omikuji") is not None,
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from xmtc.config.shape import adapter
 from xmtc.data.pretrained import DEFAULT_BACKBONE
+from xmtc.distributed.strategies.settings import Precision
 from xmtc.preflight.label_memory import label_memory
 from xmtc.preflight.timing import Corpus, disk_of_states, memory_of_scorers
 from xmtc.run.config import RunConfig
@@ -36,6 +37,7 @@ class Task:
         readable: whether the labels, or their names, are words.
         single: whether each document has exactly one label.
         gpu: whether the machine has a GPU.
+        precision: the fastest precision of the machine.
         trees: whether the package for trees is installed.
     """
 
@@ -46,6 +48,7 @@ class Task:
     readable: bool
     single: bool
     gpu: bool = False
+    precision: Precision = "fp32"
     trees: bool = False
 
 
@@ -215,7 +218,10 @@ def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
     data = {**task.source, "max_length": max_length}
     if task.labels <= _FEW_LABELS:
         data["words"] = {"ngrams": 2}
-    return json.loads(json.dumps({"name": task.name, "data": data, **recipe.sections(task)}))
+    tree = {"name": task.name, "data": data, **recipe.sections(task)}
+    if recipe.encodes and task.precision != "fp32":
+        tree["distributed"] = {"precision": task.precision}
+    return json.loads(json.dumps(tree))
 
 
 @dataclass(frozen=True, kw_only=True)

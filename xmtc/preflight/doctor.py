@@ -22,6 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from xmtc.data.pretrained import resolve_pretrained
+from xmtc.distributed.precision import native_bfloat16
 from xmtc.distributed.strategies.settings import Tool
 from xmtc.errors import ConfigError
 from xmtc.models.config import ModelConfig
@@ -172,24 +173,12 @@ def _enough_gpus(config: RunConfig | None) -> Iterator[Check]:
 
 def _bf16(config: RunConfig | None) -> Check:
     wanted = config is not None and config.distributed.precision == "bf16"
-    if torch.cuda.is_available():
-        native = torch.cuda.get_device_capability()[0] >= 8
-        where = "GPU"
-    else:
-        native = bool({"avx512_bf16", "amx_bf16", "bf16"} & _cpu_flags())
-        where = "CPU"
-    if native:
+    gpu = torch.cuda.is_available()
+    where = "GPU" if gpu else "CPU"
+    if native_bfloat16(gpu=gpu):
         return Check("bf16", "ok", f"native on this {where}")
     fix = "distributed.precision=fp32 is faster here" if wanted else ""
     return Check("bf16", "note", f"emulated on this {where}: correct, but slow", fix)
-
-
-def _cpu_flags() -> set[str]:
-    path = Path("/proc/cpuinfo")
-    if not path.exists():
-        return set()
-    lines = (line for line in path.read_text().splitlines() if line.startswith(("flags", "Features")))
-    return set(next(lines, "").partition(":")[2].split())
 
 
 def _build_tools(config: RunConfig | None) -> Iterator[Check]:

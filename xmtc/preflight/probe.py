@@ -8,7 +8,7 @@ Suffixes: B documents, T tokens, D width, S labels with logits, L labels.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.data.words import count_words
+from xmtc.distributed.strategies.settings import Precision
 from xmtc.models.classifier import Classifier
 from xmtc.models.config import ModelConfig
 from xmtc.models.heads.config import HeadSettings, NoHeadConfig
@@ -70,23 +71,32 @@ class Speeds:
     cores: int
 
 
-def probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[int], seconds: float = 1.5) -> Speeds:
+def probe(
+    texts: Sequence[str],
+    model: ModelConfig | None,
+    lengths: Sequence[int],
+    precision: Precision = "fp32",
+    seconds: float = 1.5,
+) -> Speeds:
     """Measure this machine.
 
     Args:
         texts: a sample of the documents.
         model: model whose encoder to measure, with packaged or downloaded weights; None if the run encodes nothing.
         lengths: values of `max_length` at which to measure the encoder.
+        precision: precision in which the encoder computes.
         seconds: time to spend on the encoder at each length.
 
     Raises:
         ConfigError: the encoder cannot be loaded.
     """
     with _one_thread():
-        return _probe(texts, model, lengths, seconds)
+        return _probe(texts, model, lengths, precision, seconds)
 
 
-def _probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[int], seconds: float) -> Speeds:
+def _probe(
+    texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[int], precision: Precision, seconds: float
+) -> Speeds:
     name = None if model is None or model.encoder.backbone is None else model.encoder.backbone.name
     tokenizer = load_pretrained(name or DEFAULT_BACKBONE)
     found = Speeds(
@@ -98,11 +108,18 @@ def _probe(texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[in
     if model is None or not lengths:
         return found
     encoder = _encoder(model, len(tokenizer))
-    return replace(found, encode_s={n: _encoding(texts, encoder, model, tokenizer, n, seconds) for n in lengths})
+    with _autocast(precision, next(encoder.parameters()).device):
+        return replace(found, encode_s={n: _encoding(texts, encoder, model, tokenizer, n, seconds) for n in lengths})
 
 
 def probe_head(
-    settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int
+    settings: HeadSettings,
+    width: int,
+    labels: int,
+    tokens: float,
+    sampled: int | None,
+    kept: int,
+    precision: Precision = "fp32",
 ) -> HeadSpeed:
     """Measure a head on random hidden states of a few tokens. Its time is proportional to tokens, or to documents.
 
@@ -113,8 +130,9 @@ def probe_head(
         tokens: mean T of the documents; 1 for a head that reads only poolings, whose time does not depend on T.
         sampled: number of labels with logits in a training batch; None: all.
         kept: number of labels that a document has.
+        precision: precision in which the head computes.
     """
-    with _one_thread():
+    with _one_thread(), _autocast(precision, torch.device("cpu")):
         return _probe_head(settings, width, labels, tokens, sampled, kept)
 
 
@@ -163,6 +181,10 @@ def _one_thread() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def _gain() -> float:

@@ -10,12 +10,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from xmtc.data.readers import ReaderConfig, Rejected
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
 from xmtc.data.readers.table_config import table_of
+from xmtc.distributed.precision import native_bfloat16
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.info import describe
 from xmtc.models.onnx_export import export_onnx, is_onnx
@@ -274,11 +273,7 @@ def use_bfloat16(precision: str, device: str) -> bool:
     if precision not in ("auto", "bf16", "fp32"):
         raise ConfigError(f"--precision {precision}: give auto, bf16 or fp32")
     if precision == "auto":
-        capabilities = torch.cpu.get_capabilities()
         # The GPU may belong to another machine, so only the process that computes on it checks that it exists.
-        return (
-            device.startswith("cuda")
-            or choose_device(device).type == "cuda"
-            or any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16"))
-        )
+        gpu = device.startswith("cuda") or choose_device(device).type == "cuda"
+        return gpu or native_bfloat16(gpu=False)
     return precision == "bf16"
