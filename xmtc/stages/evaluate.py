@@ -1,11 +1,13 @@
 """The last stage: score dev and test with the best weights, tune thresholds, write metrics, export the model."""
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.store import write_evaluation
+from xmtc.evaluate.thresholds import Thresholds
 from xmtc.models.label_index import IndexRecall, ModelIndex
 from xmtc.models.label_text import may_name, name_unseen_labels
 from xmtc.score.shortlist import Shortlist
@@ -28,37 +30,50 @@ def evaluate(worker: Worker) -> None:
         name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
         trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}
     scored = FusedPredictor(worker) if worker.config.model.scorers else HeadPredictor(worker)
-    thresholds, metrics, index = None, {}, None
-    for name in (s for s in ("dev", "test") if s in worker.corpus.splits):
-        split = worker.corpus.split(name)
-        predictions, histogram = scored.predict(split)
-        evaluation, thresholds = measure_split(worker, split, predictions, thresholds, histogram)
-        scored.add_metrics(split, evaluation, predictions)
-        if index is None:  # holds calibrated labels: dev comes first and fits the calibration
-            with freed_memory_returned(kept_again=worker.strategy.device.type == "cpu"):
-                index = _index(worker)
-            index = index and _with_recall(worker, split, index)
-        if index is not None and worker.config.evaluate.shortlist is not None:
-            evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
-        metrics[name] = numeric_metrics(evaluation.metrics)
-        write = partial(
-            write_evaluation,
-            worker.paths.evaluation(name),
-            evaluation,
-            predictions=predictions,
-            doc_ids=split.doc_ids(),
-            labels=worker.corpus.labels.labels,
-        )
-        run_collectively(write, here=worker.is_first)
+    splits = [worker.corpus.split(name) for name in ("dev", "test") if name in worker.corpus.splits]
+    thresholds, metrics = None, {}
+    index_of = cache(_index)  # built once, and if possible after the metrics, which take as much memory as the index
+    for split in splits:
+        thresholds, metrics[split.name] = _evaluate_split(worker, split, scored, thresholds, index_of)
     if worker.config.model.head.attends_by_label:
         write_overlap(worker)
+    index = index_of(worker)
+    index = index and _with_recall(worker, splits[0], index)
     run_collectively(lambda: export(worker, trained, scored.ensemble, thresholds, metrics, index), here=worker.is_first)
 
 
+def _evaluate_split(
+    worker: Worker,
+    split: Split,
+    scored: FusedPredictor | HeadPredictor,
+    thresholds: Thresholds | None,
+    index_of: Callable[[Worker], ModelIndex | None],
+) -> tuple[Thresholds | None, dict[str, float]]:
+    """Score a split and write its evaluation. Return the thresholds, tuned here if not given, and the metrics."""
+    predictions, histogram = scored.predict(split)
+    evaluation, thresholds = measure_split(worker, split, predictions, thresholds, histogram)
+    scored.add_metrics(split, evaluation, predictions)
+    if worker.config.evaluate.shortlist is not None and (index := index_of(worker)) is not None:
+        evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
+    write = partial(
+        write_evaluation,
+        worker.paths.evaluation(split.name),
+        evaluation,
+        predictions=predictions,
+        doc_ids=split.doc_ids(),
+        labels=worker.corpus.labels.labels,
+    )
+    run_collectively(write, here=worker.is_first)
+    return thresholds, numeric_metrics(evaluation.metrics)
+
+
 def _index(worker: Worker) -> ModelIndex | None:
-    """Build the index to export; None if the model has none."""
+    """Build the index of the calibrated labels; None if the model has none."""
     config = worker.config
-    return build_index(worker) if config.model.head.scores and config.data.task == "multi_label" else None
+    if not config.model.head.scores or config.data.task != "multi_label":
+        return None
+    with freed_memory_returned(kept_again=worker.strategy.device.type == "cpu"):
+        return build_index(worker)
 
 
 def _with_recall(worker: Worker, split: Split, index: ModelIndex) -> ModelIndex:
