@@ -13,6 +13,8 @@ from xmtc.data.readers.base import quoted_label
 from xmtc.errors import DataError
 from xmtc.files import reading
 
+_BLOCK = 1 << 16  # labels written at a time
+
 
 @dataclass(frozen=True)
 class LabelTable:
@@ -97,16 +99,19 @@ class LabelTable:
 
     def save(self, path: Path) -> None:
         """Write as Arrow IPC: label, name, train_count and, with a hierarchy, parents."""
-        columns: dict[str, pa.Array] = {
-            "label": pa.array(self.labels, pa.string()),
-            "name": pa.array(self.names, pa.string()),
-            "train_count": pa.array(self.train_counts, pa.int64()),
-        }
+        types = {"label": pa.string(), "name": pa.string(), "train_count": pa.int64()}
         if self.parents is not None:
-            columns["parents"] = pa.array(self.parents, pa.list_(pa.string()))
-        table = pa.table(columns)
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
+            types["parents"] = pa.list_(pa.string())
+        schema = pa.schema(types)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for start in range(0, len(self), _BLOCK):
+                block = slice(start, start + _BLOCK)
+                columns = [self.labels[block], self.names[block], self.train_counts[block]]
+                if self.parents is not None:
+                    columns.append(self.parents[block])
+                writer.write_batch(
+                    pa.record_batch([pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)], schema=schema)
+                )
 
     @staticmethod
     def load(path: Path) -> "LabelTable":
