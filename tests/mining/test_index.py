@@ -33,11 +33,23 @@ def test_every_kind_finds_the_nearest_labels(kind, least):
     assert overlap(found, exact(vectors, queries, 10)) >= least
 
 
-def test_short_lists_are_filled_from_all_cells():
+def test_short_lists_are_filled_from_more_cells(monkeypatch):
     vectors, queries = clusters(2000), clusters(2020)[2000:]
     index = LabelIndex(vectors, IndexConfig(kind="ivf", probes=1))
     assert (index.search(queries, 300) < 0).any(1).all()
-    assert np.array_equal(index.search(queries, 300, fill=True), exact(vectors, queries, 300))
+    searched, search = [], index._index.search
+
+    def count_cells(queries, count, params=None):
+        searched.append((params.nprobe if params else 1) * len(queries))
+        return search(queries, count, params=params)
+
+    monkeypatch.setattr(index._index, "search", count_cells)
+    filled = index.search(queries, 300, fill=True)
+    assert all(len(set(row)) == 300 and min(row) >= 0 for row in filled)
+    assert overlap(filled, exact(vectors, queries, 300)) > 0.95
+    assert sum(searched) < 0.7 * len(queries) * index._index.nlist, "without a search of all cells"
+    everything = index.search(queries, 2000, fill=True)
+    assert np.array_equal(np.sort(everything, axis=1), np.tile(np.arange(2000), (20, 1)))
 
 
 def test_bfloat16_rows_are_stored_in_half_the_memory_and_lose_nothing(tmp_path):

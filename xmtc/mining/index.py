@@ -177,7 +177,7 @@ class LabelIndex:
         Args:
             queries_Bd: queries of documents, see `query_vectors`.
             count: number of labels to find.
-            fill: if an ivf index finds fewer than K labels for a document, search all its cells.
+            fill: if an ivf index finds fewer than K labels for a document, search more of its cells.
 
         Raises:
             XmtcError: the width of the queries differs from the index's.
@@ -189,11 +189,16 @@ class LabelIndex:
             )
         queries_Bd, count = np.ascontiguousarray(queries_Bd, np.float32), min(count, self.labels)
         found_BK = self._index.search(queries_Bd, count)[1]
-        short_B = (found_BK < 0).any(1)
-        if fill and short_B.any() and hasattr(self._index, "nlist"):
-            everywhere = faiss.SearchParametersIVF()
-            everywhere.nprobe = self._index.nlist
-            found_BK[short_B] = self._index.search(queries_Bd[short_B], count, params=everywhere)[1]
+        return self._filled(found_BK, queries_Bd) if fill and hasattr(self._index, "nlist") else found_BK
+
+    def _filled(self, found_BK: NDArray[np.int64], queries_Bd: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Search four times as many cells for documents with too few labels, until they have enough."""
+        probes = self._index.nprobe
+        while (short_B := (found_BK < 0).any(1)).any() and probes < self._index.nlist:
+            probes = min(4 * probes, self._index.nlist)
+            more = faiss.SearchParametersIVF()
+            more.nprobe = probes
+            found_BK[short_B] = self._index.search(queries_Bd[short_B], found_BK.shape[1], params=more)[1]
         return found_BK
 
 
