@@ -1,9 +1,11 @@
 """Labels of a corpus: ids, names, train counts, hierarchy, propensities. L labels."""
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,42 @@ from xmtc.data.readers.base import quoted_label
 from xmtc.errors import DataError
 from xmtc.files import reading
 
-_BLOCK = 1 << 16  # labels written at a time
+_BLOCK = 1 << 16  # labels written or read at a time
+
+
+class Strings(Sequence[str]):
+    """Strings of an Arrow column, which may lie in a memory-mapped file. Reading one makes a Python string of it.
+
+    Millions of labels would take hundreds of MiB as Python strings, in every worker.
+
+    Args:
+        column: strings without nulls.
+    """
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return self._column[index].to_pylist()
+        return self._column[operator.index(index)].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _BLOCK):
+            yield from self._column.slice(start, _BLOCK).to_pylist()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __arrow_array__(self, type: Any = None) -> pa.Array:
+        return self._column.combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -21,15 +58,15 @@ class LabelTable:
     """Labels in the order of their ids: the label id is the position here.
 
     Attributes:
-        labels: L labels as the source writes them, sorted.
+        labels: L labels as the source writes them, sorted; `Strings` if they were read from a file.
         names: L names for people; the label itself if the source has none.
         train_counts: int64 (L,), training documents with the label; 0 for labels of dev or test alone.
         parents: L tuples of broader labels, or None if the source has no hierarchy. A parent need not be a label
             of this table.
     """
 
-    labels: list[str]
-    names: list[str]
+    labels: list[str] | Strings
+    names: list[str] | Strings
     train_counts: NDArray[np.int64]
     parents: list[tuple[str, ...]] | None = None
 
@@ -125,8 +162,8 @@ class LabelTable:
                 table = pa.ipc.open_file(source).read_all()
             parents = _tuples(table["parents"].to_pylist()) if "parents" in table.column_names else None
             counts = np.array(table["train_count"].to_numpy(), dtype=np.int64)
-            labels = table["label"].to_pylist()
-            names = labels if table["name"].equals(table["label"]) else table["name"].to_pylist()
+            labels = Strings(table["label"])
+            names = labels if table["name"].equals(table["label"]) else Strings(table["name"])
             return LabelTable(labels, names, counts, parents)
 
 

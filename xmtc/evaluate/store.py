@@ -162,7 +162,7 @@ def read_predictions(path: Path, labels: Sequence[str], doc_ids: Sequence[str], 
     order = _join(path, table["doc_id"].to_pylist(), doc_ids)
     ids_NK = np.full((len(doc_ids), top_k), -1, np.int32)
     scores_NK = np.zeros((len(doc_ids), top_k), np.float32)
-    known = pd.Index(np.array(labels, object))
+    known = pd.Index(np.array(list(labels), object))
     for start in range(0, len(order), _BLOCK):
         rows = order[start : start + _BLOCK]
         block = table.take(pa.array(rows)).combine_chunks()

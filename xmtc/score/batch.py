@@ -126,7 +126,7 @@ class BlockScorer:
         if settings.threshold == "tuned" and parts.limits() is None:  # labels exclude each other: keep the best one
             settings = replace(settings, top_k=1, threshold=None)
         self.settings, self.tokenizer, self.info = settings, parts.tokenizer, parts.info
-        self.labels = np.array(parts.labels.labels, object)
+        self.labels = pa.array(parts.labels.labels, pa.string())
         self.thresholds_L = _thresholds(parts, settings)
         self.classifier = parts.classifier.to(device).eval()
         if not self.classifier.gives_parts:
@@ -137,7 +137,8 @@ class BlockScorer:
             _restrict(self.classifier, self.only.allowed)
             if index is not None and settings.shortlist:  # the model's index also contains filtered labels
                 index = ModelIndex.build(self.classifier.head, self.classifier.calibration, index.notes.built)
-            self.labels, self.thresholds_L = self.labels[self.only.allowed], self.thresholds_L[self.only.allowed]
+            self.labels = self.labels.take(pa.array(self.only.allowed))
+            self.thresholds_L = self.thresholds_L[self.only.allowed]
             self.only = None
         if settings.shortlist and settings.evidence:
             raise ConfigError("--shortlist and --evidence exclude each other: evidence needs all logits")
@@ -224,7 +225,7 @@ class BlockScorer:
     def _reasons(self, block: TokenBlock) -> Reasons:
         """Make a function that finds the words of a document's best labels; labels below their threshold get none."""
         assert self.ensemble is not None
-        explainer = Explainer(self.classifier, self.ensemble, self.labels.tolist(), self.tokenizer)
+        explainer = Explainer(self.classifier, self.ensemble, self.labels.to_pylist(), self.tokenizer)
 
         def reasons(
             row: int,
@@ -279,7 +280,7 @@ class BlockScorer:
         offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
         columns = [
             pa.array(block.doc_ids, pa.string()),
-            pa.ListArray.from_arrays(offsets, pa.array(self.labels[ids_NK[kept_NK]], pa.string())),
+            pa.ListArray.from_arrays(offsets, self.labels.take(pa.array(ids_NK[kept_NK]))),
             pa.ListArray.from_arrays(offsets, pa.array(scores_NK[kept_NK], pa.float32())),
         ]
         if not self.settings.evidence:

@@ -1,0 +1,49 @@
+"""Label tables: what is written is read back, without a Python object per label."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from xmtc.data.labels import LabelTable, Strings
+
+COUNT = 70_000  # more than one block
+LABELS = [f"label {i}" for i in range(COUNT)]
+
+
+def saved(path, names=LABELS, parents=None) -> LabelTable:
+    LabelTable(LABELS, names, np.arange(COUNT), parents).save(path)
+    return LabelTable.load(path)
+
+
+def test_a_table_of_several_blocks_comes_back(tmp_path):
+    parents = [("top",) if i % 2 else () for i in range(COUNT)]
+    table = saved(tmp_path / "labels.arrow", [f"name {i}" for i in range(COUNT)], parents)
+    assert table.labels == LABELS
+    assert (table.names[-1], table.names[np.int64(3)]) == ("name 69999", "name 3")
+    assert table.labels[65_535:65_537] == ["label 65535", "label 65536"]
+    assert (table.index("label 69999"), table.parents) == (69_999, parents)
+    assert np.array_equal(table.train_counts, np.arange(COUNT))
+    again = LabelTable(table.labels, table.names, table.train_counts, table.parents)
+    again.save(tmp_path / "again.arrow")
+    assert (tmp_path / "again.arrow").read_bytes() == (tmp_path / "labels.arrow").read_bytes()
+
+
+def test_names_that_are_the_labels_are_kept_once(tmp_path):
+    table = saved(tmp_path / "labels.arrow")
+    assert table.names is table.labels
+
+
+def test_strings_outlive_their_file_and_become_arrow_arrays(tmp_path):
+    table = saved(tmp_path / "labels.arrow")
+    (tmp_path / "labels.arrow").unlink()
+    assert list(table.labels) == LABELS
+    assert pa.array(table.labels, pa.string()).take(pa.array([COUNT - 1])).to_pylist() == ["label 69999"]
+    with pytest.raises(IndexError):
+        table.labels[COUNT]
+
+
+def test_an_empty_table_comes_back(tmp_path):
+    LabelTable([], [], np.empty(0, np.int64)).save(tmp_path / "labels.arrow")
+    table = LabelTable.load(tmp_path / "labels.arrow")
+    assert (len(table), list(table.labels)) == (0, [])
+    assert isinstance(table.labels, Strings)
