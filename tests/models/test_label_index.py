@@ -105,3 +105,11 @@ def test_a_damaged_index_is_named(model, tmp_path, name):
 def test_an_index_of_another_number_of_labels_is_named(model):
     with pytest.raises(CheckpointError, match=f"holds {LABELS} labels, the model has 4"):
         ModelIndex.open(model, 4)
+
+
+@pytest.mark.parametrize(("share", "warns"), [(0.036, True), (0.97, False), (None, False)])
+def test_a_shortlist_that_misses_the_best_labels_gets_a_warning(share, warns, caplog):
+    recall = None if share is None else IndexRecall(share=share, best=5, shortlist=500, documents=50)
+    notes = IndexNotes(built=IndexConfig(), recall=recall)
+    ModelIndex(LabelIndex(np.eye(4, dtype="f4"), IndexConfig()), notes).warn_of_misses()
+    assert ("a shortlist of 500 labels holds 4% of the best 5 (50 documents of dev)" in caplog.text) is warns

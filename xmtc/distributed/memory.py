@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
+
 # The names and numbers are those of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _TOP_PAD = 64 * 1024**2
@@ -34,6 +36,7 @@ def release_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
     if trim is not None:
         trim(0)
+    pa.default_memory_pool().release_unused()  # Arrow has an allocator that keeps freed memory as well
 
 
 @contextmanager

@@ -10,6 +10,7 @@ Suffixes: L labels, d width of the vectors.
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,10 @@ from xmtc.models.calibration import Calibration
 from xmtc.models.heads.base import Head
 from xmtc.models.info import ModelInfo
 
+log = logging.getLogger(__name__)
+
 INDEX, NOTES = "labels.faiss", "index.json"
+_GOOD_RECALL = 0.9
 
 
 @config
@@ -80,6 +84,19 @@ class ModelIndex:
     def measured(self, recall: IndexRecall) -> "ModelIndex":
         """Return the index with its recall."""
         return replace(self, notes=replace(self.notes, recall=recall))
+
+    def warn_of_misses(self) -> None:
+        """Log a warning if shortlists from this index miss many of the best labels."""
+        recall = self.notes.recall
+        if recall is not None and recall.share < _GOOD_RECALL:
+            log.warning(
+                "a shortlist of %d labels holds %.0f%% of the best %d (%d documents of dev): score without one, or "
+                "train again with more evaluate.index.probes",
+                recall.shortlist,
+                100 * recall.share,
+                recall.best,
+                recall.documents,
+            )
 
     def save(self, folder: Path) -> None:
         """Write the two files.

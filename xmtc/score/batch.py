@@ -144,6 +144,8 @@ class BlockScorer:
             raise ConfigError("--shortlist and --evidence exclude each other: evidence needs all logits")
         self.shortlist = None
         if settings.shortlist:
+            if index is not None:
+                index.warn_of_misses()
             self.shortlist = Shortlist(self.classifier, settings.shortlist, None if index is None else index.index)
         self.workers = workers if device.type == "cpu" else 1
         self.scoring = Scoring(

@@ -12,6 +12,7 @@ from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
+from xmtc.score.products import product_scores
 
 _ROW_BYTES = 1 << 28  # bytes of the float32 label rows gathered for a batch
 
@@ -67,9 +68,11 @@ class Shortlist:
     def recall(self, batches: Iterable[Batch], top_k: int) -> float:
         """Compute the share of the exact K best labels that the shortlists contain. Computes every logit."""
         found = total = 0
+        top_k = min(top_k, self.size)
+        exact = product_scores(self._classifier, top_k, independent=True)
         for batch in batches:
             ids_BN, _ = self(batch)
-            best_BK = self._classifier(batch).topk(min(top_k, self.size), dim=1).indices
+            best_BK = self._classifier(batch).topk(top_k, dim=1).indices if exact is None else exact(batch)[0]
             counted_B1 = batch.weight_B[:, None] > 0
             found += int(((best_BK[:, :, None] == ids_BN[:, None]).any(2) & counted_B1).sum())
             total += int(counted_B1.sum()) * best_BK.shape[1]
