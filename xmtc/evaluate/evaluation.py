@@ -4,8 +4,9 @@ Shapes: N documents, K kept predictions, L labels.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Evaluation:
 
     Attributes:
         metrics: the content of metrics.json.
-        per_label: one row per label, see `per_label_table`.
+        make_per_label: makes `per_label`.
         details: curves, calibration and other material of the report, JSON-able.
         replicates: every interval's metric on every resample, for paired comparison; None without bootstrap.
         documents: per document its id (if known), length (if known), gold labels and right predictions among its five
@@ -46,10 +47,15 @@ class Evaluation:
     """
 
     metrics: dict[str, Any]
-    per_label: pa.Table
+    make_per_label: Callable[[], pa.Table] = field(repr=False)
     details: dict[str, Any]
     replicates: Replicates | None
     documents: pa.Table = field(repr=False)
+
+    @cached_property
+    def per_label(self) -> pa.Table:
+        """One row per label, see `per_label_table`. Made when it is read: the metrics of an epoch do without it."""
+        return self.make_per_label()
 
 
 @dataclass(frozen=True)
@@ -149,7 +155,8 @@ def evaluate(
         material |= details.confusion(outcome)
     table = _documents_table(hits_NK, gold, outcome, documents)
     metrics["seconds"] = round(time.perf_counter() - start, 3)
-    return Evaluation(metrics, per_label_table(labels, outcome, precision_L, confused), material, replicates, table)
+    per_label = partial(per_label_table, labels, outcome, precision_L, confused)
+    return Evaluation(metrics, per_label, material, replicates, table)
 
 
 def _check_shapes(predictions: SparsePredictions, gold: Gold, labels: LabelTable) -> None:
