@@ -132,7 +132,8 @@ def probe_head(
         kept: number of labels that a document has.
         precision: precision in which the head computes.
     """
-    with _one_thread(), _autocast(precision, torch.device("cpu")):
+    here: Precision = "fp32" if torch.cuda.is_available() else precision  # bf16 of a GPU may be emulated on its CPU
+    with _one_thread(), _autocast(here, torch.device("cpu")):
         return _probe_head(settings, width, labels, tokens, sampled, kept)
 
 
