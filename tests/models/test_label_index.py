@@ -17,6 +17,7 @@ from xmtc.models.extend import add_labels
 from xmtc.models.heads.config import FlatConfig, NoHeadConfig
 from xmtc.models.label_index import INDEX, NOTES, IndexNotes, IndexRecall, ModelIndex, calibrated_vectors, read_notes
 from xmtc.models.relabel import merge_labels, remove_labels, rename_labels
+from xmtc.score.predictor import Model
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +114,14 @@ def test_a_shortlist_that_misses_the_best_labels_gets_a_warning(share, warns, ca
     notes = IndexNotes(built=IndexConfig(), recall=recall)
     ModelIndex(LabelIndex(np.eye(4, dtype="f4"), IndexConfig()), notes).warn_of_misses()
     assert ("a shortlist of 500 labels holds 4% of the best 5 (50 documents of dev)" in caplog.text) is warns
+
+
+def test_a_loaded_model_warns_once(tmp_path, caplog):
+    parts = load_model(export(tmp_path / "model", FlatConfig()))
+    assert parts.index is not None
+    few = parts.index.measured(IndexRecall(share=0.1, best=5, shortlist=4, documents=50))
+    export_model(tmp_path / "model", parts, dict(parts.classifier.named_parameters()), index=few)
+    loaded = Model.from_pretrained(tmp_path / "model")
+    for _ in range(2):
+        loaded.predict(["word1 word2"], shortlist=4)
+    assert caplog.text.count("a shortlist of 4 labels holds 10% of the best 5") == 1

@@ -8,9 +8,15 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 # The names and numbers are those of glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4
 _TOP_PAD = 64 * 1024**2
-_USUAL = {_M_TRIM_THRESHOLD: 128 * 1024, _M_MMAP_MAX: 65_536, _M_TOP_PAD: 128 * 1024}
+_RETURNED = {
+    _M_TRIM_THRESHOLD: 128 * 1024,
+    _M_TOP_PAD: 128 * 1024,
+    _M_MMAP_MAX: 65_536,
+    # Unless it is set, glibc raises it to the size of the largest freed block up to 32 MiB, and keeps smaller blocks.
+    _M_MMAP_THRESHOLD: 128 * 1024,
+}
 
 
 def keep_freed_memory() -> bool:
@@ -27,12 +33,12 @@ def keep_freed_memory() -> bool:
 
 
 def release_freed_memory() -> None:
-    """Undo `keep_freed_memory`, and give all free memory back to the system.
+    """Undo `keep_freed_memory`, give all free memory back to the system, and from now on every large block when freed.
 
     Tables as large as the label set should be built before freed memory is kept: the holes that their making leaves
-    would stay resident.
+    would stay resident. The same holds for weights that are gathered for one layer after the other under ZeRO-3.
     """
-    _set(_USUAL)
+    _set(_RETURNED)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
     if trim is not None:
         trim(0)

@@ -55,12 +55,14 @@ class Strategy(Protocol):
         world_size: number of processes.
         device: device of the model and the batches.
         loss_scale: factor that `backward` applies to a loss, and so to gradients that the strategy does not manage.
+        keeps_freed_memory: whether training should call `xmtc.distributed.memory.keep_freed_memory`.
     """
 
     rank: int
     world_size: int
     device: torch.device
     loss_scale: float
+    keeps_freed_memory: bool
 
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
         """Move `model` to the device, train the parameters in `groups` with a new optimizer, freeze all others.

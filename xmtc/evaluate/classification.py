@@ -36,11 +36,12 @@ class Outcome:
         right = select(predictions, chosen_NK & hits_NK, labels)
         return cls(select(predictions, chosen_NK, labels), right, sparse.csr_array(gold, dtype=np.float32))
 
-    def label_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Count right, predicted and gold documents of each label: int64 (L,) each."""
+    def label_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """Count right, predicted and gold documents of each label: int32 (L,) each."""
         labels = shape_of(self.gold)[1]
         right, predicted, gold = (
-            np.bincount(matrix.indices, minlength=labels) for matrix in (self.right, self.predicted, self.gold)
+            np.bincount(matrix.indices, minlength=labels).astype(np.int32)
+            for matrix in (self.right, self.predicted, self.gold)
         )
         return right, predicted, gold
 

@@ -140,8 +140,7 @@ def evaluate(
     chosen_NK = best_of_each(predictions) if thresholds is None else thresholds.chosen(predictions)
     outcome = Outcome.of(predictions, chosen_NK, hits_NK, gold)
     measured = _measure(predictions, hits_NK, gold, outcome, labels, train_documents, config)
-    support_L = np.bincount(gold.indices, minlength=shape_of(gold)[1])
-    precision_L = average_precision(predictions, hits_NK, support_L)
+    precision_L = average_precision(predictions, hits_NK, outcome.label_counts()[2])
     replicates = _resample(measured, config, documents)
     metrics = _metrics(measured, replicates, precision_L)
     metrics |= _auc(histogram) | _facts(predictions, chosen_NK, measured.outcome, thresholds, train_documents)
@@ -221,7 +220,7 @@ def _metrics(measured: _Measured, replicates: Replicates | None, precision_L: ND
 def _bin(
     name: str,
     mask_L: NDArray[np.bool_],
-    gold_L: NDArray[np.int64],
+    gold_L: NDArray[np.int32],
     measured: _Measured,
     values: dict[str, float],
     replicates: Replicates | None,

@@ -53,7 +53,7 @@ def per_label_table(
     return pa.table(columns)
 
 
-def _share(part_L: NDArray[np.int64], whole_L: NDArray[np.int64]) -> pa.Array:
+def _share(part_L: NDArray[np.integer], whole_L: NDArray[np.integer]) -> pa.Array:
     return pa.array(part_L / np.maximum(whole_L, 1), pa.float64(), mask=whole_L == 0)
 
 

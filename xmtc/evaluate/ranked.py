@@ -90,7 +90,7 @@ def rank_by_label(predictions: SparsePredictions, hits_NK: NDArray[np.bool_], la
 
 
 def average_precision(
-    predictions: SparsePredictions, hits_NK: NDArray[np.bool_], support_L: NDArray[np.int64]
+    predictions: SparsePredictions, hits_NK: NDArray[np.bool_], support_L: NDArray[np.integer]
 ) -> NDArray[np.float64]:
     """Average precision of every label over its kept predictions.
 
@@ -111,5 +111,7 @@ def average_precision(
         ends = np.searchsorted(group.keys_P, group.keys_P[hits] | np.uint64(1), "right")
         starts = np.searchsorted(group.keys_P, labels.astype(np.uint64) << np.uint64(33))
         found = np.searchsorted(hits, ends) - np.searchsorted(hits, starts)
-        sums_L += np.bincount(labels, found / (ends - starts), minlength=len(support_L))
-    return np.divide(sums_L, support_L, out=np.full(len(support_L), np.nan), where=support_L > 0)
+        np.add.at(sums_L, labels, found / (ends - starts))
+    np.divide(sums_L, support_L, out=sums_L, where=support_L > 0)
+    sums_L[support_L == 0] = np.nan
+    return sums_L

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from xmtc.data.collate import Batch, Collator
 from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError, DataError
+from xmtc.mining.index import LabelIndex
 from xmtc.models.export import ModelParts
 from xmtc.models.hub import locate_model
 from xmtc.models.onnx_export import load_any
@@ -107,7 +109,7 @@ class Model:
         self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
         self.device, self._tokens_per_batch = device, as_count(tokens_per_batch, "tokens_per_batch")
         self._bfloat16 = device.type == "cuda" if bfloat16 is None else bfloat16
-        self._index = None if parts.index is None else parts.index.index
+        self._model_index = parts.index
 
     @classmethod
     def from_pretrained(
@@ -278,6 +280,14 @@ class Model:
             only=None if only is None else only.allowed,
         )
         return score_split(self.classifier, documents, collate, scoring, best=found)
+
+    @cached_property
+    def _index(self) -> LabelIndex | None:
+        """The model's index; its first use warns if shortlists from it miss many labels."""
+        if self._model_index is None:
+            return None
+        self._model_index.warn_of_misses()
+        return self._model_index.index
 
     def _shortlist(self, size: int | None) -> Shortlist | None:
         return None if size is None else Shortlist(self.classifier, as_count(size, "shortlist"), self._index)

@@ -72,7 +72,7 @@ def _index(worker: Worker) -> ModelIndex | None:
     config = worker.config
     if not config.model.head.scores or config.data.task != "multi_label":
         return None
-    with freed_memory_returned(kept_again=worker.strategy.device.type == "cpu"):
+    with freed_memory_returned(kept_again=worker.strategy.keeps_freed_memory):
         return build_index(worker)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
+from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
@@ -122,14 +123,15 @@ def measure_split(
 
 def quick_metrics(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> dict[str, Any]:
     """Compute metrics of some documents without intervals, at thresholds tuned on the same documents."""
-    return evaluate(
-        predictions,
-        gold,
-        worker.corpus.labels,
-        len(worker.train),
-        config=replace(worker.config.evaluate, resamples=0),
-        thresholds=_tune(worker, predictions, gold),
-    ).metrics
+    with freed_memory_returned(kept_again=worker.strategy.keeps_freed_memory):
+        return evaluate(
+            predictions,
+            gold,
+            worker.corpus.labels,
+            len(worker.train),
+            config=replace(worker.config.evaluate, resamples=0),
+            thresholds=_tune(worker, predictions, gold),
+        ).metrics
 
 
 def _tune(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> Thresholds | None:

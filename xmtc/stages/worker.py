@@ -74,7 +74,7 @@ class Worker:
             self.initial_model.load_shared(self.classifier)
         self.classifier.to(self.strategy.device)
         self.shard = LabelShard(self.classifier, split=split)
-        if self.strategy.device.type == "cpu":
+        if self.strategy.keeps_freed_memory:
             keep_freed_memory()
         if config.model.label_text:
             init_rows_from_names(

@@ -30,6 +30,7 @@ class StrategyBase(ABC):
     def __init__(self, precision: Precision, device: torch.device) -> None:
         self.rank, self.world_size = rank_and_world_size()
         self.device = device
+        self.keeps_freed_memory = device.type == "cpu"
         self._precision: Precision = precision
         self._model: nn.Module | None = None
         self._trained: dict[str, nn.Parameter] = {}

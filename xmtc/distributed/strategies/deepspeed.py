@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from xmtc.distributed.memory import release_freed_memory
 from xmtc.distributed.partitioned import gatherings
 from xmtc.distributed.state import MOMENTS, ParameterState
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
@@ -45,6 +46,10 @@ class _EngineStrategy(StrategyBase):
         self._engine: Any = None
         self._swap: TemporaryDirectory[str] | None = None
         self._attributes = Attributes()
+        if config.stage == 3 and device.type == "cpu":
+            # The holes between gathered weights would take more memory than the weights.
+            self.keeps_freed_memory = False
+            release_freed_memory()
         self.loss_scale = float(self.world_size)  # undoes the average over ranks
 
     @contextmanager

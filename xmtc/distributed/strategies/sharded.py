@@ -35,6 +35,7 @@ class ShardedRowsStrategy:
     def __init__(self, inside: Strategy) -> None:
         self.rank, self.world_size, self.device = inside.rank, inside.world_size, inside.device
         self.loss_scale = inside.loss_scale
+        self.keeps_freed_memory = inside.keeps_freed_memory
         self._inside = inside
         self._inside_groups: list[int] = []
         self._own_groups: list[int] = []
