@@ -83,6 +83,13 @@ def test_fixed_poolings_are_mean_maximum_first_and_lead():
     torch.testing.assert_close(FixedPoolings(8)(hidden, mask)[0], expected)
 
 
+def test_fixed_poolings_are_float32_under_autocast(batch):
+    hidden, mask = batch
+    with torch.autocast("cpu", torch.bfloat16):
+        found = FixedPoolings(8)(hidden.bfloat16(), mask)
+    torch.testing.assert_close(found, FixedPoolings(8)(hidden.bfloat16().float(), mask))
+
+
 def test_a_summary_is_a_layer_over_standardised_fixed_poolings(batch):
     hidden, mask = batch
     pooling = SummaryPoolingConfig(width=6).build(8)

@@ -95,6 +95,24 @@ def test_a_job_gives_the_words_that_the_model_gives(run, tmp_path):
             assert [word["contribution"] for word in words] == pytest.approx(contributions, abs=1e-4)
 
 
+def test_bfloat16_changes_the_hidden_states_and_nothing_else(tmp_path):
+    summary = 'model.head={"kind": "flat", "pooling": {"kind": "summary"}}'
+    settings = ("distributed.precision=bf16", summary, "plant.enabled=false")
+    folder = fused_run(tmp_path, f"[{WORDS}, {STATES}]", *settings) / "model"
+    model = xmtc.Model.from_pretrained(folder, device="cpu", bfloat16=True)
+    found = model.predict(TEXTS, top_k=4, evidence=True)
+    exact = xmtc.Model.from_pretrained(folder, device="cpu", bfloat16=False).predict(TEXTS, top_k=4)
+    for rounded, scored in zip(found, exact, strict=True):
+        assert [one.score for one in rounded] == pytest.approx([one.score for one in scored], abs=0.05)
+    pd.DataFrame({"id": range(len(TEXTS)), "text": TEXTS}).to_parquet(tmp_path / "in.parquet")
+    job_settings = Settings(top_k=4, bfloat16=True, columns=text_columns(["text"], "id"))
+    job = make_job(folder, [str(tmp_path / "in.parquet")], tmp_path / "out", job_settings)
+    run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+    table = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
+    for row, rounded in zip(table.itertuples(), found, strict=True):
+        assert list(row.scores) == pytest.approx([one.score for one in rounded], abs=0.05)
+
+
 def test_words_documents_and_bias_sum_to_the_logit(run):
     model = xmtc.Model.from_pretrained(run / "model", device="cpu")
     text = TEXTS[0]

@@ -66,16 +66,14 @@ class Classifier(nn.Module):
         return self.head.document_vectors(self.encode(batch), batch.mask_BT)
 
     def pool(self, batch: Batch) -> Tensor:
-        """Compute `FixedPoolings` (B, K, D) of the documents, the mean first, or read them from the batch's cache."""
+        """Compute `FixedPoolings`, float32 (B, K, D), of the documents, the mean first, or read them from the batch's cache."""
         if batch.fixed_BKD is not None:
             return batch.fixed_BKD.float()
         return self.fixed(self.encode(batch), batch.mask_BT)
 
     def pool_mean(self, batch: Batch) -> Tensor:
         """Compute the mean hidden state of each document, float32 (B, D)."""
-        if batch.fixed_BKD is not None:
-            return batch.fixed_BKD[:, 0].float()
-        return self.fixed.mean(self.encode(batch).float(), batch.mask_BT)
+        return self.pool(batch)[:, 0]
 
     def encode(self, batch: Batch) -> Tensor:
         """Compute hidden states (B, T, D) of the tokens, zero on padding, or read them from the batch's cache.

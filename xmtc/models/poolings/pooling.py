@@ -173,8 +173,12 @@ class FixedPoolings(nn.Module):
         self.others = nn.ModuleList([Max(width), OneToken(width, last=False), Lead(width, _LEAD)])
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Compute the poolings (B, K, D), the mean first; zero for a document with only padding."""
-        return torch.stack([pooling(hidden_BTD, mask_BT) for pooling in self], 1)
+        """Compute the poolings, float32 (B, K, D), the mean first; zero for a document with only padding.
+
+        Autocast does not apply: scorers and standardised inputs need more digits than bfloat16 has.
+        """
+        with torch.autocast(hidden_BTD.device.type, enabled=False):
+            return torch.stack([pooling(hidden_BTD.float(), mask_BT) for pooling in self], 1)
 
     def __iter__(self) -> Iterator[Pooling]:
         """Iterate over the poolings."""
