@@ -96,6 +96,7 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         "plant.patience": 0,
         "finetune.patience": 0,
         "distributed.threads": 1,
+        "distributed.precision": "bf16",
     }
     if setting.phases:
         overrides["finetune.phases"] = setting.phases

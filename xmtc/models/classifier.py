@@ -66,7 +66,7 @@ class Classifier(nn.Module):
         return self.head.document_vectors(self.encode(batch), batch.mask_BT)
 
     def pool(self, batch: Batch) -> Tensor:
-        """Compute `FixedPoolings`, float32 (B, K, D), of the documents, the mean first, or read them from the batch's cache."""
+        """Compute `FixedPoolings` (B, K, D) of the documents in float32, or read them from the batch's cache."""
         if batch.fixed_BKD is not None:
             return batch.fixed_BKD.float()
         return self.fixed(self.encode(batch), batch.mask_BT)
