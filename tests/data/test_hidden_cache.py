@@ -24,6 +24,7 @@ def test_reads_what_was_written(tmp_path, dtype):
         second = HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype, create=False)
         for writer, documents in ((first, [2, 0]), (second, [1, 3])):
             writer.write(np.array(documents), *padded(documents, 5))
+            writer.flush()
         assert HiddenCache.open(path, "f") is None
         cache = first.publish()
     again = HiddenCache.open(path, "f")
@@ -35,6 +36,23 @@ def test_reads_what_was_written(tmp_path, dtype):
             assert torch.equal(found, hidden[row][mask[row]].to(getattr(torch, dtype)))
     assert (path / "hidden.bin").stat().st_size == cache_bytes(LENGTHS, 5, dtype)
     assert os.listdir(tmp_path) == ["train"]
+
+
+def test_an_interrupted_writer_is_continued(tmp_path):
+    def start(fingerprint: str) -> HiddenCacheWriter:
+        return HiddenCacheWriter(tmp_path / "train", fingerprint, lengths=LENGTHS, width=5, dtype="float32")
+
+    killed = start("f")
+    killed.write(np.array([2, 0]), *padded([2, 0], 5))
+    killed.flush()
+    killed.write(np.array([1]), *padded([1], 5))  # not flushed: after a failure of the machine, it may not be there
+    again = start("f")
+    assert [again.has(np.array([document])) for document in range(4)] == [True, False, True, False]
+    again.write(np.array([1, 3]), *padded([1, 3], 5))
+    cache = again.publish()
+    hidden, mask = padded([2, 0], 5)
+    assert torch.equal(cache.read(np.array([2]))[0], hidden[0][mask[0]])
+    assert not start("g").has(np.array([0]))
 
 
 def test_unfinished_is_never_read(tmp_path):

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _TORCH: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 # NumPy has no bfloat16, so its bits are stored as integers.
 _NUMPY: dict[CacheDtype, type] = {"bfloat16": np.int16, "float16": np.float16, "float32": np.float32}
-_STATES, _WRITTEN, _META = "hidden.bin", "written.bin", "meta.json"
+_STATES, _WRITTEN, _META, _STARTED = "hidden.bin", "written.bin", "meta.json", "started.json"
 
 
 def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> int:
@@ -83,7 +83,8 @@ class HiddenCacheWriter:
     """Writes a cache to a temporary directory. `publish` moves it to its destination.
 
     If several ranks share a file system, rank 0 creates the writer. After a barrier, the others join with
-    `create=False`. After a second barrier, rank 0 publishes.
+    `create=False`. After a second barrier, rank 0 publishes. What an interrupted writer of the same cache has flushed is
+    kept, see `has`.
 
     Args:
         directory: destination of the cache.
@@ -119,13 +120,24 @@ class HiddenCacheWriter:
             "dtype": dtype,
         }
         self._meta = json.dumps(meta)
-        if create:
+        if create and not self._resumes():
             shutil.rmtree(self._work, ignore_errors=True)
             self._work.mkdir(parents=True)
             _reserve(self._work / _STATES, cache_bytes(per_document, width, dtype))
             _reserve(self._work / _WRITTEN, len(per_document))
+            (self._work / _STARTED).write_text(self._meta, encoding="utf-8")
         self._states_XD = _map(self._work / _STATES, int(self._offsets[-1]), width, dtype, "r+")
         self._written = np.memmap(self._work / _WRITTEN, dtype=np.uint8, mode="r+", shape=(len(per_document),))
+        self._unflushed: list[NDArray[np.int64]] = []
+
+    def _resumes(self) -> bool:
+        """Whether an interrupted writer has left a directory for exactly this cache."""
+        started = self._work / _STARTED  # written when the others had their full size
+        return started.is_file() and started.read_text(encoding="utf-8", errors="replace") == self._meta
+
+    def has(self, documents: NDArray[np.int64]) -> bool:
+        """Whether the states of all these documents have been flushed."""
+        return bool(self._written[documents].all())
 
     def write(self, documents: NDArray[np.int64] | Tensor, hidden_BTD: Tensor, mask_BT: Tensor) -> None:
         """Store the states of B documents without their padding.
@@ -139,12 +151,21 @@ class HiddenCacheWriter:
             raise TrainingError(f"hidden states are not finite as {self._dtype}{hint}")
         bits_XD = (hidden_XD.view(torch.int16) if self._dtype == "bfloat16" else hidden_XD).numpy()
         ends = np.cumsum(mask_BT.sum(dim=1).cpu().numpy())
-        for document, part in zip(np.asarray(documents), np.split(bits_XD, ends[:-1]), strict=True):
+        rows = np.asarray(documents, np.int64)
+        for document, part in zip(rows, np.split(bits_XD, ends[:-1]), strict=True):
             start, end = self._offsets[document], self._offsets[document + 1]
             if len(part) != end - start:
                 raise ValueError(f"document {document}: {len(part)} states for {end - start} tokens")
             self._states_XD[start:end] = part
-            self._written[document] = 1
+        self._unflushed.append(rows)
+
+    def flush(self) -> None:
+        """Force what was written to disk, then mark it as written: a later writer of this cache does not repeat it."""
+        self._states_XD.flush()
+        for rows in self._unflushed:
+            self._written[rows] = 1
+        self._unflushed = []
+        self._written.flush()
 
     def publish(self) -> HiddenCache:
         """Move the finished cache to its destination and open it.
@@ -152,11 +173,11 @@ class HiddenCacheWriter:
         Raises:
             TrainingError: a document has no states.
         """
-        self._states_XD.flush()
+        self.flush()
         missing = int((self._written == 0).sum())
         if missing:
             raise TrainingError(f"{missing} of {len(self._written)} documents have no hidden states")
-        (self._work / _META).write_text(self._meta, encoding="utf-8")
+        (self._work / _STARTED).rename(self._work / _META)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._work.rename(self._directory)
         tokens, width = self._states_XD.shape

@@ -141,7 +141,8 @@ class Worker:
         precision = self.config.distributed.precision
         encoder = to_plain(self.config.model.encoder)
         key = config_hash(self.corpus.fingerprint, encoder, overlap, precision, *self._initial_weights())
-        tokens, dtype = self.config.reads_tokens, "bfloat16" if precision == "bf16" else "float32"
+        tokens = self.config.reads_tokens
+        dtype = "bfloat16" if precision == "bf16" and tokens else "float32"  # poolings are small, and standardised
         encoding = Encoding(self.classifier, self.strategy, dtype, self.progress, tokens)
         of_tokens = self.corpus.path / "hidden" / key / split.name
         batches = self.batches(split, ENCODE_TOKENS)

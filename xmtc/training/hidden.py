@@ -1,9 +1,10 @@
 """Cache a frozen encoder's outputs: computed once, read every epoch, and shared by runs over the same corpus.
 
 For heads that read tokens, these are the hidden states of all tokens. For other heads, `FixedPoolings` take 1 % of that
-space.
+space. A run that is interrupted while it fills a cache continues where it was.
 """
 
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -20,12 +21,14 @@ from xmtc.data.corpus import Split
 from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
 from xmtc.data.progress import Progress
 from xmtc.data.sampler import MicroBatch
-from xmtc.distributed.collectives import barrier, broadcast_object
+from xmtc.distributed.collectives import all_gather_object, barrier, broadcast_object
 from xmtc.distributed.strategy import Strategy
 from xmtc.models.classifier import Classifier
 from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.storage.lock import locked
 from xmtc.track.console import print_line
+
+_FLUSH_S = 30.0  # seconds of encoding that a killed run loses at most
 
 
 @dataclass(frozen=True)
@@ -108,13 +111,27 @@ def _fill(
     writer = HiddenCacheWriter(directory, fingerprint, lengths=lengths, width=width, dtype=dtype, create=first)
     if first:
         barrier()
-    with encoding.progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in batches)) as task:
-        for micro_batch in batches:
+    total, flushed_s = sum(len(b.documents) for b in batches), time.monotonic()
+    missing = _missing(batches, writer)
+    with encoding.progress.task(f"encode {split.name}", total=total) as task:
+        task.advance(total - sum(len(b.documents) for b in missing))
+        for micro_batch in missing:
             _encode(micro_batch, writer, collate, encoding)
+            if time.monotonic() - flushed_s > _FLUSH_S:
+                writer.flush()
+                flushed_s = time.monotonic()
             task.advance(len(micro_batch.documents))
+    writer.flush()
     barrier()
     if first:
         writer.publish()
+
+
+def _missing(batches: Sequence[MicroBatch], writer: HiddenCacheWriter) -> list[MicroBatch]:
+    """Select the batches to encode, equally many on every rank: encoding may be collective. Collective."""
+    done = [writer.has(one.documents) for one in batches]
+    everywhere = map(all, zip(*all_gather_object(done), strict=True))
+    return [one for one, skipped in zip(batches, everywhere, strict=True) if not skipped]
 
 
 @torch.inference_mode()
