@@ -83,8 +83,8 @@ class HiddenCacheWriter:
     """Writes a cache to a temporary directory. `publish` moves it to its destination.
 
     If several ranks share a file system, rank 0 creates the writer. After a barrier, the others join with
-    `create=False`. After a second barrier, rank 0 publishes. What an interrupted writer of the same cache has flushed is
-    kept, see `has`.
+    `create=False`. After a second barrier, rank 0 publishes. What an interrupted writer of the same cache has flushed
+    is kept, see `has`.
 
     Args:
         directory: destination of the cache.

@@ -85,10 +85,12 @@ def _recall(worker: Worker, split: Split, index: ModelIndex) -> IndexRecall:
     """Measure how many of the best five labels a shortlist contains, on a sample of the split. Collective."""
     size = worker.config.evaluate.shortlist or min(RECALL_SHORTLIST, worker.classifier.labels // 2)
     shortlist = Shortlist(worker.classifier, size, index.index)
-    collate, device = worker.collator(split), worker.strategy.device
+    cached = split.name == "dev" and not worker.config.trains_encoder  # fine-tuning has cached dev already
+    collate, device = worker.collator(split, cached=cached), worker.strategy.device
     sample = worker.batches(split, RECALL_TOKENS, RECALL_DOCUMENTS)
     documents = sum(float(batch.weights.sum()) for batch in sample)
     worker.classifier.eval()
-    recall = shortlist.recall((collate(batch).to(device) for batch in sample), BEST)
+    with worker.strategy.autocast():
+        recall = shortlist.recall((collate(batch).to(device) for batch in sample), BEST)
     total, count = all_reduce_sum_floats([recall * documents, documents])
     return IndexRecall(share=min(1.0, total / count), best=min(BEST, size), shortlist=size, documents=int(count))

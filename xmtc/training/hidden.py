@@ -111,10 +111,10 @@ def _fill(
     writer = HiddenCacheWriter(directory, fingerprint, lengths=lengths, width=width, dtype=dtype, create=first)
     if first:
         barrier()
-    total, flushed_s = sum(len(b.documents) for b in batches), time.monotonic()
-    missing = _missing(batches, writer)
-    with encoding.progress.task(f"encode {split.name}", total=total) as task:
-        task.advance(total - sum(len(b.documents) for b in missing))
+    missing, flushed_s = _missing(batches, writer), time.monotonic()
+    if first and len(missing) < len(batches):
+        print_line(f"encode {split.name}: {1 - len(missing) / len(batches):.0%} is on disk from an interrupted run")
+    with encoding.progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in missing)) as task:
         for micro_batch in missing:
             _encode(micro_batch, writer, collate, encoding)
             if time.monotonic() - flushed_s > _FLUSH_S:
