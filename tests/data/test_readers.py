@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from corpora import serial, write_jsonl
 from xmtc.data.progress import Silent
-from xmtc.data.readers import Document, ReaderConfig, Rejected
+from xmtc.data.readers import Document, ReaderConfig, Rejected, files
 from xmtc.data.readers.pydocs import docstrings, python_files
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import DataError
@@ -332,3 +332,14 @@ def test_pydocs_labels_modules_and_ancestors():
     for missing in ("not_there", "sys", "os", "__main__"):  # parts of the interpreter are no packages with files
         with pytest.raises(DataError, match=f"no package '{missing}' is installed"):
             python_files(missing)
+
+
+@pytest.mark.parametrize("block", [3, 1 << 20])
+def test_line_breaks_in_cells_are_no_rows(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(files, "_BLOCK", block)
+    path = tmp_path / "in.csv"
+    cells = ['first\nof "two" lines', 'quotes: ""\n"\n', "plain"]
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([["text"], *([cell] for cell in cells)])
+    assert files.line_count(path, quotes=True) == 1 + len(cells)
+    assert files.line_count(path) == 1 + len(cells) + 3

@@ -52,8 +52,8 @@ class CsvTable:
                 raise DataError(f"{path}:{rows.line_num}: malformed CSV: {error}") from None
 
     def count(self, path: Path) -> RowCount:
-        """See `TableFormat`; a cell may hold line breaks, so that there may be fewer rows."""
-        lines = line_count(path)
+        """See `TableFormat`; there may be fewer rows, because some lines may be empty."""
+        lines = line_count(path, quotes=True)
         return RowCount(None if lines is None else max(0, lines - 1), exact=False)
 
 

@@ -97,14 +97,21 @@ def json_object(line: str) -> dict[str, Any]:
     return row
 
 
-def line_count(path: Path) -> int | None:
-    """Count the lines of a plain text file; None for a compressed one, which would have to be decompressed."""
+def line_count(path: Path, *, quotes: bool = False) -> int | None:
+    """Count the lines of a plain text file; None for a compressed one, which would have to be decompressed.
+
+    Args:
+        path: the file.
+        quotes: whether line breaks between double quotes are part of a line, as in CSV.
+    """
     if path.suffix in COMPRESSIONS:
         return None
-    lines, last = 0, b"\n"
+    lines, last, inside = 0, b"\n", 0
     with reading(path), path.open("rb") as file:
         while block := file.read(_BLOCK):
-            lines, last = lines + block.count(b"\n"), block[-1:]
+            parts = block.split(b'"') if quotes else [block]
+            lines, last = lines + sum(part.count(b"\n") for part in parts[inside::2]), block[-1:]
+            inside = (inside + len(parts) - 1) % 2
     return lines + (last != b"\n")  # the last line may have no end
 
 
