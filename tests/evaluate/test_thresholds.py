@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.metrics import f1_score
 
 from evaluation_cases import gold_and_scores, whole
@@ -47,3 +48,33 @@ def test_without_any_right_prediction_the_threshold_is_a_half():
     predictions = SparsePredictions(np.array([[1]], np.int32), np.array([[0.6]], np.float32))
     gold = gold_and_scores(documents=1, labels=2)[0] * 0
     assert tune_threshold(predictions, gold.astype(bool), per_label=True).global_ == 0.5
+
+
+def calibrated_documents(documents: int, seed: int) -> tuple[SparsePredictions, sparse.csr_array]:
+    """Ten labels a document whose scores are the probabilities of their being right."""
+    generator = np.random.default_rng(seed)
+    scores_NK = -np.sort(-generator.beta(0.3, 1.0, (documents, 10)).astype(np.float32))
+    gold_NL = sparse.csr_array(generator.random((documents, 10)) < scores_NK)
+    return SparsePredictions(np.tile(np.arange(10, dtype=np.int32), (documents, 1)), scores_NK), gold_NL
+
+
+def test_with_probabilities_a_prediction_counts_by_the_mean_of_label_and_score():
+    predictions, gold_NL = calibrated_documents(20, seed=1)
+    scores, hits = predictions.scores_NK.ravel(), gold_NL.toarray().ravel()
+    right, all_right = (hits + scores) / 2, (hits.sum() + scores.sum()) / 2
+    f1 = [2 * right[scores >= t].sum() / ((scores >= t).sum() + all_right) for t in scores]
+    assert tune_threshold(predictions, gold_NL, probabilities=True).global_ == pytest.approx(scores[np.argmax(f1)])
+
+
+def test_with_probabilities_small_samples_agree_better():
+    samples = [calibrated_documents(40, seed=seed) for seed in range(60)]
+    varying = [np.std([tune_threshold(*one, probabilities=on).global_ for one in samples]) for on in (False, True)]
+    assert varying[1] < 0.7 * varying[0]
+    large = calibrated_documents(20_000, seed=99)
+    both = [tune_threshold(*large, probabilities=on).global_ for on in (False, True)]
+    assert both[0] == pytest.approx(both[1], abs=0.03)
+
+
+def test_with_probabilities_and_nothing_right_the_threshold_is_a_half():
+    predictions, gold_NL = calibrated_documents(3, seed=1)
+    assert tune_threshold(predictions, sparse.csr_array(gold_NL.shape, dtype=bool), probabilities=True).global_ == 0.5

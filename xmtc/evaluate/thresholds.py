@@ -43,7 +43,12 @@ def best_of_each(predictions: SparsePredictions) -> NDArray[np.bool_]:
 
 
 def tune_threshold(
-    predictions: SparsePredictions, gold: Gold, *, per_label: bool = False, min_support: int = 10
+    predictions: SparsePredictions,
+    gold: Gold,
+    *,
+    probabilities: bool = False,
+    per_label: bool = False,
+    min_support: int = 10,
 ) -> Thresholds:
     """Find the thresholds of greatest F1 on these documents, which must be dev documents, never test.
 
@@ -54,6 +59,8 @@ def tune_threshold(
     Args:
         predictions: (N, K).
         gold: boolean (N, L).
+        probabilities: whether scores are calibrated. The global threshold then maximises the F1 in which each
+            prediction counts as right by the mean of its label and its score. On few documents this varies less.
         per_label: also tune each label's own.
         min_support: see above.
 
@@ -62,7 +69,8 @@ def tune_threshold(
     """
     hits_NK = match(predictions.label_ids_NK, gold)
     used_NK = predictions.label_ids_NK >= 0
-    global_ = _best_global(predictions.scores_NK[used_NK], hits_NK[used_NK], gold.nnz)
+    find = _best_expected if probabilities else _best_global
+    global_ = find(predictions.scores_NK[used_NK], hits_NK[used_NK], gold.nnz)
     if not per_label:
         return Thresholds(global_)
     return Thresholds(global_, _best_per_label(predictions, hits_NK, gold, min_support, global_))
@@ -83,6 +91,19 @@ def _best_global(scores_P: NDArray[np.float32], hits_P: NDArray[np.bool_], posit
     last_P = np.flatnonzero(np.append(keys_P[1:] != keys_P[:-1], True))
     f1 = 2 * found_P[last_P] / (last_P + 1 + positives)
     return float(np.uint32(keys_P[last_P[np.argmax(f1)]]).view(np.float32))
+
+
+def _best_expected(scores_P: NDArray[np.float32], hits_P: NDArray[np.bool_], positives: int) -> float:
+    """Find the score at which F1 is greatest if a prediction counts as right by the mean of label and score."""
+    if not hits_P.any():
+        return 0.5
+    order = np.argsort(-scores_P)
+    sorted_P = scores_P[order]
+    right_P = (hits_P[order] + sorted_P.astype(np.float64)) / 2
+    last_P = np.flatnonzero(np.append(sorted_P[1:] != sorted_P[:-1], True))
+    all_right = (positives + scores_P.sum(dtype=np.float64)) / 2
+    f1 = 2 * np.cumsum(right_P)[last_P] / (last_P + 1 + all_right)
+    return float(sorted_P[last_P[np.argmax(f1)]])
 
 
 def _best_per_label(

@@ -55,7 +55,7 @@ def write_ablation(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Cand
 def _measured(worker: Worker, found: Candidates) -> dict[str, Any]:
     top_k, gold = worker.config.evaluate.top_k, worker.dev.label_matrix()
     predictions = SparsePredictions(found.label_ids_NK[:, :top_k], found.scores_NK[:, :top_k])
-    metrics = quick_metrics(worker, predictions, gold)
+    metrics = quick_metrics(worker, predictions, gold, calibrated=True)
     chosen = {key: metrics[key] for key in METRICS if metrics.get(key) is not None}
     return chosen | {"bins": {name: bin_["macro_f1"] for name, bin_ in metrics["bins"].items()}}
 

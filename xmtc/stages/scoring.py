@@ -107,7 +107,8 @@ def measure_split(
         histogram: histogram of all scores, for the areas under the curve.
     """
     gold = split.label_matrix()
-    thresholds = thresholds or _tune(worker, predictions, gold)
+    calibrated = bool(worker.config.model.scorers) or worker.classifier.calibration is not None
+    thresholds = thresholds or _tune(worker, predictions, gold, calibrated=calibrated)
     evaluation = evaluate(
         predictions,
         gold,
@@ -121,8 +122,17 @@ def measure_split(
     return evaluation, thresholds
 
 
-def quick_metrics(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> dict[str, Any]:
-    """Compute metrics of some documents without intervals, at thresholds tuned on the same documents."""
+def quick_metrics(
+    worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array, *, calibrated: bool = False
+) -> dict[str, Any]:
+    """Compute metrics of some documents without intervals, at thresholds tuned on the same documents.
+
+    Args:
+        worker: worker of this rank.
+        predictions: predictions for N documents.
+        gold: boolean labels (N, L) of the same documents.
+        calibrated: whether scores are probabilities, see `tune_threshold`.
+    """
     with freed_memory_returned(kept_again=worker.strategy.keeps_freed_memory):
         return evaluate(
             predictions,
@@ -130,17 +140,23 @@ def quick_metrics(worker: Worker, predictions: SparsePredictions, gold: sparse.c
             worker.corpus.labels,
             len(worker.train),
             config=replace(worker.config.evaluate, resamples=0),
-            thresholds=_tune(worker, predictions, gold),
+            thresholds=_tune(worker, predictions, gold, calibrated=calibrated),
         ).metrics
 
 
-def _tune(worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array) -> Thresholds | None:
+def _tune(
+    worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array, *, calibrated: bool
+) -> Thresholds | None:
     """Tune thresholds on these predictions; None for single-label tasks."""
     config = worker.config.evaluate
     if worker.config.data.task == "single_label":
         return None
     return tune_threshold(
-        predictions, gold, per_label=config.per_label_thresholds, min_support=config.per_label_min_support
+        predictions,
+        gold,
+        probabilities=calibrated,
+        per_label=config.per_label_thresholds,
+        min_support=config.per_label_min_support,
     )
 
 
