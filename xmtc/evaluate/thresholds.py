@@ -69,14 +69,16 @@ def tune_threshold(
     """
     hits_NK = match(predictions.label_ids_NK, gold)
     used_NK = predictions.label_ids_NK >= 0
-    find = _best_expected if probabilities else _best_global
-    global_ = find(predictions.scores_NK[used_NK], hits_NK[used_NK], gold.nnz)
+    scores_P, hits_P = predictions.scores_NK[used_NK], hits_NK[used_NK]
+    global_ = _best_global(scores_P, hits_P, gold.nnz, probabilities=probabilities)
     if not per_label:
         return Thresholds(global_)
     return Thresholds(global_, _best_per_label(predictions, hits_NK, gold, min_support, global_))
 
 
-def _best_global(scores_P: NDArray[np.float32], hits_P: NDArray[np.bool_], positives: int) -> float:
+def _best_global(
+    scores_P: NDArray[np.float32], hits_P: NDArray[np.bool_], positives: float, *, probabilities: bool
+) -> float:
     """Find the score at which 2·tp / (predicted + positives) is greatest; only between unequal scores."""
     if not hits_P.any():
         return 0.5
@@ -86,23 +88,16 @@ def _best_global(scores_P: NDArray[np.float32], hits_P: NDArray[np.bool_], posit
     keys_P |= hits_P
     keys_P.sort()
     keys_P = keys_P[::-1]
-    found_P = np.cumsum((keys_P & np.uint64(1)).astype(np.bool_), dtype=np.int32 if len(keys_P) < 2**31 else np.int64)
+    right_P = (keys_P & np.uint64(1)).astype(np.bool_)
     keys_P >>= np.uint64(1)
+    sorted_P = keys_P.astype(np.uint32).view(np.float32)
+    if probabilities:
+        found_P = np.cumsum((right_P + sorted_P.astype(np.float64)) / 2)
+        positives = (positives + sorted_P.sum(dtype=np.float64)) / 2
+    else:
+        found_P = np.cumsum(right_P, dtype=np.int32 if len(keys_P) < 2**31 else np.int64)
     last_P = np.flatnonzero(np.append(keys_P[1:] != keys_P[:-1], True))
     f1 = 2 * found_P[last_P] / (last_P + 1 + positives)
-    return float(np.uint32(keys_P[last_P[np.argmax(f1)]]).view(np.float32))
-
-
-def _best_expected(scores_P: NDArray[np.float32], hits_P: NDArray[np.bool_], positives: int) -> float:
-    """Find the score at which F1 is greatest if a prediction counts as right by the mean of label and score."""
-    if not hits_P.any():
-        return 0.5
-    order = np.argsort(-scores_P)
-    sorted_P = scores_P[order]
-    right_P = (hits_P[order] + sorted_P.astype(np.float64)) / 2
-    last_P = np.flatnonzero(np.append(sorted_P[1:] != sorted_P[:-1], True))
-    all_right = (positives + scores_P.sum(dtype=np.float64)) / 2
-    f1 = 2 * np.cumsum(right_P)[last_P] / (last_P + 1 + all_right)
     return float(sorted_P[last_P[np.argmax(f1)]])
 
 

@@ -52,7 +52,7 @@ class CsvTable:
                 raise DataError(f"{path}:{rows.line_num}: malformed CSV: {error}") from None
 
     def count(self, path: Path) -> RowCount:
-        """See `TableFormat`; there may be fewer rows, because some lines may be empty."""
+        """See `TableFormat`; empty lines, and quotes inside unquoted cells, are counted wrongly."""
         lines = line_count(path, quotes=True)
         return RowCount(None if lines is None else max(0, lines - 1), exact=False)
 
