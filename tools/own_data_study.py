@@ -71,10 +71,10 @@ def clinic(data: Path, out: Path) -> None:
 
 def bare(data: Path, out: Path) -> None:
     """3,000 laws; the labels are the 20 most frequent subjects, and about half of the laws have none."""
-    table = pd.read_parquet(data / "eurlex57k/train.parquet").sample(3_750, random_state=2)
-    kept = set(table["labels"].explode().value_counts().index[:20])
+    table = pd.read_parquet(data / "eurlex57k/train.parquet").sample(6_750, random_state=2)
+    kept = set(table["labels"].iloc[:3_750].explode().value_counts().index[:20])
     table["labels"] = [",".join(label for label in row if label in kept) for row in table["labels"]]
-    _divide(table[["title", "text", "labels"]], 750, out, "csv")
+    _divide(table[["title", "text", "labels"]], 3_750, out, "csv")
 
 
 TASKS = {"laws": laws, "library": library, "reviews": reviews, "clinic": clinic, "bare": bare}

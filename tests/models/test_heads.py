@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig
 from xmtc.models.kernels.shortlist import PADDED_LOGIT
+from xmtc.models.poolings.config import SummaryPoolingConfig
 
 B, T, D, L = 3, 6, 10, 9
 IDS = torch.tensor([4, 0, 7])
@@ -86,6 +87,24 @@ def test_flat_head_is_linear_in_the_pooled_vector(batch):
     pooled = head.document_vectors(*batch)
     torch.testing.assert_close(head(*batch), pooled.sum(-1, keepdim=True) + torch.arange(L))
     torch.testing.assert_close(pooled[2], batch[0][2, 0])  # one token only: its mean is itself
+
+
+def test_members_of_a_summary_train_apart_and_are_averaged(batch):
+    torch.manual_seed(1)
+    config = FlatConfig(pooling=SummaryPoolingConfig(width=4, members=2), dropout=0.0)
+    head = config.build(D, L)
+    units_BP = head.pooling.layer(head.pooling.fixed(*batch))
+    products = [
+        units @ rows.T + head.bias for units, rows in zip(units_BP.chunk(2, 1), head.weights.chunk(2, 1), strict=True)
+    ]
+    trained = head.train()(*batch)
+    torch.testing.assert_close(trained, torch.stack([products[row % 2][row] for row in range(B)]))
+    torch.testing.assert_close(head(*batch, IDS), trained[:, IDS])
+    torch.testing.assert_close(head.eval()(*batch), torch.stack(products).mean(0))
+    trained[1].sum().backward()
+    first, second = head.weights.grad.chunk(2, 1)
+    assert (first == 0).all()
+    assert (second != 0).any()
 
 
 def test_document_vectors_rank_labels_as_uniform_attention_does(batch):

@@ -21,13 +21,14 @@ CONFIGS = [
     AttentionPoolingConfig(heads=2, normaliser="sparsemax"),
     AttentionPoolingConfig(heads=4, normaliser="entmax15"),
     SummaryPoolingConfig(width=6),
+    SummaryPoolingConfig(width=6, members=2),
 ]
 LENGTHS = (5, 1, 3, 0)
 
 
 def build(config):
     torch.manual_seed(0)
-    pooling = config.build(8)
+    pooling = config.build(8).eval()
     for parameter in pooling.parameters():
         torch.nn.init.normal_(parameter)
     return pooling

@@ -48,6 +48,8 @@ class FlatHead(Head):
     def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
         """See `Head.score`."""
         (pooled_BP,) = read
+        if shortlist is None and self.training and self.pooling.members > 1:
+            return self._logits_of_members(pooled_BP)
         if shortlist is None:
             return product_logits(pooled_BP, self.weights, self.bias)
         sparse = self.sparse_gradients
@@ -57,6 +59,15 @@ class FlatHead(Head):
             return F.linear(pooled_BP, rows).float() + bias
         logits_BS = (rows @ pooled_BP[..., None])[..., 0].float() + bias
         return logits_BS.masked_fill(shortlist < 0, PADDED_LOGIT)
+
+    def _logits_of_members(self, pooled_BP: Tensor) -> Tensor:
+        """Compute the logits (B, L) without the products of parts that are zero."""
+        logits_BL = self.bias.repeat(len(pooled_BP), 1)
+        members = self.pooling.members
+        for part_BP, weights_LP in zip(pooled_BP.chunk(members, 1), self.weights.chunk(members, 1), strict=True):
+            rows_R = part_BP.any(dim=1).nonzero()[:, 0]
+            logits_BL.index_add_(0, rows_R, F.linear(part_BP[rows_R], weights_LP.to(part_BP.dtype)).float())
+        return logits_BL
 
     def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
         """See `Head.vectors`."""

@@ -123,7 +123,10 @@ class SummaryPoolingConfig(_Pools):
     kind: Literal["summary"] = "summary"
     """Which pooling."""
     width: Annotated[int, Field(ge=1)] = 1024
-    """Units of the layer, and width of the pooled vector."""
+    """Units of the layer."""
+    members: Annotated[int, Field(ge=1)] = 1
+    """Number of layers, each with its classifier rows, whose logits are averaged. A document of a batch trains one of
+    them, so n members need n times the epochs and n times the batch size."""
     trains: ClassVar[bool] = True
     reads_fixed: ClassVar[bool] = True
 
@@ -131,7 +134,7 @@ class SummaryPoolingConfig(_Pools):
         """Build the pooling for hidden states of this width."""
         from xmtc.models.poolings.pooling import Summary
 
-        return Summary(width, self.width)
+        return Summary(width, self.width, self.members)
 
 
 PoolingConfig = Annotated[

@@ -24,11 +24,13 @@ class Pooling(nn.Module, ABC):
 
     Attributes:
         width: width of the pooled vector.
+        members: number of equal parts of the vector. In training, all parts but one of a document are zero.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, members: int = 1) -> None:
         super().__init__()
         self.width = width
+        self.members = members
 
     @abstractmethod
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
@@ -209,24 +211,32 @@ class SummaryLayer(nn.Module):
 
 
 class Summary(Pooling):
-    """A ReLU layer over `FixedPoolings`.
+    """A ReLU layer over `FixedPoolings`, or the mean of several such layers (Lakshminarayanan et al., 2017).
+
+    With M members, the vector has a part for each, and rows have the classifier of each. In training, a document has
+    the part of one member only, so members differ. In evaluation, it has all parts, each divided by M, so logits are
+    the mean of the members' logits.
 
     The poolings commute with subtracting a centre from all tokens. For a given document, the vector is therefore a sum
     over centred tokens, through the units that the ReLU keeps. `contributions` uses this.
     """
 
-    def __init__(self, hidden_width: int, width: int) -> None:
-        super().__init__(width)
+    def __init__(self, hidden_width: int, width: int, members: int) -> None:
+        super().__init__(width * members, members)
         self.fixed = FixedPoolings(hidden_width)
-        self.layer = SummaryLayer(self.fixed.count, hidden_width, width)
+        self.layer = SummaryLayer(self.fixed.count, hidden_width, self.width)
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.forward`."""
         return self.of_fixed(self.fixed(hidden_BTD, mask_BT))
 
     def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
-        """See `Pooling.of_fixed`."""
-        return self.layer(fixed_BKD)
+        """See `Pooling.of_fixed`; in training, documents take turns with the members."""
+        if self.members == 1 or not self.training:
+            return self.layer(fixed_BKD) / self.members
+        member_B = torch.arange(len(fixed_BKD), device=fixed_BKD.device) % self.members
+        kept_BM = F.one_hot(member_B, self.members)
+        return (self.layer(fixed_BKD).unflatten(1, (self.members, -1)) * kept_BM.unsqueeze(2)).flatten(1)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.weights`: the mean share that a token has in the fixed poolings."""
@@ -236,12 +246,12 @@ class Summary(Pooling):
         """See `Pooling.contributions`: by the units that the ReLU keeps for this document."""
         layer = self.layer
         kept_BP = self(hidden_BTD, mask_BT) > 0
-        products_BSX = (rows_BSD * kept_BP.unsqueeze(1)) @ layer.weight_PX.to(rows_BSD.dtype)
-        parts = zip(self.fixed, layer.centres_KD, layer.gains_KD, products_BSX.chunk(self.fixed.count, 2), strict=True)
+        products_BSX = (rows_BSD * kept_BP.unsqueeze(1) / self.members) @ layer.weight_PX.to(rows_BSD.dtype)
+        shares = zip(self.fixed, layer.centres_KD, layer.gains_KD, products_BSX.chunk(self.fixed.count, 2), strict=True)
         return torch.stack(
             [
                 pooling.contributions(hidden_BTD - centre_D, mask_BT, part_rows_BSD * gain_D)
-                for pooling, centre_D, gain_D, part_rows_BSD in parts
+                for pooling, centre_D, gain_D, part_rows_BSD in shares
             ]
         ).sum(0)
 
