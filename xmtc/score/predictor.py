@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 EVIDENCE_WORDS = 5
 _TOP_K = 10
+_CPU_TOKENS, _GPU_TOKENS = 4096, 16384
 
 
 class Prediction(NamedTuple):
@@ -100,13 +101,15 @@ class Model:
         parts: ModelParts,
         device: torch.device,
         *,
-        tokens_per_batch: int = 16384,
+        tokens_per_batch: int | None = None,
         bfloat16: bool | None = None,
     ) -> None:
         self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
         self.limits_L, self.thresholds_L = parts.limits(), parts.thresholds_L
         self.threshold = None if self.limits_L is None else parts.threshold
         self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
+        if tokens_per_batch is None:
+            tokens_per_batch = _CPU_TOKENS if device.type == "cpu" else _GPU_TOKENS
         self.device, self._tokens_per_batch = device, as_count(tokens_per_batch, "tokens_per_batch")
         self._bfloat16 = device.type == "cuda" if bfloat16 is None else bfloat16
         self._model_index = parts.index
@@ -117,7 +120,7 @@ class Model:
         directory: str | Path,
         *,
         device: str = "auto",
-        tokens_per_batch: int = 16384,
+        tokens_per_batch: int | None = None,
         bfloat16: bool | None = None,
     ) -> "Model":
         """Load a model that `xmtc train` exported, or its ONNX form.
@@ -125,7 +128,8 @@ class Model:
         Args:
             directory: the `model` folder of a run, an output of `xmtc export`, or `owner/name` on the Hugging Face Hub.
             device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` …
-            tokens_per_batch: content tokens per batch, including padding; lower it if memory runs out.
+            tokens_per_batch: content tokens per batch, including padding; lower it if memory runs out. None: 4,096 on a
+                CPU, whose caches do not hold more, and 16,384 on a GPU.
             bfloat16: compute under bfloat16 autocast; None: on GPUs.
 
         Raises:
