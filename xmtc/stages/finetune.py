@@ -68,7 +68,8 @@ def _attention_drift(worker: Worker) -> AttentionDrift | None:
     """Make the measure of how far stage 2 moves the attention, on 16 dev documents."""
     if not worker.config.model.head.attends_by_label:
         return None
-    collate = worker.collator(worker.dev)
+    cached = worker.config.finetune.cache_hidden and not worker.config.trains_encoder
+    collate = worker.collator(worker.dev, cached=cached)
     rows = np.random.default_rng(worker.config.seed).permutation(len(worker.dev))[:16]
     batch = collate(MicroBatch(np.sort(rows), np.ones(len(rows), np.float32)))
     return AttentionDrift(worker.classifier, batch.to(worker.strategy.device), worker.shard)
