@@ -205,9 +205,24 @@ class SummaryLayer(nn.Module):
 
     def forward(self, fixed_BKD: Tensor) -> Tensor:
         """Compute the layer's units, zero for a document with only padding."""
-        filled_B1 = (fixed_BKD != 0).flatten(1).any(1, keepdim=True)
-        inputs_BKD = (fixed_BKD.to(self.weight_PX.dtype) - self.centres_KD) * self.gains_KD
-        return F.relu(F.linear(inputs_BKD.flatten(1), self.weight_PX)) * filled_B1
+        return F.relu(F.linear(self._inputs(fixed_BKD), self.weight_PX)) * _filled(fixed_BKD)
+
+    def of_turns(self, fixed_BKD: Tensor, members: int) -> Tensor:
+        """Compute only the units of document b's member, b mod `members`; those of the other members are zero."""
+        inputs_BX = self._inputs(fixed_BKD)
+        units_BMU = inputs_BX.new_zeros(len(inputs_BX), members, len(self.weight_PX) // members)
+        for member, weight_UX in enumerate(self.weight_PX.chunk(members)):
+            turns = slice(member, None, members)
+            units_BMU[turns, member] = F.relu(F.linear(inputs_BX[turns], weight_UX)).to(units_BMU.dtype)
+        return units_BMU.flatten(1) * _filled(fixed_BKD)
+
+    def _inputs(self, fixed_BKD: Tensor) -> Tensor:
+        return ((fixed_BKD.to(self.weight_PX.dtype) - self.centres_KD) * self.gains_KD).flatten(1)
+
+
+def _filled(fixed_BKD: Tensor) -> Tensor:
+    """Mark the documents that have tokens, (B, 1)."""
+    return (fixed_BKD != 0).flatten(1).any(1, keepdim=True)
 
 
 class Summary(Pooling):
@@ -234,9 +249,7 @@ class Summary(Pooling):
         """See `Pooling.of_fixed`; in training, documents take turns with the members."""
         if self.members == 1 or not self.training:
             return self.layer(fixed_BKD) / self.members
-        member_B = torch.arange(len(fixed_BKD), device=fixed_BKD.device) % self.members
-        kept_BM = F.one_hot(member_B, self.members)
-        return (self.layer(fixed_BKD).unflatten(1, (self.members, -1)) * kept_BM.unsqueeze(2)).flatten(1)
+        return self.layer.of_turns(fixed_BKD, self.members)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """See `Pooling.weights`: the mean share that a token has in the fixed poolings."""
