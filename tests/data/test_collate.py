@@ -72,21 +72,24 @@ def test_each_token_is_taken_where_it_is_farthest_from_the_edges(content):
     capacity, overlap, prefix = 10, 4, 1
     one = cut(content, capacity, overlap, prefix, 1)
     assert one.starts_W[0] == 0
-    assert one.starts_W[-1] == content - capacity
-    assert (np.diff(one.starts_W) <= capacity - overlap).all()
+    assert one.starts_W[-1] == content - one.length
+    assert (np.diff(one.starts_W) <= one.length - overlap).all()
+    assert one.length <= capacity
+    assert len(one.starts_W) == -(-(content - overlap) // (capacity - overlap))  # no fewer windows hold the document
+    assert len(one.starts_W) * (one.length - 1) < content + (len(one.starts_W) - 1) * overlap  # nor shorter ones
     assert len(one.window_T) == content + 2
     for token in range(content):
         inside = [
-            (min(token - start, start + capacity - 1 - token), window)
+            (min(token - start, start + one.length - 1 - token), window)
             for window, start in enumerate(one.starts_W)
-            if start <= token < start + capacity
+            if start <= token < start + one.length
         ]
         window = one.window_T[prefix + token]
         margin = next(margin for margin, w in inside if w == window)
         assert margin == max(inside)[0]
         assert one.offset_T[prefix + token] == prefix + token - one.starts_W[window]
     assert one.window_T[-1] == len(one.starts_W) - 1
-    assert one.offset_T[-1] == prefix + capacity
+    assert one.offset_T[-1] == prefix + one.length
 
 
 def test_cached_hidden_states_are_padded(corpus):

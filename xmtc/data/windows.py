@@ -29,28 +29,27 @@ class Cut:
 
 
 def cut(content: int, capacity: int, overlap: int, prefix: int, suffix: int) -> Cut:
-    """Cut a document.
+    """Cut a document into as few windows as possible, all equally long and as short as possible.
 
     Args:
         content: its tokens without special ones.
         capacity: most content tokens of a window.
-        overlap: content tokens that neighbouring windows share, below `capacity`; the last window, which ends where
-            the document ends, may share more with the one before.
+        overlap: content tokens that neighbouring windows share at least, below `capacity`.
         prefix: special tokens before the content, of the document and of every window.
         suffix: the same, behind it.
     """
     if content <= capacity:
         total = prefix + content + suffix
         return Cut(np.zeros(1, np.int64), content, np.zeros(total, np.int64), np.arange(total))
-    stride = capacity - overlap
-    windows = -(-(content - capacity) // stride) + 1
-    starts = np.minimum(np.arange(windows) * stride, content - capacity)
+    windows = -(-(content - capacity) // (capacity - overlap)) + 1
+    length = -(-(content + (windows - 1) * overlap) // windows)
+    starts = np.arange(windows) * (content - length) // (windows - 1)
     # Between two neighbours the token in the middle of what they share is equally far from both edges.
-    borders = (starts[1:] + starts[:-1] + capacity + 1) // 2
+    borders = (starts[1:] + starts[:-1] + length + 1) // 2
     tokens = np.arange(content)
     window = np.searchsorted(borders, tokens, side="right")
     window_T = np.concatenate([np.zeros(prefix, np.int64), window, np.full(suffix, windows - 1)])
     offset_T = np.concatenate(
-        [np.arange(prefix), prefix + tokens - starts[window], prefix + capacity + np.arange(suffix)]
+        [np.arange(prefix), prefix + tokens - starts[window], prefix + length + np.arange(suffix)]
     )
-    return Cut(starts, capacity, window_T, offset_T)
+    return Cut(starts, length, window_T, offset_T)

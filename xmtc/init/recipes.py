@@ -16,7 +16,7 @@ from xmtc.preflight.timing import Corpus, disk_of_states, memory_of_scorers
 from xmtc.run.config import RunConfig
 
 Settings = dict[str, Any]
-_WINDOW = 512
+_WINDOW = 510  # tokens of a document that fit into a window of the packaged encoder
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
 _STEPS, _BATCH = 200, 128  # training steps of the head, and documents per step
 _EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
