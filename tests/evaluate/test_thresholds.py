@@ -75,6 +75,14 @@ def test_with_probabilities_small_samples_agree_better():
     assert both[0] == pytest.approx(both[1], abs=0.03)
 
 
+def test_with_probabilities_labels_without_a_prediction_count_as_missed():
+    predictions, gold_NL = calibrated_documents(20_000, seed=99)
+    missed_NL = sparse.csr_array(np.ones((20_000, 5), bool))
+    gold_NL = sparse.csr_array(sparse.hstack([gold_NL, missed_NL]))
+    both = [tune_threshold(predictions, gold_NL, probabilities=on).global_ for on in (False, True)]
+    assert both[0] == pytest.approx(both[1], abs=0.03)
+
+
 def test_with_probabilities_and_nothing_right_the_threshold_is_a_half():
     predictions, gold_NL = calibrated_documents(3, seed=1)
     assert tune_threshold(predictions, sparse.csr_array(gold_NL.shape, dtype=bool), probabilities=True).global_ == 0.5

@@ -93,7 +93,7 @@ def _best_global(
     sorted_P = keys_P.astype(np.uint32).view(np.float32)
     if probabilities:
         found_P = np.cumsum((right_P + sorted_P.astype(np.float64)) / 2)
-        positives = (positives + sorted_P.sum(dtype=np.float64)) / 2
+        positives += found_P[-1] - right_P.sum()  # labels without a prediction count fully
     else:
         found_P = np.cumsum(right_P, dtype=np.int32 if len(keys_P) < 2**31 else np.int64)
     last_P = np.flatnonzero(np.append(keys_P[1:] != keys_P[:-1], True))
