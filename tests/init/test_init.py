@@ -273,12 +273,22 @@ def test_few_documents_with_many_labels_are_worth_attention():
     assert plan_for(900, 500, 20).candidate.recipe.name != "planted"
 
 
+def test_only_attention_and_single_labels_read_more_than_256_tokens():
+    several = Task(
+        source={"source": SOURCE, "corpus": "c"}, name="run", labels=500, documents=500, readable=True, single=False
+    )
+    longest = {one.recipe.name: one.max_length for one in reversed(list(candidates(several, [510, 256, 128])))}
+    assert (longest["planted"], longest["head"], longest["states"]) == (510, 256, 256)
+    one_each = list(candidates(replace(several, single=True), [510, 256, 128]))
+    assert next(one for one in one_each if one.recipe.name == "head").max_length == 510
+
+
 def test_what_does_not_fit_is_smaller_and_says_so():
     limited = plan_for(60, 2_000_000, 5_000)
     assert limited.candidate.tree["data"]["limit"]["train"] < 2_000_000
     assert any("would take" in words for words in limited.passed_over)
     assert not plan_for(0.5, 2_000_000, 5_000).fits
-    assert any("head at 416 tokens needs" in words for words in plan_for(36_000, 4_000, 800_000).passed_over)
+    assert any("head at 256 tokens needs" in words for words in plan_for(36_000, 4_000, 800_000).passed_over)
 
 
 @pytest.mark.parametrize(("single", "labels"), [(True, 2), (False, 30), (False, 3_000)])

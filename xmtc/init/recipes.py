@@ -17,6 +17,7 @@ from xmtc.run.config import RunConfig
 
 Settings = dict[str, Any]
 _WINDOW = 510  # tokens of a document that fit into a window of the packaged encoder
+_POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
 _STEPS, _BATCH = 200, 128  # training steps of the head, and documents per step
 _EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
@@ -62,6 +63,7 @@ class Recipe:
         what: description for the comment in the configuration.
         sections: sections of the configuration.
         needs: requirements of the machine or the task: `gpu`, `trees`, `few documents`.
+        attends: whether the head attends to tokens.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Recipe:
     what: str
     sections: Callable[[Task], Settings]
     needs: frozenset[str] = frozenset()
+    attends: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,7 @@ RECIPES = (
         "scorers, and a planted label-attention head whose encoder trains too",
         _unfrozen,
         needs=frozenset({"gpu"}),
+        attends=True,
     ),
     Recipe(
         "planted",
@@ -172,6 +176,7 @@ RECIPES = (
         "scorers over words and frozen hidden states, and a planted label-attention head",
         _planted,
         needs=frozenset({"few documents"}),
+        attends=True,
     ),
     Recipe("trees", True, f"{_LAYER}, and linear trees", _trees, needs=frozenset({"trees"})),
     Recipe("head", True, _LAYER, _head),
@@ -193,9 +198,17 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     few = not task.single and task.labels > _FEW_LABELS and task.documents <= _PLANTED_DOCUMENTS
     there = {name for name, has in (("gpu", task.gpu), ("trees", trees), ("few documents", few)) if has}
     for recipe in (one for one in RECIPES if one.needs <= there):
-        for max_length in lengths if recipe.encodes else lengths[:1]:
+        for max_length in _useful(lengths, recipe, task):
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
     yield from _smaller(task, lengths[0])
+
+
+def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]:
+    if not recipe.encodes:
+        return lengths[:1]
+    if recipe.attends or task.single:
+        return lengths
+    return [length for length in lengths if length <= _POOLED]
 
 
 def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
