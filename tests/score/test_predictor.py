@@ -272,11 +272,11 @@ def test_a_model_that_reads_the_first_token_shows_what_that_one_looked_at(tmp_pa
     assert shares == sorted(shares, reverse=True)
     assert [bar.share for bar in section.bars] == pytest.approx([share / shares[0] for share in shares])
 
-    words = ("acute kidney failure and a very long document " * 5).split()  # a token each, of which a window holds 22
-    section, alone = (explain_text(model, " ".join(some), [], 1)[0] for some in (words, words[:22]))
+    words = ("acute kidney failure and a very long document " * 5).split()  # 40 tokens: three windows of 18
+    section, alone = (explain_text(model, " ".join(some), [], 1)[0] for some in (words, words[:18]))
     looked_at = section.explanation.received["cls"]
-    assert looked_at[:22] == pytest.approx(alone.explanation.received["cls"], rel=1e-5)
-    assert looked_at[22:] == (0,) * 18  # the first token of another window looked there, and nothing reads that one
+    assert looked_at[:18] == pytest.approx(alone.explanation.received["cls"], rel=1e-5)
+    assert looked_at[18:] == (0,) * 22  # the first token of another window looked there, and nothing reads that one
 
 
 def test_every_entry_point_takes_texts_through_the_front_door(model):
