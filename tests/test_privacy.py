@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -58,6 +58,7 @@ cells = st.text(st.sampled_from("=+-@\t\r '\"a1,.\n"), max_size=8)
 
 
 @given(st.lists(cells, min_size=1, max_size=5))
+@example(["-1\n"])
 def test_no_cell_is_a_formula(texts):
     written = to_csv(pd.DataFrame({"=cmd": texts, "n": range(len(texts))}))
     rows = list(csv.reader(io.StringIO(written, newline="")))

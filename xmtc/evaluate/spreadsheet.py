@@ -5,7 +5,7 @@ import re
 import pandas as pd
 
 _FORMULA = re.compile(r"^\s*[=+\-@\t\r]")
-_NUMBER = re.compile(r"^[+-]?[\d.,]+([eE][+-]?\d+)?( ?%)?( [▲▼])?$")
+_NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?( ?%)?( [▲▼])?")
 
 
 def to_csv(frame: pd.DataFrame, *, header: bool = True) -> str:
@@ -24,4 +24,4 @@ def harmless(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     line = cell.replace("\r", " ")  # pandas does not quote it, and it would begin a row
-    return f"'{line}" if _FORMULA.match(line) and not _NUMBER.match(line) else line
+    return f"'{line}" if _FORMULA.match(line) and not _NUMBER.fullmatch(line) else line
