@@ -233,12 +233,19 @@ def reference(shared: Shared, setting: str, arm: str, seed: int) -> tuple[dict[s
     return {"head": found, "cpu_s": {"all": round(time.process_time() - began, 1)}}, {"head": predicted.to_json()}
 
 
-def missing(setting: str, seeds: Sequence[int], out: Path) -> Iterator[tuple[str, int]]:
-    """Runs of a setting without a line: the reference systems, then arm by arm of the planned ones, seed by seed."""
+def missing(setting: str, seeds: Sequence[int], only: Sequence[str], out: Path) -> Iterator[tuple[str, int]]:
+    """Runs of a setting without a line: the reference systems, then arm by arm of the planned ones, seed by seed.
+
+    Args:
+        setting: whose runs.
+        seeds: of the runs.
+        only: arms to run; all of the setting's if empty.
+        out: folder with the lines.
+    """
     path = out / f"{setting}.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     done = {(line["arm"], line["seed"]) for line in map(json.loads, lines)}
-    arms = SETTINGS[setting].arms
+    arms = [arm for arm in SETTINGS[setting].arms if not only or arm in only]
     wanted = [("scorers", 0), ("parabel", 0)]
     for block in (arms[:5], arms[5:-1], arms[-1:]) if len(arms) > 5 else (arms,):
         wanted += [(arm, seed) for seed in seeds for arm in block]
@@ -254,7 +261,7 @@ def append(path: Path, line: dict[str, Any]) -> None:
 
 def study(setting: str, arguments: argparse.Namespace) -> None:
     """All missing runs of a setting."""
-    todo = list(missing(setting, arguments.seeds, arguments.out))
+    todo = list(missing(setting, arguments.seeds, arguments.arms, arguments.out))
     if not todo:
         return
     shared = Shared(setting_config(setting, arguments.data, arguments.work))
@@ -278,6 +285,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder with the data sets")
     parser.add_argument("--settings", default=",".join(SETTINGS), help="comma-separated, in the order of the runs")
     parser.add_argument("--seeds", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2, 3, 4, 5])
+    parser.add_argument("--arms", type=lambda text: text.split(","), default=[], help="comma-separated; default: all")
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks/planting"), help="where the lines go")
     parser.add_argument("--work", type=Path, default=Path("runs/planting_study"), help="where corpora and runs go")
     arguments = parser.parse_args()
