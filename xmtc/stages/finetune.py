@@ -6,6 +6,7 @@ import torch
 from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
+from xmtc.distributed.memory import freed_memory_returned
 from xmtc.run.stage import Stage
 from xmtc.stages.scoring import numeric_metrics, quick_metrics, score
 from xmtc.stages.worker import Worker
@@ -78,4 +79,5 @@ def _attention_drift(worker: Worker) -> AttentionDrift | None:
 def _measure(worker: Worker, split: Split, *, cached: bool, documents: int | None) -> dict[str, float]:
     """Compute metrics of the current classifier, without intervals, on a sample of a split."""
     rows, predictions = score(worker, split, top_k=worker.config.evaluate.top_k, cached=cached, documents=documents)
-    return numeric_metrics(quick_metrics(worker, predictions, split.label_matrix()[rows]))
+    with freed_memory_returned(kept_again=worker.strategy.keeps_freed_memory):
+        return numeric_metrics(quick_metrics(worker, predictions, split.label_matrix()[rows]))

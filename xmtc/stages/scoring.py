@@ -13,7 +13,6 @@ from torch import Tensor
 from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
-from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
@@ -133,15 +132,14 @@ def quick_metrics(
         gold: boolean labels (N, L) of the same documents.
         calibrated: whether scores are probabilities, see `tune_threshold`.
     """
-    with freed_memory_returned(kept_again=worker.strategy.keeps_freed_memory):
-        return evaluate(
-            predictions,
-            gold,
-            worker.corpus.labels,
-            len(worker.train),
-            config=replace(worker.config.evaluate, resamples=0),
-            thresholds=_tune(worker, predictions, gold, calibrated=calibrated),
-        ).metrics
+    return evaluate(
+        predictions,
+        gold,
+        worker.corpus.labels,
+        len(worker.train),
+        config=replace(worker.config.evaluate, resamples=0),
+        thresholds=_tune(worker, predictions, gold, calibrated=calibrated),
+    ).metrics
 
 
 def _tune(
