@@ -69,11 +69,13 @@ SETTINGS = {
     "a2": _bigru(8000, ("random_long", "prototypes", "planted_attention", "shuffled")),
     "c1": _eurlex(2000, ("random_long", "planted_attention", "planted", "shuffled"), TOP_TWO),
     "c2": _eurlex(2000, ("random_long", "planted"), ALL_LAYERS),
+    **{f"g{size}": _eurlex(size, ("random_long", "planted_attention", "prototypes", "planted")) for size in (250, 500)},
     "k": _eurlex(2000, ("k10", "k100", "k1000")),
     "s": _eurlex(2000, ("stage1_1", "stage1_2", "stage1_5", "stage1_10", "stage1_20")),
     "t": _eurlex(2000, ("common_only",)),
 }
-"""In the order in which they run; `k`, `s` and `t` are the paper's own questions: k, epochs of stage 1, transfer."""
+"""In the order in which they run. `g250` and `g500` separate the two parts of planting. `k`, `s` and `t` are the paper's
+own questions: k, epochs of stage 1, transfer."""
 
 
 def setting_config(name: str, data: Path, work: Path) -> RunConfig:
