@@ -41,7 +41,8 @@ def test_tables_follow_from_what_runs_write_and_done_runs_are_skipped(tools, tmp
     monkeypatch.setattr(tools.study, "setting_config", lambda *_: shared)
     out = tmp_path / "out"
     out.mkdir()
-    arguments = SimpleNamespace(seeds=[1], out=out, data=tmp_path, work=tmp_path)
+    arguments = SimpleNamespace(seeds=[1], arms=[], out=out, data=tmp_path, work=tmp_path)
+    assert list(tools.study.missing("b", [1, 2], ["planted"], out))[2:] == [("planted", 1), ("planted", 2)]
     tools.study.study("b", arguments)
     written = (out / "b.jsonl").read_text()
     lines = [json.loads(line) for line in written.splitlines()]

@@ -74,8 +74,8 @@ SETTINGS = {
     "s": _eurlex(2000, ("stage1_1", "stage1_2", "stage1_5", "stage1_10", "stage1_20")),
     "t": _eurlex(2000, ("common_only",)),
 }
-"""In the order in which they run. `g250` and `g500` separate the two parts of planting. `k`, `s` and `t` are the paper's
-own questions: k, epochs of stage 1, transfer."""
+"""In the order in which they run. `g250` and `g500` separate the two parts of planting. `k`, `s` and `t` are the
+paper's own questions: k, epochs of stage 1, transfer."""
 
 
 def setting_config(name: str, data: Path, work: Path) -> RunConfig:
