@@ -67,7 +67,8 @@ def measure(config: RunConfig, width: int) -> Measured | None:
 def _stages(config: RunConfig, found: Survey, lengths: NDArray[np.int64], width: int) -> dict[str, float]:
     longest = config.data.max_length
     encodes = config.model.head.scores or config.scores_states
-    speeds = probe(found.texts, config.model, [longest] if encodes else [], config.distributed.precision)
+    tried, distributed = [longest] if encodes else [], config.distributed
+    speeds = probe(found.texts, config.model, tried, distributed.precision, threads=distributed.torch_threads())
     tokens = float(np.minimum(lengths, longest).mean())
     head = head_speed(config, width, found.labels, tokens, found.labels_per_document)
     return stage_seconds(config, corpus_of(config, found, width), speeds, head)
@@ -103,14 +104,21 @@ def head_speed(config: RunConfig, width: int, labels: int, tokens: float, labels
     if not config.model.head.scores:
         return None
     kept = round(labels_a_document * config.finetune.batch_size)
-    found = _head(config.model.head, width, labels, config.finetune.sampled_labels, kept, config.distributed.precision)
+    distributed, sampled = config.distributed, config.finetune.sampled_labels
+    found = _head(config.model.head, width, labels, sampled, kept, distributed.precision, distributed.torch_threads())
     share = 1.0 if config.model.head.reads_fixed else tokens
     return HeadSpeed(train_s=found.train_s * share, step_s=found.step_s, score_s=found.score_s * share)
 
 
 @cache
 def _head(
-    settings: HeadSettings, width: int, labels: int, sampled: int | None, kept: int, precision: Precision
+    settings: HeadSettings,
+    width: int,
+    labels: int,
+    sampled: int | None,
+    kept: int,
+    precision: Precision,
+    threads: int | None,
 ) -> HeadSpeed:
     """Measure a head for one token."""
-    return probe_head(settings, width, labels, 1.0, sampled, kept, precision)
+    return probe_head(settings, width, labels, 1.0, sampled, kept, precision, threads)

@@ -1,7 +1,7 @@
 """Measure this machine's speed at the steps of a run, in a few seconds, on the user's documents.
 
-The CPU time of one thread is measured, because other programs hardly affect it, and extrapolated to all cores. The
-figures therefore assume an idle machine.
+The CPU time of one thread is measured, because other programs hardly affect it, and extrapolated to the threads of a
+run. The figures therefore assume an idle machine.
 
 Suffixes: B documents, T tokens, D width, S labels with logits, L labels.
 """
@@ -77,6 +77,7 @@ def probe(
     lengths: Sequence[int],
     precision: Precision = "fp32",
     seconds: float = 1.5,
+    threads: int | None = None,
 ) -> Speeds:
     """Measure this machine.
 
@@ -86,22 +87,28 @@ def probe(
         lengths: values of `max_length` at which to measure the encoder.
         precision: precision in which the encoder computes.
         seconds: time to spend on the encoder at each length.
+        threads: threads of the run; None: a thread for each core.
 
     Raises:
         ConfigError: the encoder cannot be loaded.
     """
     with _one_thread():
-        return _probe(texts, model, lengths, precision, seconds)
+        return _probe(texts, model, lengths, precision, seconds, _gain(threads))
 
 
 def _probe(
-    texts: Sequence[str], model: ModelConfig | None, lengths: Sequence[int], precision: Precision, seconds: float
+    texts: Sequence[str],
+    model: ModelConfig | None,
+    lengths: Sequence[int],
+    precision: Precision,
+    seconds: float,
+    gain: float,
 ) -> Speeds:
     name = None if model is None or model.encoder.backbone is None else model.encoder.backbone.name
     tokenizer = load_pretrained(name or DEFAULT_BACKBONE)
     found = Speeds(
         prepare_s=_preparing(texts, tokenizer),
-        products=2 * _MATRIX**3 / _best_of(3, _product()) * _gain(),
+        products=2 * _MATRIX**3 / _best_of(3, _product()) * _gain(None),  # of NumPy, whose threads no setting limits
         items=_ITEMS / _best_of(3, _sort()),
         cores=cpu_count(),
     )
@@ -109,7 +116,9 @@ def _probe(
         return found
     encoder = _encoder(model, len(tokenizer))
     with _autocast(precision, next(encoder.parameters()).device):
-        return replace(found, encode_s={n: _encoding(texts, encoder, model, tokenizer, n, seconds) for n in lengths})
+        speed_up = gain if next(encoder.parameters()).device.type == "cpu" else 1.0
+        one_s = {n: _encoding(texts, encoder, model, tokenizer, n, seconds) for n in lengths}
+        return replace(found, encode_s={n: one / speed_up for n, one in one_s.items()})
 
 
 def probe_head(
@@ -120,6 +129,7 @@ def probe_head(
     sampled: int | None,
     kept: int,
     precision: Precision = "fp32",
+    threads: int | None = None,
 ) -> HeadSpeed:
     """Measure a head on random hidden states of a few tokens. Its time is proportional to tokens, or to documents.
 
@@ -131,14 +141,15 @@ def probe_head(
         sampled: number of labels with logits in a training batch; None: all.
         kept: number of labels that a document has.
         precision: precision in which the head computes.
+        threads: as for `probe`.
     """
     here: Precision = "fp32" if torch.cuda.is_available() else precision  # bf16 of a GPU may be emulated on its CPU
     with _one_thread(), _autocast(here, torch.device("cpu")):
-        return _probe_head(settings, width, labels, tokens, sampled, kept)
+        return _probe_head(settings, width, labels, tokens, sampled, kept, _gain(threads))
 
 
 def _probe_head(
-    settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int
+    settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int, gain: float
 ) -> HeadSpeed:
     head = settings.build(width, labels)
     shape = _POOLED_SHAPE if settings.reads_fixed else _HEAD_SHAPE
@@ -156,8 +167,8 @@ def _probe_head(
         with torch.inference_mode():
             head(hidden_BTD, mask_BT)
 
-    share = tokens / shape[1] / shape[0] / _gain()
-    train_s, step_s = _best_of(1, train) * share, _best_of(1, optimizer.step) / _gain()
+    share = tokens / shape[1] / shape[0] / gain
+    train_s, step_s = _best_of(1, train) * share, _best_of(1, optimizer.step) / gain
     head.eval()
     return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score) * share)
 
@@ -188,9 +199,9 @@ def _autocast(precision: Precision, device: torch.device) -> AbstractContextMana
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def _gain() -> float:
-    """Measure the speed-up of matrix products on all cores over one core."""
-    return min(cpu_count(), 32) ** _SCALING
+def _gain(threads: int | None) -> float:
+    """Estimate the speed-up of matrix products on this many threads, or on all cores, over one thread."""
+    return min(threads or cpu_count(), cpu_count(), 32) ** _SCALING
 
 
 def _product() -> Callable[[], object]:
@@ -229,22 +240,20 @@ def _encoding(
     max_length: int,
     seconds: float,
 ) -> float:
-    """Measure the seconds per document, in batches as in a run, over all lengths."""
+    """Measure the seconds per document of a GPU or of one CPU thread, in batches as in a run, over all lengths."""
     encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
     documents = UnlabelledDocuments([np.array(one.ids[:max_length], np.int32) for one in encoded if one.ids])
     collate = Collator(documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap)
     parts = evaluation_batches(documents.lengths, _ENCODE_TOKENS)
     device = next(encoder.parameters()).device
     _encode(encoder, collate(_batch(parts[-1])).to(device))  # warms up
-    on_gpu = device.type == "cuda"
-    clock = time.perf_counter if on_gpu else time.thread_time
+    clock = time.perf_counter if device.type == "cuda" else time.thread_time
     begun, tokens = clock(), 0
     for place in np.random.default_rng(0).permutation(len(parts)):
         tokens += _encode(encoder, collate(_batch(parts[place])).to(device))
         if clock() - begun > seconds:
             break
-    seconds_a_token = (clock() - begun) / tokens / (1 if on_gpu else _gain())
-    return seconds_a_token * float(documents.lengths.mean())
+    return (clock() - begun) / tokens * float(documents.lengths.mean())
 
 
 def _batch(part: NDArray[np.int64]) -> MicroBatch:
