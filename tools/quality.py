@@ -156,6 +156,8 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         found, fit_s = tree_predictions(tree, case, arguments.cache / name)
         yield line(name, tree, case, found, arguments.resamples) | {"fit_s": fit_s}
         pairs = candidates(scorers, case.held_out, [found])
+        calibrated = fused(case, [tree], pairs.only([len(names)]))
+        yield line(name, f"{tree}, calibrated", case, calibrated, arguments.resamples)
         yield line(name, f"fused with {tree}", case, fused(case, [*names, tree], pairs), arguments.resamples)
 
 
