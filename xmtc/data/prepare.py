@@ -115,7 +115,11 @@ def _reusable(path: Path, fingerprint: str) -> Corpus | None:
     if corpus.fingerprint == fingerprint:
         logger.info("corpus %s is up to date: reused", path)
         return corpus
-    logger.warning("corpus %s was made from other data, another tokenizer or other settings: making it again", path)
+    logger.warning(
+        "corpus %s was made from other data, another tokenizer or other settings: making it again, without the hidden "
+        "states that were cached in it; to keep both, set another data.corpus",
+        path,
+    )
     return None
 
 
