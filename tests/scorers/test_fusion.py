@@ -17,6 +17,7 @@ from xmtc.scorers.calibrate import LogOdds
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.combination import Linear, Trees, combination_of
 from xmtc.scorers.config import FusionConfig, LinearConfig, WordNeighboursConfig
+from xmtc.scorers.ensemble import cross_fitted
 from xmtc.scorers.fusion import Fusion, fit_fusion
 from xmtc.scorers.logistic import fit_logistic
 from xmtc.scorers.occurrences import CO_OCCURRENCE, Occurrences
@@ -168,6 +169,23 @@ def test_a_fusion_with_co_occurrence_is_saved_extended_and_regrouped(tmp_path: P
     shutil.rmtree(tmp_path / "first")
     with pytest.raises(CheckpointError, match=r"first/fusion\.json"):
         Fusion.load(tmp_path)
+
+
+@both_kinds
+def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probability_says(config: FusionConfig) -> None:
+    rng = np.random.default_rng(0)
+    truth_N = rng.random(4000) < 0.5
+    sides_NL = np.stack([truth_N, ~truth_N], axis=1)
+    scored = [DenseScored((sides_NL + 0.8 * rng.normal(size=sides_NL.shape)).astype(np.float32)) for _ in range(2)]
+    pairs, gold = Pairs.of(scored, 2), sparse.csr_array(sides_NL)
+    occurrences = Occurrences.without_pairs(np.array([2000, 2000]))
+    found = cross_fitted(
+        lambda some, labels: fit_fusion(["a", "b"], some, labels, occurrences, config), pairs, gold, exclusive=True
+    )
+    np.testing.assert_allclose(found.scores_NK.sum(1), 1, atol=1e-5)
+    right_N = sides_NL[np.arange(4000), found.label_ids_NK[:, 0]]
+    assert 0.8 < right_N.mean() < 0.95
+    assert found.scores_NK[:, 0].mean() == pytest.approx(right_N.mean(), abs=0.02)
 
 
 def test_a_whole_document_does_not_depend_on_the_others() -> None:

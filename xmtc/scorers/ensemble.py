@@ -189,12 +189,13 @@ def fuse(fusion: Fusion, pairs: Pairs, *, exclusive: bool) -> Candidates:
     Args:
         fusion: fitted fusion.
         pairs: candidates, scored by the scorers that the fusion was fitted for.
-        exclusive: whether a document has exactly one label; the candidates' probabilities then sum to 1.
+        exclusive: whether a document has exactly one label. The candidates' probabilities are then divided by their
+            sum. A softmax of the logits would be too sure: with two labels, it doubles the log-odds.
     """
     if not exclusive:
         return fusion.fuse(pairs)
-    logits_NK = np.where(pairs.used, fusion.logits(pairs), -np.inf)
-    shares_NK = np.exp(logits_NK - logsumexp(logits_NK, axis=1, keepdims=True)).astype(np.float32)
+    logs_NK = np.where(pairs.used, -np.logaddexp(0, -fusion.logits(pairs)), -np.inf)  # of the probabilities
+    shares_NK = np.exp(logs_NK - logsumexp(logs_NK, axis=1, keepdims=True)).astype(np.float32)
     order_NK = np.argsort(np.where(pairs.used, -shares_NK, 1), axis=1, kind="stable")
     ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
     return Candidates(ids_NK, np.take_along_axis(shares_NK, order_NK, axis=1))
