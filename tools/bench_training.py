@@ -336,7 +336,7 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     root = Path(os.environ.get("XMTC_DATA", "data"))
-    parser.add_argument("--config", type=Path, default=Path("configs/eurlex57k_planted.yaml"))
+    parser.add_argument("--config", type=Path, default=Path("configs/eurlex57k_attention.yaml"))
     parser.add_argument("--data", type=Path, default=root / "eurlex57k", help="folder with train, dev, labels.parquet")
     parser.add_argument("--train-docs", type=int, default=5000, help="documents whose padding is measured")
     parser.add_argument("--max-length", type=int, default=512, help="tokens per document, including special tokens")

@@ -21,7 +21,8 @@ DEV_DOCUMENTS = 3000
 
 ORDER = ("random_long", "planted_attention", "prototypes", "planted", "shuffled")
 """The arms of the planned comparisons, which run first in every setting."""
-ALL_ARMS = (*ORDER, "random", "tfidf", "pmi", "chi2", "published")
+ALL_ARMS = (*ORDER, "random", "prototypes_long", "tfidf", "pmi", "chi2", "published")
+PARTS = ("random_long", "planted_attention", "prototypes", "planted", "prototypes_long")
 SCORERS = [{"kind": "linear", "penalties": [0.1], "prune": 0.2}, {"kind": "word_neighbours"}]
 GND_SCORERS = [
     {"kind": "linear", "penalties": [0.5], "prune": 0.3, "most_terms": 10_000},
@@ -40,6 +41,7 @@ class Setting:
         data: folder of the data set.
         documents: training documents; None for all.
         arms: in the order in which they run.
+        epochs: of stage 1.
         phases: of stage 2, where they differ from the base's.
         pretrained: whether the encoder is.
     """
@@ -48,28 +50,29 @@ class Setting:
     data: str
     documents: int | None
     arms: Sequence[str]
+    epochs: int = 5
     phases: list[dict[str, float]] | None = None
     pretrained: bool = True
 
 
 def _eurlex(documents: int, arms: Sequence[str], phases: list[dict[str, float]] | None = None) -> Setting:
-    return Setting("eurlex57k_planted.yaml", "eurlex57k", documents, arms, phases)
+    return Setting("eurlex57k_attention.yaml", "eurlex57k", documents, arms, phases=phases)
 
 
 def _bigru(documents: int, arms: Sequence[str]) -> Setting:
-    return Setting("eurlex57k_bigru.yaml", "eurlex57k", documents, arms, pretrained=False)
+    return Setting("eurlex57k_bigru.yaml", "eurlex57k", documents, arms, epochs=3, pretrained=False)
 
 
 SETTINGS = {
     "b": _eurlex(2000, ALL_ARMS),
-    "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, ALL_ARMS),
+    "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, ALL_ARMS, epochs=4),
     "a1": _bigru(2000, ALL_ARMS),
-    "e": Setting("eurlex57k_planted.yaml", "gnd_tib", 4000, ORDER),
+    "e": Setting("eurlex57k_attention.yaml", "gnd_tib", 4000, ORDER),
     **{f"f{size}": _eurlex(size, ("random_long", "planted")) for size in (250, 500, 1000, 4000, 8000, 16000)},
     "a2": _bigru(8000, ("random_long", "prototypes", "planted_attention", "shuffled")),
     "c1": _eurlex(2000, ("random_long", "planted_attention", "planted", "shuffled"), TOP_TWO),
     "c2": _eurlex(2000, ("random_long", "planted"), ALL_LAYERS),
-    **{f"g{size}": _eurlex(size, ("random_long", "planted_attention", "prototypes", "planted")) for size in (250, 500)},
+    **{f"g{size}": _eurlex(size, PARTS) for size in (250, 500)},
     "k": _eurlex(2000, ("k10", "k100", "k1000")),
     "s": _eurlex(2000, ("stage1_1", "stage1_2", "stage1_5", "stage1_10", "stage1_20")),
     "t": _eurlex(2000, ("common_only",)),
@@ -95,7 +98,10 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         "model.scorers": scorers,
         "model.fusion.kind": "linear",
         "model.fusion.co_occurrence": False,
+        "plant.epochs": setting.epochs,
         "plant.patience": 0,
+        "plant.optimizer.learning_rate": 2e-3 if setting.data == "mimic4_layout" else 3e-3,
+        "plant.loss": {"kind": "listnet"},
         "finetune.patience": 0,
         "distributed.threads": 1,
         "distributed.precision": "bf16",
@@ -132,25 +138,26 @@ def arm_config(shared: RunConfig, setting: str, arm: str, seed: int) -> RunConfi
     signals["shuffled"] = ExchangedConfig(seed=seed)
     if arm == "published":
         return _published(config, SETTINGS[setting])
+    if arm in ("random_long", "prototypes_long"):
+        config = _longer(config)
     if arm in ("random", "random_long"):
-        return _random(config, longer=arm == "random_long")
+        return replace(config, plant=replace(config.plant, enabled=False))
     if arm in signals:
         config = replace(config, mig=replace(config.mig, signal=signals[arm]))
     elif arm.startswith("k"):
         config = replace(config, mig=replace(config.mig, top_k=int(arm[1:])))
     epochs = int(arm.removeprefix("stage1_")) if arm.startswith("stage1_") else config.plant.epochs
-    prototypes = arm in ("prototypes", "planted")
-    return replace(
-        config, plant=replace(config.plant, epochs=0 if arm == "prototypes" else epochs, prototypes=prototypes)
-    )
+    if arm in ("prototypes", "prototypes_long"):
+        epochs = 0
+    prototypes = epochs == 0 or arm == "planted"
+    return replace(config, plant=replace(config.plant, epochs=epochs, prototypes=prototypes))
 
 
-def _random(config: RunConfig, *, longer: bool) -> RunConfig:
-    """No stage 1; its epochs go to the first phase of stage 2 where that is to be longer."""
+def _longer(config: RunConfig) -> RunConfig:
+    """The epochs of stage 1 go to the first phase of stage 2."""
     first, *others = config.finetune.phases
-    first = replace(first, epochs=first.epochs + config.plant.epochs * longer)
-    finetune = replace(config.finetune, phases=(first, *others))
-    return replace(config, plant=replace(config.plant, enabled=False), finetune=finetune)
+    first = replace(first, epochs=first.epochs + config.plant.epochs)
+    return replace(config, finetune=replace(config.finetune, phases=(first, *others)))
 
 
 def _published(config: RunConfig, setting: Setting) -> RunConfig:

@@ -77,8 +77,13 @@ CONTRASTS = (
     ),
     Contrast("H5: planted − random_long", {"planted": 1, "random_long": -1}),
     Contrast("exploratory: prototypes − random", {"prototypes": 1, "random": -1}),
+    Contrast("exploratory: prototypes − random_long", {"prototypes": 1, "random_long": -1}),
+    Contrast("exploratory: prototypes − random_long, fused", {"prototypes": 1, "random_long": -1}, "fused"),
     Contrast("exploratory: planted − random", {"planted": 1, "random": -1}),
     Contrast("exploratory: planted − prototypes", {"planted": 1, "prototypes": -1}),
+    Contrast("exploratory: planted − prototypes, fused", {"planted": 1, "prototypes": -1}, "fused"),
+    Contrast("exploratory: planted − prototypes_long", {"planted": 1, "prototypes_long": -1}),
+    Contrast("exploratory: planted − prototypes_long, fused", {"planted": 1, "prototypes_long": -1}, "fused"),
     *(
         Contrast(f"exploratory: planted_attention − {arm}", {"planted_attention": 1, arm: -1})
         for arm in ("random", "tfidf", "pmi", "chi2", "published", "common_only")

@@ -269,8 +269,8 @@ def test_many_documents_are_worth_trees():
 
 
 def test_few_documents_with_many_labels_are_worth_attention():
-    assert plan_for(900, 500, 500).candidate.recipe.name == "planted"
-    assert plan_for(900, 500, 20).candidate.recipe.name != "planted"
+    assert plan_for(900, 500, 500).candidate.recipe.name == "attention"
+    assert plan_for(900, 500, 20).candidate.recipe.name != "attention"
 
 
 def test_only_attention_and_single_labels_read_more_than_256_tokens():
@@ -278,7 +278,7 @@ def test_only_attention_and_single_labels_read_more_than_256_tokens():
         source={"source": SOURCE, "corpus": "c"}, name="run", labels=500, documents=500, readable=True, single=False
     )
     longest = {one.recipe.name: one.max_length for one in reversed(list(candidates(several, [510, 256, 128])))}
-    assert (longest["planted"], longest["head"], longest["states"]) == (510, 256, 256)
+    assert (longest["attention"], longest["head"], longest["states"]) == (510, 256, 256)
     one_each = list(candidates(replace(several, single=True), [510, 256, 128]))
     assert next(one for one in one_each if one.recipe.name == "head").max_length == 510
 

@@ -208,6 +208,17 @@ def test_without_planting_everything_else_is_the_same(whole):
     assert losses(run, "finetune")[1] != losses(whole.run, "finetune")[1]
 
 
+def test_without_epochs_only_the_classifier_rows_are_planted(whole):
+    config = load(whole.config, "name=prototypes", "plant.epochs=0", "finetune.phases=[{epochs: 1}]")
+    start = Worker(config, RunPaths.of(config)).classifier.head.state_dict()
+    run = train_run(config)
+    head = load_file(run / "plant" / "head.safetensors")
+    changed = {name for name, tensor in head.items() if not torch.equal(tensor, start[name])}
+    assert changed == {"weights", "bias"}
+    starts = [json.loads((at / "eval/dev/attention_overlap.json").read_text())["planted"] for at in (whole.run, run)]
+    assert starts == [True, False]
+
+
 def test_the_number_of_tokens_with_a_word_vector_is_printed_once(whole, monkeypatch, tmp_path, capsys):
     (tmp_path / "vectors.txt").write_text("the 1 2\nof 3 4\nunheard 5 6\n")
     base = f"{{kind: self_attention, width: 8, embedding: {{width: 2, vectors: '{tmp_path}/vectors.txt'}}}}"

@@ -13,7 +13,7 @@ from xmtc.preflight.estimate import Workload, estimate, label_lines
 from xmtc.preflight.label_memory import cheaper, label_memory
 from xmtc.run.config import RunConfig
 
-MINILM = Path(__file__).parents[2] / "configs/eurlex57k_planted.yaml"
+MINILM = Path(__file__).parents[2] / "configs/eurlex57k_attention.yaml"
 WIDTH, DOCUMENTS = 384, 8
 ROWS = "finetune.label_optimizer={kind: %s, learning_rate: 0.01}"
 

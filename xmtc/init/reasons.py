@@ -46,7 +46,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.limit": "more training documents do not fit the budget",
         "model.encoder": "frozen; installed with xmtc",
         "model.head": _head(plan),
-        "plant": _planting(plan),
+        "plant": "this head has nothing to plant",
         "finetune": "the head, on hidden states from disk",
         "distributed.precision": "native on this processor, and faster than fp32",
         "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
@@ -62,9 +62,3 @@ def _head(plan: "Plan") -> str:
         return "only the scorers, which are fitted in minutes"
     what = "one attention for each label" if kind == "label_attention" else "a layer over pooled states"
     return f"{what}, fused with the scorers"
-
-
-def _planting(plan: "Plan") -> str:
-    if plan.config.plants:
-        return "stage 1: the attention learns where the informative words are"
-    return "this head has no attention to plant"

@@ -22,7 +22,7 @@ _MANY_LABELS = 1_024  # with more labels, a training step of label attention onl
 _STEPS, _BATCH = 200, 128  # training steps of the head, and documents per step
 _EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information
-_PLANTED_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
+_ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
 _TREE_DOCUMENTS = 20_000  # with fewer, and more than a few labels, trees add too little for losing their evidence
 _DUAL = 12_000  # up to this many training documents, the linear scorer factorises documents instead of terms
 
@@ -129,29 +129,23 @@ def _trees(task: Task) -> Settings:
     return sections
 
 
-def _attention(task: Task, plant: Settings, finetune: Settings) -> Settings:
+def _attention(task: Task) -> Settings:
     sections = _states(task)
     sections["model"]["head"] = {"kind": "label_attention", "width": 192, "heads": 4}
-    if not task.single and task.labels > _MANY_LABELS:
+    finetune: Settings = {"dev_documents": 300, "phases": [{"epochs": 8}]}
+    if task.single:
+        finetune |= {"loss": {"kind": "cross_entropy", "label_smoothing": 0.05}, "metric": "accuracy"}
+        finetune |= {"optimizer": {"learning_rate": 1.0e-3}}
+        return {**sections, "plant": {"enabled": False}, "finetune": finetune}
+    finetune |= {"loss": {"kind": "binary_cross_entropy"}, "optimizer": {"learning_rate": 4.0e-3}}
+    if task.labels > _MANY_LABELS:
         finetune["sampled_labels"] = 512
-    return {**sections, "plant": plant, "finetune": finetune}
-
-
-def _planted(task: Task) -> Settings:
-    plant = {"epochs": 5, "optimizer": {"learning_rate": 3.0e-3}, "loss": {"kind": "listnet"}}
-    finetune: Settings = {"loss": {"kind": "binary_cross_entropy"}, "dev_documents": 300}
-    finetune |= {"optimizer": {"learning_rate": 4.0e-3}, "phases": [{"epochs": 8}]}
-    return _attention(task, plant, finetune)
+    return {**sections, "finetune": finetune}
 
 
 def _unfrozen(task: Task) -> Settings:
+    sections = _attention(task)
     whole: Settings = {"epochs": 3, "encoder_layers": -1, "learning_rate": 5.0e-4, "encoder_learning_rate": 2.0e-5}
-    if task.single:
-        finetune: Settings = {"loss": {"kind": "cross_entropy", "label_smoothing": 0.05}, "metric": "accuracy"}
-        finetune |= {"dev_documents": 300, "optimizer": {"learning_rate": 1.0e-3}}
-        sections = _attention(task, {"enabled": False}, finetune)
-    else:
-        sections = _planted(task)
     sections["finetune"]["phases"] = [{"epochs": 4}, whole]
     return sections
 
@@ -165,16 +159,16 @@ RECIPES = (
     Recipe(
         "unfrozen",
         True,
-        "scorers, and a planted label-attention head whose encoder trains too",
+        "scorers, and a label-attention head whose encoder trains too",
         _unfrozen,
         needs=frozenset({"gpu"}),
         attends=True,
     ),
     Recipe(
-        "planted",
+        "attention",
         True,
-        "scorers over words and frozen hidden states, and a planted label-attention head",
-        _planted,
+        "scorers over words and frozen hidden states, and a label-attention head",
+        _attention,
         needs=frozenset({"few documents"}),
         attends=True,
     ),
@@ -195,7 +189,7 @@ def lengths_to_try(percentile: int) -> list[int]:
 def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
-    few = not task.single and task.labels > _FEW_LABELS and task.documents <= _PLANTED_DOCUMENTS
+    few = not task.single and task.labels > _FEW_LABELS and task.documents <= _ATTENTION_DOCUMENTS
     there = {name for name, has in (("gpu", task.gpu), ("trees", trees), ("few documents", few)) if has}
     for recipe in (one for one in RECIPES if one.needs <= there):
         for max_length in _useful(lengths, recipe, task):

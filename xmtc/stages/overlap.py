@@ -18,7 +18,7 @@ TOP_TOKENS = 100
 def write_overlap(worker: Worker) -> None:
     """Write `eval/dev/attention_overlap.json`, see `attention_overlap`. Collective."""
     found = attention_overlap(worker, TokenRanking.load(worker.paths.ranking))
-    result = found | {"top_tokens": TOP_TOKENS, "planted": worker.config.plants}
+    result = found | {"top_tokens": TOP_TOKENS, "planted": worker.config.plants and worker.config.plant.epochs > 0}
     path = worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP
     run_collectively(lambda: write_text(path, json.dumps(result, indent=2)), here=worker.is_first)
 

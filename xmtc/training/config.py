@@ -76,8 +76,9 @@ class PlantConfig:
 
     enabled: bool = True
     """If false, stage 2 starts from the random initialisation; everything else is identical."""
-    epochs: Annotated[int, Field(ge=0)] = 10
-    """Maximum number of passes over the training split. 0 does not train the attention and plants only prototypes."""
+    epochs: Annotated[int, Field(ge=0)] = 0
+    """Maximum number of passes over the training split. 0: the attention starts at random, and only prototypes are
+    planted, which was as good on the data of docs/benchmarks/planting.md. PLANT has 10."""
     patience: Annotated[int, Field(ge=0)] = 2
     """Stop after this many epochs without a better dev nDCG; long training overfits corpus statistics. 0: never."""
     batch_size: Annotated[int, Field(ge=1)] = 32
@@ -105,7 +106,8 @@ class PlantConfig:
     cache_hidden: bool = True
     """Encode the corpus once and read hidden states from disk. xmtc prints their size beforehand."""
     prototypes: bool = True
-    """After stage 1, initialise the classifier rows from the planted contexts (see `xmtc.training.prototypes`)."""
+    """After these epochs, initialise the classifier rows from the contexts of the attention (see
+    `xmtc.training.prototypes`)."""
     callbacks: tuple[CallbackConfig, ...] = ()
     """What follows the training of this stage (docs/reference/callbacks.md), each kind once."""
 
