@@ -234,7 +234,7 @@ def reference(shared: Shared, setting: str, arm: str, seed: int) -> tuple[dict[s
 
 
 def missing(setting: str, seeds: Sequence[int], only: Sequence[str], out: Path) -> Iterator[tuple[str, int]]:
-    """Runs of a setting without a line: the reference systems, then arm by arm of the planned ones, seed by seed.
+    """Runs of a setting without a line: the reference systems, then five arms at a time, seed by seed.
 
     Args:
         setting: whose runs.
@@ -247,8 +247,8 @@ def missing(setting: str, seeds: Sequence[int], only: Sequence[str], out: Path) 
     done = {(line["arm"], line["seed"]) for line in map(json.loads, lines)}
     arms = [arm for arm in SETTINGS[setting].arms if not only or arm in only]
     wanted = [("scorers", 0), ("parabel", 0)]
-    for block in (arms[:5], arms[5:-1], arms[-1:]) if len(arms) > 5 else (arms,):
-        wanted += [(arm, seed) for seed in seeds for arm in block]
+    for start in range(0, len(arms), 5):
+        wanted += [(arm, seed) for seed in seeds for arm in arms[start : start + 5]]
     yield from (one for one in wanted if one not in done)
 
 

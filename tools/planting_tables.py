@@ -12,7 +12,6 @@ Suffixes: S seeds, R resamples.
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from planting_charts import write_charts
 from planting_outcomes import Gold, Predicted
-from planting_settings import SETTINGS
+from planting_settings import SETTINGS, SIGNALS, STAGE_1
 from xmtc.data.bins import bin_mask
 from xmtc.evaluate.bootstrap import bootstrap
 from xmtc.evaluate.classification import label_scores
@@ -32,8 +31,6 @@ BINS = ("1-5", "6-10", "11-50", ">50")
 KEYS = ("1-5/macro_f1", "macro_f1", "ndcg@5", "micro_f1")
 TITLES = ("macro-F1, 1–5 documents", "macro-F1", "nDCG@5", "micro-F1")
 SEEDS = 5
-QUESTIONS = {"b": ("k", "s", "t")}
-"""Settings whose arms stand next to those of another, because data and stage 2 are the same."""
 Name = tuple[str, str]
 """An arm and what is measured: `head` or `fused`."""
 
@@ -84,9 +81,15 @@ CONTRASTS = (
     Contrast("exploratory: planted − prototypes, fused", {"planted": 1, "prototypes": -1}, "fused"),
     Contrast("exploratory: planted − prototypes_long", {"planted": 1, "prototypes_long": -1}),
     Contrast("exploratory: planted − prototypes_long, fused", {"planted": 1, "prototypes_long": -1}, "fused"),
+    Contrast("exploratory: prototypes_long − prototypes", {"prototypes_long": 1, "prototypes": -1}),
+    Contrast("exploratory: published − published_random", {"published": 1, "published_random": -1}),
+    Contrast("exploratory: published − published_random, fused", {"published": 1, "published_random": -1}, "fused"),
+    Contrast("exploratory: published − prototypes_long", {"published": 1, "prototypes_long": -1}),
+    Contrast("exploratory: published − prototypes_long, fused", {"published": 1, "prototypes_long": -1}, "fused"),
+    Contrast("exploratory: common_only − random", {"common_only": 1, "random": -1}),
     *(
         Contrast(f"exploratory: planted_attention − {arm}", {"planted_attention": 1, arm: -1})
-        for arm in ("random", "tfidf", "pmi", "chi2", "published", "common_only")
+        for arm in ("random", *SIGNALS, "k10", "k100", "common_only", *STAGE_1)
     ),
 )
 
@@ -113,22 +116,15 @@ class Results:
     @classmethod
     def read(cls, folder: Path, setting: str, resamples: int) -> "Results":
         """From the files that `planting_study.py` wrote."""
-        lines, predicted, golds = {}, {}, []
-        for name in (setting, *QUESTIONS.get(setting, ())):
-            if (folder / f"{name}.jsonl").exists():
-                lines |= {(line["arm"], line["seed"]): line for line in rows(folder / f"{name}.jsonl")}
-                gold, *others = rows(folder / f"{name}.outcomes.jsonl")
-                golds.append(gold)
-                predicted |= {(line["arm"], line["seed"]): line for line in others}
-        if any(gold != golds[0] for gold in golds):
-            sys.exit(f"{folder}: {setting} and {QUESTIONS[setting]} were measured on different documents")
-        return cls(setting, lines, Gold.from_json(golds[0]), predicted, resamples)
+        lines = {(line["arm"], line["seed"]): line for line in rows(folder / f"{setting}.jsonl")}
+        gold, *outcomes = rows(folder / f"{setting}.outcomes.jsonl")
+        predicted = {(line["arm"], line["seed"]): line for line in outcomes}
+        return cls(setting, lines, Gold.from_json(gold), predicted, resamples)
 
     def arms(self) -> list[str]:
         """Reference systems, then the arms in the order of the protocol, that have lines."""
         found = {arm for arm, _ in self.lines}
-        arms = [arm for name in (self.setting, *QUESTIONS.get(self.setting, ())) for arm in SETTINGS[name].arms]
-        return [arm for arm in ("parabel", "scorers", *arms) if arm in found]
+        return [arm for arm in ("parabel", "scorers", *SETTINGS[self.setting].arms) if arm in found]
 
     def seeds(self, *arms: str) -> list[int]:
         """Seeds that all of these arms have."""
@@ -227,8 +223,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path, help="where planting_study.py wrote its lines")
     parser.add_argument("--resamples", type=int, default=10_000)
     arguments = parser.parse_args()
-    inside = {name for others in QUESTIONS.values() for name in others}
-    names = [name for name in SETTINGS if name not in inside and (arguments.directory / f"{name}.jsonl").exists()]
+    names = [name for name in SETTINGS if (arguments.directory / f"{name}.jsonl").exists()]
     found = [Results.read(arguments.directory, name, arguments.resamples) for name in names]
     text = page(found)
     (arguments.directory / "tables.md").write_text(text, encoding="utf-8")
