@@ -6,6 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
@@ -22,13 +24,18 @@ def tools():
     """The modules of the study."""
     sys.path.insert(0, TOOLS)
     try:
+        import planting_charts
         import planting_outcomes
         import planting_settings
         import planting_study
         import planting_tables
 
         yield SimpleNamespace(
-            outcomes=planting_outcomes, settings=planting_settings, study=planting_study, tables=planting_tables
+            charts=planting_charts,
+            outcomes=planting_outcomes,
+            settings=planting_settings,
+            study=planting_study,
+            tables=planting_tables,
         )
     finally:
         sys.path.remove(TOOLS)
@@ -60,14 +67,72 @@ def test_tables_follow_from_what_runs_write_and_done_runs_are_skipped(tools, tmp
             drawn = results.replicates(line["arm"], line["seed"], system)
             for key in ("macro_f1", "ndcg@5", "micro_f1"):
                 assert drawn[key].mean() == pytest.approx(line[system][key], abs=0.01)
-    mean, low, high = results.contrast(tools.tables.CONTRASTS[5], "ndcg@5")
+    contrast = next(one for one in tools.tables.CONTRASTS if one.title.startswith("H5"))
+    mean, low, high = results.contrast(contrast, "ndcg@5")
     by_arm = [results.means(arm, "head")["ndcg@5"] for arm in ("planted", "random_long")]
     assert mean == pytest.approx(by_arm[0] - by_arm[1], abs=0.01)
     assert low <= mean <= high
     monkeypatch.setattr(sys, "argv", ["planting_tables.py", str(out), "--resamples", "20"])
     tools.tables.main()
     assert "1 of 5: not finished" in capsys.readouterr().out
-    assert "<svg" in (out / "b-bins-dark.svg").read_text()
+
+
+def test_charts_of_finished_arms(tools, tmp_path):
+    bins = dict.fromkeys(tools.settings.BINS, 30.0)
+    curves = {"finetune": [{"macro_f1": 0.1}, {"macro_f1": 0.2}]}
+    line = {"head": {"bins": bins}, "curves": curves}
+    arms = ("random_long", "planted_attention", "prototypes", "planted")
+    lines = {(arm, seed): line for arm in arms for seed in range(1, 6)} | {("parabel", 0): line, ("shuffled", 1): line}
+    tools.charts.write_charts({"g250": lines, "b": lines}, tmp_path)
+    assert {path.name for path in tmp_path.glob("*-light.svg")} == {
+        "g250-bins-light.svg", "g250-epochs-light.svg", "b-bins-light.svg", "b-epochs-light.svg", "few-shot-light.svg",
+    }  # fmt: skip
+    few_shot = (tmp_path / "few-shot-dark.svg").read_text()
+    assert "omikuji Parabel" in few_shot
+    assert "another label" not in (tmp_path / "b-bins-light.svg").read_text(), "one seed of five is not shown"
+
+
+@pytest.mark.parametrize(
+    ("arm", "plants", "stage_1", "prototypes", "stage_2", "signal", "top_k"),
+    [
+        ("random", False, 0, False, 10, "mig", 1000),
+        ("random_long", False, 0, False, 15, "mig", 1000),
+        ("prototypes", True, 0, True, 10, "mig", 1000),
+        ("prototypes_long", True, 0, True, 15, "mig", 1000),
+        ("planted_attention", True, 5, False, 10, "mig", 1000),
+        ("planted", True, 5, True, 10, "mig", 1000),
+        ("shuffled", True, 5, False, 10, "exchanged", 1000),
+        ("tfidf", True, 5, False, 10, "tfidf", 1000),
+        ("pmi", True, 5, False, 10, "pmi", 1000),
+        ("chi2", True, 5, False, 10, "chi2", 1000),
+        ("published", True, 10, False, 10, "mig", 1000),
+        ("published_random", False, 0, False, 20, "mig", 1000),
+        ("common_only", True, 5, False, 10, "mig", 1000),
+        ("stage1_1", True, 1, False, 10, "mig", 1000),
+        ("stage1_10", True, 10, False, 10, "mig", 1000),
+        ("stage1_20", True, 20, False, 10, "mig", 1000),
+        ("k10", True, 5, False, 10, "mig", 10),
+        ("k100", True, 5, False, 10, "mig", 100),
+    ],
+)
+def test_arms(tools, tmp_path, arm, plants, stage_1, prototypes, stage_2, signal, top_k):
+    (tmp_path / "eurlex57k").mkdir()
+    pq.write_table(pa.table({"doc_id": ["a", "b"]}), tmp_path / "eurlex57k" / "dev.parquet")
+    shared = tools.settings.setting_config("g500", tmp_path, tmp_path / "work")
+    config = tools.settings.arm_config(shared, "g500", arm, seed=3)
+    assert config.plant.enabled == plants
+    assert (config.plant.epochs if plants else 0) == stage_1
+    assert config.plant.prototypes == prototypes
+    assert sum(phase.epochs for phase in config.finetune.phases) == stage_2
+    assert config.mig.signal.kind == signal
+    assert config.mig.top_k == top_k
+    assert config.seed == 3
+    assert config.mig.signed == (not arm.startswith("published"))
+
+
+def test_every_arm_of_a_setting_is_known(tools):
+    named = {arm for setting in tools.settings.SETTINGS.values() for arm in setting.arms}
+    assert named == set(tools.settings.ARMS)
 
 
 def test_outcomes_survive_being_written(tools):

@@ -1,6 +1,6 @@
 """Charts of the planting study as SVG files, light and dark: bars by frequency, learning curves, few-shot curves."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from planting_settings import BINS, SEEDS
+
 Lines = Mapping[tuple[str, int], dict[str, Any]]
 """Figures by arm and seed."""
-BINS = ("1-5", "6-10", "11-50", ">50")
-SEEDS = 5
+FEW_SHOT = {250: "g250", 500: "g500", 2000: "b"}
+"""Settings that differ in the number of training documents alone."""
 SHOWN = {
     "random_long": "random start, as many epochs",
     "planted_attention": "planted attention",
     "prototypes": "rows at prototypes",
     "planted": "both parts of planting",
+    "prototypes_long": "rows at prototypes, as many epochs",
     "shuffled": "another label's tokens",
 }
-_LOOKS = (("o", "-"), ("s", "--"), ("D", ":"), ("^", "-."), ("v", (0, (1, 2))))
+_LOOKS = (("o", "-"), ("s", "--"), ("D", ":"), ("^", "-."), ("P", (0, (5, 1))), ("v", (0, (1, 2))))
 _PALETTES = {
-    "light": ("#ffffff", "#1b1f24", "#d5dae0", ("#0072b2", "#d55e00", "#008a65", "#b0568c", "#a87900")),
-    "dark": ("#14181d", "#e8ebee", "#39424c", ("#56b4e9", "#ff9345", "#2fd3a2", "#e79bc8", "#f0c54a")),
+    "light": ("#ffffff", "#1b1f24", "#d5dae0", ("#0072b2", "#d55e00", "#008a65", "#b0568c", "#5b3fb0", "#a87900")),
+    "dark": ("#14181d", "#e8ebee", "#39424c", ("#56b4e9", "#ff9345", "#2fd3a2", "#e79bc8", "#b3a1f5", "#f0c54a")),
 }
 
 
@@ -36,22 +39,18 @@ def write_charts(settings: Mapping[str, Lines], folder: Path) -> None:
         settings: lines by setting.
         folder: gets `<chart>-light.svg` and `<chart>-dark.svg`.
     """
-    sizes: dict[int, Lines] = {}
     for setting, lines in settings.items():
-        kind, size = setting[0], int(setting[1:]) if setting[1:].isdigit() else 0
-        if kind in "fg" and size:
-            if kind == "f" or all(len(_of(lines, arm)) == SEEDS for arm in _arms(lines)):
-                sizes[size] = lines  # g comes after f, and has more arms
-        elif len(_arms(lines)) > 1:
+        if len(_arms(lines)) > 2:
             _write(folder / f"{setting}-bins", _bins, lines)
             _write(folder / f"{setting}-epochs", _epochs, lines)
-    if sizes:
-        _write(folder / "few-shot", _few_shot, dict(sorted((sizes | {2000: settings.get("b", {})}).items())))
+    sizes = {size: settings[setting] for size, setting in FEW_SHOT.items() if setting in settings}
+    if len(sizes) > 1:
+        _write(folder / "few-shot", _few_shot, sizes)
 
 
 def _arms(lines: Lines) -> list[str]:
-    found = {arm for arm, _ in lines}
-    return [arm for arm in SHOWN if arm in found]
+    """Find the arms to show that have all their seeds."""
+    return [arm for arm in SHOWN if len(_of(lines, arm)) == SEEDS]
 
 
 def _of(lines: Lines, arm: str) -> list[dict[str, Any]]:
@@ -73,28 +72,37 @@ def _bins(axes: Axes, lines: Lines) -> None:
 
 
 def _epochs(axes: Axes, lines: Lines) -> None:
-    """Macro-F1 on the choosing half of dev after each epoch of stage 2, mean over seeds."""
+    """Macro-F1 on the choosing half of dev after each epoch of stage 2, mean and range over seeds."""
     for arm in _arms(lines):
-        curves = [[100 * epoch["macro_f1"] for epoch in line["curves"]["finetune"]] for line in _of(lines, arm)]
-        mean = np.mean(curves, axis=0)
-        axes.plot(range(1, len(mean) + 1), mean, **_look(arm))
+        curves_SE = [[100 * epoch["macro_f1"] for epoch in line["curves"]["finetune"]] for line in _of(lines, arm)]
+        _band(axes, arm, range(1, len(curves_SE[0]) + 1), np.transpose(curves_SE))
     axes.set(xlabel="epoch of stage 2", ylabel="macro-F1, %", ylim=(0, None))
 
 
 def _few_shot(axes: Axes, sizes: Mapping[int, Lines]) -> None:
     """Macro-F1 of labels with 1 to 5 training documents by training documents, mean and range over seeds."""
-    for arm in ("random_long", "prototypes", "planted"):
-        found = {size: [line["head"]["bins"]["1-5"] for line in _of(lines, arm)] for size, lines in sizes.items()}
-        found = {size: values for size, values in found.items() if values}
-        if len(found) > 1:
-            x, bands = list(found), list(found.values())
-            axes.plot(x, [np.mean(values) for values in bands], **_look(arm))
-            low, high = [min(values) for values in bands], [max(values) for values in bands]
-            axes.fill_between(x, low, high, color=_colour(arm), alpha=0.15, linewidth=0)
+    for arm in ("random_long", "planted_attention", "prototypes", "planted"):
+        _band(axes, arm, list(sizes), [[line["head"]["bins"]["1-5"] for line in _of(of, arm)] for of in sizes.values()])
+    trees = [_of(lines, "parabel")[0]["head"]["bins"]["1-5"] for lines in sizes.values()]
+    axes.plot(list(sizes), trees, color=mpl.rcParams["text.color"], linewidth=1, label="omikuji Parabel")
     axes.set_xscale("log")
     axes.set_xticks(list(sizes), [f"{size:,}" for size in sizes])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel="training documents", ylabel="macro-F1, labels with 1–5 documents, %", ylim=(0, None))
+
+
+def _band(axes: Axes, arm: str, x: Sequence[int], values: Sequence[Sequence[float]]) -> None:
+    """Draw the mean over seeds, and a band from the lowest to the highest.
+
+    Args:
+        axes: to draw on.
+        arm: gives colour and label.
+        x: places.
+        values: of the seeds, for each place.
+    """
+    axes.plot(x, [np.mean(of_seeds) for of_seeds in values], **_look(arm))
+    low, high = [min(of_seeds) for of_seeds in values], [max(of_seeds) for of_seeds in values]
+    axes.fill_between(x, low, high, color=_colour(arm), alpha=0.15, linewidth=0)
 
 
 def _colour(arm: str) -> str:

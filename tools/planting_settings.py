@@ -17,21 +17,58 @@ from xmtc.run.config import RunConfig
 CONFIGS = Path(__file__).parents[1] / "configs"
 PUBLISHED = CONFIGS / "plant_published.yaml"
 DEV_DOCUMENTS = 3000
-"""Of EURLEX57K and of GND, in two halves."""
+"""Of EURLEX57K, in two halves."""
 
+BINS = ("1-5", "6-10", "11-50", ">50")
+SEEDS = 5
 ORDER = ("random_long", "planted_attention", "prototypes", "planted", "shuffled")
-"""The arms of the planned comparisons, which run first in every setting."""
+"""The arms of the planned comparisons."""
 PARTS = ("random_long", "planted_attention", "prototypes", "planted", "prototypes_long")
 SIGNALS: dict[str, SignalConfig] = {"tfidf": TfIdfConfig(), "pmi": PointwiseConfig(), "chi2": ChiSquaredConfig()}
 STAGE_1 = ("stage1_1", "stage1_10", "stage1_20")
 FEW = (*PARTS, "published", "published_random", "random", "shuffled", "common_only", *STAGE_1)
 SCORERS = [{"kind": "linear", "penalties": [0.1], "prune": 0.2}, {"kind": "word_neighbours"}]
-GND_SCORERS = [
-    {"kind": "linear", "penalties": [0.5], "prune": 0.3, "most_terms": 10_000},
-    {"kind": "word_neighbours"},
-]
-TOP_TWO = [{"epochs": 5}, {"epochs": 5, "encoder_layers": 2, "learning_rate": 1e-3, "encoder_learning_rate": 2e-5}]
-ALL_LAYERS = [{"epochs": 5}, {"epochs": 5, "encoder_layers": -1, "learning_rate": 1e-3, "encoder_learning_rate": 2e-5}]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """How a run differs from the others of its setting.
+
+    Attributes:
+        plants: whether anything happens before stage 2.
+        epochs: of stage 1; None for the setting's.
+        prototypes: whether classifier rows start at prototypes.
+        longer: whether stage 2 also has the epochs of stage 1.
+        published: whether the sections of `plant_published.yaml` apply.
+        signal: that ranks tokens, if it is not information gain.
+        top_k: tokens of a label.
+    """
+
+    plants: bool = True
+    epochs: int | None = None
+    prototypes: bool = False
+    longer: bool = False
+    published: bool = False
+    signal: SignalConfig | None = None
+    top_k: int = 1000
+
+
+ARMS = {
+    "random": Arm(plants=False),
+    "random_long": Arm(plants=False, longer=True),
+    "prototypes": Arm(epochs=0, prototypes=True),
+    "prototypes_long": Arm(epochs=0, prototypes=True, longer=True),
+    "planted_attention": Arm(),
+    "planted": Arm(prototypes=True),
+    "shuffled": Arm(signal=ExchangedConfig()),
+    **{name: Arm(signal=signal) for name, signal in SIGNALS.items()},
+    "published": Arm(published=True),
+    "published_random": Arm(plants=False, longer=True, published=True),
+    "common_only": Arm(),  # the study takes rare labels out of the ranking
+    **{name: Arm(epochs=int(name.removeprefix("stage1_"))) for name in STAGE_1},
+    "k10": Arm(top_k=10),
+    "k100": Arm(top_k=100),
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +81,6 @@ class Setting:
         documents: training documents; None for all.
         arms: in the order in which they run.
         epochs: of stage 1.
-        phases: of stage 2, where they differ from the base's.
     """
 
     base: str
@@ -52,31 +88,21 @@ class Setting:
     documents: int | None
     arms: Sequence[str]
     epochs: int = 5
-    phases: list[dict[str, float]] | None = None
 
 
-def _eurlex(documents: int, arms: Sequence[str], phases: list[dict[str, float]] | None = None) -> Setting:
-    return Setting("eurlex57k_attention.yaml", "eurlex57k", documents, arms, phases=phases)
-
-
-def _bigru(documents: int, arms: Sequence[str]) -> Setting:
-    return Setting("eurlex57k_bigru.yaml", "eurlex57k", documents, arms, epochs=3)
+def _eurlex(documents: int, arms: Sequence[str]) -> Setting:
+    return Setting("eurlex57k_attention.yaml", "eurlex57k", documents, arms)
 
 
 SETTINGS = {
     "b": _eurlex(2000, (*ORDER, "random", "prototypes_long")),
-    "a1": _bigru(2000, (*ORDER, "random", *SIGNALS, "k10", "k100")),
-    **{f"f{size}": _eurlex(size, ("random_long", "planted")) for size in (250, 500)},
+    "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS, "k10", "k100"), epochs=3),
+    "f250": _eurlex(250, ("random_long", "planted")),
+    "f500": _eurlex(500, ("random_long", "planted")),
     "g250": _eurlex(250, PARTS),
     "g500": _eurlex(500, FEW),
     "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, PARTS, epochs=4),
-    "e": Setting("eurlex57k_attention.yaml", "gnd_tib", 4000, ORDER),
-    **{f"f{size}": _eurlex(size, ("random_long", "planted")) for size in (1000, 4000, 8000, 16000)},
-    "a2": _bigru(8000, ("random_long", "prototypes", "planted_attention", "shuffled")),
-    "c1": _eurlex(2000, ("random_long", "planted_attention", "planted", "shuffled"), TOP_TWO),
-    "c2": _eurlex(2000, ("random_long", "planted"), ALL_LAYERS),
 }
-"""In the order in which they run; the protocol says which were not run."""
 
 
 def setting_config(name: str, data: Path, work: Path) -> RunConfig:
@@ -88,12 +114,11 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         work: where halves of dev, corpora and runs go.
     """
     setting = SETTINGS[name]
-    scorers = GND_SCORERS if setting.data == "gnd_tib" else SCORERS
     overrides = {
         "name": name,
         "data.corpus": str(work / "corpora" / f"{setting.data}-{setting.documents}-{Path(setting.base).stem}"),
         "track.directory": str(work / "runs"),
-        "model.scorers": scorers,
+        "model.scorers": SCORERS,
         "model.fusion.kind": "linear",
         "model.fusion.co_occurrence": False,
         "plant.epochs": setting.epochs,
@@ -104,11 +129,9 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         "distributed.threads": 1,
         "distributed.precision": "bf16",
     }
-    if setting.phases:
-        overrides["finetune.phases"] = setting.phases
     folder = data / setting.data
     if setting.data == "mimic4_layout":
-        overrides["data.source.directory"] = str(folder)
+        overrides |= {"data.source.directory": str(folder), "plant.batch_size": 16}
     else:
         first, second = halves(folder / "dev.parquet", work / "dev" / setting.data)
         files = {"train": str(folder / "train.parquet"), "dev": str(first), "test": str(second)}
@@ -129,25 +152,26 @@ def halves(dev: Path, folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-def arm_config(shared: RunConfig, setting: str, arm: str, seed: int) -> RunConfig:
-    """The configuration of one run."""
-    config = replace(shared, name=f"{setting}-{arm}-{seed}", seed=seed)
-    if arm.startswith("published"):
+def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConfig:
+    """The configuration of one run.
+
+    Args:
+        shared: of the setting.
+        setting: its name.
+        name: of the arm.
+        seed: of the run.
+    """
+    arm, config = ARMS[name], replace(shared, name=f"{setting}-{name}-{seed}", seed=seed)
+    if arm.published:
         config = _published(config, SETTINGS[setting])
-    signals = SIGNALS | {"shuffled": ExchangedConfig(seed=seed)}
-    if arm in signals:
-        config = replace(config, mig=replace(config.mig, signal=signals[arm]))
-    elif arm.startswith("k"):
-        config = replace(config, mig=replace(config.mig, top_k=int(arm[1:])))
-    if arm.endswith("_long") or arm == "published_random":
+    if arm.longer:
         config = _longer(config)
-    if arm.startswith("stage1_"):
-        epochs = int(arm.removeprefix("stage1_"))
-    else:
-        epochs = 0 if arm.startswith("prototypes") else config.plant.epochs
-    prototypes = arm.startswith("prototypes") or arm == "planted"
-    plant = replace(config.plant, epochs=epochs, prototypes=prototypes, enabled="random" not in arm)
-    return replace(config, plant=plant)
+    signal = arm.signal or config.mig.signal
+    if isinstance(signal, ExchangedConfig):
+        signal = replace(signal, seed=seed)
+    epochs = config.plant.epochs if arm.epochs is None else arm.epochs
+    plant = replace(config.plant, enabled=arm.plants, epochs=epochs, prototypes=arm.prototypes)
+    return replace(config, plant=plant, mig=replace(config.mig, signal=signal, top_k=arm.top_k))
 
 
 def _longer(config: RunConfig) -> RunConfig:

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from scipy.special import expit
 
 from planting_outcomes import Gold, Predicted, dumps
-from planting_settings import SETTINGS, arm_config, setting_config
+from planting_settings import ARMS, SETTINGS, arm_config, setting_config
 from xmtc.data.corpus import Split
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
@@ -280,17 +280,31 @@ def study(setting: str, arguments: argparse.Namespace) -> None:
         print(json.dumps(name | {"head": line["head"], "cpu_s": line["cpu_s"]}), flush=True)
 
 
+def _names(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
+    """Read comma-separated names, all of which must be known."""
+
+    def parse(text: str) -> list[str]:
+        for name in text.split(","):
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"no {name!r}; there are: {', '.join(known)}")
+        return text.split(",")
+
+    return parse
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder with the data sets")
-    parser.add_argument("--settings", default=",".join(SETTINGS), help="comma-separated, in the order of the runs")
+    parser.add_argument(
+        "--settings", type=_names(SETTINGS), default=list(SETTINGS), help="comma-separated, in this order"
+    )
     parser.add_argument("--seeds", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2, 3, 4, 5])
-    parser.add_argument("--arms", type=lambda text: text.split(","), default=[], help="comma-separated; default: all")
+    parser.add_argument("--arms", type=_names(ARMS), default=[], help="comma-separated; default: all of a setting")
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks/planting"), help="where the lines go")
     parser.add_argument("--work", type=Path, default=Path("runs/planting_study"), help="where corpora and runs go")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for setting in arguments.settings.split(","):
+    for setting in arguments.settings:
         study(setting, arguments)
 
 

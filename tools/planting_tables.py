@@ -22,15 +22,13 @@ from numpy.typing import NDArray
 
 from planting_charts import write_charts
 from planting_outcomes import Gold, Predicted
-from planting_settings import SETTINGS, SIGNALS, STAGE_1
+from planting_settings import BINS, SEEDS, SETTINGS, SIGNALS, STAGE_1
 from xmtc.data.bins import bin_mask
 from xmtc.evaluate.bootstrap import bootstrap
 from xmtc.evaluate.classification import label_scores
 
-BINS = ("1-5", "6-10", "11-50", ">50")
 KEYS = ("1-5/macro_f1", "macro_f1", "ndcg@5", "micro_f1")
 TITLES = ("macro-F1, 1–5 documents", "macro-F1", "nDCG@5", "micro-F1")
-SEEDS = 5
 Name = tuple[str, str]
 """An arm and what is measured: `head` or `fused`."""
 
@@ -116,7 +114,9 @@ class Results:
     @classmethod
     def read(cls, folder: Path, setting: str, resamples: int) -> "Results":
         """From the files that `planting_study.py` wrote."""
+        shown = ("parabel", "scorers", *SETTINGS[setting].arms)
         lines = {(line["arm"], line["seed"]): line for line in rows(folder / f"{setting}.jsonl")}
+        lines = {name: line for name, line in lines.items() if name[0] in shown}
         gold, *outcomes = rows(folder / f"{setting}.outcomes.jsonl")
         predicted = {(line["arm"], line["seed"]): line for line in outcomes}
         return cls(setting, lines, Gold.from_json(gold), predicted, resamples)
@@ -176,8 +176,8 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 def figures(results: Results) -> Iterator[str]:
     """The table of means over seeds, head alone and fused."""
     columns = ("P@1", "nDCG@5", "micro-F1", "macro-F1", *(name.replace("-", "–") for name in BINS))
-    yield "| arm | seeds | measured | " + " | ".join(columns) + " | on high-MIG tokens |"
-    yield "|---" * (len(columns) + 4) + "|"
+    yield "| arm | seeds | measured | " + " | ".join(columns) + " | stage 1: nDCG@10 | on high-MIG tokens |"
+    yield "|---" * (len(columns) + 5) + "|"
     for arm in results.arms():
         seeds = results.seeds(arm)
         lines = [results.lines[arm, seed] for seed in seeds]
@@ -186,8 +186,15 @@ def figures(results: Results) -> Iterator[str]:
                 shown = " | ".join(f"{value:.1f}" for value in results.means(arm, system).values())
                 share = [line["mig_share"] for line in lines if "mig_share" in line and system == "head"]
                 looked = f"{100 * np.mean(share):.0f} %" if share else ""
+                planted = [_stage_1(line) for line in lines if system == "head" and _stage_1(line)]
+                ranked = f"{100 * np.mean(planted):.1f}" if planted else ""
                 measured = "" if arm in ("parabel", "scorers") else "head alone" if system == "head" else "fused"
-                yield f"| {arm} | {len(seeds)} | {measured} | {shown} | {looked} |"
+                yield f"| {arm} | {len(seeds)} | {measured} | {shown} | {ranked} | {looked} |"
+
+
+def _stage_1(line: dict[str, Any]) -> float:
+    """How well the attention of the best epoch of stage 1 ranks tokens on dev: nDCG@10; 0 without a stage 1."""
+    return max((epoch["ndcg@10"] for epoch in line.get("curves", {}).get("plant", ())), default=0.0)
 
 
 def comparisons(results: Results) -> Iterator[str]:
