@@ -26,7 +26,8 @@ ORDER = ("random_long", "planted_attention", "prototypes", "planted", "shuffled"
 PARTS = ("random_long", "planted_attention", "prototypes", "planted", "prototypes_long")
 SIGNALS: dict[str, SignalConfig] = {"tfidf": TfIdfConfig(), "pmi": PointwiseConfig(), "chi2": ChiSquaredConfig()}
 STAGE_1 = ("stage1_1", "stage1_10", "stage1_20")
-FEW = (*PARTS, "published", "published_random", "random", "shuffled", "common_only", *STAGE_1)
+RECIPES = ("published", "published_random")
+QUESTIONS = ("random", "shuffled", "common_only", *STAGE_1)
 SCORERS = [{"kind": "linear", "penalties": [0.1], "prune": 0.2}, {"kind": "word_neighbours"}]
 
 
@@ -99,8 +100,8 @@ SETTINGS = {
     "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS, "k10", "k100"), epochs=3),
     "f250": _eurlex(250, ("random_long", "planted")),
     "f500": _eurlex(500, ("random_long", "planted")),
-    "g250": _eurlex(250, PARTS),
-    "g500": _eurlex(500, FEW),
+    "g250": _eurlex(250, (*PARTS, *RECIPES)),
+    "g500": _eurlex(500, (*PARTS, *QUESTIONS)),
     "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, PARTS, epochs=4),
 }
 
