@@ -295,3 +295,5 @@ def test_the_first_result_is_a_model(tmp_path, monkeypatch):
         fused_run(tmp_path, f"[{WORDS}]")
     model = xmtc.Model.from_pretrained(tmp_path / "runs" / "tiny" / "model", device="cpu")
     assert model.predict(TEXTS, top_k=1)[0][0].predicted
+    report = (tmp_path / "runs" / "tiny" / "eval" / "dev" / "report.html").read_text()
+    assert "<h2>Scorers</h2>" in report
