@@ -6,13 +6,15 @@
 
 Scorers are fitted on all training documents. Their fusion and every threshold are fitted on one half of dev, and the
 other half is measured; the test split is never read. IMDB, which has no dev split here, holds 5,000 training reviews
-out. The trees' predictions are cached under `--cache`. Prints a JSON line for each system, then a table.
+out. The trees' predictions are cached under `--cache`. Prints a JSON line for each system and for each difference to a
+tree (paired bootstrap), then tables.
 """
 
 import argparse
 import functools
 import json
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +27,9 @@ from scipy import sparse
 
 from quality_data import Case, load_case
 from xmtc.data.config import WordsConfig
+from xmtc.evaluate.bootstrap import paired_difference
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.evaluation import evaluate
+from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import tune_threshold
 from xmtc.scorers.base import BLOCK, Features, Scorer, SparseScored
@@ -46,6 +49,8 @@ from xmtc.scorers.occurrences import Occurrences
 T = TypeVar("T")
 KEYS = ("p@1", "ndcg@5", "r@10", "micro_f1", "macro_f1", "ece")
 COLUMNS = ("P@1", "nDCG@5", "R@10", "micro-F1", "macro-F1", "ECE", "1-5", "6-10", "11-50", ">50")
+COMPARED = {"p@1": "P@1", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,53 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def study(name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+class Measured:
+    """What the systems of one data set reach on the reported half.
+
+    Args:
+        name: of the data set.
+        case: its documents.
+        resamples: of the bootstrap.
+    """
+
+    def __init__(self, name: str, case: Case, resamples: int) -> None:
+        self._name, self._case, self._resamples = name, case, resamples
+        self._found: dict[str, Evaluation] = {}
+
+    def line(self, system: str, predictions: SparsePredictions) -> Json:
+        """Measure a system, in percent; the threshold is the tuning half's."""
+        case = self._case
+        tuning, reported = (
+            (SparsePredictions(predictions.label_ids_NK[rows], predictions.scores_NK[rows]), case.gold[rows])
+            for rows in (case.tuning, case.reported)
+        )
+        thresholds = None if case.single_label else tune_threshold(*tuning)
+        config = EvaluateConfig(resamples=self._resamples)
+        self._found[system] = evaluate(*reported, case.labels, len(case.training), config=config, thresholds=thresholds)
+        found = self._found[system].metrics
+        figures = {key: round(100 * found[key], 2) for key in KEYS}
+        figures |= {one: round(100 * (part["macro_f1"] or 0), 2) for one, part in found["bins"].items() if one != "0"}
+        unseen = {key: found["bins"]["0"][key] for key in ("recall", "r@10")}
+        figures |= {f"unseen {key}": round(100 * value, 2) for key, value in unseen.items() if value is not None}
+        intervals = {
+            key: [round(100 * end, 2) for end in found["ci95"][key]] for key in KEYS if key in found.get("ci95", {})
+        }
+        return {"set": self._name, "system": system, **figures, "ci95": intervals, "docs": found["docs"]}
+
+    def difference(self, system: str, other: str) -> Json:
+        """Subtract what another system reaches, with 95 % intervals over the same resamples; in points."""
+        a, b = self._found[system], self._found[other]
+        if a.replicates is None or b.replicates is None:
+            raise ValueError("differences need --resamples above 0")
+        row: Json = {"set": self._name, "difference": f"{system} − {other}"}
+        for key in COMPARED:
+            interval = paired_difference(a.replicates, b.replicates, key)
+            values = a.metrics[key] - b.metrics[key], interval.low, interval.high
+            row[key] = [round(100 * float(value), 2) for value in values]
+        return row
+
+
+def study(name: str, arguments: argparse.Namespace) -> Iterator[Json]:
     """One line for each system on one data set."""
     recipe, clock = RECIPES[name], Clock()
     case = clock("words", lambda: load_case(arguments.data / name, recipe.words))
@@ -143,22 +194,23 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         settings["state neighbours"] = StateNeighboursConfig()
     scorers = fit_all(case, settings, clock)
     pairs = clock("candidates", lambda: candidates(scorers, case.held_out, []))
-    names = tuple(settings)
+    names, measured = tuple(settings), Measured(name, case, arguments.resamples)
     for system, places in systems(names).items():
         fit = functools.partial(fused, case, [names[place] for place in places], pairs.only(places))
-        yield line(name, system, case, clock("fusion", fit) if system == "fused" else fit(), arguments.resamples)
+        yield measured.line(system, clock("fusion", fit) if system == "fused" else fit())
     if not case.single_label:
-        found = fused(case, names, pairs, co_occurrence=False)
-        yield line(name, "without co-occurrence", case, found, arguments.resamples)
+        yield measured.line("without co-occurrence", fused(case, names, pairs, co_occurrence=False))
     seconds = [sum(step[which] for step in clock.steps.values()) for which in (0, 1)]
     yield {"set": name, "system": "all cheap scorers", "wall_s": round(seconds[0], 1), "cpu_s": round(seconds[1], 1)}
     for tree in [] if arguments.trees == "none" else arguments.trees.split(","):
         found, fit_s = tree_predictions(tree, case, arguments.cache / name)
-        yield line(name, tree, case, found, arguments.resamples) | {"fit_s": fit_s}
+        yield measured.line(tree, found) | {"fit_s": fit_s}
         pairs = candidates(scorers, case.held_out, [found])
-        calibrated = fused(case, [tree], pairs.only([len(names)]))
-        yield line(name, f"{tree}, calibrated", case, calibrated, arguments.resamples)
-        yield line(name, f"fused with {tree}", case, fused(case, [*names, tree], pairs), arguments.resamples)
+        yield measured.line(f"{tree}, calibrated", fused(case, [tree], pairs.only([len(names)])))
+        yield measured.line(f"fused with {tree}", fused(case, [*names, tree], pairs))
+        for system in ("fused", f"fused with {tree}"):
+            for other in (tree, f"{tree}, calibrated"):
+                yield measured.difference(system, other)
 
 
 def systems(names: Sequence[str]) -> dict[str, list[int]]:
@@ -224,42 +276,29 @@ def fused(case: Case, names: Sequence[str], pairs: Pairs, *, co_occurrence: bool
     return SparsePredictions(found.label_ids_NK, found.scores_NK)
 
 
-def line(name: str, system: str, case: Case, predictions: SparsePredictions, resamples: int) -> dict[str, Any]:
-    """Figures in percent of the reported half; the threshold is the tuning half's."""
-    tuning, reported = (
-        (SparsePredictions(predictions.label_ids_NK[rows], predictions.scores_NK[rows]), case.gold[rows])
-        for rows in (case.tuning, case.reported)
-    )
-    thresholds = None if case.single_label else tune_threshold(*tuning)
-    config = EvaluateConfig(resamples=resamples)
-    found = evaluate(*reported, case.labels, len(case.training), config=config, thresholds=thresholds).metrics
-    figures = {key: round(100 * found[key], 2) for key in KEYS}
-    figures |= {one: round(100 * (part["macro_f1"] or 0), 2) for one, part in found["bins"].items() if one != "0"}
-    unseen = found["bins"]["0"]
-    if unseen["recall"] is not None:
-        figures["unseen recall"] = round(100 * unseen["recall"], 2)
-    intervals = {
-        key: [round(100 * end, 2) for end in found["ci95"][key]] for key in KEYS if key in found.get("ci95", {})
-    }
-    return {"set": name, "system": system, **figures, "ci95": intervals, "docs": found["docs"]}
-
-
 def with_states(case: Case, folder: Path) -> Case:
     """The case with the mean states that `quality_states.py` left in a folder."""
     parts = [next(iter(sorted(folder.glob(f"states-{split}-*")))) for split in ("train", "dev")]
     train, held_out = (np.concatenate([np.load(block) for block in sorted(part.glob("*.npy"))]) for part in parts)
+    if (len(train), len(held_out)) != (len(case.training), len(case.held_out)):
+        sys.exit(f"{folder}: the states are not those of the case's documents; run quality_states.py to its end")
     training = replace(case.training, features=Features(case.training.features.words_NV, train))
     return replace(case, training=training, held_out=Features(case.held_out.words_NV, held_out))
 
 
-def print_table(lines: Sequence[dict[str, Any]]) -> None:
-    """All systems as a Markdown table."""
+def print_table(lines: Sequence[Json]) -> None:
+    """All systems, and their differences to trees, as Markdown tables."""
     print("| set | system | " + " | ".join(COLUMNS) + " |")
     print("|---|---|" + "---|" * len(COLUMNS))
     for found in lines:
-        if "ndcg@5" in found:
+        if "system" in found and "ndcg@5" in found:
             keys = (*KEYS, *COLUMNS[len(KEYS) :])
             print(f"| {found['set']} | {found['system']} | " + " | ".join(f"{found[key]:.1f}" for key in keys) + " |")
+    print("\n| set | difference, points | " + " | ".join(COMPARED.values()) + " |\n|---|---|" + "---|" * len(COMPARED))
+    for found in lines:
+        if "difference" in found:
+            cells = ["{:+.1f} [{:+.1f}, {:+.1f}]".format(*found[key]) for key in COMPARED]
+            print(f"| {found['set']} | {found['difference']} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Mean hidden states of the packaged MiniLM for every document of a parquet file, cached by block in float16.
+"""Mean hidden states of the packaged MiniLM for the documents of `tools/quality.py`, cached by block in float16.
 
-    python tools/quality_states.py data/eurlex57k runs/quality/eurlex57k --splits dev,train
+    python tools/quality_states.py data/eurlex57k runs/quality/eurlex57k
 
 Resumable: finished blocks are kept. Two cores take tens of minutes for 45,000 documents of 256 tokens.
 """
@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
 
+from quality_data import splits
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.files import replacing
 
@@ -73,14 +73,12 @@ class Encoder:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="folder with train.parquet and dev.parquet")
+    parser.add_argument("data", type=Path, help="folder of the data set")
     parser.add_argument("cache", type=Path, help="folder for the states")
-    parser.add_argument("--splits", default="dev,train")
     parser.add_argument("--max-length", type=int, default=256)
     arguments = parser.parse_args()
-    for split in arguments.splits.split(","):
-        texts = pq.read_table(arguments.data / f"{split}.parquet", columns=["text"])["text"].to_pylist()
-        pooled_states(texts, arguments.cache / f"states-{split}-{arguments.max_length}", arguments.max_length)
+    for split, rows in zip(("train", "dev"), splits(arguments.data), strict=True):
+        pooled_states(rows["text"], arguments.cache / f"states-{split}-{arguments.max_length}", arguments.max_length)
 
 
 if __name__ == "__main__":
