@@ -8,7 +8,7 @@ says why they cannot:
 
 The commands of benchmark pages take minutes to hours: they are checked and not run. YAML on pages is checked against
 the configuration's schema, and JSON is parsed. Not covered: TOML and CSV, output shown as `text`, and options of
-programs that are not part of xmtc.
+programs that are not part of xmtc. Links to headings are checked here, links to files in `test_house.py`.
 """
 
 import json
@@ -19,6 +19,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import matplotlib.pyplot
@@ -40,15 +41,14 @@ from xmtc.serve.config import read_tuning
 ROOT = Path(__file__).parents[1]
 HISTORY_AND_GENERATED = ("CHANGELOG.md", "log.md", "configuration.md", "cli.md")
 RECIPES = "CONTRIBUTING.md"  # its Python, TOML and YAML run in test_recipes.py
-PAGES = {
-    str(path.relative_to(ROOT)): path
-    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-    if path.name not in HISTORY_AND_GENERATED
-}
+WRITTEN_AND_GENERATED = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = {str(path.relative_to(ROOT)): path for path in WRITTEN_AND_GENERATED if path.name not in HISTORY_AND_GENERATED}
 READ, MEASURED = [page for page in PAGES if "benchmarks" not in page], [page for page in PAGES if "benchmarks" in page]
 BLOCK = re.compile(r"(?:<!-- not run: (?P<why>[^\n]+?) -->\n\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 INDENTED = re.compile(r"^(?: {4}.*\n)+", re.M)
 INLINE = re.compile(r"`([^`\n]+)`")
+HEADING = re.compile(r"^#+ (.+)$", re.M)
+TO_HEADING = re.compile(r"\]\(([^)#:\s]*)#([^)\s]+)\)")
 PROGRAM = re.compile(r"(?:\.venv/bin/)?(xmtc|python|make|pip|(?:tools|launch)/\S+\.(?:py|sh))(?: |$)")
 LANGUAGES = {"sh", "python", "yaml", "json", "toml", "csv", "text"}
 BASE = ROOT / "configs/eurlex57k_minilm.yaml"  # YAML on pages shows some keys: these are laid over a whole file
@@ -242,6 +242,23 @@ def test_yaml_on_pages_is_a_configuration(page: str, tmp_path: Path) -> None:
 def test_json_on_pages_is_json(page: str) -> None:
     for block in blocks(page, "json"):
         json.loads(block.code)
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings that are the same on GitHub and on the site, which shortens runs of hyphens."""
+    text = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    headings = [re.sub(r"\]\([^)]*\)", "", heading.lower()) for heading in HEADING.findall(text)]
+    slugs = [re.sub(r"[^\w -]", "", heading).strip().replace(" ", "-") for heading in headings]
+    return {slug for slug in slugs if slug.isascii() and "--" not in slug}
+
+
+@pytest.mark.parametrize("path", WRITTEN_AND_GENERATED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_headings(path: Path) -> None:
+    found = TO_HEADING.findall(path.read_text(encoding="utf-8"))
+    linked = [(link, anchor) for link, anchor in found if link.endswith(".md") or not link]
+    broken = [f"{link}#{one}" for link, one in linked if one not in anchors(path.parent / (link or path.name))]
+    assert broken == [], f"{path.name}: no such heading"
 
 
 def test_the_reference_of_the_command_line_is_current() -> None:

@@ -1,6 +1,5 @@
 """What ONNX and its 8-bit weights change: metrics and documents per second of one trained model, against PyTorch.
 
-    python tools/bench_onnx.py runs/quickstart
     python tools/bench_onnx.py runs/imdb --split test
     python tools/bench_onnx.py runs/imdb --threads 1 --clock cpu     # on a machine that others use too
 

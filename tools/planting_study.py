@@ -281,7 +281,7 @@ def study(setting: str, arguments: argparse.Namespace) -> None:
 
 
 def _names(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
-    """Read comma-separated names, all of which must be known."""
+    """Read comma-separated names, and refuse unknown ones."""
 
     def parse(text: str) -> list[str]:
         for name in text.split(","):

@@ -26,7 +26,6 @@ from xmtc.scorers.state_index import StateIndex
 _SPARE = 16  # extra neighbours to look for, because copies of a document do not vote on it
 _DENSE_SHARE = 0.02
 _MAX_DENSE = 1_000
-_TRAIN_BLOCK = 65_536
 
 
 class Search(Protocol):
