@@ -86,7 +86,7 @@ def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
             rank_tokens(config, paths, corpus)
         state.set_fingerprint(Stage.MIG, ranking)
     try:
-        for stage, fingerprint in model_stages(config, ranking):
+        for stage, fingerprint in model_stages(config, corpus.fingerprint, ranking):
             if not _is_done(state, stage, fingerprint):
                 with _stage(state, paths, stage, fingerprint):
                     run_workers(stage, config, paths)
@@ -139,11 +139,18 @@ def stages(config: RunConfig) -> list[Stage]:
     return [stage for stage in Stage if not skipped.get(stage, False)]
 
 
-def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
-    """List the stages that need the model, each with a fingerprint of everything its result depends on."""
-    # Training the head reads nothing of the scorers.
+def model_stages(config: RunConfig, corpus: str, ranking: str) -> list[tuple[Stage, str]]:
+    """List the stages that need the model, each with a fingerprint of everything its result depends on.
+
+    Args:
+        config: of the run.
+        corpus: fingerprint of the corpus.
+        ranking: fingerprint of the ranking of its tokens.
+    """
+    # Training the head reads nothing of the scorers, and the ranking only in stage 1.
+    learned = ranking if config.plants and config.plant.epochs else corpus
     alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
-    plant = config_hash(ranking, config.seed, alone, config.plant, *initial_model_digest(config))
+    plant = config_hash(learned, config.seed, alone, config.plant, *initial_model_digest(config))
     finetune = config_hash(plant, config.finetune)
     found = [(Stage.PLANT, plant)] if config.plants else []
     found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
@@ -153,7 +160,7 @@ def model_stages(config: RunConfig, ranking: str) -> list[tuple[Stage, str]]:
         after = config.trains_encoder and config.scores_states
         scorers = config_hash(finetune if after else plant, fused)
         found.insert(len(found) if after else 0, (Stage.SCORERS, scorers))
-    evaluate = config_hash(finetune, fused, config.model.fusion, config.evaluate)
+    evaluate = config_hash(finetune, ranking, fused, config.model.fusion, config.evaluate)
     return [*found, (Stage.EVALUATE, evaluate)]
 
 

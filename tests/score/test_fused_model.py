@@ -250,17 +250,25 @@ def test_a_renamed_label_is_predicted_with_the_same_probability(run, tmp_path):
 def test_a_changed_fusion_trains_nothing_again(run):
     base = load_config(RunConfig, run / "config.yaml")
     other = load_config(RunConfig, run / "config.yaml", ["model.fusion.candidates=20"])
-    before, after = (dict(model_stages(config, "ranking")) for config in (base, other))
+    before, after = (dict(model_stages(config, "corpus", "ranking")) for config in (base, other))
     assert [stage for stage in before if before[stage] != after[stage]] == [Stage.EVALUATE]
+
+
+def test_a_changed_ranking_trains_again_only_after_stage_1(tmp_path):
+    path = tiny_runs.write_config(tmp_path)
+    for epochs, changed in (1, {Stage.PLANT, Stage.FINETUNE, Stage.EVALUATE}), (0, {Stage.EVALUATE}):
+        config = tiny_runs.load(path, f"plant.epochs={epochs}")
+        before, after = (dict(model_stages(config, "corpus", ranking)) for ranking in ("one", "another"))
+        assert {stage for stage in before if before[stage] != after[stage]} == changed
 
 
 def test_states_of_a_frozen_encoder_come_before_training(tmp_path):
     frozen = "finetune.phases=[{epochs: 1}]"
     scorers = "model.scorers=[{kind: state_neighbours}]"
     config = tiny_runs.load(tiny_runs.write_config(tmp_path), scorers, frozen)
-    assert next(stage for stage, _ in model_stages(config, "r")) is Stage.SCORERS
+    assert next(stage for stage, _ in model_stages(config, "c", "r")) is Stage.SCORERS
     trained = tiny_runs.load(tiny_runs.write_config(tmp_path), scorers)
-    assert [stage for stage, _ in model_stages(trained, "r")][-2] is Stage.SCORERS
+    assert [stage for stage, _ in model_stages(trained, "c", "r")][-2] is Stage.SCORERS
 
 
 def test_onnx(run, tmp_path):

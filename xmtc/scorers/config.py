@@ -202,7 +202,8 @@ class WordNeighboursConfig(FittedByOneRank):
             fit_items=sampled * score.score_items,
             score_products=score.score_products,
             score_items=score.score_items,
-            bytes=(4_000.0 + 18.0 * (512 if options else 32)) * load.documents,  # the dense table, and a block's cosines
+            bytes=(4_000.0 + 18.0 * (512 if options else 32))
+            * load.documents,  # table, cosines of a block
         )
 
     def fit(self, training: "Training") -> "Scorer":
