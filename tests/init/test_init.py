@@ -7,7 +7,9 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -25,6 +27,7 @@ from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import find_files
 from xmtc.init.dialogue import write_config
 from xmtc.init.facts import read_facts
+from xmtc.init.reasons import reasons
 from xmtc.init.recipes import Room, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, choose_roles
 from xmtc.init.vocabularies import label_columns
@@ -306,6 +309,33 @@ def test_the_encoder_trains_where_there_is_a_gpu():
     first, *others = candidates(replace(task, gpu=True), [256])
     assert first.config().trains_encoder
     assert [one.tree for one in others] == [one.tree for one in candidates(task, [256])]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "single", "planting", "finetuning", "encoder"),
+    [
+        ("unfrozen", True, "a random start; planting is not", "the head alone, then the whole encoder", "trains too"),
+        ("unfrozen", False, None, "the head alone, then the whole encoder", "trains too"),
+        ("attention", False, None, "the head, on hidden states from disk", "frozen"),
+        ("head", True, "this head has nothing to plant", "the head, on hidden states from disk", "frozen"),
+    ],
+)
+def test_the_reasons_are_those_of_the_recipe(recipe, single, planting, finetuning, encoder):
+    source = {"source": SOURCE, "corpus": "c", **({"task": "single_label"} if single else {})}
+    task = Task(source=source, name="news", labels=90, documents=500, readable=True, single=single, gpu=True)
+    chosen = next(one for one in candidates(task, [256]) if one.recipe.name == recipe)
+    plan: Any = SimpleNamespace(
+        found=SimpleNamespace(bare=0, rejected=0, labels=90),
+        roles=SimpleNamespace(why={"text": "", "labels": "", "task": ""}),
+        lengths=np.array([100, 300]),
+        choice=SimpleNamespace(candidate=chosen),
+        config=chosen.config(),
+    )
+    why, text = reasons(plan), commented_yaml(chosen.tree, reasons(plan), [])
+    assert why["finetune"].startswith(finetuning)
+    assert why["model.encoder"] == f"{encoder}; installed with xmtc"
+    assert re.findall(r"^plant:.*\n?.*  # (.*)", text, re.MULTILINE) == ([why["plant"]] if planting else [])
+    assert planting is None or why["plant"].startswith(planting)
 
 
 def test_runs_compute_in_bfloat16_where_it_is_native():

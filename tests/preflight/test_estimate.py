@@ -108,6 +108,20 @@ def test_parameters_are_those_of_the_real_model() -> None:
     assert found.steps == {"plant": 2 * 63, "finetune": 3 * 63}
 
 
+def test_planting_without_epochs_has_no_steps_and_one_pass_over_the_encoder() -> None:
+    head = "finetune.phases=[{epochs: 2}]"
+    apart, epochs, rows, without = (
+        estimate(tiny("plant.cache_hidden=false", "finetune.cache_hidden=false", head, *overrides), LOAD)
+        for overrides in ((), ("plant.prototypes=false",), ("plant.epochs=0",), ("plant.enabled=false",))
+    )
+    one = without.flops / 2
+    assert [round(found.flops / one) for found in (apart, epochs, rows)] == [2 + 2 + 1, 2 + 2, 2 + 1]
+    assert apart.steps.keys() == epochs.steps.keys() == {"plant", "finetune"}
+    assert rows.steps == without.steps == {"finetune": 2 * 63}
+    cached = estimate(tiny("plant.epochs=0", head), LOAD)
+    assert cached.flops == pytest.approx(one)
+
+
 def test_strategies_divide_what_they_partition() -> None:
     alone = estimate(tiny("distributed.workers=0", "distributed.strategy=null"), LOAD).memory
     three = estimate(tiny("distributed.strategy.stage=3"), LOAD, workers=4).memory

@@ -82,6 +82,20 @@ def test_a_contrastive_loss_that_moves_nothing_is_refused() -> None:
     load_config(RunConfig, CONFIGS / "sentiment.yaml", ["model.head.kind=label_attention", *frozen[1:]])
 
 
+@pytest.mark.parametrize("setting", ["callbacks=[{kind: profiler}]", "label_optimizer={kind: lazy_adam}"])
+def test_settings_of_stage_1_without_its_epochs_are_refused(setting) -> None:
+    name, file = setting.split("=")[0], CONFIGS / "quickstart.yaml"
+    with pytest.raises(ConfigError, match=rf"plant: {name}: it has no effect with epochs: 0; raise epochs, or leave"):
+        load_config(RunConfig, file, [f"plant.{setting}"])
+    for allows in ("plant.epochs=1", "plant.enabled=false"):
+        load_config(RunConfig, file, [f"plant.{setting}", allows])
+
+
+def test_planting_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="plant: epochs: 0 without prototypes plants nothing"):
+        load_config(RunConfig, CONFIGS / "quickstart.yaml", ["plant.prototypes=false"])
+
+
 @pytest.mark.parametrize("override", ["name=..", "name=.", "name=.hidden", f"seed={2**32}"])
 def test_names_of_other_folders_and_seeds_that_libraries_refuse(override) -> None:
     with pytest.raises(ConfigError, match=override.split("=")[0]):

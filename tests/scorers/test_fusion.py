@@ -17,7 +17,7 @@ from xmtc.scorers.calibrate import LogOdds
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.combination import Linear, Trees, combination_of
 from xmtc.scorers.config import FusionConfig, LinearConfig, WordNeighboursConfig
-from xmtc.scorers.ensemble import cross_fitted
+from xmtc.scorers.ensemble import cross_fitted, fuse
 from xmtc.scorers.fusion import Fusion, fit_fusion
 from xmtc.scorers.logistic import fit_logistic
 from xmtc.scorers.occurrences import CO_OCCURRENCE, Occurrences
@@ -186,6 +186,18 @@ def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probabi
     right_N = sides_NL[np.arange(4000), found.label_ids_NK[:, 0]]
     assert 0.8 < right_N.mean() < 0.95
     assert found.scores_NK[:, 0].mean() == pytest.approx(right_N.mean(), abs=0.02)
+
+
+def test_exclusive_labels_are_ordered_by_logits_also_where_their_shares_are_equal(monkeypatch) -> None:
+    logits_NK = np.array([[20.0, 30.0, 40.0], [9.0, 50.0, 99.0], [7.0, 8.0, 9.0], [99.0] * 3])
+    monkeypatch.setattr(Fusion, "logits", lambda self, pairs: logits_NK)
+    ids_NK = np.array([[4, 5, 6], [4, 5, -1], [4, 5, 6], [-1, -1, -1]], np.int32)
+    found = fuse(fusion_of()[0], Pairs(ids_NK, np.zeros((2, 4, 3), np.float32)), exclusive=True)
+    assert found.label_ids_NK.tolist() == [[6, 5, 4], [5, 4, -1], [6, 5, 4], [-1, -1, -1]]
+    np.testing.assert_allclose(found.scores_NK.sum(1), [1, 1, 1, 0], atol=1e-6)
+    assert len(set(found.scores_NK[0])) == 1, "float32 does not distinguish these probabilities"
+    probabilities_K = expit(logits_NK[2])
+    np.testing.assert_allclose(found.scores_NK[2], (probabilities_K / probabilities_K.sum())[::-1], rtol=1e-6)
 
 
 def test_a_whole_document_does_not_depend_on_the_others() -> None:

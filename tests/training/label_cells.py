@@ -184,7 +184,7 @@ def build(cell: Cell) -> tuple[Classifier, LabelShard]:
 def objective_of(cell: Cell, classifier: Classifier, shard: LabelShard, **settings: Any) -> Objective:
     if cell.stage == "plant":
         optimizer = OPTIMIZERS[cell.optimizer]
-        plan = PlantConfig(sampled_labels=2 * LABELS, loss=LambdaRankConfig(), label_optimizer=optimizer)
+        plan = PlantConfig(epochs=1, sampled_labels=2 * LABELS, loss=LambdaRankConfig(), label_optimizer=optimizer)
         return PlantObjective(classifier, ranking(shard.own), plan, VOCABULARY, dict, shard)
     finetune = FinetuneConfig(loss=cell.loss, **(CHOICES[cell.choice] | settings))
     texts = Texts(classifier, shard) if cell.head == "two_tower" else None

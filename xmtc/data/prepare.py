@@ -116,8 +116,8 @@ def _reusable(path: Path, fingerprint: str) -> Corpus | None:
         logger.info("corpus %s is up to date: reused", path)
         return corpus
     logger.warning(
-        "corpus %s was made from other data, another tokenizer or other settings: making it again, without the hidden "
-        "states that were cached in it; to keep both, set another data.corpus",
+        "corpus %s was made from other data, another tokenizer or other settings: making it again and deleting its "
+        "cached hidden states, if any; to keep the old corpus, set another data.corpus",
         path,
     )
     return None

@@ -44,10 +44,10 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.on_bad_row": f"{found.rejected:,} rows are not documents, for example rows without text",
         "data.words": "pairs of words too: few labels, many documents each",
         "data.limit": "more training documents do not fit the budget",
-        "model.encoder": "frozen; installed with xmtc",
+        "model.encoder": f"{'trains too' if plan.config.trains_encoder else 'frozen'}; installed with xmtc",
         "model.head": _head(plan),
-        "plant": "this head has nothing to plant",
-        "finetune": "the head, on hidden states from disk",
+        "plant": _random_start(plan),
+        "finetune": _finetune(plan),
         "distributed.precision": "native on this processor, and faster than fp32",
         "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
     }
@@ -62,3 +62,16 @@ def _head(plan: "Plan") -> str:
         return "only the scorers, which are fitted in minutes"
     what = "one attention for each label" if kind == "label_attention" else "a layer over pooled states"
     return f"{what}, fused with the scorers"
+
+
+def _random_start(plan: "Plan") -> str:
+    """Say why the head is not planted; a section says so only where it is not."""
+    if plan.config.model.head.attends_by_label:
+        return "a random start; planting is not measured with one label per document"
+    return "this head has nothing to plant"
+
+
+def _finetune(plan: "Plan") -> str:
+    if plan.config.trains_encoder:
+        return "the head alone, then the whole encoder with it"
+    return "the head, on hidden states from disk"

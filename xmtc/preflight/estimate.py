@@ -406,7 +406,7 @@ def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:
         return {}
     finetune = sum(phase.epochs for phase in config.finetune.phases)
     steps = {str(Stage.FINETUNE): finetune * math.ceil(workload.documents / config.finetune.batch_size)}
-    if config.plants:
+    if config.plants and config.plant.epochs:
         return {str(Stage.PLANT): config.plant.epochs * math.ceil(workload.documents / config.plant.batch_size)} | steps
     return steps
 
@@ -419,7 +419,8 @@ def _flops(config: RunConfig, workload: Workload, linear: int, layers: int) -> f
     if not config.model.head.scores:
         return config.scores_states * forward
     passes = 0.0
-    frozen: list[tuple[bool, int]] = [(config.plant.cache_hidden, config.plant.epochs)] if config.plants else []
+    plant = config.plant
+    frozen: list[tuple[bool, int]] = [(plant.cache_hidden, plant.epochs + plant.prototypes)] if config.plants else []
     for phase in config.finetune.phases:
         if phase.encoder_layers == 0:
             frozen.append((config.finetune.cache_hidden, phase.epochs))

@@ -92,33 +92,23 @@ def probe(
     Raises:
         ConfigError: the encoder cannot be loaded.
     """
-    with _one_thread():
-        return _probe(texts, model, lengths, precision, seconds, _gain(threads))
-
-
-def _probe(
-    texts: Sequence[str],
-    model: ModelConfig | None,
-    lengths: Sequence[int],
-    precision: Precision,
-    seconds: float,
-    gain: float,
-) -> Speeds:
     name = None if model is None or model.encoder.backbone is None else model.encoder.backbone.name
     tokenizer = load_pretrained(name or DEFAULT_BACKBONE)
-    found = Speeds(
-        prepare_s=_preparing(texts, tokenizer),
-        products=2 * _MATRIX**3 / _best_of(3, _product()) * _gain(None),  # of NumPy, whose threads no setting limits
-        items=_ITEMS / _best_of(3, _sort()),
-        cores=cpu_count(),
-    )
-    if model is None or not lengths:
-        return found
-    encoder = _encoder(model, len(tokenizer))
-    with _autocast(precision, next(encoder.parameters()).device):
-        speed_up = gain if next(encoder.parameters()).device.type == "cpu" else 1.0
-        one_s = {n: _encoding(texts, encoder, model, tokenizer, n, seconds) for n in lengths}
-        return replace(found, encode_s={n: one / speed_up for n, one in one_s.items()})
+    with _one_thread():
+        found = Speeds(
+            prepare_s=_preparing(texts, tokenizer),
+            products=2 * _MATRIX**3 / _best_of(3, _product()) * gain(None),  # of NumPy, whose threads no setting limits
+            items=_ITEMS / _best_of(3, _sort()),
+            cores=cpu_count(),
+        )
+        if model is None or not lengths:
+            return found
+        encoder = _encoder(model, len(tokenizer))
+        device = next(encoder.parameters()).device
+        with _autocast(precision, device):
+            one_s = {n: _encoding(texts, encoder, model, tokenizer, n, seconds) for n in lengths}
+    speed_up = gain(threads) if device.type == "cpu" else 1.0
+    return replace(found, encode_s={n: one / speed_up for n, one in one_s.items()})
 
 
 def probe_head(
@@ -145,11 +135,20 @@ def probe_head(
     """
     here: Precision = "fp32" if torch.cuda.is_available() else precision  # bf16 of a GPU may be emulated on its CPU
     with _one_thread(), _autocast(here, torch.device("cpu")):
-        return _probe_head(settings, width, labels, tokens, sampled, kept, _gain(threads))
+        return _probe_head(settings, width, labels, tokens, sampled, kept, gain(threads))
+
+
+def gain(threads: int | None) -> float:
+    """Estimate the speed-up of matrix products on this many threads over one thread; at most that of all cores.
+
+    Args:
+        threads: number of threads; None: a thread for each core.
+    """
+    return min(threads or cpu_count(), cpu_count(), 32) ** _SCALING
 
 
 def _probe_head(
-    settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int, gain: float
+    settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int, speed_up: float
 ) -> HeadSpeed:
     head = settings.build(width, labels)
     shape = _POOLED_SHAPE if settings.reads_fixed else _HEAD_SHAPE
@@ -167,8 +166,8 @@ def _probe_head(
         with torch.inference_mode():
             head(hidden_BTD, mask_BT)
 
-    share = tokens / shape[1] / shape[0] / gain
-    train_s, step_s = _best_of(1, train) * share, _best_of(1, optimizer.step) / gain
+    share = tokens / shape[1] / shape[0] / speed_up
+    train_s, step_s = _best_of(1, train) * share, _best_of(1, optimizer.step) / speed_up
     head.eval()
     return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score) * share)
 
@@ -197,11 +196,6 @@ def _one_thread() -> Iterator[None]:
 
 def _autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
-
-
-def _gain(threads: int | None) -> float:
-    """Estimate the speed-up of matrix products on this many threads, or on all cores, over one thread."""
-    return min(threads or cpu_count(), cpu_count(), 32) ** _SCALING
 
 
 def _product() -> Callable[[], object]:

@@ -11,11 +11,13 @@ from xmtc.preflight.probe import HeadSpeed, Speeds
 from xmtc.run.config import RunConfig
 from xmtc.run.stage import Stage
 from xmtc.scorers.config import MAX_PAIRS, Load, Work
+from xmtc.training.config import PlantConfig
 
 _START_S = 8.0  # imports, and the first look at the corpus
 _STAGE_S = 2.0  # the model is built again
 _REPORT_S = 4.0
 _USUAL_LAYERS = 6
+_FORWARD = 1 / 3  # share of the forward pass in training; each of the two gradients takes as long
 _FUSE_ITEMS = 90.0  # per candidate of a dev document and scorer: maps, regressions, and leaving each scorer out
 _TREE_ITEMS = 1.2  # per candidate of a dev document and boosted tree
 _BOOTSTRAP_ITEMS = 0.25  # per kept prediction and resample
@@ -144,8 +146,7 @@ def _training(config: RunConfig, corpus: Corpus, head: HeadSpeed, encoding_s: fl
     """Estimate seconds of planting and fine-tuning on cached states, plus phases that train the encoder."""
     found: dict[str, float] = {}
     if config.plants:
-        plant = config.plant
-        found[str(Stage.PLANT)] = _STAGE_S + encoding_s + _epochs(plant.epochs, plant.batch_size, corpus.train, head)
+        found[str(Stage.PLANT)] = _STAGE_S + encoding_s + _planting(config.plant, corpus.train, head)
         encoding_s = 0.0
     tune = config.finetune
     epochs = sum(phase.epochs for phase in tune.phases)
@@ -153,6 +154,12 @@ def _training(config: RunConfig, corpus: Corpus, head: HeadSpeed, encoding_s: fl
     training = _epochs(epochs, tune.batch_size, corpus.train, head)
     found[str(Stage.FINETUNE)] = _STAGE_S + encoding_s + training + scored
     return found
+
+
+def _planting(plant: PlantConfig, documents: int, head: HeadSpeed) -> float:
+    """Estimate seconds of the head: the epochs of stage 1, and a forward pass for prototypes."""
+    prototypes = plant.prototypes * documents * head.train_s * _FORWARD
+    return _epochs(plant.epochs, plant.batch_size, documents, head) + prototypes
 
 
 def _unfrozen(config: RunConfig, corpus: Corpus, encode_s: float) -> float:

@@ -39,7 +39,7 @@ class RunConfig:
     model: ModelConfig = ModelConfig()
     """Backbone and head."""
     plant: PlantConfig = PlantConfig()
-    """Stage 1."""
+    """What happens to the head before stage 2: prototypes and, with `plant.epochs`, stage 1."""
     finetune: FinetuneConfig = FinetuneConfig()
     """Stage 2."""
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -53,7 +53,7 @@ class RunConfig:
 
     @property
     def plants(self) -> bool:
-        """Whether stage 1 runs."""
+        """Whether the head is planted before stage 2."""
         return self.plant.enabled and self.model.head.scores
 
     @property

@@ -54,7 +54,7 @@ class RunDirectory:
 
     @property
     def planted(self) -> Path:
-        """The head after stage 1."""
+        """The planted head, from which stage 2 starts."""
         return self.root / "plant" / "head.safetensors"
 
     def checkpoints_of(self, stage: Stage) -> Path:

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import logsumexp
 
 from xmtc.data.words import Vocabulary
 from xmtc.errors import CheckpointError
@@ -194,9 +193,12 @@ def fuse(fusion: Fusion, pairs: Pairs, *, exclusive: bool) -> Candidates:
     """
     if not exclusive:
         return fusion.fuse(pairs)
-    logs_NK = np.where(pairs.used, -np.logaddexp(0, -fusion.logits(pairs)), -np.inf)  # of the probabilities
-    shares_NK = np.exp(logs_NK - logsumexp(logs_NK, axis=1, keepdims=True)).astype(np.float32)
-    order_NK = np.argsort(np.where(pairs.used, -shares_NK, 1), axis=1, kind="stable")
+    logits_NK = fusion.logits(pairs)
+    logs_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)  # of the probabilities
+    any_N1 = pairs.used.any(axis=1, keepdims=True)
+    sums_N1 = np.where(any_N1, np.logaddexp.reduce(logs_NK, axis=1, keepdims=True), 0)
+    shares_NK = np.exp(logs_NK - sums_N1).astype(np.float32)
+    order_NK = np.argsort(np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable")  # shares of large logits tie
     ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
     return Candidates(ids_NK, np.take_along_axis(shares_NK, order_NK, axis=1))
 

@@ -16,7 +16,7 @@ TOP_TOKENS = 100
 
 
 def write_overlap(worker: Worker) -> None:
-    """Write `eval/dev/attention_overlap.json`, see `attention_overlap`. Collective."""
+    """Write `eval/dev/attention_overlap.json`, see `attention_overlap`. `planted`: stage 1 trained it. Collective."""
     found = attention_overlap(worker, TokenRanking.load(worker.paths.ranking))
     result = found | {"top_tokens": TOP_TOKENS, "planted": worker.config.plants and worker.config.plant.epochs > 0}
     path = worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP

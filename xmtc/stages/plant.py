@@ -1,4 +1,4 @@
-"""Stage 1: the label attention learns to rank tokens; the classifier rows start from the contexts it produces."""
+"""Plant the head: with epochs, its attention learns to rank tokens; with prototypes, its rows are initialised."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ from xmtc.training.weights import write_module
 
 
 def plant(worker: Worker) -> None:
-    """Run stage 1: train the label attention to rank tokens, then initialise the classifier rows from its contexts."""
+    """Train the label attention to rank tokens, and initialise the classifier rows, each if the settings ask for it."""
     settings, classifier = worker.config.plant, worker.classifier
     collate = worker.collator(worker.train, cached=settings.cache_hidden)
     wanted = worker.initial_model is None or worker.initial_model.new_labels > 0
@@ -37,7 +37,7 @@ def plant(worker: Worker) -> None:
 
 
 def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
-    """Train the attention to rank tokens."""
+    """Run stage 1: train the attention to rank tokens."""
     settings, classifier = worker.config.plant, worker.classifier
     collate_dev = worker.collator(worker.dev, cached=settings.cache_hidden)
     dev = worker.batches(worker.dev, settings.tokens_per_micro_batch, settings.dev_documents)

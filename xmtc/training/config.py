@@ -1,4 +1,4 @@
-"""Settings of the two training stages: optimizer, phases, stage 1 and stage 2."""
+"""Settings of planting and fine-tuning: optimizer, phases, the two stages."""
 
 import math
 from typing import Annotated, Literal
@@ -72,13 +72,17 @@ class PhaseConfig:
 
 @config
 class PlantConfig:
-    """Stage 1 (docs/explanation/method.md). The backbone is frozen; the head's queries and key projection train."""
+    """What happens to a head with attention by label before stage 2 (docs/explanation/method.md). With `epochs`, its
+    attention learns to rank tokens (stage 1). With `prototypes`, its classifier rows are initialised. The encoder is
+    frozen. Without `epochs`, only `enabled`, `prototypes`, `tokens_per_micro_batch` and `cache_hidden` apply.
+    """
 
     enabled: bool = True
     """If false, stage 2 starts from the random initialisation; everything else is identical."""
     epochs: Annotated[int, Field(ge=0)] = 0
-    """Maximum number of passes over the training split. 0: the attention starts at random, and only prototypes are
-    planted, which was as good on the data of docs/benchmarks/planting.md. PLANT has 10."""
+    """Maximum number of passes of stage 1 over the training split. 0 leaves the attention random and only initialises
+    the classifier rows. In the planting study (docs/benchmarks/planting.md), stage 1 did not improve rare labels beyond
+    that. The PLANT paper uses 10."""
     patience: Annotated[int, Field(ge=0)] = 2
     """Stop after this many epochs without a better dev nDCG; long training overfits corpus statistics. 0: never."""
     batch_size: Annotated[int, Field(ge=1)] = 32
@@ -106,16 +110,22 @@ class PlantConfig:
     cache_hidden: bool = True
     """Encode the corpus once and read hidden states from disk. xmtc prints their size beforehand."""
     prototypes: bool = True
-    """After these epochs, initialise the classifier rows from the contexts of the attention (see
-    `xmtc.training.prototypes`)."""
+    """After the epochs, if any, initialise the classifier rows from the contexts of the attention (see
+    `xmtc.training.prototypes`). Set to false where most labels have a single training document: there, rows at
+    prototypes can ruin the ranking (docs/benchmarks/shortlist.md)."""
     callbacks: tuple[CallbackConfig, ...] = ()
     """What follows the training of this stage (docs/reference/callbacks.md), each kind once."""
 
     def __post_init__(self) -> None:
-        """Refuse a callback that occurs twice, and a stage that does nothing."""
+        """Refuse a callback that occurs twice, a stage that does nothing, and settings of epochs without epochs."""
         check_kinds(self.callbacks)
-        if self.enabled and not self.epochs and not self.prototypes:
+        if not self.enabled or self.epochs:
+            return
+        if not self.prototypes:
             raise ValueError("epochs: 0 without prototypes plants nothing; raise epochs, or set enabled to false")
+        for name in ("callbacks", "label_optimizer"):
+            if getattr(self, name):
+                raise ValueError(f"{name}: it has no effect with epochs: 0; raise epochs, or leave {name} out")
 
 
 @config

@@ -1,4 +1,4 @@
-"""Plant the classifier: initialise its rows from the contexts that the planted attention produces.
+"""Plant the classifier: initialise its rows from the contexts that the attention produces, trained or random.
 
 Each worker initialises its rows from all workers' documents.
 
@@ -93,7 +93,7 @@ def plant_classifier(
     """Set the head's rows w to class prototypes, and its bias so that a negative scores the label's prior. Collective.
 
     Args:
-        classifier: classifier with a planted head; changed in place.
+        classifier: classifier whose head attends by label; its rows and biases are changed in place.
         batches: this rank's share of one pass over the training documents, on the classifier's device.
         prior_L: log-odds in train of this worker's labels.
         shard: this worker's label rows.

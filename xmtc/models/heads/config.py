@@ -30,7 +30,7 @@ class HeadUse:
     """The features that a run needs of its head.
 
     Attributes:
-        plants: stage 1 trains the attention by label (`plant.enabled`).
+        plants: the head is planted before stage 2, which takes attention by label (`plant.enabled`).
         label_text: rows start from the labels' names (`model.label_text`).
         draws_labels: a micro-batch scores some labels only (`finetune.sampled_labels` or `finetune.mining`).
         row_optimizer: a row-wise optimizer updates the label tables (`finetune.label_optimizer`).

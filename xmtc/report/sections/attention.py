@@ -24,7 +24,8 @@ class AttentionSection:
         """See `Section`."""
         text = (
             "Share of attention on the tokens that carry most information about the label, over pairs of dev documents "
-            "and their gold labels, next to the share of such tokens in the document."
+            "and their gold labels, next to the share of such tokens in the document. "
+            "Without stage 1 (plant.epochs), attention starts at random."
         )
         return [Text(text), _table(page)]
 
@@ -35,11 +36,11 @@ def _table(page: Page) -> Table:
     for r, run in enumerate(page.runs):
         found = run.attention
         if found:
-            start = "planted" if found["planted"] else "random"
+            start = "trained in stage 1" if found["planted"] else "random"
             values = [percent(found["attention"]), percent(found["chance"])]
             gain = f"{found['attention'] / found['chance']:.1f}×" if found["chance"] else "–"
             rows.append([run.name, start, *values, gain, f"{found['top_tokens']}", f"{found['pairs']:,}"])
             owners.append(r)
-    columns = ["run", "start", "attention on top tokens, %", "by chance, %", "times chance", "top tokens", "pairs"]
+    numbers = ["attention on top tokens, %", "by chance, %", "times chance", "top tokens", "pairs"]
     caption = "Attention on the labels' top tokens"
-    return Table("attention", columns, rows, owners, words=2, caption=caption)
+    return Table("attention", ["run", "attention starts", *numbers], rows, owners, words=2, caption=caption)
