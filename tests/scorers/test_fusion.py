@@ -188,16 +188,20 @@ def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probabi
     assert found.scores_NK[:, 0].mean() == pytest.approx(right_N.mean(), abs=0.02)
 
 
-def test_exclusive_labels_are_ordered_by_logits_also_where_their_shares_are_equal(monkeypatch) -> None:
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_labels_are_ordered_by_logits_also_where_their_scores_are_equal(monkeypatch, exclusive) -> None:
     logits_NK = np.array([[20.0, 30.0, 40.0], [9.0, 50.0, 99.0], [7.0, 8.0, 9.0], [99.0] * 3])
     monkeypatch.setattr(Fusion, "logits", lambda self, pairs: logits_NK)
     ids_NK = np.array([[4, 5, 6], [4, 5, -1], [4, 5, 6], [-1, -1, -1]], np.int32)
-    found = fuse(fusion_of()[0], Pairs(ids_NK, np.zeros((2, 4, 3), np.float32)), exclusive=True)
+    found = fuse(fusion_of()[0], Pairs(ids_NK, np.zeros((2, 4, 3), np.float32)), exclusive=exclusive)
     assert found.label_ids_NK.tolist() == [[6, 5, 4], [5, 4, -1], [6, 5, 4], [-1, -1, -1]]
-    np.testing.assert_allclose(found.scores_NK.sum(1), [1, 1, 1, 0], atol=1e-6)
     assert len(set(found.scores_NK[0])) == 1, "float32 does not distinguish these probabilities"
     probabilities_K = expit(logits_NK[2])
-    np.testing.assert_allclose(found.scores_NK[2], (probabilities_K / probabilities_K.sum())[::-1], rtol=1e-6)
+    wanted_K = probabilities_K / probabilities_K.sum() if exclusive else probabilities_K
+    np.testing.assert_allclose(found.scores_NK[2], wanted_K[::-1], rtol=1e-6)
+    assert found.scores_NK[3].tolist() == [0, 0, 0]
+    if exclusive:
+        np.testing.assert_allclose(found.scores_NK.sum(1), [1, 1, 1, 0], atol=1e-6)
 
 
 def test_a_whole_document_does_not_depend_on_the_others() -> None:

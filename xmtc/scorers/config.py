@@ -202,8 +202,7 @@ class WordNeighboursConfig(FittedByOneRank):
             fit_items=sampled * score.score_items,
             score_products=score.score_products,
             score_items=score.score_items,
-            bytes=(4_000.0 + 18.0 * (512 if options else 32))
-            * load.documents,  # table, cosines of a block
+            bytes=(4_000.0 + 18.0 * (512 if options else 32)) * load.documents,  # table, cosines of a block
         )
 
     def fit(self, training: "Training") -> "Scorer":

@@ -23,7 +23,7 @@ from xmtc.files import reading, replacing
 from xmtc.scorers.base import Candidates, Features, Scored, Scorer
 from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import FusionConfig, ScorerSettings
-from xmtc.scorers.fusion import Fusion, fit_fusion
+from xmtc.scorers.fusion import Fusion, best_first, fit_fusion
 from xmtc.scorers.label_text import label_words
 from xmtc.scorers.occurrences import Occurrences
 from xmtc.scorers.regrouping import Regrouping
@@ -197,10 +197,7 @@ def fuse(fusion: Fusion, pairs: Pairs, *, exclusive: bool) -> Candidates:
     logs_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)  # of the probabilities
     any_N1 = pairs.used.any(axis=1, keepdims=True)
     sums_N1 = np.where(any_N1, np.logaddexp.reduce(logs_NK, axis=1, keepdims=True), 0)
-    shares_NK = np.exp(logs_NK - sums_N1).astype(np.float32)
-    order_NK = np.argsort(np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable")  # shares of large logits tie
-    ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
-    return Candidates(ids_NK, np.take_along_axis(shares_NK, order_NK, axis=1))
+    return best_first(pairs, logits_NK, np.exp(logs_NK - sums_N1))
 
 
 def cross_fitted(

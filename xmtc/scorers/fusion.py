@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from xmtc.data.arrays import Matrix
+from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
 from xmtc.errors import DataError
 from xmtc.scorers.base import Candidates
@@ -84,10 +84,8 @@ class Fusion:
 
     def fuse(self, pairs: Pairs) -> Candidates:
         """Return the candidates with fused probabilities, best first; ties by ascending label id."""
-        scores_NK = np.where(pairs.used, expit(self.logits(pairs)), -1).astype(np.float32)
-        order_NK = np.argsort(-scores_NK, axis=1, kind="stable")
-        ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
-        return Candidates(ids_NK, np.maximum(np.take_along_axis(scores_NK, order_NK, axis=1), 0))
+        logits_NK = self.logits(pairs)
+        return best_first(pairs, logits_NK, expit(logits_NK))
 
     def extended(self, labels: int) -> "Fusion":
         """Return the fusion with this many more labels, which are treated like the rarest existing label."""
@@ -156,6 +154,20 @@ def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]
         inputs += [log_odds_NK, missing_NK & used_NK, log_odds_NK - best_N1, np.log1p(rank_NK)]
     counts_NK = np.log1p(counts_L[pairs.label_ids_NK])
     return np.stack([*inputs, counts_NK, np.ones(used_NK.shape)]).astype(np.float64)
+
+
+def best_first(pairs: Pairs, logits_NK: Floats, scores_NK: Floats) -> Candidates:
+    """Sort candidates by their logits, because the float32 scores of large logits tie; equal ones by ascending id.
+
+    Args:
+        pairs: candidates.
+        logits_NK: their logits.
+        scores_NK: what to return of them; 0 where there is no candidate.
+    """
+    order_NK = np.argsort(np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable")
+    scores_NK = np.where(pairs.used, scores_NK, 0).astype(np.float32)
+    ids_NK, ordered_NK = (np.take_along_axis(one, order_NK, axis=1) for one in (pairs.label_ids_NK, scores_NK))
+    return Candidates(ids_NK, ordered_NK)
 
 
 def fit_fusion(
