@@ -60,14 +60,15 @@ def _of(lines: Lines, arm: str) -> list[dict[str, Any]]:
 def _bins(axes: Axes, lines: Lines) -> None:
     """Macro-F1 of the head alone by training documents of a label; bars and ranges over seeds."""
     arms = _arms(lines)
+    names = [name for name in BINS if any(line["head"]["bins"][name] for line in lines.values())]
     for place, arm in enumerate(arms):
-        values_SB = np.array([[line["head"]["bins"][name] for name in BINS] for line in _of(lines, arm)])
+        values_SB = np.array([[line["head"]["bins"][name] for name in names] for line in _of(lines, arm)])
         mean_B = values_SB.mean(0)
-        at_B = np.arange(len(BINS)) + 0.8 * ((place + 0.5) / len(arms) - 0.5)
+        at_B = np.arange(len(names)) + 0.8 * ((place + 0.5) / len(arms) - 0.5)
         ranges = np.stack([mean_B - values_SB.min(0), values_SB.max(0) - mean_B])
         bars = {"color": _colour(arm), "ecolor": mpl.rcParams["text.color"], "label": SHOWN[arm]}
         axes.bar(at_B, mean_B, 0.8 / len(arms), yerr=ranges, error_kw={"elinewidth": 1}, **bars)
-    axes.set_xticks(range(len(BINS)), [name.replace("-", "–") for name in BINS])
+    axes.set_xticks(range(len(names)), [name.replace("-", "–") for name in names])
     axes.set(xlabel="training documents of the label", ylabel="macro-F1, %")
 
 
@@ -126,5 +127,5 @@ def _write(stem: Path, draw: Callable[[Axes, Any], None], data: Any) -> None:
             figure = Figure(figsize=(6, 3.6), layout="constrained")
             axes = figure.add_subplot()
             draw(axes, data)
-            axes.legend(fontsize=8)
+            figure.legend(loc="outside upper left", ncols=2, fontsize=8)
             figure.savefig(stem.with_name(f"{stem.name}-{name}.svg"), metadata={"Date": None})
