@@ -177,7 +177,7 @@ def fit_fusion(
 
     Args:
         names: S names of scorers.
-        pairs: out-of-sample scores: leave-one-out on train, or dev.
+        pairs: scores of documents that the scorers were not fitted on, such as dev.
         gold_NL: boolean labels of the same documents.
         occurrences: training documents of labels and of pairs of labels.
         config: see `FusionConfig`.
