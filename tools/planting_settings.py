@@ -24,6 +24,7 @@ SEEDS = 5
 ORDER = ("random_long", "planted_attention", "prototypes", "planted", "shuffled")
 """The arms of the planned comparisons."""
 PARTS = ("random_long", "planted_attention", "prototypes", "planted", "prototypes_long")
+"""What the two parts of planting do, each by itself and together."""
 SIGNALS: dict[str, SignalConfig] = {"tfidf": TfIdfConfig(), "pmi": PointwiseConfig(), "chi2": ChiSquaredConfig()}
 STAGE_1 = ("stage1_1", "stage1_10", "stage1_20")
 RECIPES = ("published", "published_random")
