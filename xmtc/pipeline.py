@@ -91,25 +91,18 @@ def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
                 with _stage(state, paths, stage, fingerprint):
                     run_workers(stage, config, paths)
                     fetch_run(paths)  # rank 0 may have been on another node
-                    if stage is Stage.SCORERS:  # a first result, if a head is still to train
-                        for split in _write_reports(paths):
-                            print_line(f"first report: {paths.report(split)}")
+                    if stage is Stage.SCORERS and config.model.head.scores:
+                        report_runs([paths.root], paths.report("dev"), "dev")
+                        print_line(f"first report: {paths.report('dev')}")
                     if stage is Stage.EVALUATE:
                         compare_with_initial_model(config, paths, corpus)
     finally:
         end_workers(config)
     with _stage(state, paths, Stage.REPORT, ""):
-        for split in _write_reports(paths):
+        for split in paths.evaluated():
+            report_runs([paths.root], paths.report(split), split)
             if config.model.init_from is not None:
                 warn_if_worse(paths.root, split)
-
-
-def _write_reports(paths: RunPaths) -> list[str]:
-    """Write the report of each evaluated split, and return these splits."""
-    splits = paths.evaluated()
-    for split in splits:
-        report_runs([paths.root], paths.report(split), split)
-    return splits
 
 
 @contextmanager
