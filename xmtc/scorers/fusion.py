@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
 from xmtc.errors import DataError
 from xmtc.scorers.base import Candidates
@@ -156,7 +156,7 @@ def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]
     return np.stack([*inputs, counts_NK, np.ones(used_NK.shape)]).astype(np.float64)
 
 
-def best_first(pairs: Pairs, logits_NK: Floats, scores_NK: Floats) -> Candidates:
+def best_first(pairs: Pairs, logits_NK: NDArray[np.float64], scores_NK: NDArray[np.float64]) -> Candidates:
     """Sort candidates by their logits, because the float32 scores of large logits tie; equal ones by ascending id.
 
     Args:
@@ -165,9 +165,9 @@ def best_first(pairs: Pairs, logits_NK: Floats, scores_NK: Floats) -> Candidates
         scores_NK: what to return of them; 0 where there is no candidate.
     """
     order_NK = np.argsort(np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable")
-    scores_NK = np.where(pairs.used, scores_NK, 0).astype(np.float32)
-    ids_NK, ordered_NK = (np.take_along_axis(one, order_NK, axis=1) for one in (pairs.label_ids_NK, scores_NK))
-    return Candidates(ids_NK, ordered_NK)
+    ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
+    ordered_NK = np.take_along_axis(np.where(pairs.used, scores_NK, 0), order_NK, axis=1)
+    return Candidates(ids_NK, ordered_NK.astype(np.float32))
 
 
 def fit_fusion(
