@@ -4,6 +4,7 @@
     python tools/light_study.py --systems bag,cnn --seeds 1,2,3
     python tools/light_study.py --low-resource 250 --seeds 1,2,3,4,5 --against minilm_cls
     python tools/light_study.py --set gnd_type                    # library records by kind, not reviews
+    python tools/light_study.py --set gnd_type_balanced           # the same, equally many of each kind
 
 A fifth of the documents (5,000 reviews) are held out and measured; 5 % of the others choose the best epoch (and C of
 the logistic regression), so that nothing is chosen on what is measured. Runs are resumable: finished ones are read, not
@@ -33,6 +34,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.parallel import map_processes
 from xmtc.data.progress import Silent
 from xmtc.data.readers.base import Document
+from xmtc.files import replacing
 from xmtc.pipeline import prepare_stage, train_run
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -67,16 +69,25 @@ def maxpool(variant: str, *, residual: bool = True) -> Json:
 
 @dataclass(frozen=True)
 class Source:
-    """A single-label data set: the file below the data folder, and its columns."""
+    """A single-label data set.
+
+    Attributes:
+        file: below the data folder.
+        columns: of the file, where they are not the usual ones.
+        balanced: whether each label gets as many documents as the rarest one.
+    """
 
     file: str
     columns: Json
+    balanced: bool = False
 
 
+GND_TYPE: Json = {"text": ["title", "text"], "labels": "type"}
 # numbered by row: IMDB's own numbers are of positive and of negative reviews, and so not unique
 SOURCES = {
     "imdb": Source("imdb/train.parquet", {}),
-    "gnd_type": Source("gnd_tib/train.parquet", {"text": ["title", "text"], "labels": "type"}),
+    "gnd_type": Source("gnd_tib/train.parquet", GND_TYPE),
+    "gnd_type_balanced": Source("gnd_tib/train.parquet", GND_TYPE, balanced=True),
 }
 
 
@@ -164,7 +175,7 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
         "data": {
             "source": {
                 "kind": "parquet",
-                "files": {"train": str(arguments.data / source.file)},
+                "files": {"train": str(source_file(source, arguments))},
                 "columns": source.columns,
             },
             "corpus": str(arguments.work / corpus),
@@ -193,6 +204,28 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
         "track": {"directory": str(arguments.work / "runs")},
     }
     return TypeAdapter(RunConfig).validate_json(json.dumps(content))
+
+
+def source_file(source: Source, arguments: argparse.Namespace) -> Path:
+    """The file of a data set; a balanced one is written first."""
+    path = arguments.data / source.file
+    if not source.balanced:
+        return path
+    chosen = arguments.work / "balanced" / source.file
+    if not chosen.exists():
+        table = pq.read_table(path)
+        rows = balanced_rows(np.array(table[source.columns["labels"]].to_pylist()))
+        with replacing(chosen) as partial:
+            pq.write_table(table.take(rows), partial)
+    return chosen
+
+
+def balanced_rows(labels_N: NDArray[np.str_]) -> NDArray[np.intp]:
+    """Rows, in order, of as many documents of each label as the rarest has; drawn with a fixed seed."""
+    generator = np.random.default_rng(0)
+    found, counts = np.unique(labels_N, return_counts=True)
+    drawn = [generator.choice(np.flatnonzero(labels_N == label), counts.min(), replace=False) for label in found]
+    return np.sort(np.concatenate(drawn))
 
 
 def run(config: RunConfig) -> tuple[NDArray[np.bool_], Json]:
