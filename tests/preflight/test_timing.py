@@ -29,3 +29,10 @@ def test_prototypes_take_a_forward_pass_of_the_head(tmp_path) -> None:
     assert "plant" not in without
     encoding_s = 120 * 0.1
     assert without["finetune"] - seconds(path)["finetune"] == pytest.approx(encoding_s), "whichever stage comes first"
+
+
+def test_an_encoder_that_trains_encodes_dev_after_every_epoch_and_for_evaluation(tmp_path) -> None:
+    path = tiny_runs.write_config(tmp_path)
+    frozen, trained = (seconds(path, f"finetune.phases=[{{epochs: 2, encoder_layers: {n}}}]") for n in (0, -1))
+    assert trained["finetune"] - frozen["finetune"] == pytest.approx(2 * (3 * 100 + 20) * 0.1)
+    assert trained["evaluate"] - frozen["evaluate"] == pytest.approx(20 * 0.1)

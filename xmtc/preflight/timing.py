@@ -164,11 +164,13 @@ def _planting(plant: PlantConfig, documents: int, head: HeadSpeed) -> float:
 
 def _unfrozen(config: RunConfig, corpus: Corpus, encode_s: float) -> float:
     """Estimate seconds of the encoder in phases that train it; a layer's two gradients each take as long as forward."""
-    passes = 0.0
+    dev = min(corpus.dev, config.finetune.dev_documents or corpus.dev)
+    encoded = 0.0
     for phase in config.finetune.phases:
-        share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
-        passes += phase.epochs * (1 + 2 * share) * (phase.encoder_layers != 0)
-    return passes * corpus.train * encode_s
+        if phase.encoder_layers != 0:
+            share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
+            encoded += phase.epochs * ((1 + 2 * share) * corpus.train + dev)
+    return encoded * encode_s
 
 
 def _epochs(epochs: int, batch_size: int, documents: int, head: HeadSpeed) -> float:
@@ -179,7 +181,8 @@ def _epochs(epochs: int, batch_size: int, documents: int, head: HeadSpeed) -> fl
 def _evaluate(config: RunConfig, corpus: Corpus, speeds: Speeds, encode_s: float, head: HeadSpeed | None) -> float:
     """Estimate seconds to score dev and test, fuse, measure and export."""
     scored = corpus.dev + corpus.test
-    seconds = _STAGE_S + corpus.test * encode_s + (0.0 if head is None else scored * head.score_s)
+    encoded = corpus.test + corpus.dev * config.trains_encoder  # a frozen encoder's states of dev are on disk
+    seconds = _STAGE_S + encoded * encode_s + (0.0 if head is None else scored * head.score_s)
     for one in config.model.scorers:
         seconds += _seconds(one.work(corpus.load), scored, speeds)[1]
     seconds += _linear_fusion(config, corpus.dev, speeds) + _boosted_fusion(config, corpus, speeds)

@@ -162,7 +162,7 @@ class LinearConfig:
             fit_products=products,
             fit_items=0.1 * pairs + 1.5 * cells + 0.2 * load.documents * load.words * load.labels * (size < terms),
             score_items=0.1 * load.words * load.labels * kept / terms + 0.3 * load.labels,
-            bytes=4 * (2 + len(self.penalties)) * size**2 + 8.0 * 4_096 * terms,
+            bytes=4 * (2 + len(self.penalties)) * size**2 + 8.0 * (4_096 * terms + kept * load.labels),
         )
 
     def fit(self, training: "Training") -> "Scorer":
