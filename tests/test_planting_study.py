@@ -92,6 +92,20 @@ def test_charts_of_finished_arms(tools, tmp_path):
     assert "another label" not in (tmp_path / "b-bins-light.svg").read_text(), "one seed of five is not shown"
 
 
+def test_chart_of_stage_1_epochs(tools, tmp_path):
+    head = {"bins": dict.fromkeys(tools.settings.BINS, 30.0), "ndcg@5": 40.0}
+    finetune = [{"macro_f1": 0.1}, {"macro_f1": 0.2}]
+    lines = {}
+    for epochs, arm in tools.charts.STAGE_1_EPOCHS.items():
+        curves = {"finetune": finetune} | ({"plant": [{"ndcg@10": 0.3}] * epochs} if epochs else {})
+        lines |= {(arm, seed): {"head": head, "curves": curves} for seed in range(1, 6)}
+    tools.charts.write_charts({"g500": lines}, tmp_path)
+    assert "token ranking after stage 1" in (tmp_path / "stage-1-epochs-light.svg").read_text()
+    del lines["stage1_20", 3]
+    tools.charts.write_charts({"g500": lines}, tmp_path / "unfinished")
+    assert not (tmp_path / "unfinished").exists()
+
+
 @pytest.mark.parametrize(
     ("arm", "plants", "stage_1", "prototypes", "stage_2", "signal", "top_k"),
     [

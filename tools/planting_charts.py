@@ -1,4 +1,4 @@
-"""Charts of the planting study as SVG files, light and dark: bars by frequency, learning curves, few-shot curves."""
+"""Charts of the planting study as SVG files, light and dark."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +17,9 @@ Lines = Mapping[tuple[str, int], dict[str, Any]]
 """Figures by arm and seed."""
 FEW_SHOT = {250: "g250", 500: "g500", 2000: "b"}
 """Settings that differ in the number of training documents alone."""
+STAGE_1_SETTING = "g500"
+STAGE_1_EPOCHS = {0: "random", 1: "stage1_1", 5: "planted_attention", 10: "stage1_10", 20: "stage1_20"}
+"""Arms that differ in the epochs of stage 1 alone."""
 SHOWN = {
     "random_long": "random start, as many epochs",
     "planted_attention": "planted attention",
@@ -43,6 +46,9 @@ def write_charts(settings: Mapping[str, Lines], folder: Path) -> None:
         if len(_arms(lines)) > 2:
             _write(folder / f"{setting}-bins", _bins, lines)
             _write(folder / f"{setting}-epochs", _epochs, lines)
+    lines = settings.get(STAGE_1_SETTING, {})
+    if all(len(_of(lines, arm)) == SEEDS for arm in STAGE_1_EPOCHS.values()):
+        _write(folder / "stage-1-epochs", _stage_1_epochs, lines)
     sizes = {size: settings[setting] for size, setting in FEW_SHOT.items() if setting in settings}
     if len(sizes) > 1:
         _write(folder / "few-shot", _few_shot, sizes)
@@ -76,14 +82,19 @@ def _epochs(axes: Axes, lines: Lines) -> None:
     """Macro-F1 on the choosing half of dev after each epoch of stage 2, mean and range over seeds."""
     for arm in _arms(lines):
         curves_SE = [[100 * epoch["macro_f1"] for epoch in line["curves"]["finetune"]] for line in _of(lines, arm)]
-        _band(axes, arm, range(1, len(curves_SE[0]) + 1), np.transpose(curves_SE))
+        _band(axes, _look_of(arm), range(1, len(curves_SE[0]) + 1), np.transpose(curves_SE))
     axes.set(xlabel="epoch of stage 2", ylabel="macro-F1, %", ylim=(0, None))
 
 
 def _few_shot(axes: Axes, sizes: Mapping[int, Lines]) -> None:
     """Macro-F1 of labels with 1 to 5 training documents by training documents, mean and range over seeds."""
     for arm in ("random_long", "planted_attention", "prototypes", "planted"):
-        _band(axes, arm, list(sizes), [[line["head"]["bins"]["1-5"] for line in _of(of, arm)] for of in sizes.values()])
+        _band(
+            axes,
+            _look_of(arm),
+            list(sizes),
+            [[line["head"]["bins"]["1-5"] for line in _of(of, arm)] for of in sizes.values()],
+        )
     trees = [_of(lines, "parabel")[0]["head"]["bins"]["1-5"] for lines in sizes.values()]
     axes.plot(list(sizes), trees, color=mpl.rcParams["text.color"], linewidth=1, label="omikuji Parabel")
     axes.set_xscale("log")
@@ -92,18 +103,38 @@ def _few_shot(axes: Axes, sizes: Mapping[int, Lines]) -> None:
     axes.set(xlabel="training documents", ylabel="macro-F1, labels with 1–5 documents, %", ylim=(0, None))
 
 
-def _band(axes: Axes, arm: str, x: Sequence[int], values: Sequence[Sequence[float]]) -> None:
+def _stage_1_epochs(axes: Axes, lines: Lines) -> None:
+    """How well stage 1 ranks tokens, and what the head is worth after the same stage 2, by epochs of stage 1."""
+    places = range(len(STAGE_1_EPOCHS))
+    arms = list(STAGE_1_EPOCHS.values())
+    measured: dict[str, Callable[[dict[str, Any]], float]] = {
+        "token ranking after stage 1: nDCG@10 (random: none)": _ranked,
+        "head: nDCG@5": lambda line: line["head"]["ndcg@5"],
+        "head: macro-F1, labels with 1–5 documents": lambda line: line["head"]["bins"]["1-5"],
+    }
+    for place, (title, measure) in enumerate(measured.items()):
+        _band(axes, _look(place, title), places, [[measure(line) for line in _of(lines, arm)] for arm in arms])
+    axes.set_xticks(places, [str(epochs) for epochs in STAGE_1_EPOCHS])
+    axes.set(xlabel="epochs of stage 1", ylabel="%", ylim=(0, None))
+
+
+def _ranked(line: dict[str, Any]) -> float:
+    """Dev nDCG@10 of the epoch of stage 1 that is kept, in percent; NaN without stage 1."""
+    return max((100 * epoch["ndcg@10"] for epoch in line["curves"].get("plant", ())), default=np.nan)
+
+
+def _band(axes: Axes, look: dict[str, Any], x: Sequence[int], values: Sequence[Sequence[float]]) -> None:
     """Draw the mean over seeds, and a band from the lowest to the highest.
 
     Args:
         axes: to draw on.
-        arm: gives colour and label.
+        look: of the line.
         x: places.
         values: of the seeds, for each place.
     """
-    axes.plot(x, [np.mean(of_seeds) for of_seeds in values], **_look(arm))
+    axes.plot(x, [np.mean(of_seeds) for of_seeds in values], **look)
     low, high = [min(of_seeds) for of_seeds in values], [max(of_seeds) for of_seeds in values]
-    axes.fill_between(x, low, high, color=_colour(arm), alpha=0.15, linewidth=0)
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def _colour(arm: str) -> str:
@@ -111,9 +142,13 @@ def _colour(arm: str) -> str:
     return f"C{list(SHOWN).index(arm)}"
 
 
-def _look(arm: str) -> dict[str, Any]:
-    marker, dashes = _LOOKS[list(SHOWN).index(arm)]
-    return {"color": _colour(arm), "marker": marker, "linestyle": dashes, "label": SHOWN[arm], "markersize": 5}
+def _look_of(arm: str) -> dict[str, Any]:
+    return _look(list(SHOWN).index(arm), SHOWN[arm])
+
+
+def _look(place: int, label: str) -> dict[str, Any]:
+    marker, dashes = _LOOKS[place]
+    return {"color": f"C{place}", "marker": marker, "linestyle": dashes, "label": label, "markersize": 5}
 
 
 def _write(stem: Path, draw: Callable[[Axes, Any], None], data: Any) -> None:
