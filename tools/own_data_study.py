@@ -2,7 +2,10 @@
 
 Files are made of public data sets: train.csv (or .jsonl, .tsv) and test of each task. Nothing is tuned for a task.
 
-.venv/bin/python tools/own_data_study.py DATA OUT --budget 10m --tasks clinic reviews
+    python tools/own_data_study.py DATA OUT --budget 10m --tasks clinic reviews
+    python tools/own_data_study.py DATA OUT --tasks clinic --systems xmtc --seeds 1 2 3 --settings plant.epochs=5
+
+The second command runs the recipe with other settings. Seeds share a corpus and the hidden states.
 """
 
 import argparse
@@ -10,8 +13,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import omikuji
@@ -89,19 +94,22 @@ def _divide(table: pd.DataFrame, test: int, out: Path, ending: str) -> None:
     table.iloc[-test:].to_csv(out / f"test.{ending}", index=False, sep=separator)
 
 
-def run_xmtc(folder: Path, budget: str) -> dict[str, object]:
-    """`xmtc init` and `xmtc train` as a person types them, in an empty folder; metrics of test and seconds."""
+def run_xmtc(folder: Path, budget: str, seeds: Sequence[int], settings: Sequence[str]) -> Iterator[dict[str, object]]:
+    """`xmtc init` and `xmtc train` as a person types them, in an empty folder; metrics of test and seconds, by seed."""
     place = folder.parent / f"run_{folder.name}"
     place.mkdir(exist_ok=True)
+    (place / f"{folder.name}.yaml").unlink(missing_ok=True)
     begun = time.perf_counter()
     said = _xmtc(place, "init", str(folder), "--budget", budget)
     looked = time.perf_counter() - begun
-    _xmtc(place, "train", f"{folder.name}.yaml")
-    spent = time.perf_counter() - begun - looked
-    metrics = json.loads((place / "runs" / folder.name / "eval/test/metrics.json").read_text())
     estimate = next(line for line in said.splitlines() if line.startswith("estimate"))
     recipe = next(line for line in said.splitlines() if line.startswith("recipe"))
-    return {**_chosen(metrics), "init_s": looked, "seconds": spent, "estimate": estimate, "recipe": recipe}
+    found = {"settings": settings, "init_s": looked, "estimate": estimate, "recipe": recipe}
+    for seed in seeds:
+        begun, name = time.perf_counter(), f"{folder.name}-{zlib.crc32(json.dumps(settings).encode())}-{seed}"
+        _xmtc(place, "train", f"{folder.name}.yaml", f"name={name}", f"seed={seed}", *settings)
+        metrics = json.loads((place / "runs" / name / "eval/test/metrics.json").read_text())
+        yield {**_chosen(metrics), "seed": seed, "seconds": time.perf_counter() - begun, **found}
 
 
 def _xmtc(place: Path, *arguments: str) -> str:
@@ -216,8 +224,10 @@ def _read(folder: Path, split: str) -> tuple[list[str], list[list[str]]]:
     return texts, [[one.strip() for one in cell.split(separator) if one.strip()] for cell in table[column]]
 
 
-def _chosen(metrics: dict[str, object]) -> dict[str, object]:
-    return {key: metrics[key] for key in ("p@1", "ndcg@5", "micro_f1", "macro_f1", "docs", "docs_with_labels")}
+def _chosen(metrics: dict[str, Any]) -> dict[str, object]:
+    found = {key: metrics[key] for key in ("p@1", "ndcg@5", "micro_f1", "macro_f1", "docs", "docs_with_labels")}
+    rare = metrics["bins"].get("1-5", {})
+    return {**found, "macro_f1, 1-5 documents": rare.get("macro_f1")}
 
 
 def main() -> None:
@@ -228,6 +238,8 @@ def main() -> None:
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--tasks", nargs="*", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--systems", nargs="*", choices=("peers", "xmtc"), default=("peers", "xmtc"))
+    parser.add_argument("--seeds", nargs="*", type=int, default=[13])
+    parser.add_argument("--settings", nargs="*", default=[], help="KEY=VALUE for `xmtc train`")
     arguments = parser.parse_args()
     for task in arguments.tasks:
         folder = (arguments.out / task).absolute()
@@ -235,7 +247,8 @@ def main() -> None:
         TASKS[task](arguments.data, folder)
         rows = run_peers(folder) if "peers" in arguments.systems else []
         if "xmtc" in arguments.systems:
-            rows.append({"system": f"xmtc, {arguments.budget}", **run_xmtc(folder, arguments.budget)})
+            runs = run_xmtc(folder, arguments.budget, arguments.seeds, arguments.settings)
+            rows += [{"system": f"xmtc, {arguments.budget}", **run} for run in runs]
         with (arguments.out / "results.jsonl").open("a", encoding="utf-8") as results:
             for row in rows:
                 print(json.dumps({"task": task, **row}), file=results)
