@@ -46,7 +46,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.limit": "more training documents do not fit the budget",
         "model.encoder": f"{'trains too' if plan.config.trains_encoder else 'frozen'}; installed with xmtc",
         "model.head": _head(plan),
-        "plant": _random_start(plan),
+        "plant": _planting(plan),
         "finetune": _finetune(plan),
         "distributed.precision": "native on this processor, and faster than fp32",
         "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
@@ -64,8 +64,9 @@ def _head(plan: "Plan") -> str:
     return f"{what}, fused with the scorers"
 
 
-def _random_start(plan: "Plan") -> str:
-    """Say why the head is not planted; a section says so only where it is not."""
+def _planting(plan: "Plan") -> str:
+    if plan.config.plants:
+        return "stage 1: the attention learns where the informative words are"
     if plan.config.model.head.attends_by_label:
         return "a random start; planting is not measured with one label per document"
     return "this head has nothing to plant"

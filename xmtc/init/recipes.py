@@ -143,6 +143,11 @@ def _attention(task: Task) -> Settings:
     return {**sections, "finetune": finetune}
 
 
+def _planted(task: Task) -> Settings:
+    plant = {"epochs": 5, "optimizer": {"learning_rate": 3.0e-3}, "loss": {"kind": "listnet"}}
+    return {**_attention(task), "plant": plant}
+
+
 def _unfrozen(task: Task) -> Settings:
     sections = _attention(task)
     whole: Settings = {"epochs": 3, "encoder_layers": -1, "learning_rate": 5.0e-4, "encoder_learning_rate": 2.0e-5}
@@ -167,8 +172,8 @@ RECIPES = (
     Recipe(
         "attention",
         True,
-        "scorers over words and frozen hidden states, and a label-attention head",
-        _attention,
+        "scorers over words and frozen hidden states, and a planted label-attention head",
+        _planted,
         needs=frozenset({"few documents"}),
         attends=True,
     ),
