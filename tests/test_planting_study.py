@@ -100,7 +100,7 @@ def test_chart_of_stage_1_epochs(tools, tmp_path):
         curves = {"finetune": finetune} | ({"plant": [{"ndcg@10": 0.3}] * epochs} if epochs else {})
         lines |= {(arm, seed): {"head": head, "curves": curves} for seed in range(1, 6)}
     tools.charts.write_charts({"g500": lines}, tmp_path)
-    assert "token ranking after stage 1" in (tmp_path / "stage-1-epochs-light.svg").read_text()
+    assert "tokens after stage 1" in (tmp_path / "stage-1-epochs-light.svg").read_text()
     del lines["stage1_20", 3]
     tools.charts.write_charts({"g500": lines}, tmp_path / "unfinished")
     assert not (tmp_path / "unfinished").exists()

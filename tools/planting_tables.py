@@ -84,7 +84,7 @@ CONTRASTS = (
     Contrast("exploratory: published − published_random, fused", {"published": 1, "published_random": -1}, "fused"),
     Contrast("exploratory: published − prototypes_long", {"published": 1, "prototypes_long": -1}),
     Contrast("exploratory: published − prototypes_long, fused", {"published": 1, "prototypes_long": -1}, "fused"),
-    Contrast("exploratory: common_only − random", {"common_only": 1, "random": -1}),
+    *(Contrast(f"exploratory: {arm} − random", {arm: 1, "random": -1}) for arm in ("common_only", *STAGE_1)),
     *(
         Contrast(f"exploratory: planted_attention − {arm}", {"planted_attention": 1, arm: -1})
         for arm in ("random", *SIGNALS, "k10", "k100", "common_only", *STAGE_1)
