@@ -21,6 +21,8 @@ from safetensors import SafetensorError
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from bad_input_cases.damage import DAMAGES
+from xmtc.artefact.extend import read_new_labels
+from xmtc.artefact.relabel import remove_labels
 from xmtc.config.load import load_config
 from xmtc.data.corpus import Corpus
 from xmtc.data.labels import LabelTable
@@ -28,8 +30,7 @@ from xmtc.data.tensor_files import read_json, read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError, XmtcError
 from xmtc.files import reading, reason_of, write_text, writing
 from xmtc.mig.ranking import TokenRanking
-from xmtc.models.extend import read_new_labels
-from xmtc.models.relabel import remove_labels
+from xmtc.predict.predictor import Model
 from xmtc.report.run_results import RunResults
 from xmtc.report.runs import evaluate_predictions
 from xmtc.report.write import write_report
@@ -39,7 +40,6 @@ from xmtc.score.command import make_job, read_documents, read_labels, run_locall
 from xmtc.score.explain import explain_text, write_page
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
-from xmtc.score.predictor import Model
 from xmtc.serve.annotations import Annotations
 from xmtc.serve.config import read_token
 from xmtc.sweep import plan

@@ -22,9 +22,9 @@ import pytest
 import yaml
 
 import tiny_runs
+from xmtc.artefact.export import load_model
 from xmtc.config.members import FAMILIES
 from xmtc.errors import CheckpointError, ConfigError
-from xmtc.models.export import load_model
 from xmtc.report.section import GROUP as SECTIONS
 
 pytestmark = pytest.mark.timeout(900)  # the first test that needs the package waits for its training

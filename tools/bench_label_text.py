@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import ndcg_score, roc_auc_score
 
+from xmtc.artefact.export import ModelParts, load_model
 from xmtc.config.load import load_config
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus
 from xmtc.data.sampler import MicroBatch, evaluation_batches
-from xmtc.models.export import ModelParts, load_model
 from xmtc.models.label_text import embed_texts, rows_of_names
 from xmtc.run.config import RunConfig
 

@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from xmtc.artefact.export import ModelParts
+from xmtc.artefact.onnx_export import export_onnx, load_any
 from xmtc.config.load import load_config
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus, Split
@@ -29,10 +31,8 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import Thresholds
-from xmtc.models.export import ModelParts
-from xmtc.models.onnx_export import export_onnx, load_any
+from xmtc.predict.scorer import Scoring, score_split
 from xmtc.run.config import RunConfig
-from xmtc.score.scorer import Scoring, score_split
 
 TOKENS = 4096  # of a batch
 RESAMPLES = 2000

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 import torch
 
 from bars import held
+from xmtc.artefact.export import ModelParts, load_model
 from xmtc.data.collate import Collator
 from xmtc.data.sampler import MicroBatch, evaluation_batches
-from xmtc.models.export import ModelParts, load_model
 from xmtc.score.batch import BlockScorer, TokenBlock
 from xmtc.score.command import use_bfloat16
 from xmtc.score.inputs import RawBlock

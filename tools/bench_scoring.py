@@ -27,14 +27,14 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoTokenizer
 
+from xmtc.artefact.export import ModelParts, export_model, load_model
+from xmtc.artefact.info import ModelInfo
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.tokenizer import special_tokens
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
-from xmtc.models.export import ModelParts, export_model, load_model
 from xmtc.models.heads.config import LabelAttentionConfig
-from xmtc.models.info import ModelInfo
 from xmtc.score.batch import BlockScorer
 from xmtc.score.command import use_bfloat16
 from xmtc.score.inputs import RawBlock
@@ -103,7 +103,7 @@ t = time.perf_counter()
 from pathlib import Path
 import xmtc.cli, xmtc.score.command
 imported = time.perf_counter() - t
-from xmtc.models.export import load_model
+from xmtc.artefact.export import load_model
 load_model(Path(sys.argv[1]))
 print(imported, time.perf_counter() - t - imported)
 """

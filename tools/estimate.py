@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from xmtc.config.load import load_config
-from xmtc.preflight.estimate import SHARE, estimate, print_estimate, rates, workload_of
+from xmtc.estimate.estimate import SHARE, estimate, print_estimate, rates, workload_of
 from xmtc.run.config import RunConfig
 
 

@@ -25,10 +25,10 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.mig.ranking import TokenRanking
+from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.score.batch import TokenBlock
-from xmtc.score.predictor import Model
 
 SHARES = (0.05, 0.1, 0.2, 0.5)
 BAR, TOP_TOKENS, BUDGET = 1.0, 100, 4096

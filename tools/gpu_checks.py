@@ -40,12 +40,12 @@ from transformers import (
 from same_runs import losses
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
+from xmtc.estimate.estimate import backbone_shape
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.models.kernels.dispatch import label_attention, triton_problem
 from xmtc.models.kernels.options import Implementation, Options
-from xmtc.preflight.estimate import backbone_shape
 from xmtc.run.config import RunConfig
 
 ROOT = Path(__file__).parents[1]

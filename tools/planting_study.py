@@ -30,6 +30,9 @@ from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
+from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.ensemble import HEAD, cross_fitted, names_of
+from xmtc.fusion.fit import fit_fusion
 from xmtc.mig.ranking import TokenRanking
 from xmtc.mig.stage import rank_corpus
 from xmtc.models.label_text import label_texts
@@ -38,10 +41,7 @@ from xmtc.run.directory import RunPaths
 from xmtc.run.provenance import git_state, versions
 from xmtc.run.stage import Stage
 from xmtc.scorers.base import DenseScored, Features, Scored, Scorer, Training
-from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import TreeConfig
-from xmtc.scorers.ensemble import HEAD, cross_fitted, names_of
-from xmtc.scorers.fusion import fit_fusion
 from xmtc.scorers.label_text import label_words
 from xmtc.scorers.occurrences import Occurrences
 from xmtc.stages.mig import rank_tokens

@@ -32,8 +32,9 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import tune_threshold
+from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.fit import Fusion, fit_fusion
 from xmtc.scorers.base import BLOCK, Features, Scorer, SparseScored
-from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import (
     FusionConfig,
     LabelTextConfig,
@@ -43,7 +44,6 @@ from xmtc.scorers.config import (
     TreeConfig,
     WordNeighboursConfig,
 )
-from xmtc.scorers.fusion import Fusion, fit_fusion
 from xmtc.scorers.occurrences import Occurrences
 
 T = TypeVar("T")

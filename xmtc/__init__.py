@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xmtc.own_data import train
-    from xmtc.score.predictor import Model, Prediction
+    from xmtc.predict.predictor import Model, Prediction
 
 __all__ = ["Model", "Prediction", "__version__", "train"]
 
@@ -20,7 +20,7 @@ logging.getLogger("faiss.loader").setLevel(logging.WARNING)
 def __getattr__(name: str) -> Any:
     """`xmtc.Model` and `xmtc.train` bring torch with them, and are imported when they are asked for."""
     if name in ("Model", "Prediction"):
-        from xmtc.score import predictor
+        from xmtc.predict import predictor
 
         return getattr(predictor, name)
     if name == "train":

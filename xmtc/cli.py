@@ -96,7 +96,7 @@ def train(
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
     run = load_run(config_for(config), overrides, print_config)
     if dry_run:
-        from xmtc.preflight.estimate import dry_run as estimate_run
+        from xmtc.estimate.estimate import dry_run as estimate_run
 
         estimate_run(run)
         return
@@ -213,7 +213,7 @@ def predict(
     exclude: Exclude = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
-    from xmtc.models.info import describe
+    from xmtc.artefact.info import describe
     from xmtc.score.command import predict_texts, read_documents, read_labels
     from xmtc.score.inputs import text_columns
 
@@ -261,7 +261,7 @@ def score(
     block_rows: Annotated[int, typer.Option(min=1, help="Rows to read, score and write at a time.")] = 2048,
 ) -> None:
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
-    from xmtc.models.info import describe
+    from xmtc.artefact.info import describe
     from xmtc.run.sources import split_inputs
     from xmtc.score.command import make_job, parse_threshold, read_labels, require_onnx, run_locally, use_bfloat16
     from xmtc.score.inputs import text_columns
@@ -333,7 +333,7 @@ def export(
     int8: Annotated[bool, typer.Option("--int8", help="Quantise the weights to 8 bits.")] = False,
 ) -> None:
     """Convert a model to ONNX, for onnxruntime. `predict` and `score --engine onnx` accept the result as MODEL."""
-    from xmtc.models.output import GRAPH
+    from xmtc.artefact.output import GRAPH
     from xmtc.run.copies import published_model
     from xmtc.score.command import export_graph
 
@@ -348,7 +348,7 @@ def push(
     public: Annotated[bool, typer.Option("--public", help="Let everyone read a new repository.")] = False,
 ) -> None:
     """Upload a model to the Hugging Face Hub. Every command then accepts `owner/name` as MODEL."""
-    from xmtc.models.hub import push as push_model
+    from xmtc.artefact.hub import push as push_model
 
     print(push_model(model, repository, public=public))
 
@@ -368,11 +368,11 @@ def explain(
     id_column: IdColumn = None,
 ) -> None:
     """Show exactly what each word adds to the logit of a label, and where the attention looks."""
-    from xmtc.models.info import describe
+    from xmtc.artefact.info import describe
+    from xmtc.predict.predictor import Model
     from xmtc.run.sources import split_inputs
     from xmtc.score.explain import explain_text, find_document, print_sections, write_page
     from xmtc.score.inputs import text_columns
-    from xmtc.score.predictor import Model
 
     if (text is None) == (inputs is None or doc_id is None):
         raise typer.BadParameter("give either --text, or --input with --doc-id")

@@ -21,8 +21,8 @@ def labels_add(
     output: Output,
 ) -> None:
     """Add labels to a model, from their names alone."""
-    from xmtc.models.extend import add_labels
-    from xmtc.models.output import HEAD
+    from xmtc.artefact.extend import add_labels
+    from xmtc.artefact.output import HEAD
     from xmtc.run.copies import published_model
 
     with published_model(output, HEAD) as folder:
@@ -40,8 +40,8 @@ def labels_remove(
     output: Output,
 ) -> None:
     """Remove labels; the other labels keep their scores."""
-    from xmtc.models.output import HEAD
-    from xmtc.models.relabel import remove_labels
+    from xmtc.artefact.output import HEAD
+    from xmtc.artefact.relabel import remove_labels
     from xmtc.run.copies import published_model
     from xmtc.score.command import read_labels
 
@@ -60,8 +60,8 @@ def labels_rename(
     output: Output,
 ) -> None:
     """Change the identifiers of labels; their scores stay the same."""
-    from xmtc.models.output import HEAD
-    from xmtc.models.relabel import rename_labels
+    from xmtc.artefact.output import HEAD
+    from xmtc.artefact.relabel import rename_labels
     from xmtc.run.copies import published_model
     from xmtc.score.label_pairs import read_renames
 
@@ -83,8 +83,8 @@ def labels_merge(
     output: Output,
 ) -> None:
     """Merge labels into others, and print which parts of the result are approximate."""
-    from xmtc.models.output import HEAD
-    from xmtc.models.relabel import merge_labels
+    from xmtc.artefact.output import HEAD
+    from xmtc.artefact.relabel import merge_labels
     from xmtc.run.copies import published_model
     from xmtc.score.label_pairs import read_groups
 

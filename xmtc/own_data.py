@@ -16,8 +16,8 @@ from xmtc.files import reading, replacing, writing
 from xmtc.init.command import make_plan, seconds_of, summary
 from xmtc.init.roles import Answers
 from xmtc.pipeline import train_run
+from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
-from xmtc.score.predictor import Model
 from xmtc.track.console import print_line
 
 _TEXT, _LABELS = "text", "labels"

@@ -10,11 +10,11 @@ from rich.console import Console
 from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.corpus import Corpus
 from xmtc.errors import ConfigError
+from xmtc.estimate.check import check, check_tokenizer
+from xmtc.estimate.estimate import label_lines, workload_of_corpus
 from xmtc.evaluate.summary import summary_table
 from xmtc.mig.ranking import TokenRanking, ranking_fingerprint
-from xmtc.preflight.check import check, check_tokenizer
 from xmtc.preflight.doctor import check_machine
-from xmtc.preflight.estimate import label_lines, workload_of_corpus
 from xmtc.report.runs import report_runs, warn_if_worse
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import fetch_run, has_remote_parts, publish_run, published_run

@@ -20,6 +20,7 @@ import pandas as pd
 from pydantic import Field
 from scipy import stats
 
+from xmtc.artefact.export import load_model
 from xmtc.config.base import config
 from xmtc.config.load import load_config, read_tree
 from xmtc.config.plain import config_hash
@@ -29,7 +30,6 @@ from xmtc.errors import ConfigError, XmtcError
 from xmtc.evaluate import layout
 from xmtc.evaluate.goals import AFTER_TRAINING, goals
 from xmtc.files import read_json, reading, write_text
-from xmtc.models.export import load_model
 from xmtc.pipeline import prepare_stage
 from xmtc.report.runs import report_runs
 from xmtc.report.write import MAX_RUNS

@@ -15,7 +15,7 @@ from xmtc.data.tokenizer import (
     train_tokenizer,
 )
 from xmtc.errors import ConfigError
-from xmtc.score.evidence import merge_words
+from xmtc.predict.evidence import merge_words
 
 TEXTS = ["The cat sat on the mat.", "Dogs and cats, cats and dogs!", "Überraschung: naïve café"] * 20
 

@@ -21,6 +21,10 @@ from xmtc.config.load import load_config
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.errors import ConfigError, DataError
+from xmtc.estimate.measured import corpus_of
+from xmtc.estimate.probe import HeadSpeed, Speeds
+from xmtc.estimate.survey import Survey, survey
+from xmtc.estimate.timing import stage_seconds
 from xmtc.init import dialogue
 from xmtc.init.command import label_doubts, name_of, seconds_of
 from xmtc.init.commented import commented_yaml
@@ -32,10 +36,6 @@ from xmtc.init.recipes import Room, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, choose_roles
 from xmtc.init.vocabularies import label_columns
 from xmtc.own_data import _table
-from xmtc.preflight.measured import corpus_of
-from xmtc.preflight.probe import HeadSpeed, Speeds
-from xmtc.preflight.survey import Survey, survey
-from xmtc.preflight.timing import stage_seconds
 from xmtc.run.config import RunConfig
 from xmtc.track.progress import Progress
 
@@ -224,7 +224,7 @@ def test_a_readers_first_pass_does_not_count_as_time_of_a_survey(tmp_path, monke
         return reader
 
     monkeypatch.setattr(type(config.source), "build", slow_build)
-    monkeypatch.setattr("xmtc.preflight.survey.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr("xmtc.estimate.survey.time", SimpleNamespace(perf_counter=lambda: clock.now))
     assert survey(config, Progress(enabled=False), seconds=10.0).exact
 
 

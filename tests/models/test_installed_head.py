@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tiny_runs
+from xmtc.artefact.export import load_model
 from xmtc.errors import CheckpointError
-from xmtc.models.export import load_model
 
 ROOT = Path(__file__).parents[2]
 HEAD = '''
@@ -74,11 +74,11 @@ import tiny_runs
 import xmtc
 from pathlib import Path
 from xmtc.errors import ConfigError
-from xmtc.models.onnx_export import export_onnx
+from xmtc.artefact.onnx_export import export_onnx
 from xmtc.pipeline import train_run
-from xmtc.preflight.estimate import Workload, estimate
+from xmtc.estimate.estimate import Workload, estimate
 from xmtc.score.batch import BlockScorer, Settings
-from xmtc.models.export import load_model
+from xmtc.artefact.export import load_model
 
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])

@@ -14,6 +14,10 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 import xmtc
+from xmtc.artefact.export import ModelParts, export_model, load_model
+from xmtc.artefact.info import ModelInfo
+from xmtc.artefact.onnx_export import TOLERANCE, export_onnx, is_onnx, load_any, random_batch
+from xmtc.artefact.output import GRAPH, check_output
 from xmtc.cli import app
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
@@ -31,11 +35,7 @@ from xmtc.models.encoders.light_config import (
     MultilevelConfig,
     SelfAttentionConfig,
 )
-from xmtc.models.export import ModelParts, export_model, load_model
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
-from xmtc.models.info import ModelInfo
-from xmtc.models.onnx_export import TOLERANCE, export_onnx, is_onnx, load_any, random_batch
-from xmtc.models.output import GRAPH, check_output
 from xmtc.models.poolings.config import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig
 from xmtc.score.command import make_job, require_onnx
 from xmtc.score.inputs import text_columns
@@ -225,7 +225,7 @@ def test_an_onnx_model_is_published_at_a_uri(exported, tmp_path, monkeypatch):
 
 def test_a_graph_that_does_not_run_is_refused_with_a_reason(exported, tmp_path, monkeypatch):
     """As one that has the example's sizes in it."""
-    monkeypatch.setattr("xmtc.models.onnx_graph._SHAPES", {})
+    monkeypatch.setattr("xmtc.artefact.onnx_graph._SHAPES", {})
     with pytest.raises(
         CheckpointError, match=r"the ONNX graph fails for input_ids \[1, 3\], .*use the model that it was made"
     ):

@@ -11,9 +11,9 @@ from test_extend import LABELS, NAMES, export
 
 import tiny_runs
 import xmtc
+from xmtc.artefact.export import load_model
+from xmtc.artefact.extend import add_labels
 from xmtc.errors import ConfigError
-from xmtc.models.export import load_model
-from xmtc.models.extend import add_labels
 from xmtc.models.heads.config import TwoTowerConfig
 from xmtc.models.heads.two_tower import TwoTowerHead
 from xmtc.models.label_text import TextVectors, refresh

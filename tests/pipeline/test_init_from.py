@@ -12,9 +12,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from safetensors.torch import load_file
 
 from tiny_runs import documents, load, write_config, write_jsonl
+from xmtc.artefact.export import load_model
 from xmtc.errors import ConfigError
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.models.export import load_model
 from xmtc.pipeline import train_run
 
 OLD = ("fish", "heart", "law", "steel")

@@ -11,8 +11,8 @@ import yaml
 
 from tiny_runs import load, write_config
 from xmtc import sweep as sweeping
+from xmtc.artefact.export import load_model
 from xmtc.errors import ConfigError, DataError
-from xmtc.models.export import load_model
 from xmtc.pipeline import train_run
 from xmtc.run.directory import RunPaths
 from xmtc.run.state import RunState

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import xmtc as package
+from xmtc.artefact.info import read_info
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.config import SyntheticConfig
 from xmtc.data.readers.table_config import CsvConfig, SplitFilesConfig, document_columns
-from xmtc.models.info import read_info
 from xmtc.score.command import read_documents
 from xmtc.score.inputs import text_columns
 

@@ -14,13 +14,13 @@ import uvicorn
 from transformers import AutoTokenizer
 
 import xmtc
+from xmtc.artefact.export import ModelParts, export_model
+from xmtc.artefact.info import ModelInfo
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
-from xmtc.models.export import ModelParts, export_model
 from xmtc.models.heads.config import LabelAttentionConfig
-from xmtc.models.info import ModelInfo
 from xmtc.serve.app import make_app
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.server import listen, settings_of

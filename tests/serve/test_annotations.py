@@ -14,7 +14,7 @@ from xmtc.data.readers.base import Document
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig
 from xmtc.errors import DataError, StorageError
-from xmtc.score.predictor import Prediction
+from xmtc.predict.predictor import Prediction
 from xmtc.serve.annotations import Annotations
 from xmtc.serve.worklist import MAX_DOCUMENTS, Worklist, ranking, read_documents
 

@@ -201,7 +201,7 @@ def test_addresses_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 STARTED = """
 import sys, threading, time
-from xmtc.score.predictor import Model
+from xmtc.predict.predictor import Model
 best = Model.best
 def slow(*arguments):
     print("busy", file=sys.stderr, flush=True)

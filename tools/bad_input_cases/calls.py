@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from bad_input_cases.case import Case, Site
-from xmtc.score.predictor import Model
+from xmtc.predict.predictor import Model
 
 TEXTS: dict[str, Callable[[], Any]] = {
     "a text": lambda: "law",

@@ -17,11 +17,12 @@ from ray.data import ActorPoolStrategy, DataContext
 from ray.exceptions import RayError
 from transformers import PreTrainedTokenizerFast
 
+from xmtc.artefact.export import load_model, load_tokenizer
+from xmtc.artefact.info import ModelInfo
 from xmtc.cluster.connection import join
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, ConfigError, XmtcError
-from xmtc.models.export import load_model, load_tokenizer
-from xmtc.models.info import ModelInfo
+from xmtc.predict.predictor import choose_device
 from xmtc.preflight.ray_cluster import require_answer
 from xmtc.run.copies import fetch_model
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
@@ -29,7 +30,6 @@ from xmtc.score.command import print_summary
 from xmtc.score.inputs import RawBlock, read_blocks
 from xmtc.score.job import Job, Record, finish, model_digest, open_job, publish
 from xmtc.score.local import check_documents, check_rejected, pending_files, rows_left
-from xmtc.score.predictor import choose_device
 from xmtc.track.progress import Progress
 
 Row = dict[str, Any]

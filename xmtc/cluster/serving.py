@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict
 from ray import serve
 
 from xmtc.errors import ConfigError
+from xmtc.predict.predictor import Model
 from xmtc.run.copies import fetch
 from xmtc.score.command import use_bfloat16
-from xmtc.score.predictor import Model
 from xmtc.serve.app import make_app
 from xmtc.serve.config import TOKEN_VARIABLE, ServeConfig, Tuning, read_token, read_tuning
 

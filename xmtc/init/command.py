@@ -21,6 +21,10 @@ from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.data.readers.base import shown_column
 from xmtc.distributed.precision import native_bfloat16
 from xmtc.errors import ConfigError, DataError
+from xmtc.estimate.measured import corpus_of, head_speed
+from xmtc.estimate.probe import Speeds, probe
+from xmtc.estimate.survey import Survey, survey
+from xmtc.estimate.timing import in_words, stage_seconds
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles, find_files
 from xmtc.init.facts import read_facts
@@ -28,10 +32,6 @@ from xmtc.init.reasons import header, reasons
 from xmtc.init.recipes import Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
 from xmtc.init.vocabularies import label_columns
-from xmtc.preflight.measured import corpus_of, head_speed
-from xmtc.preflight.probe import Speeds, probe
-from xmtc.preflight.survey import Survey, survey
-from xmtc.preflight.timing import in_words, stage_seconds
 from xmtc.run.config import RunConfig
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress

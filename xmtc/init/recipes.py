@@ -1,6 +1,6 @@
 """Recipes for a training run, from the best to the cheapest, and the choice of one that fits a time budget.
 
-Each recipe consists of a few settings. `xmtc.preflight.timing` estimates its cost from them.
+Each recipe consists of a few settings. `xmtc.estimate.timing` estimates its cost from them.
 """
 
 import json
@@ -11,8 +11,8 @@ from typing import Any
 from xmtc.config.shape import adapter
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.distributed.strategies.settings import Precision
-from xmtc.preflight.label_memory import label_memory
-from xmtc.preflight.timing import Corpus, disk_of_states, memory_of_scorers
+from xmtc.estimate.label_memory import label_memory
+from xmtc.estimate.timing import Corpus, disk_of_states, memory_of_scorers
 from xmtc.run.config import RunConfig
 
 Settings = dict[str, Any]

@@ -12,8 +12,8 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.distributed.strategies.settings import Tool
 from xmtc.errors import ConfigError
+from xmtc.estimate.estimate import Estimate
 from xmtc.files import reading
-from xmtc.preflight.estimate import Estimate
 from xmtc.preflight.finding import Check
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths

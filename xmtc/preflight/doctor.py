@@ -25,9 +25,9 @@ from xmtc.data.pretrained import resolve_pretrained
 from xmtc.distributed.precision import native_bfloat16
 from xmtc.distributed.strategies.settings import Tool
 from xmtc.errors import ConfigError
+from xmtc.estimate.estimate import Estimate, estimate, label_lines
 from xmtc.models.config import ModelConfig
 from xmtc.preflight.disks import GIB, check_disks, check_hidden_states, check_offload
-from xmtc.preflight.estimate import Estimate, estimate, label_lines
 from xmtc.preflight.faiss_package import CPU as FAISS
 from xmtc.preflight.faiss_package import check_faiss, faiss_packages
 from xmtc.preflight.finding import Check, Status

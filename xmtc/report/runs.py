@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from xmtc.artefact.export import read_thresholds
 from xmtc.config.load import load_config
 from xmtc.errors import DataError
 from xmtc.evaluate import layout
@@ -14,7 +15,6 @@ from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.summary import summary_table
 from xmtc.evaluate.thresholds import Thresholds
 from xmtc.files import TEMPORARY, real
-from xmtc.models.export import read_thresholds
 from xmtc.report import compare
 from xmtc.report.examples import choose_examples
 from xmtc.report.run_results import RunResults

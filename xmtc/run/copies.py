@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from xmtc.artefact.hub import locate_model
+from xmtc.artefact.output import check_replaceable
 from xmtc.data import manifest as manifests
 from xmtc.data.manifest import Manifest
 from xmtc.errors import ConfigError, StorageError
-from xmtc.models.hub import locate_model
-from xmtc.models.output import check_replaceable
 from xmtc.run.directory import RunPaths
 from xmtc.storage.config import StorageConfig
 from xmtc.storage.lock import locked

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from xmtc.artefact.hub import locate_model
+from xmtc.artefact.onnx_export import is_onnx
 from xmtc.errors import ConfigError
-from xmtc.models.hub import locate_model
-from xmtc.models.onnx_export import is_onnx
 from xmtc.run.copies import fetch
 from xmtc.run.directory import RunDirectory, RunPaths
 

@@ -17,27 +17,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
+from xmtc.artefact.export import ModelParts
+from xmtc.artefact.info import ModelInfo
+from xmtc.artefact.label_index import ModelIndex
 from xmtc.data.collate import Batch, Collator
 from xmtc.data.readers import Rejected
 from xmtc.data.sampler import evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError
+from xmtc.fusion.candidates import Pairs
 from xmtc.models.classifier import Classifier
-from xmtc.models.export import ModelParts
-from xmtc.models.info import ModelInfo
-from xmtc.models.label_index import ModelIndex
+from xmtc.predict.evidence import Evidence, merge_words
+from xmtc.predict.explainer import Explainer, Tokenised
+from xmtc.predict.filters import LabelFilter
+from xmtc.predict.fused import FusedScores
+from xmtc.predict.predictor import EVIDENCE_WORDS
+from xmtc.predict.scorer import BestLabels, Scoring, best_labels, score_split
+from xmtc.predict.shortlist import Shortlist
 from xmtc.score.block_evidence import ExplainedScores, KeepsHidden, Reasons, Words
-from xmtc.score.evidence import Evidence, merge_words
-from xmtc.score.explainer import Explainer, Tokenised
-from xmtc.score.filters import LabelFilter
-from xmtc.score.fused import FusedScores
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
-from xmtc.score.predictor import EVIDENCE_WORDS
-from xmtc.score.scorer import BestLabels, Scoring, best_labels, score_split
-from xmtc.score.shortlist import Shortlist
 from xmtc.scorers.base import Features
-from xmtc.scorers.candidates import Pairs
 
 PREDICTIONS = pa.schema({"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())})
 _WORD = pa.struct({"text": pa.string(), "contribution": pa.float32()})

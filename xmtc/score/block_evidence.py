@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
+from xmtc.fusion.candidates import Pairs
 from xmtc.models.classifier import Classifier
-from xmtc.score.fused import FusedScores
+from xmtc.predict.fused import FusedScores
 from xmtc.scorers.base import Features
-from xmtc.scorers.candidates import Pairs
 
 Words = dict[int, list[dict]]
 """For each label id, the words that add most to its logit, as rows of the column `evidence`."""

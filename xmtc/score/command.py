@@ -10,20 +10,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from xmtc.artefact.info import describe
+from xmtc.artefact.onnx_export import export_onnx, is_onnx
 from xmtc.data.readers import ReaderConfig, Rejected
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
 from xmtc.data.readers.table_config import table_of
 from xmtc.distributed.precision import native_bfloat16
 from xmtc.errors import CheckpointError, ConfigError, DataError
-from xmtc.models.info import describe
-from xmtc.models.onnx_export import export_onnx, is_onnx
-from xmtc.score.filters import Threshold
+from xmtc.predict.filters import Threshold
+from xmtc.predict.predictor import Model, Prediction, choose_device
 from xmtc.score.inputs import TextColumns, find_files, read_rows, with_known_id
 from xmtc.score.job import Job, Settings, model_digest
 from xmtc.score.local import score_local
 from xmtc.score.place import place_of
-from xmtc.score.predictor import Model, Prediction, choose_device
 from xmtc.track.console import duration, print_line, printable
 from xmtc.track.progress import Progress
 

@@ -20,11 +20,11 @@ from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import DataError
 from xmtc.files import check_page, write_text
-from xmtc.score.evidence import Explanation
-from xmtc.score.filters import LabelFilter
+from xmtc.predict.evidence import Explanation
+from xmtc.predict.filters import LabelFilter
+from xmtc.predict.predictor import Model
+from xmtc.predict.texts import as_count, as_labels, as_text
 from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks, with_known_id
-from xmtc.score.predictor import Model
-from xmtc.score.texts import as_count, as_labels, as_text
 from xmtc.track.console import printable
 
 BAR_WORDS = 12

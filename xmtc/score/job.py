@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import TEMPORARY, parse_json, read_file, reading, writing
-from xmtc.score.filters import Threshold
+from xmtc.predict.filters import Threshold
 from xmtc.score.inputs import InputFile, TextColumns
 from xmtc.score.place import Place
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from joblib import cpu_count
 
+from xmtc.artefact.onnx_export import load_any
 from xmtc.data.loader import prefetch
 from xmtc.data.progress import Progress
 from xmtc.errors import DataError
-from xmtc.models.onnx_export import load_any
+from xmtc.predict.predictor import choose_device
 from xmtc.score.batch import BlockScorer, TokenBlock
 from xmtc.score.inputs import read_blocks
 from xmtc.score.job import Job, Record, finish, open_job, publish
-from xmtc.score.predictor import choose_device
 
 BLOCKS_AHEAD = 2
 

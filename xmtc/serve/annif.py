@@ -12,7 +12,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-from xmtc.score.predictor import Prediction
+from xmtc.predict.predictor import Prediction
 from xmtc.serve.batcher import PredictOptions
 from xmtc.serve.problems import RequestError
 from xmtc.serve.service import Service

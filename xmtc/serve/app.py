@@ -10,7 +10,7 @@ from fastapi import FastAPI, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from xmtc.score.predictor import Model
+from xmtc.predict.predictor import Model
 from xmtc.serve import annif, bodies, page
 from xmtc.serve.batcher import PredictOptions
 from xmtc.serve.config import ServeConfig

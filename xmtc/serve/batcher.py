@@ -22,8 +22,8 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 
 from xmtc.errors import XmtcError
-from xmtc.score.filters import LabelFilter, Threshold
-from xmtc.score.predictor import Model, Prediction
+from xmtc.predict.filters import LabelFilter, Threshold
+from xmtc.predict.predictor import Model, Prediction
 from xmtc.serve.config import Batching, Limits
 from xmtc.serve.metrics import Metrics
 from xmtc.serve.problems import RequestError

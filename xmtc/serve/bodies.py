@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xmtc.score.predictor import Prediction
+from xmtc.predict.predictor import Prediction
 
 
 class Body(BaseModel):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 
 from xmtc.errors import XmtcError
-from xmtc.score.predictor import Model, Prediction
+from xmtc.predict.predictor import Model, Prediction
 from xmtc.serve.annotations import Annotations
 from xmtc.serve.batcher import Batcher, PredictOptions
 from xmtc.serve.config import ServeConfig

@@ -10,8 +10,8 @@ import numpy as np
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers import Rejected
 from xmtc.errors import DataError
+from xmtc.predict.predictor import Prediction
 from xmtc.score.inputs import TextColumns, find_files, read_rows, text_columns
-from xmtc.score.predictor import Prediction
 from xmtc.serve.config import Order
 
 MAX_DOCUMENTS = 10_000

@@ -8,11 +8,11 @@ from typing import Any
 
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.files import write_text
+from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.ensemble import Ensemble, cross_fitted
+from xmtc.fusion.fit import fit_fusion
 from xmtc.scorers.base import Candidates
-from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import CombinationKind, FusionConfig
-from xmtc.scorers.ensemble import Ensemble, cross_fitted
-from xmtc.scorers.fusion import fit_fusion
 from xmtc.scorers.occurrences import CO_OCCURRENCE
 from xmtc.stages.scoring import quick_metrics
 from xmtc.stages.worker import Worker

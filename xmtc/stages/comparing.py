@@ -18,11 +18,11 @@ from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import read_predictions, write_evaluation
 from xmtc.evaluate.thresholds import tune_threshold
+from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import local_source
 from xmtc.run.directory import RunPaths
 from xmtc.run.initial_model import initial_model_folder
-from xmtc.score.predictor import Model
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
 

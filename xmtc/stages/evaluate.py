@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from functools import cache, partial
 
+from xmtc.artefact.label_index import IndexRecall, ModelIndex
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import Thresholds
-from xmtc.models.label_index import IndexRecall, ModelIndex
 from xmtc.models.label_text import may_name, name_unseen_labels
-from xmtc.score.shortlist import Shortlist
+from xmtc.predict.shortlist import Shortlist
 from xmtc.stages.exporting import export
 from xmtc.stages.overlap import write_overlap
 from xmtc.stages.predicting import FusedPredictor, HeadPredictor

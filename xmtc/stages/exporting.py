@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from xmtc.artefact.export import ModelParts, export_model
+from xmtc.artefact.info import ModelInfo
+from xmtc.artefact.label_index import ModelIndex
 from xmtc.data.readers.table_config import document_columns
 from xmtc.evaluate.thresholds import Thresholds
+from xmtc.fusion.ensemble import Ensemble
 from xmtc.models.classifier import Classifier
-from xmtc.models.export import ModelParts, export_model
 from xmtc.models.heads.config import NoHeadConfig
-from xmtc.models.info import ModelInfo
-from xmtc.models.label_index import ModelIndex
-from xmtc.scorers.ensemble import Ensemble
 from xmtc.stages.worker import Worker
 
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from xmtc.artefact.export import ModelParts, load_model
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import same_ids
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import FOLDER as ENCODER
-from xmtc.models.export import ModelParts, load_model
 from xmtc.models.heads.base import Head
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths

@@ -16,7 +16,7 @@ from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration, note_uncalibrated
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.scorers.ensemble import Ensemble
+from xmtc.fusion.ensemble import Ensemble
 from xmtc.stages.ablation import cross_fitted_dev, write_ablation
 from xmtc.stages.scorers import collect_pairs, load_ensemble, predictions_of
 from xmtc.stages.scoring import score

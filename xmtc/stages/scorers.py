@@ -17,12 +17,12 @@ from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank
 from xmtc.evaluate import layout
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
+from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.ensemble import Ensemble, names_of
 from xmtc.models.label_text import label_texts
-from xmtc.score.fused import FusedScores
+from xmtc.predict.fused import FusedScores
 from xmtc.scorers.base import Candidates, Features, Scorer, Training
-from xmtc.scorers.candidates import Pairs
 from xmtc.scorers.config import ScorerSettings
-from xmtc.scorers.ensemble import Ensemble, names_of
 from xmtc.scorers.label_text import label_words
 from xmtc.stages.ablation import cross_fitted_dev, write_ablation
 from xmtc.stages.exporting import export

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from xmtc.artefact.label_index import ModelIndex
 from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
@@ -18,9 +19,8 @@ from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.mining.index import LabelIndex, LabelVectors
-from xmtc.models.label_index import ModelIndex
-from xmtc.score.scorer import Scoring, max_documents, score_split
-from xmtc.score.shortlist import Shortlist
+from xmtc.predict.scorer import Scoring, max_documents, score_split
+from xmtc.predict.shortlist import Shortlist
 from xmtc.stages.worker import Worker
 from xmtc.training.shard_scores import ShardScores
 

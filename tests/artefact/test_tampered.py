@@ -1,0 +1,110 @@
+"""What people may edit in a model directory is checked like a configuration; all else must be as its checksum says."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xmtc.artefact.export import load_model, read_thresholds, write_thresholds
+from xmtc.artefact.info import read_info
+from xmtc.errors import CheckpointError
+
+
+@pytest.fixture
+def model(whole, tmp_path):
+    return shutil.copytree(whole.run / "model", tmp_path / "model")
+
+
+share = st.floats(0, 1, width=32)
+
+
+@given(share, st.none() | st.lists(share, min_size=3, max_size=3))
+def test_thresholds_are_read_as_written(tmp_path_factory, threshold, per_label):
+    path = tmp_path_factory.getbasetemp() / "thresholds.json"
+    write_thresholds(path, threshold, None if per_label is None else np.array(per_label, np.float32))
+    found, found_L = read_thresholds(path, 3)
+    assert found == threshold
+    assert per_label is None or found_L.tolist() == per_label
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+anything = st.recursive(leaves, lambda part: st.lists(part, max_size=4) | st.dictionaries(st.text(max_size=5), part))
+probable = st.one_of(share, leaves)
+
+
+def is_share(value):
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+@given(
+    st.one_of(
+        anything,
+        st.fixed_dictionaries(
+            {"global": probable, "per_label": st.none() | st.lists(probable, min_size=2, max_size=4) | leaves},
+            optional={"more": leaves},
+        ),
+    )
+)
+def test_any_other_content_is_refused_in_one_line(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "thresholds.json"
+    path.write_text(json.dumps(content))
+    own = content.get("per_label") if isinstance(content, dict) else None
+    sound = (
+        isinstance(content, dict)
+        and set(content) == {"global", "per_label"}
+        and is_share(content["global"])
+        and (own is None or (isinstance(own, list) and len(own) == 3 and all(map(is_share, own))))
+    )
+    if sound:
+        assert math.isfinite(read_thresholds(path, 3)[0])
+    else:
+        with pytest.raises(CheckpointError, match=r"thresholds\.json: ") as refusal:
+            read_thresholds(path, 3)
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"global": 0.5, "global": 0.9, "per_label": null}', "[" * 100_000, "9" * 5000, "\xff", "", "{", "null"]
+)
+def test_malformed_json_is_refused(tmp_path, text):
+    (tmp_path / "thresholds.json").write_text(text, encoding="latin-1")
+    with pytest.raises(CheckpointError, match=r"thresholds\.json: "):
+        read_thresholds(tmp_path / "thresholds.json", 3)
+
+
+@pytest.mark.parametrize("checksums", [None, [], "", {}, {"head.safetensors": 3}, {"labels.arrow": "0"}])
+def test_checksums_cannot_be_switched_off(model, checksums):
+    content = json.loads((model / "config.json").read_text())
+    del content["sha256"]
+    if checksums is not None:
+        content["sha256"] = checksums
+    (model / "config.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"checksum|sha256"):
+        load_model(model)
+
+
+def test_no_single_file_goes_without_its_checksum(model):
+    content = json.loads((model / "config.json").read_text())
+    for name in content["sha256"]:
+        others = {other: value for other, value in content["sha256"].items() if other != name}
+        (model / "config.json").write_text(json.dumps(content | {"sha256": others}))
+        with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
+            read_info(model)
+
+
+@pytest.mark.parametrize("name", ["planted.safetensors", "adapter/adapter_config.json", "model.onnx"])
+def test_a_file_that_was_put_there_is_refused(model, name):
+    (model / name).parent.mkdir(exist_ok=True)
+    (model / name).write_bytes(b"foreign")
+    with pytest.raises(CheckpointError, match="has no checksum"):
+        read_info(model)
+
+
+def test_notes_and_hidden_files_may_be_added(model):
+    for name in ("notes.md", ".gitattributes", ".cache.json"):
+        (model / name).write_text("mine")
+    read_info(model)

@@ -1,0 +1,92 @@
+"""Which card a run has, and what estimates say of it."""
+
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from xmtc.config.load import load_config
+from xmtc.distributed.config import DistributedConfig
+from xmtc.estimate import cards
+from xmtc.estimate.cards import CARDS, card_of, find
+from xmtc.estimate.estimate import Estimate, Workload, print_estimate, rates
+from xmtc.estimate.label_memory import memory_of_worker
+from xmtc.run.config import RunConfig
+
+QUICKSTART = Path(__file__).parents[2] / "configs/quickstart.yaml"
+FOUND = Estimate(
+    memory={"weights": 30 * 2**30},
+    disk={},
+    parameters=10,
+    trained=10,
+    steps={},
+    flops=1.0e18,
+    workers=1,
+    workload=Workload(),
+)
+
+
+def run(**distributed: object) -> RunConfig:
+    loaded = load_config(RunConfig, QUICKSTART, [])
+    return replace(loaded, distributed=DistributedConfig(workers=1, gpus_per_worker=1.0, **distributed))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("A100-80G", "A100-80G"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA A10G", "A10G"),
+        ("Tesla T4", "T4"),
+        ("Quadro K620", None),
+    ],
+)
+def test_names(name: str, found: str | None) -> None:
+    card = find(name)
+    assert (card and card.name) == found
+
+
+def test_a_card_that_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = run(resources_per_worker={"accelerator_type:A10G": 0.001})
+    assert rates(config) == {"A10G": 31.2}
+    assert memory_of_worker(config) == 24 * 2**30
+    assert card_of(DistributedConfig(resources_per_worker={"accelerator_type:A10G": 0.001})) is None  # on CPUs
+
+
+def test_the_card_of_this_machine_has_its_real_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = types.SimpleNamespace(name="NVIDIA A100-SXM4-80GB", total_memory=79 * 2**30)
+    monkeypatch.setattr(cards.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cards.torch.cuda, "get_device_properties", lambda index: here)
+    config = run(precision="bf16")
+    assert memory_of_worker(config) == 79 * 2**30
+    assert rates(config) == {"NVIDIA A100-SXM4-80GB": 312}
+
+
+def test_an_unknown_card_gets_times_of_several(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    print_estimate(run(precision="bf16"), FOUND)
+    printed = capsys.readouterr().out
+    assert "5.7 h at 40% of 121 TFLOP/s (L4)" in printed
+    assert "42 min at 40% of 989 TFLOP/s (H100)" in printed
+    assert "accelerator_type:A100" in printed
+
+
+def test_what_does_not_fit_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    print_estimate(run(resources_per_worker={"accelerator_type:L4": 0.001}), FOUND)
+    assert "this exceeds the 24.0 GiB of a worker" in capsys.readouterr().out
+
+
+def test_the_table_has_every_name_once_and_longer_names_first() -> None:
+    for i, card in enumerate(CARDS):
+        assert find(card.name) == card, card.name
+        assert all(card.name not in earlier.name or card.name == earlier.name for earlier in CARDS[i:])

@@ -1,0 +1,310 @@
+"""Scoring: the same scores whatever the batches, evidence that sums to the logit, bad input."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+import xmtc
+from xmtc.artefact.export import ModelParts, export_model
+from xmtc.artefact.info import ModelInfo
+from xmtc.data.collate import Collator
+from xmtc.data.labels import LabelTable
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.sampler import MicroBatch, evaluation_batches
+from xmtc.errors import CheckpointError, ConfigError, DataError, XmtcError
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
+from xmtc.models.encoders.light_config import EmbeddingConfig, MultilevelConfig
+from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
+from xmtc.models.poolings.config import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
+from xmtc.predict import scorer
+from xmtc.predict.evidence import merge_words
+from xmtc.predict.scorer import Scoring, score_split
+from xmtc.score.explain import explain_text, write_page
+
+VOCAB, LABELS = 30522, 23
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.5,
+}
+TEXTS = [
+    "Acute kidney failure, treated with haemodialysis.",
+    "A regulation on the labelling of spirits.",
+    "kidney",
+    " ".join(f"paragraph {i} of a very long document about fisheries;" for i in range(20)),
+]
+
+
+def test_a_frame_says_what_the_lists_say(tmp_path):
+    model = xmtc.Model.from_pretrained(export(tmp_path / "model"))
+    texts = pd.Series(TEXTS[:2], index=["x", "y"])
+    frame, lists = model.predict_frame(texts, top_k=3, evidence=True), model.predict(texts, top_k=3, evidence=True)
+    assert list(frame.index) == ["x"] * 3 + ["y"] * 3
+    assert frame["label"].tolist() == [one.label for best in lists for one in best]
+    assert frame["score"].tolist() == [one.score for best in lists for one in best]
+    assert frame["evidence"].iloc[0].split() == [part.text for part in lists[0][0].evidence]
+    assert list(model.predict_frame(TEXTS[:1]).columns) == ["label", "name", "score", "predicted"]
+
+
+def export(directory, head=None, task="multi_label", encoder=None):
+    torch.manual_seed(0)
+    encoder = encoder or HuggingFaceConfig(from_config=BERT, window=24)
+    config = ModelConfig(encoder=encoder, head=head or LabelAttentionConfig(width=16, heads=2), overlap=6)
+    classifier = config.build(VOCAB, LABELS)
+    labels = [f"L{i:02d}" for i in range(LABELS)]
+    table = LabelTable(labels, [label.lower() for label in labels], np.arange(LABELS))
+    info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=100, task=task)
+    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
+    trained = dict(classifier.named_parameters())
+    return export_model(directory, ModelParts(info, classifier, tokenizer, table, 0.4), trained)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return export(tmp_path_factory.mktemp("run") / "model")
+
+
+@pytest.fixture(scope="module")
+def model(directory):
+    return xmtc.Model.from_pretrained(directory, device="cpu")
+
+
+def documents(model, texts):
+    return model._documents(texts)
+
+
+def collator(model, texts):
+    return Collator(documents(model, texts), model.tokenizer, window=24, overlap=6)
+
+
+def test_predictions_are_the_classifiers_best_labels(model):
+    collate = collator(model, TEXTS)
+    for row, predictions in enumerate(model.predict(TEXTS, top_k=5)):
+        with torch.no_grad():
+            logits_L = model.classifier(collate(MicroBatch(np.array([row]), np.ones(1, np.float32))))[0]
+        best = torch.sort(logits_L, descending=True)
+        assert [p.label for p in predictions] == [f"L{i:02d}" for i in best.indices[:5]]
+        np.testing.assert_allclose([p.score for p in predictions], best.values[:5].sigmoid(), atol=1e-5)
+        assert predictions[0].name == predictions[0].label.lower()
+
+
+def test_batches_change_nothing(model, directory):
+    together = model.predict(TEXTS, top_k=LABELS)
+    small = xmtc.Model.from_pretrained(directory, device="cpu", tokens_per_batch=1).predict(TEXTS, top_k=LABELS)
+    for first, second in zip(together, small, strict=True):
+        assert {p.label for p in first} == {p.label for p in second}
+        np.testing.assert_allclose([p.score for p in first], [p.score for p in second], atol=1e-5)
+
+
+def test_a_threshold_leaves_labels_out(model):
+    limit = model.predict(TEXTS[:1], top_k=5)[0][2].score
+    assert len(model.predict(TEXTS[:1], top_k=5, threshold=limit)[0]) == 3
+    assert model.predict(TEXTS[:1], threshold=1.0) == [[]]
+    assert len(model.predict(TEXTS[:1], threshold=1.0, least=2)[0]) == 2
+    assert model.threshold == 0.4
+    ranked = model.predict(TEXTS, top_k=LABELS)
+    assert all(one.predicted == (one.score >= np.float32(0.4)) for row in ranked for one in row)
+    tuned = model.predict(TEXTS, top_k=LABELS, threshold="tuned")
+    assert tuned == [[one for one in row if one.predicted] for row in ranked]
+    assert 0 < sum(map(len, tuned)) < sum(map(len, ranked))
+
+
+def test_single_label_scores_are_a_distribution(tmp_path):
+    model = xmtc.Model.from_pretrained(export(tmp_path / "m", FlatConfig(), "single_label"), device="cpu")
+    for predictions in model.predict(TEXTS, top_k=1000):
+        assert len(predictions) == LABELS
+        assert sum(p.score for p in predictions) == pytest.approx(1, abs=1e-5)
+        assert [p.predicted for p in predictions] == [True] + [False] * (LABELS - 1)
+
+
+def test_a_single_label_model_predicts_the_best_label(tmp_path):
+    model = xmtc.Model.from_pretrained(export(tmp_path / "m", FlatConfig(), "single_label"), device="cpu")
+    best = [predictions[:1] for predictions in model.predict(TEXTS, top_k=2)]
+    assert model.predict(TEXTS) == model.predict(TEXTS, top_k=5, threshold="tuned") == best
+    assert model.threshold is None
+    assert model.predict(TEXTS, threshold=model.threshold) == best
+
+
+@pytest.mark.parametrize("pooling", [MeanPoolingConfig(), MaxPoolingConfig(), AttentionPoolingConfig(heads=2)])
+def test_a_pooled_model_takes_its_logits_apart_and_shows_where_its_layers_look(tmp_path, pooling):
+    encoder = MultilevelConfig(embedding=EmbeddingConfig(width=16), width=16, local_radius=3, window=24)
+    folder = export(tmp_path / "m", FlatConfig(pooling=pooling), encoder=encoder)
+    model = xmtc.Model.from_pretrained(folder, device="cpu")
+    text, probability = TEXTS[3], {p.label: p.score for p in model.predict(TEXTS[3:], top_k=LABELS)[0]}
+    for one in model.explain(text, ["L03", "L11"]):
+        words = sum(word.contribution for word in one.words)
+        assert one.logit == pytest.approx(words + one.special + one.bias, abs=1e-4)
+        assert 1 / (1 + np.exp(-one.logit)) == pytest.approx(probability[one.label], abs=1e-4)
+        assert sum(one.attention) == pytest.approx(1, abs=0.2)  # [CLS] and [SEP] have the rest
+        assert list(one.received) == ["global", "local"]
+        assert all(len(shares) == len(one.words) for shares in one.received.values())
+        assert one.received["global"] != one.received["local"]
+    section = explain_text(model, text, [], 1)[0]
+    assert list(section.looks) == ["attention", "global", "local"]
+    write_page(tmp_path / "page.html", [section], title="t", model="m")
+    page = (tmp_path / "page.html").read_text()
+    assert "top layer looks: <b>global</b>" in page
+    assert "top layer looks: <b>local</b>" in page
+
+
+@pytest.mark.parametrize("row", range(len(TEXTS)))
+def test_evidence_sums_to_the_logit(model, row):
+    predictions = model.predict(TEXTS, top_k=3, evidence=True)[row]
+    explanations = model.explain(TEXTS[row], [p.label for p in predictions])
+    for prediction, explanation in zip(predictions, explanations, strict=True):
+        total = sum(word.contribution for word in explanation.words) + explanation.special + explanation.bias
+        assert total == pytest.approx(explanation.logit, abs=1e-5)
+        assert explanation.logit == pytest.approx(np.log(prediction.score / (1 - prediction.score)), abs=1e-3)
+        assert all(word.text == TEXTS[row][word.start : word.end] for word in explanation.words)
+        assert prediction.evidence == explanation.top(5)
+        assert all(word.contribution > 0 for word in prediction.evidence)
+
+
+def test_pieces_of_a_word_are_merged():
+    text = "Haemodialysis, low-dose 2.5mg"
+    offsets = [(0, 4), (4, 13), (13, 14), (14, 18), (18, 19), (19, 23), (23, 29)]
+    words, outside = merge_words(text, offsets, np.arange(1, 8, dtype=np.float32))
+    assert [(w.text, w.contribution) for w in words] == [("Haemodialysis", 3), (",", 3), ("low-dose", 15), ("2.5mg", 7)]
+    assert outside == 0
+    assert merge_words(" a", [(0, 1), (0, 2)], np.array([1, 2], np.float32))[1] == 1
+    glued, outside = merge_words("a movie. Bad", [(0, 1), (1, 8), (8, 12)], np.array([1, 2, 4], np.float32))
+    assert [(word.text, word.contribution) for word in glued] == [("a", 1), ("movie", 2), ("Bad", 4)]
+    assert outside == 0
+
+
+def test_scores_land_in_the_rows_they_belong_to(model, monkeypatch):
+    texts = [TEXTS[i % 3] for i in range(17)]
+    split, collate = documents(model, texts), collator(model, texts)
+    seen, done = [], []
+    ids_NK, scores_NK = score_split(
+        model.classifier,
+        split,
+        collate,
+        Scoring(LABELS, top_k=4, tokens_per_batch=32),
+        progress=done.append,
+        on_logits=lambda rows_B, logits_BL: seen.append((rows_B, logits_BL)),
+    )
+    assert (ids_NK.dtype, scores_NK.dtype, ids_NK.shape) == (np.int32, np.float32, (17, 4))
+    np.testing.assert_array_equal(ids_NK, ids_NK[np.arange(17) % 3])
+    assert (np.diff(scores_NK, axis=1) <= 0).all()
+    assert sum(done) == 17
+    for rows_B, logits_BL in seen:
+        np.testing.assert_array_equal(logits_BL.argmax(1), ids_NK[rows_B, 0])
+    monkeypatch.setattr(scorer, "_LOGIT_BYTES", 4 * LABELS)
+    one_by_one = []
+    again_NK, _ = score_split(model.classifier, split, collate, Scoring(LABELS, top_k=4), progress=one_by_one.append)
+    assert one_by_one == [1] * 17
+    np.testing.assert_array_equal(again_NK, ids_NK)
+
+
+def test_ranks_share_the_batches(model):
+    split, collate = documents(model, TEXTS), collator(model, TEXTS)
+    batches = evaluation_batches(split.lengths, 40)
+    assert len(batches) > 1
+    scoring = Scoring(LABELS, top_k=3)
+    parts = [score_split(model.classifier, split, collate, scoring, batches=batches[r::2])[0] for r in (0, 1)]
+    whole, _ = score_split(model.classifier, split, collate, scoring)
+    np.testing.assert_array_equal(np.maximum(*parts), whole)
+    assert ((parts[0] == -1) != (parts[1] == -1)).all()
+
+
+def test_a_diverged_model_is_refused_and_its_mode_restored(directory):
+    model = xmtc.Model.from_pretrained(directory, device="cpu")
+    model.classifier.head.bias.data[3] = torch.nan
+    model.classifier.train()
+    with pytest.raises(XmtcError, match="document 0 has scores that are not finite"):
+        model.predict(TEXTS)
+    assert model.classifier.training
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [("one text", "a list of texts"), (["a", None], "text 1 is a NoneType"), (["a", " \n"], "text 1 has no tokens")],
+)
+def test_bad_texts_are_named_by_their_row(model, texts, message):
+    with pytest.raises(DataError, match=message):
+        model.predict(texts)
+
+
+def test_no_texts_no_predictions(model):
+    assert model.predict([]) == []
+
+
+def test_an_unknown_label_device_or_folder_is_named(model, directory, tmp_path):
+    with pytest.raises(DataError, match="no label 'nonsense'"):
+        model.explain("text", ["nonsense"])
+    with pytest.raises(ConfigError, match="there is no device 'gpu'"):
+        xmtc.Model.from_pretrained(directory, device="gpu")
+    with pytest.raises(CheckpointError, match=r"config\.json: missing"):
+        xmtc.Model.from_pretrained(tmp_path)
+
+
+def test_importing_the_package_is_cheap():
+    subprocess.run([sys.executable, "-c", "import sys, xmtc; assert 'torch' not in sys.modules"], check=True)
+
+
+def test_unknown_attributes_of_the_package_are_errors():
+    with pytest.raises(AttributeError, match="has no attribute 'Modle'"):
+        _ = xmtc.Modle
+
+
+def test_a_model_that_reads_the_first_token_shows_what_that_one_looked_at(tmp_path):
+    encoder = MaxPoolConfig(base=HuggingFaceConfig(from_config=BERT, window=24), variant="cls_attention", last_layers=2)
+    folder = export(tmp_path / "m", FlatConfig(pooling=FirstPoolingConfig()), encoder=encoder)
+    model = xmtc.Model.from_pretrained(folder, device="cpu")
+    section = explain_text(model, TEXTS[0], [], 1)[0]
+    assert not any(word.contribution for word in section.explanation.words)
+    assert "reads only a special token" in section.spread
+    looked_at = section.explanation.received["cls"]
+    assert 0 < sum(looked_at) < 1  # [CLS] and [SEP] have the rest
+    shares = [bar.received["cls"] for bar in section.bars]
+    assert shares == sorted(shares, reverse=True)
+    assert [bar.share for bar in section.bars] == pytest.approx([share / shares[0] for share in shares])
+
+    words = ("acute kidney failure and a very long document " * 5).split()  # 40 tokens: three windows of 18
+    section, alone = (explain_text(model, " ".join(some), [], 1)[0] for some in (words, words[:18]))
+    looked_at = section.explanation.received["cls"]
+    assert looked_at[:18] == pytest.approx(alone.explanation.received["cls"], rel=1e-5)
+    assert looked_at[18:] == (0,) * 22  # the first token of another window looked there, and nothing reads that one
+
+
+def test_every_entry_point_takes_texts_through_the_front_door(model):
+    expected = model.predict(TEXTS, top_k=2, evidence=True)
+    assert model.predict((text for text in TEXTS), top_k=2, evidence=True) == expected
+    assert model.predict(pd.Series(TEXTS, index=[4, 3, 2, 1]), top_k=2, evidence=True) == expected
+    assert model.predict(pa.chunked_array([TEXTS]), top_k=np.int32(2), evidence=True) == expected
+    for wrong in (pd.DataFrame({"text": TEXTS}), {"text": TEXTS}, "text", b"text", [b"text"], ["\ud83d"], None):
+        with pytest.raises(DataError):
+            model.predict(wrong)
+    assert model.explain(TEXTS[0], "L03") == model.explain(TEXTS[0], ("L03",))
+    assert [section.explanation.label for section in explain_text(model, TEXTS[0], "L03", 0)] == ["L03"]
+    for wrong_text, labels in ((TEXTS, ["L03"]), (None, ["L03"]), ("\udc00", ["L03"]), (TEXTS[0], [3]), (TEXTS[0], 3)):
+        with pytest.raises(DataError):
+            model.explain(wrong_text, labels)
+        with pytest.raises(DataError):
+            explain_text(model, wrong_text, labels, 1)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *({"top_k": wrong} for wrong in (-1, 0, "5", 2.0, True)),
+        *({"threshold": wrong} for wrong in ("foo", -0.1, 1.5, float("nan"), [0.5])),
+        *({"shortlist": wrong} for wrong in (0, -1, "all")),
+        {"least": -1},
+    ],
+)
+def test_a_number_out_of_range_is_refused_by_name(model, setting):
+    with pytest.raises(ConfigError, match=f"^{next(iter(setting))}="):
+        model.predict(TEXTS, **setting)

@@ -1,0 +1,122 @@
+"""The front door for texts: every ordered collection of strings is read alike, and all else is refused in words."""
+
+import math
+from collections import OrderedDict, deque
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xmtc.errors import ConfigError, DataError
+from xmtc.predict.texts import as_count, as_labels, as_text, as_texts, as_threshold
+
+CONTAINERS = {
+    "list": list,
+    "tuple": tuple,
+    "deque": deque,
+    "iterator": iter,
+    "generator": lambda texts: (text for text in texts),
+    "keys": lambda texts: [*dict.fromkeys(texts)] if len(set(texts)) == len(texts) else texts,
+    "Series": lambda texts: pd.Series(texts, dtype=object, index=range(7, 7 + len(texts))),
+    "string Series": lambda texts: pd.Series(texts, dtype="string"),
+    "Index": lambda texts: pd.Index(texts, dtype=object),
+    "object array": lambda texts: np.array(texts, dtype=object),
+    "Arrow": lambda texts: pa.array(texts, pa.string()),
+    "chunked Arrow": lambda texts: pa.chunked_array([texts[:1], texts[1:]], pa.large_string()),
+    "dictionary Arrow": lambda texts: pa.array(texts, pa.string()).dictionary_encode(),
+}
+valid_texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=5)
+
+
+@given(valid_texts, st.sampled_from(sorted(CONTAINERS)))
+def test_every_ordered_collection_reads_alike(texts, kind):
+    assert as_texts(CONTAINERS[kind](texts)) == texts
+    assert as_labels(CONTAINERS[kind](texts)) == texts
+
+
+def test_a_numpy_array_of_strings_reads_as_a_list():
+    assert as_texts(np.array(["a", "bcd"])) == ["a", "bcd"]
+
+
+no_string = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.binary(), st.lists(st.text()), st.just(math.nan)
+)
+
+
+@given(valid_texts, no_string, st.sampled_from(["list", "tuple", "generator", "object array"]))
+def test_an_item_that_is_no_string_is_named_by_its_place(texts, wrong, kind):
+    items = [*texts, wrong]
+    container = CONTAINERS[kind](items)
+    if kind == "object array":
+        container = np.empty(len(items), object)
+        container[:] = items
+    with pytest.raises(DataError, match=rf"^text {len(texts)} is a \w+, not a string"):
+        as_texts(container)
+
+
+SECRET = "Mrs Smith"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (SECRET, "brackets"),
+        (SECRET.encode(), "bytes is not a collection"),
+        (bytearray(b"x"), "bytearray"),
+        ({"text": SECRET}, "several columns"),
+        (OrderedDict(text=SECRET), "several columns"),
+        (pd.DataFrame({"text": [SECRET]}), "DataFrame has several columns"),
+        (pa.table({"text": [SECRET]}), "Table has several columns"),
+        (pa.record_batch({"text": [SECRET]}), "RecordBatch has several columns"),
+        ({SECRET}, "no order"),
+        (frozenset([SECRET]), "no order"),
+        (np.array([[SECRET]]), "2 dimensions"),
+        (np.array(SECRET), "0 dimensions"),
+        (pd.Series([SECRET, None]), "text 1 is a"),
+        (pa.array([SECRET, None]), "text 1 is a NoneType"),
+        ([SECRET, [SECRET]], "text 1 is a list"),
+        ([SECRET, b"x"], "decode it"),
+        ([SECRET + "\ud83d"], "text 0 holds half of a character"),
+        (None, "NoneType is not a collection"),
+        (7, "int is not a collection"),
+        (open, "not a collection"),
+    ],
+)
+def test_anything_else_is_refused_without_its_text(wrong, words):
+    with pytest.raises(DataError, match=words) as refusal:
+        as_texts(wrong)
+    assert SECRET not in str(refusal.value)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"text", ["text"], "\ud83d", math.nan])
+def test_one_text_is_a_string(wrong):
+    with pytest.raises(DataError, match="the text "):
+        as_text(wrong)
+
+
+def test_one_label_may_stand_alone():
+    assert as_labels("law") == ["law"]
+    with pytest.raises(DataError, match="label 1 is a int"):
+        as_labels(["law", 3])
+
+
+@given(st.one_of(no_string, st.text(), st.floats(), st.integers()))
+def test_limits_are_in_range_or_refused(value):
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole and value >= 1:
+        assert as_count(value, "top_k") == value
+    else:
+        with pytest.raises(ConfigError, match=r"^top_k="):
+            as_count(value, "top_k")
+    if value in ("tuned", None):
+        assert as_threshold(value) == (value or 0.0)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        assert as_threshold(value) == value
+    else:
+        with pytest.raises(ConfigError, match=r"^threshold="):
+            as_threshold(value)
+    assert as_count(np.int64(3), "top_k") == 3
+    assert as_threshold(np.float32(0.5)) == 0.5

@@ -1,0 +1,201 @@
+"""The exported model: a directory of safetensors, JSON and Arrow. It has no pickle and no code that loading would run.
+
+config.json          format, the model's configuration, task, sizes, identity of the backbone, checksums
+head.safetensors     the head
+scorers/             the scorers, their vocabulary and their fusion, if any
+adapter/             PEFT layout, with LoRA
+encoder/             the whole encoder, unless it is an unchanged pretrained model
+tokenizer/           Hugging Face layout
+labels.arrow         label, name, train_count, parents; row number = label id
+calibration.safetensors  scale and offset of each label's logit, if fitted
+labels.faiss, index.json  the index of the labels and its recall; multi-label models with a head only
+thresholds.json      minimum probability of a predicted label
+README.md            model card
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.artefact.card import model_card
+from xmtc.artefact.info import ModelInfo, read_info, write_info
+from xmtc.artefact.label_index import ModelIndex, has_index, head_of
+from xmtc.artefact.output import HEAD, replacing
+from xmtc.data.labels import LabelTable
+from xmtc.data.tokenizer import load_pretrained
+from xmtc.errors import CheckpointError, ConfigError
+from xmtc.fusion.ensemble import Ensemble
+from xmtc.mining.config import IndexConfig
+from xmtc.models.calibration import Calibration
+from xmtc.models.classifier import Classifier
+from xmtc.models.encoders.base import FOLDER as ENCODER
+from xmtc.models.json_files import read_json
+from xmtc.models.tensor_files import load_weights, part, whole
+
+CALIBRATION, SCORERS = "calibration.safetensors", "scorers"
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """The parts of an exported model. After loading, they are on the CPU and in evaluation mode.
+
+    Attributes:
+        info: configuration and sizes.
+        classifier: the weights.
+        tokenizer: tokenizer of the corpus.
+        labels: labels of the corpus.
+        threshold: minimum probability of a predicted label.
+        thresholds_L: float32, thresholds per label, or None.
+        ensemble: scorers and their fusion with the head; None if only the head scores.
+        index: index of a loaded model. Export does not write this one, because the tables may have changed.
+    """
+
+    info: ModelInfo
+    classifier: Classifier
+    tokenizer: PreTrainedTokenizerFast
+    labels: LabelTable
+    threshold: float = 0.5
+    thresholds_L: NDArray[np.float32] | None = None
+    ensemble: Ensemble | None = None
+    index: ModelIndex | None = None
+
+    def limits(self) -> NDArray[np.float32] | None:
+        """Return each label's minimum probability to be predicted, (L,); None if only the best label is predicted."""
+        if self.info.task == "single_label":
+            return None
+        if self.thresholds_L is not None:
+            return self.thresholds_L
+        return np.full(len(self.labels), self.threshold, np.float32)
+
+
+def export_model(
+    directory: Path,
+    parts: ModelParts,
+    trained: Mapping[str, Tensor],
+    metrics: Mapping[str, Mapping[str, float]] | None = None,
+    index: ModelIndex | None = None,
+) -> Path:
+    """Write the exported model under a temporary name, and publish it by rename, replacing an earlier one.
+
+    Args:
+        directory: the model directory.
+        parts: the parts to write; of the classifier, only tensors that are not in `trained`.
+        trained: whole tensors (as a strategy gathers them) by the classifier's parameter names. Without LoRA, the
+            export includes the whole encoder if `trained` has an `encoder.` tensor.
+        metrics: values by split and metric, for the model card.
+        index: index of exactly these labels. Default: built here, if the model has one.
+
+    Raises:
+        CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or a file cannot be written.
+    """
+    classifier = parts.classifier
+    with replacing(Path(directory)) as temporary:
+        tensors = classifier.state_dict() | dict(trained)
+        save_file(whole(part(tensors, "head."), "head."), temporary / HEAD)
+        has_encoder = classifier.encoder.save(temporary, part(tensors, "encoder."), part(trained, "encoder."))
+        if has_index(parts.info):
+            head = head_of(parts.info, classifier.encoder.width, part(tensors, "head."))
+            (index or ModelIndex.build(head, classifier.calibration, IndexConfig())).save(temporary)
+        if classifier.calibration is not None:
+            classifier.calibration.save(temporary / CALIBRATION)
+        if parts.ensemble is not None:
+            parts.ensemble.save(temporary / SCORERS)
+        parts.tokenizer.save_pretrained(temporary / "tokenizer")
+        parts.labels.save(temporary / "labels.arrow")
+        write_thresholds(temporary / "thresholds.json", parts.threshold, parts.thresholds_L)
+        (temporary / "README.md").write_text(_card(parts, metrics or {}, has_encoder=has_encoder))
+        write_info(temporary, parts.info)
+    return Path(directory)
+
+
+def _card(parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_encoder: bool) -> str:
+    contents = "the whole model" if has_encoder else "the trained weights; the backbone is loaded by its name"
+    backbone = parts.classifier.encoder.backbone
+    base = None if backbone is None else backbone.name
+    return model_card(parts.info, parts.classifier, len(parts.labels), base=base, contents=contents, metrics=metrics)
+
+
+def load_model(directory: Path) -> ModelParts:
+    """Read an exported model, after checking every file against its checksum.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or of another kind; names it.
+    """
+    directory = Path(directory)
+    return load_parts(directory, lambda info, labels: _read_classifier(directory, info, labels))
+
+
+def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
+    """Load the tokenizer and the configuration of an exported model.
+
+    Raises:
+        CheckpointError: the model's configuration is missing or has the wrong format.
+    """
+    return load_pretrained(str(directory / "tokenizer")), read_info(directory)
+
+
+def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Classifier]) -> ModelParts:
+    """Read a model; `read_classifier` makes its classifier from its configuration and number of labels."""
+    info = read_info(directory)
+    labels = LabelTable.load(directory / "labels.arrow")
+    threshold, thresholds_L = read_thresholds(directory / "thresholds.json", len(labels))
+    classifier = read_classifier(info, len(labels))
+    tokenizer = load_pretrained(str(directory / "tokenizer"))
+    ensemble = None
+    if info.model.scorers:
+        ensemble = Ensemble.load(
+            directory / SCORERS, info.model.scorers, info.model.fusion, has_head=info.model.head.scores
+        )
+    index = ModelIndex.open(directory, len(labels))
+    return ModelParts(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L, ensemble, index)
+
+
+def write_thresholds(path: Path, threshold: float, thresholds_L: NDArray[np.float32] | None) -> None:
+    """Write `thresholds.json`."""
+    per_label = None if thresholds_L is None else [float(str(t)) for t in thresholds_L]  # the shortest decimals
+    path.write_text(json.dumps({"global": threshold, "per_label": per_label}) + "\n")
+
+
+def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifier:
+    model = replace(info.model, encoder=info.model.encoder.exported(directory / ENCODER))
+    try:
+        classifier = model.build(info.vocab_size, labels)
+    except ConfigError as error:
+        raise CheckpointError(f"{directory}/config.json: {error}") from error
+    load_weights(classifier.head, directory / HEAD)
+    read_calibration(classifier, directory)
+    classifier.encoder.load(directory)
+    return classifier
+
+
+def read_calibration(classifier: Classifier, directory: Path) -> None:
+    """Load the calibration of the head's logits, if the model has one."""
+    if (directory / CALIBRATION).is_file():
+        classifier.calibration = Calibration.load(directory / CALIBRATION, classifier.labels)
+
+
+def read_thresholds(path: Path, labels: int) -> tuple[float, NDArray[np.float32] | None]:
+    """Read the global threshold, and the thresholds per label, float32 (L,), or None.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or belongs to another model.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict) or set(content) != {"global", "per_label"}:
+        raise CheckpointError(f'{path}: must be {{"global": 0.5, "per_label": null or a list}}, with no other key')
+    threshold, per_label = content["global"], content["per_label"]
+    if per_label is not None and not isinstance(per_label, list):
+        raise CheckpointError(f"{path}: per_label: must be null or a list")
+    if per_label is not None and len(per_label) != labels:
+        raise CheckpointError(f"{path}: per_label holds {len(per_label)} thresholds, the model has {labels} labels")
+    for place, value in [("global", threshold), *((f"per_label, entry {i}", x) for i, x in enumerate(per_label or ()))]:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise CheckpointError(f"{path}: {place}: must be a probability from 0 to 1")
+    return float(threshold), None if per_label is None else np.array(per_label, np.float32)

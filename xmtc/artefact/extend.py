@@ -1,0 +1,163 @@
+"""Add labels to an exported model without training: their rows are predicted from their names.
+
+Suffixes: L labels of the model, N new labels, D encoder width, R elements of a label's row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from xmtc.artefact.export import ModelParts
+from xmtc.artefact.rewrite import LabelParts, open_model, write_model
+from xmtc.config.base import config
+from xmtc.data.labels import LabelTable
+from xmtc.data.readers.base import quoted_label
+from xmtc.errors import ConfigError, DataError
+from xmtc.files import parse_json, read_file, reading, reason_of
+from xmtc.models.calibration import Calibration
+from xmtc.models.label_text import embed_texts, rows_of_names
+
+_EXAMPLE = 'write lines such as {"label": "x1", "name": "its name", "description": "may be left out"}'
+
+
+@config
+class NewLabel:
+    """A line of the file of new labels."""
+
+    label: str
+    """The label, as in predictions."""
+    name: str
+    """Readable name, which the encoder reads."""
+    description: str = ""
+    """Description, which the encoder reads after the name."""
+
+    @property
+    def text(self) -> str:
+        """The text that the encoder reads."""
+        return f"{self.name}. {self.description}" if self.description else self.name
+
+
+@dataclass(frozen=True)
+class Added:
+    """The result of adding labels.
+
+    Attributes:
+        labels: N.
+        explained: by table, share of the trained rows' variance that names explain for labels left out of the fit.
+    """
+
+    labels: int
+    explained: Mapping[str, float]
+
+
+def add_labels(model: Path, file: Path, output: Path) -> Added:
+    """Write a model that also knows the labels of `file`.
+
+    The rows of other labels stay the same, bit for bit. Their scores may differ by rounding, because products of
+    another size add in another order.
+
+    Args:
+        model: exported model, which does not change.
+        file: JSON lines with `label`, `name` and optionally `description`.
+        output: directory of the new model; see `check_output`.
+
+    Raises:
+        DataError: the file cannot be read, or a line is not a new label.
+        CheckpointError: the model is missing or damaged, or a file cannot be written.
+        ConfigError: the model cannot take new labels, or `output` holds something that is not a model.
+    """
+    parts = open_model(model, output)
+    if parts.info.task == "single_label":
+        raise ConfigError(
+            f"{model}: a single-label model cannot get labels, because they change all probabilities; train it again"
+        )
+    new = read_new_labels(file, parts.labels)
+    embed = partial(
+        embed_texts,
+        parts.classifier,
+        parts.tokenizer,
+        max_length=parts.info.max_length,
+        overlap=parts.info.model.overlap,
+    )
+    found = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
+    write_model(model, output, parts, _extended(parts, new, found.rows), f"labels added: {len(new):,}.")
+    return Added(len(new), found.explained)
+
+
+def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
+    """Read the labels of a file. Each must have a name, be new to the model, and occur once.
+
+    Raises:
+        DataError: names file, line and fix.
+    """
+    with reading(path, fix="give JSON lines with labels and names"):
+        lines = read_file(path).decode().split("\n")  # JSON strings may hold other line separators
+    first: dict[str, int] = {}
+    labels = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        label = _parse(line, where)
+        shown = quoted_label(label.label)
+        if label.label in known:
+            raise DataError(f"{where}: label {shown} is already in the model: leave the line out")
+        if label.label in first:
+            raise DataError(f"{where}: label {shown} is already in line {first[label.label]}: leave one out")
+        first[label.label] = number
+        labels.append(label)
+    if not labels:
+        raise DataError(f"{path}: no labels; {_EXAMPLE}")
+    return labels
+
+
+def _parse(line: str, where: str) -> NewLabel:
+    try:
+        label = TypeAdapter(NewLabel).validate_python(parse_json(line), strict=False)  # strict wants a NewLabel
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        problem = ": ".join([*map(str, first["loc"]), first["msg"]])
+        raise DataError(f"{where}: {problem}; {_EXAMPLE}") from error
+    except ValueError as error:
+        raise DataError(f"{where}: {reason_of(error)}; {_EXAMPLE}") from error
+    for key in ("label", "name"):
+        if not getattr(label, key).strip():
+            raise DataError(f"{where}: {key} is empty; a label without training documents needs it")
+    return label
+
+
+def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]) -> LabelParts:
+    """Extend everything that has one row per label by rows of the new labels."""
+    tables = {name: table.detach() for name, table in parts.classifier.head.label_tables().items()}
+    for name, rows_NR in rows.items():
+        tables[name] = torch.cat([tables[name], rows_NR.view(-1, *tables[name].shape[1:]).to(tables[name].dtype)])
+    calibration, ensemble, thresholds = parts.classifier.calibration, parts.ensemble, parts.thresholds_L
+    if calibration is not None:
+        calibration = _calibrate_new(calibration, parts.labels, len(new))
+    if ensemble is not None:
+        ensemble = ensemble.extended([label.text for label in new])
+    if thresholds is not None:
+        thresholds = np.concatenate([thresholds, np.full(len(new), parts.threshold, np.float32)])
+    return LabelParts(_longer(parts.labels, new), tables, calibration, thresholds, ensemble)
+
+
+def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:
+    """Give new labels the calibration of the rarest trained labels, whose rows are most similar."""
+    counts_L = np.where(labels.train_counts > 0, labels.train_counts, np.iinfo(np.int64).max)
+    rarest_N = torch.full((new,), int(counts_L.argmin()))
+    return calibration.of(torch.cat([torch.arange(len(labels)), rarest_N]))
+
+
+def _longer(labels: LabelTable, new: list[NewLabel]) -> LabelTable:
+    return LabelTable(
+        [*labels.labels, *(label.label for label in new)],
+        [*labels.names, *(label.name for label in new)],
+        np.concatenate([labels.train_counts, np.zeros(len(new), np.int64)]),
+        None if labels.parents is None else [*labels.parents, *(() for _ in new)],
+    )

@@ -1,0 +1,141 @@
+"""Download models from the Hugging Face Hub, and upload them."""
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xmtc.artefact.output import model_files
+from xmtc.errors import CheckpointError, ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_REPOSITORY = re.compile(rf"({_PART}/{_PART})(?:@(\S+))?")
+_ALWAYS_THERE = frozenset({".gitattributes", "README.md"})
+_CONFIG = "config.json"
+
+
+def locate_model(model: str | Path) -> Path:
+    """Find the local folder of a model; a repository of the Hub is downloaded first.
+
+    Local paths take precedence: `owner/name` is a repository only if there is no file or folder `owner` here.
+
+    Args:
+        model: a folder, or `owner/name`, or `owner/name@revision`.
+
+    Raises:
+        CheckpointError: the repository does not exist, or has no model of xmtc.
+        StorageError: the Hub does not answer, and its cache lacks the model.
+    """
+    found = _REPOSITORY.fullmatch(str(model)) if isinstance(model, str) else None
+    if found is None or Path(found[1]).parent.exists():
+        return Path(model)
+    return _pulled(found[1], found[2])
+
+
+def _pulled(repository: str, revision: str | None) -> Path:
+    """Download the settings, then the files that they name, and nothing else."""
+    from huggingface_hub import HfApi
+
+    api = HfApi(library_name="xmtc")
+    with _explained(repository):
+        settings = _settings(api, repository, revision)
+        if settings is None or not (names := model_files(settings.read_bytes())):
+            raise CheckpointError(
+                f"{repository}: this repository has no model exported by xmtc; upload one with `xmtc push`"
+            )
+        commit = settings.parent.name
+        return Path(api.snapshot_download(repository, revision=commit, allow_patterns=sorted(names)))
+
+
+def _settings(api: "HfApi", repository: str, revision: str | None = None) -> Path | None:
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    try:
+        return Path(api.hf_hub_download(repository, _CONFIG, revision=revision))
+    except RemoteEntryNotFoundError:
+        return None
+
+
+def push(model: Path, repository: str, *, public: bool = False) -> str:
+    """Upload an exported model and return its address.
+
+    Args:
+        model: folder that `xmtc train` or `xmtc export` wrote.
+        repository: `owner/name`; it is created if needed, and an earlier model in it is replaced.
+        public: whether everyone can read a new repository.
+
+    Raises:
+        CheckpointError: the folder has no model, or the model is damaged.
+        ConfigError: the name is not a repository's, or the repository has other content.
+        StorageError: the Hub does not answer, or refuses.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+    from xmtc.artefact.info import read_info
+
+    found = _REPOSITORY.fullmatch(repository)
+    if found is None or found[2]:
+        raise ConfigError(f"{repository}: not the name of a repository; give owner/name")
+    read_info(model)
+    files, api = model_files((model / _CONFIG).read_bytes()), HfApi(library_name="xmtc")
+    added = [CommitOperationAdd(name, model / name) for name in sorted(files) if (model / name).is_file()]
+    message = f"Model {model.resolve().parent.name}, uploaded by xmtc"
+    with _explained(repository), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="It seems that you are about to commit a data file")  # labels.arrow
+        url = api.create_repo(repository, private=not public, exist_ok=True)
+        removed = [CommitOperationDelete(name) for name in sorted(_replaceable(api, repository) - files)]
+        api.create_commit(repository, [*removed, *added], commit_message=message)  # one commit: never half a model
+    return str(url)
+
+
+def _replaceable(api: "HfApi", repository: str) -> set[str]:
+    """List the files of the repository's model.
+
+    Raises:
+        ConfigError: the repository has other content.
+    """
+    names = set(api.list_repo_files(repository))
+    settings = _settings(api, repository) if _CONFIG in names else None
+    own = model_files(settings.read_bytes()) if settings else set()
+    if foreign := sorted(names - own - _ALWAYS_THERE):
+        raise ConfigError(f"{repository}: has {foreign[0]}, which is not part of an xmtc model: give a new repository")
+    return own & names
+
+
+@contextmanager
+def _explained(repository: str) -> Iterator[None]:
+    """Convert the errors of the Hub's client to xmtc's, in one line."""
+    from httpx2 import HTTPError
+    from huggingface_hub import constants, errors
+
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise StorageError(
+            f"{repository}: access is granted on request; ask there, then run `hf auth login`"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise CheckpointError(
+            f"{repository}: no such folder here, and no such repository on the Hub; if it is private, set HF_TOKEN or "
+            "run `hf auth login`"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise CheckpointError(f"{repository}: the repository has no such revision") from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+        fix = "HF_HUB_OFFLINE is set: unset it" if constants.HF_HUB_OFFLINE else "the Hub cannot be reached: connect"
+        raise StorageError(
+            f"{repository}: neither here nor in the Hub's cache, and {fix}, or copy the model folder to this machine"
+        ) from error
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        fix = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "try again later"
+        raise StorageError(f"{repository}: the Hub answers {status}; {fix}") from error
+    except (HTTPError, errors.LocalTokenNotFoundError) as error:
+        raise StorageError(
+            f"{repository}: the Hub cannot be reached ({type(error).__name__}); check the network"
+        ) from error

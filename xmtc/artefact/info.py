@@ -1,0 +1,149 @@
+"""Read and write `config.json` of an exported model, without loading weights."""
+
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from xmtc.artefact.output import EDITABLE, FORMAT
+from xmtc.config.base import config
+from xmtc.config.members import FAMILIES, packages_of
+from xmtc.config.shape import adapter
+from xmtc.data.config import Task
+from xmtc.data.readers.columns import DocumentColumns
+from xmtc.errors import CheckpointError
+from xmtc.files import file_sha256, reading
+from xmtc.models.config import ModelConfig
+from xmtc.models.json_files import read_json
+
+FORMAT_VERSION = 1
+_PACKAGES, _CHECKSUMS = "packages", "sha256"
+_READ = frozenset({".safetensors", ".arrow", ".json", ".onnx", ".faiss", ".txt", ".model"})
+"""Extensions of the files that loading a model may read."""
+_COPY = "copy the whole model folder again, or export the model again"
+
+
+@config
+class ModelInfo:
+    """The description of an exported model, without its weights."""
+
+    name: str
+    """Name of the run that made it."""
+    model: ModelConfig
+    """Encoder and head."""
+    vocab_size: Annotated[int, Field(ge=1)]
+    """Number of token ids of the tokenizer."""
+    max_length: Annotated[int, Field(ge=1)]
+    """Maximum number of content tokens of a document; longer documents are truncated."""
+    task: Task = "multi_label"
+    """Whether a document has any number of labels (sigmoid) or exactly one (softmax)."""
+    corpus: str = ""
+    """Fingerprint of the corpus it was trained on."""
+    columns: DocumentColumns | None = None
+    """Columns of id and text in the training data; null if they were not a table."""
+
+
+def write_info(folder: Path, info: ModelInfo) -> None:
+    """Write `config.json`, with the checksums of the files in the folder and the packages that the model needs."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in files}
+    packages = packages_of(info.model)
+    content = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        **adapter(ModelInfo).dump_python(info, mode="json"),
+        **({_PACKAGES: packages} if packages else {}),
+        _CHECKSUMS: {name: file_sha256(path) for name, path in names.items() if name not in EDITABLE},
+    }
+    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+def read_info(directory: Path) -> ModelInfo:
+    """Read the description of a model, after checking every file against its checksum.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or has the wrong format, or a package that the model needs is not
+            installed.
+    """
+    _check_files(directory, _content(directory).get(_CHECKSUMS))
+    return describe(directory)
+
+
+def describe(directory: Path) -> ModelInfo:
+    """Read the description of a model, and no other file.
+
+    Raises:
+        CheckpointError: see `read_info`.
+    """
+    path, content = directory / "config.json", _content(directory)
+    _check_packages(path, content.pop(_PACKAGES, {}))
+    content.pop(_CHECKSUMS, None)
+    try:
+        return adapter(ModelInfo).validate_json(json.dumps(content))
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(f"{path}: {place}: {first['msg']}") from error
+
+
+def _content(directory: Path) -> dict[str, Any]:
+    """Read `config.json` without its format."""
+    path = directory / "config.json"
+    content = read_json(path)
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise CheckpointError(f"{path}: not a model exported by xmtc; give the `model` folder of a run")
+    version = content.pop("format_version", None)
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: format version {version}, this xmtc reads {FORMAT_VERSION}: install its xmtc")
+    return content
+
+
+def _check_files(directory: Path, checksums: Any) -> None:
+    """Refuse a model if a file is missing, has no checksum, or differs from it."""
+    path = directory / "config.json"
+    if not isinstance(checksums, dict) or not all(isinstance(value, str) for value in checksums.values()):
+        raise CheckpointError(f"{path}: {_CHECKSUMS}: missing, so damage cannot be detected; {_COPY}")
+    there = (found for found in directory.rglob("*") if found.suffix in _READ and found.is_file())
+    names = {found.relative_to(directory).as_posix() for found in there if not found.name.startswith(".")}
+    unknown = sorted(names - set(checksums) - EDITABLE - {"config.json"})
+    if unknown:
+        raise CheckpointError(f"{directory / unknown[0]}: has no checksum in {path.name}: remove it, or {_COPY}")
+    for name, expected in checksums.items():
+        if not (directory / name).is_file():
+            raise CheckpointError(f"{directory / name}: missing: {_COPY}")
+        with reading(directory / name, CheckpointError, _COPY):
+            found = file_sha256(directory / name)
+        if found != expected:
+            raise CheckpointError(f"{directory / name}: damaged (checksum differs): {_COPY}")
+
+
+def _check_packages(path: Path, packages: Any) -> None:
+    """Refuse a model that needs components that are not installed, or that come from another package.
+
+    Only installed packages provide code; the model directory's list is only compared with them.
+    """
+    if not isinstance(packages, dict):
+        raise CheckpointError(f"{path}: {_PACKAGES}: must be a section of <group>: <kind> and a package")
+    for member, needed in packages.items():
+        group, _, kind = str(member).partition(": ")
+        name, _, version = str(needed).partition(" ")
+        installed = FAMILIES[group].installed.get(kind) if group in FAMILIES else None
+        if installed is None:
+            raise CheckpointError(
+                f"{path}: the model needs {kind} of {group}, which the package {needed} adds; {name} "
+                f"{_presence(name)}; pip install '{name}=={version}'"
+            )
+        if installed.distribution.partition(" ")[0] != name:
+            raise CheckpointError(
+                f"{path}: the model needs {kind} of {group} from the package {needed}, but here it comes from "
+                f"{installed.distribution}; uninstall that one, and pip install '{name}=={version}'"
+            )
+
+
+def _presence(name: str) -> str:
+    try:
+        return f"{importlib.metadata.version(name)}, installed here, does not add it"
+    except importlib.metadata.PackageNotFoundError:
+        return "is not installed"

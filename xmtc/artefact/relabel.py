@@ -1,0 +1,238 @@
+"""Remove, rename or merge labels of an exported model without training.
+
+A merged label gets the mean of the head's rows, weighted by training documents. This is exact for synonyms: if
+annotators chose label k for a share π_k of the documents with one meaning, logit_k is about the meaning's logit +
+ln π_k. The mean Σ π_k logit_k is then too low by the entropy −Σ π_k ln π_k, which is added. Each scorer defines how it
+merges.
+
+Suffixes: L labels before, M labels after, K labels that are merged into one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.artefact.export import ModelParts
+from xmtc.artefact.label_tree import merged_hierarchy, with_parents
+from xmtc.artefact.rewrite import LabelParts, open_model, write_model
+from xmtc.data.labels import LabelTable
+from xmtc.data.readers.base import quoted_label
+from xmtc.errors import ConfigError, DataError
+from xmtc.models.calibration import Calibration
+from xmtc.scorers.regrouping import Regrouping
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """The result of a change of labels.
+
+    Attributes:
+        changed: number of labels that were removed, renamed, or merged into another.
+        labels: number of labels now.
+        notes: sentences about what is approximate.
+    """
+
+    changed: int
+    labels: int
+    notes: tuple[str, ...] = ()
+
+
+def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelled:
+    """Write a model without some labels. Children of a removed label become children of its parents.
+
+    Args:
+        model: exported model, which does not change.
+        labels: labels to remove.
+        output: directory of the new model; see `check_output`.
+
+    Raises:
+        DataError: the model has no such label, or would have no label left.
+        CheckpointError: the model is missing or damaged, or a file cannot be written.
+        ConfigError: the model is of another kind, or `output` holds something that is not a model.
+    """
+    parts = open_model(model, output)
+    removed = sorted({_index(parts.labels, label) for label in labels})
+    least = 2 if parts.info.task == "single_label" else 1
+    if len(parts.labels) - len(removed) < least:
+        raise DataError(f"{model}: has {len(parts.labels):,} labels, and at least {least} must remain: remove fewer")
+    regrouping = Regrouping.without(len(parts.labels), removed)
+    above = {parts.labels.labels[i]: parts.labels.parents[i] if parts.labels.parents else () for i in removed}
+    changed = _regrouped(parts, regrouping, with_parents(parts.labels, above))
+    write_model(model, output, parts, changed, f"labels removed: {len(removed):,}.")
+    return Relabelled(len(removed), len(changed.labels), _notes_on_removal(parts))
+
+
+def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabelled:
+    """Write a model with some labels renamed. Scores stay the same, bit for bit.
+
+    If a label's readable name is the label itself, it changes too; other names stay.
+
+    Args:
+        model: exported model, which does not change.
+        names: new labels by old label.
+        output: directory of the new model; see `check_output`.
+
+    Raises:
+        DataError: the model has no such label, or two labels would be equal.
+        CheckpointError: see `remove_labels`.
+        ConfigError: see `remove_labels`.
+    """
+    parts = open_model(model, output)
+    table, changed = _renamed(parts.labels, names), {old: new for old, new in names.items() if old != new}
+    same = LabelParts(table, {}, parts.classifier.calibration, parts.thresholds_L, parts.ensemble)
+    write_model(model, output, parts, same, f"labels renamed: {len(changed):,}.")
+    return Relabelled(len(changed), len(table))
+
+
+def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path) -> Relabelled:
+    """Write a model with some labels merged into others.
+
+    Args:
+        model: exported model, which does not change.
+        groups: labels to merge, by the label that is kept.
+        output: directory of the new model; see `check_output`.
+
+    Raises:
+        DataError: the model has no such label, a label is in two groups, or the hierarchy would have a cycle.
+        CheckpointError: see `remove_labels`.
+        ConfigError: a single-label model, or a scorer that cannot merge; see also `remove_labels`.
+    """
+    parts = open_model(model, output)
+    if parts.info.task == "single_label":
+        raise ConfigError(
+            f"{model}: a single-label model cannot merge labels: their probabilities cannot be added; train it again"
+        )
+    ids = _groups(parts.labels, groups)
+    regrouping = Regrouping.merging(len(parts.labels), ids)
+    changed = _regrouped(parts, regrouping, merged_hierarchy(parts.labels, groups))
+    merged = len(parts.labels) - len(changed.labels)
+    write_model(model, output, parts, changed, f"labels merged into others: {merged:,}.")
+    return Relabelled(merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed))
+
+
+def _index(table: LabelTable, label: str) -> int:
+    if label not in table:
+        raise DataError(f"no label {quoted_label(label)} among the model's {len(table):,} labels; correct it")
+    return table.index(label)
+
+
+def _renamed(table: LabelTable, names: Mapping[str, str]) -> LabelTable:
+    """Rename labels in the table, including parents."""
+    ids = {_index(table, old): new for old, new in names.items()}
+    labels = [ids.get(i, label) for i, label in enumerate(table.labels)]
+    tops = set(chain.from_iterable(table.parents or ())) - set(table.labels)
+    there = {label for i, label in enumerate(table.labels) if i not in ids} | tops
+    for old, new in names.items():
+        if not new.strip():
+            raise DataError(f"label {quoted_label(old)}: its new name is empty")
+        if new in there:
+            raise DataError(
+                f"label {quoted_label(old)}: {quoted_label(new)} already exists; choose another name, or merge them"
+            )
+        there.add(new)
+    shown = [new if name == old else name for name, old, new in zip(table.names, table.labels, labels, strict=True)]
+    parents = table.parents and [tuple(names.get(parent, parent) for parent in above) for above in table.parents]
+    return LabelTable(labels, shown, table.train_counts, parents)
+
+
+def _groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list[int]]:
+    """Find the ids of each group, the kept label first."""
+    ids, seen = [], set()
+    for kept, others in groups.items():
+        if not others:
+            raise DataError(f"label {quoted_label(kept)}: no label is merged into it; name one")
+        for label in (kept, *others):
+            if label in seen:
+                raise DataError(
+                    f"label {quoted_label(label)} is in two groups; put labels that belong together into one group"
+                )
+            seen.add(label)
+        ids.append([_index(table, label) for label in (kept, *others)])
+    return ids
+
+
+def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> LabelParts:
+    """Compute the changed parts of a model; `table` has all labels, with their new parents."""
+    shares = _shares(regrouping, table.train_counts)
+    classifier, kept_M = parts.classifier, torch.from_numpy(regrouping.kept_M)
+    tables = {
+        name: _averaged(rows.detach(), kept_M, regrouping, shares)
+        for name, rows in classifier.head.label_tables().items()
+    }
+    calibration, thresholds = classifier.calibration, parts.thresholds_L
+    if calibration is not None:
+        columns = (_averaged(one, kept_M, regrouping, shares) for one in (calibration.scale_L, calibration.offset_L))
+        calibration = Calibration(*columns)
+    logits = tables["bias"] if calibration is None else calibration.offset_L
+    for label, share_K in shares.items():
+        logits[label] += torch.special.entr(share_K).sum()
+    if thresholds is not None:
+        thresholds = _averaged(torch.from_numpy(thresholds), kept_M, regrouping, shares).numpy()
+    ensemble = None if parts.ensemble is None else parts.ensemble.regrouped(regrouping)
+    counts_M = regrouping.summed(table.train_counts)
+    if ensemble is not None and ensemble.fusion is not None:
+        merged = list(regrouping.merged)
+        counts_M[merged] = ensemble.fusion.counts_L[merged]
+    return LabelParts(_rows(table, regrouping, counts_M), tables, calibration, thresholds, ensemble)
+
+
+def _rows(table: LabelTable, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> LabelTable:
+    kept = regrouping.kept_M.tolist()
+    parents = table.parents
+    return LabelTable(
+        [table.labels[i] for i in kept],
+        [table.names[i] for i in kept],
+        counts_M,
+        None if parents is None else [parents[i] for i in kept],
+    )
+
+
+def _shares(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Tensor]:
+    """Compute shares (K,) in the training documents of each merged label's parts; equal shares if there are none."""
+    shares = {}
+    for label, members_K in regrouping.merged.items():
+        count_K = counts_L[members_K] if counts_L[members_K].any() else np.ones(len(members_K))
+        shares[label] = torch.from_numpy(count_K / count_K.sum()).float()
+    return shares
+
+
+def _averaged(table: Tensor, kept_M: Tensor, regrouping: Regrouping, shares: Mapping[int, Tensor]) -> Tensor:
+    """Select the remaining rows; rows of merged labels are averaged by their shares, in float32."""
+    rows = table.cpu()[kept_M].clone()
+    for label, members_K in regrouping.merged.items():
+        own = table.cpu()[torch.from_numpy(members_K)].float()
+        rows[label] = torch.tensordot(shares[label], own, dims=1).to(rows.dtype)
+    return rows
+
+
+def _notes_on_removal(parts: ModelParts) -> tuple[str, ...]:
+    notes = []
+    if parts.info.task == "single_label":
+        notes.append("the probabilities of the other labels grow in proportion, because they sum to 1")
+    if parts.ensemble is not None:
+        notes.append("fused probabilities of the other labels may change, because their ranks among candidates do")
+    return tuple(notes)
+
+
+def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: LabelParts) -> tuple[str, ...]:
+    notes = []
+    counts_L, counts_M = parts.labels.train_counts, changed.labels.train_counts
+    if parts.info.model.head.scores:
+        notes.append("rows of the head are averaged, as if annotators had used the labels for one meaning")
+    if parts.ensemble is None or parts.ensemble.train_counts is None:
+        notes.append("train_count of merged labels is an upper bound: documents with several of them count twice")
+    elif shared := int((regrouping.summed(counts_L) - counts_M)[list(regrouping.merged)].sum()):
+        notes.append(
+            f"{shared:,} training documents have several of the labels and count for each in the linear scorer"
+        )
+    if parts.ensemble is not None:
+        notes.append("the fusion treats a merged label as its most frequent part; ranks among candidates change")
+    if parts.thresholds_L is not None:
+        notes.append("thresholds of merged labels are averages, and are not tuned")
+    return tuple(notes)

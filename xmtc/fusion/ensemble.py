@@ -1,0 +1,221 @@
+"""A model's scorers and their fusion: from the features of a document to fused probabilities.
+
+    <folder>/words.json, words.safetensors       the vocabulary
+    <folder>/<number>-<kind>/…                   each scorer
+    <folder>/fusion.json, …                      the fusion, once it is fitted: see `Fusion.save`
+    <folder>/documents.arrow                     ids of the training documents, which neighbours name as evidence
+
+Suffixes: N documents, K candidates, L labels, S scorers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.data.words import Vocabulary
+from xmtc.errors import CheckpointError
+from xmtc.files import reading, replacing
+from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.fit import Fusion, best_first, fit_fusion
+from xmtc.scorers.base import Candidates, Features, Scored, Scorer
+from xmtc.scorers.config import FusionConfig, ScorerSettings
+from xmtc.scorers.label_text import label_words
+from xmtc.scorers.occurrences import Occurrences
+from xmtc.scorers.regrouping import Regrouping
+
+HEAD = "head"
+"""Name of the head on the backbone in the fusion."""
+_DOCUMENTS = "documents.arrow"
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Fitted scorers, and their fusion.
+
+    Attributes:
+        vocabulary: vocabulary of the word features.
+        scorers: scorers by name, in the order of the configuration.
+        doc_ids: ids of the training documents, by row.
+        config: settings of the fusion.
+        has_head: whether the head takes part, as the last scorer.
+        fusion: fitted fusion; None before it is fitted.
+    """
+
+    vocabulary: Vocabulary
+    scorers: dict[str, Scorer]
+    doc_ids: Sequence[str]
+    config: FusionConfig
+    has_head: bool
+    fusion: Fusion | None = None
+
+    @property
+    def needs_states(self) -> bool:
+        """Whether a scorer reads pooled states of the encoder."""
+        return any(scorer.reads_states for scorer in self.scorers.values())
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all scorers, including the head, in the order of `Pairs.scores_SNK`."""
+        return [*self.scorers, HEAD] if self.has_head else list(self.scorers)
+
+    def pairs(self, features: Features, head: Scored | None = None, also: NDArray[np.integer] | None = None) -> Pairs:
+        """Unite the labels that all scorers propose for some documents, with every scorer's scores.
+
+        Args:
+            features: features of N documents.
+            head: the head's scores of the same documents, if it takes part.
+            also: labels that are always candidates, of every document.
+        """
+        scored = [scorer.score(features) for scorer in self.scorers.values()]
+        if self.has_head:
+            assert head is not None, "the head takes part in this fusion"
+            scored.append(head)
+        return Pairs.of(scored, self.config.candidates, also)
+
+    def fitted(self, pairs: Pairs, gold_NL: sparse.csr_array, occurrences: Occurrences) -> "Ensemble":
+        """Fit a fusion on these documents, on which the scorers must not have been fitted. Return the new ensemble.
+
+        Raises:
+            DataError: see `fit_fusion`.
+        """
+        return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, occurrences, self.config))
+
+    def fuse(self, pairs: Pairs, *, exclusive: bool = False) -> Candidates:
+        """Return the candidates with fused probabilities, best first.
+
+        Args:
+            pairs: from `pairs`.
+            exclusive: whether a document has exactly one label; the candidates' probabilities then sum to 1.
+        """
+        assert self.fusion is not None, "the fusion is not fitted"
+        return fuse(self.fusion, pairs, exclusive=exclusive)
+
+    def extended(self, texts: Sequence[str]) -> "Ensemble":
+        """Return the ensemble with more labels, known only by their texts; the fusion gives them 0 training documents.
+
+        Args:
+            texts: names or descriptions of the new labels.
+        """
+        words_RV = label_words(texts, self.vocabulary)
+        scorers = {name: scorer.extended(words_RV) for name, scorer in self.scorers.items()}
+        fusion = None if self.fusion is None else self.fusion.extended(len(texts))
+        return replace(self, scorers=scorers, fusion=fusion)
+
+    def regrouped(self, regrouping: Regrouping) -> "Ensemble":
+        """Return the ensemble with fewer labels.
+
+        The scorers' scores of labels that are not merged stay the same. Fused scores may change: when labels are no
+        longer candidates, the ranks of others rise.
+
+        Raises:
+            ConfigError: a scorer cannot merge labels.
+        """
+        scorers = {name: scorer.regrouped(regrouping) for name, scorer in self.scorers.items()}
+        changed = replace(self, scorers=scorers)
+        if self.fusion is None:
+            return changed
+        counts_M = regrouping.summed(self.fusion.counts_L)
+        known_M = changed.train_counts
+        for label in regrouping.merged:
+            counts_M[label] = min(counts_M[label], len(self.doc_ids)) if known_M is None else known_M[label]
+        return replace(changed, fusion=self.fusion.regrouped(regrouping, counts_M))
+
+    @property
+    def train_counts(self) -> NDArray[np.int64] | None:
+        """Number of training documents of each label, (L,), if a scorer still has them."""
+        known = (scorer.train_counts for scorer in self.scorers.values())
+        return next((counts_L for counts_L in known if counts_L is not None), None)
+
+    def save(self, folder: Path) -> None:
+        """Write everything into a folder, which is created."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.vocabulary.save(folder)
+        for number, (name, scorer) in enumerate(self.scorers.items()):
+            place = folder / _place(number, name)
+            place.mkdir(exist_ok=True)
+            scorer.save(place)
+        if self.fusion is not None:
+            self.fusion.save(folder)
+        table = pa.table({"doc_id": pa.array(self.doc_ids, pa.string())})
+        with (
+            replacing(folder / _DOCUMENTS) as partial,
+            pa.OSFile(str(partial), "wb") as sink,
+            pa.ipc.new_file(sink, table.schema) as writer,
+        ):
+            writer.write_table(table)
+
+    @classmethod
+    def load(
+        cls, folder: Path, settings: Sequence[ScorerSettings], config: FusionConfig, *, has_head: bool
+    ) -> "Ensemble":
+        """Read saved files.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        scorers = {
+            name: one.load(folder / _place(number, name))
+            for number, (name, one) in enumerate(zip(names_of(settings), settings, strict=True))
+        }
+        fusion = Fusion.load(folder) if (folder / "fusion.json").exists() else None
+        path = folder / _DOCUMENTS
+        with reading(path, CheckpointError, "copy it again"), pa.memory_map(str(path)) as source:
+            doc_ids = pa.ipc.open_file(source).read_all().column("doc_id").to_pylist()
+        return cls(Vocabulary.load(folder), scorers, doc_ids, config, has_head, fusion)
+
+
+def names_of(settings: Sequence[ScorerSettings]) -> list[str]:
+    """Name each scorer by its kind; the second and later scorers of a kind get a number."""
+    kinds = [one.kind for one in settings]
+    return [
+        kind if kinds[:place].count(kind) == 0 else f"{kind}_{kinds[:place].count(kind) + 1}"
+        for place, kind in enumerate(kinds)
+    ]
+
+
+def _place(number: int, name: str) -> str:
+    return f"{number}-{name}"
+
+
+def fuse(fusion: Fusion, pairs: Pairs, *, exclusive: bool) -> Candidates:
+    """Return the candidates with fused probabilities, best first.
+
+    Args:
+        fusion: fitted fusion.
+        pairs: candidates, scored by the scorers that the fusion was fitted for.
+        exclusive: whether a document has exactly one label. The candidates' probabilities are then divided by their
+            sum. A softmax of the logits would be too sure: with two labels, it doubles the log-odds.
+    """
+    if not exclusive:
+        return fusion.fuse(pairs)
+    logits_NK = fusion.logits(pairs)
+    logs_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)  # of the probabilities
+    any_N1 = pairs.used.any(axis=1, keepdims=True)
+    sums_N1 = np.where(any_N1, np.logaddexp.reduce(logs_NK, axis=1, keepdims=True), 0)
+    return best_first(pairs, logits_NK, np.exp(logs_NK - sums_N1))
+
+
+def cross_fitted(
+    fit: Callable[[Pairs, sparse.csr_array], Fusion], pairs: Pairs, gold_NL: sparse.csr_array, *, exclusive: bool
+) -> Candidates:
+    """Fuse each half of the documents with a fusion fitted on the other half, for unbiased metrics.
+
+    Args:
+        fit: fits a fusion on some documents.
+        pairs: pairs of N documents; the halves are the even and the odd rows.
+        gold_NL: boolean labels of the same documents.
+        exclusive: see `fuse`.
+    """
+    rows_N = np.arange(len(pairs.label_ids_NK))
+    ids_NK = np.full(pairs.label_ids_NK.shape, -1, np.int32)
+    scores_NK = np.zeros(pairs.label_ids_NK.shape, np.float32)
+    for half in (0, 1):
+        learned, judged = rows_N[rows_N % 2 != half], rows_N[rows_N % 2 == half]
+        found = fuse(fit(pairs.take(learned), gold_NL[learned]), pairs.take(judged), exclusive=exclusive)
+        ids_NK[judged], scores_NK[judged] = found.label_ids_NK, found.scores_NK
+    return Candidates(ids_NK, scores_NK)

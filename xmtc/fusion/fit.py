@@ -1,0 +1,249 @@
+"""Fuse the scores of several scorers into one probability.
+
+Each scorer gives a (document, label) pair four inputs: the calibrated log-odds o_s of its score, whether it does not
+know the label, o_s − max_l' o_s, and ln(1 + rank_s). One more input is ln(1 + count_l). A `Combination`, fitted on
+out-of-sample scores, turns them into a logit that is a sum over the inputs, so each scorer has an exact share of it.
+
+Where documents have several labels, the co-occurrence of labels is one more scorer (`xmtc.scorers.occurrences`). It
+needs probabilities of the other labels, which a first, linear fusion without it gives.
+
+Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 · S + 1, then 1 for the intercept).
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from xmtc.data.arrays import Matrix
+from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
+from xmtc.errors import DataError
+from xmtc.fusion.calibrate import LogOdds
+from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.combination import Combination, Linear, Trees, combination_of
+from xmtc.scorers.base import Candidates
+from xmtc.scorers.config import CombinationKind as Kind
+from xmtc.scorers.config import FusionConfig
+from xmtc.scorers.occurrences import CO_OCCURRENCE, Occurrences
+from xmtc.scorers.regrouping import Regrouping
+
+PER_SCORER = 4
+log = logging.getLogger(__name__)
+_FILE = "fusion.safetensors"
+_FIRST = "first"  # folder
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A fitted fusion.
+
+    Attributes:
+        names: S names of scorers, in the order of `Pairs.scores_SNK`; the last is `CO_OCCURRENCE` if there is `first`.
+        maps: S maps to log-odds.
+        combination: function of the inputs.
+        occurrences: training documents of labels, and of pairs of labels if there is `first`.
+        first: the fusion whose probabilities the co-occurrence reads; None if it does not take part.
+    """
+
+    names: tuple[str, ...]
+    maps: tuple[LogOdds, ...]
+    combination: Combination
+    occurrences: Occurrences
+    first: "Fusion | None" = None
+
+    @property
+    def counts_L(self) -> NDArray[np.int64]:
+        """Number of training documents of each label."""
+        return self.occurrences.counts_L
+
+    def complete(self, pairs: Pairs) -> Pairs:
+        """Add the scores of the co-occurrence, if it takes part and they are missing."""
+        if self.first is None or len(pairs.scores_SNK) == len(self.names):
+            return pairs
+        return _with_co_occurrence(pairs, self.first, self.occurrences)
+
+    def logits(self, pairs: Pairs) -> NDArray[np.float64]:
+        """Compute fused logits (N, K); meaningless if the label id is -1."""
+        return self.combination.logits(self.inputs(pairs), pairs.label_ids_NK)
+
+    def shares(self, pairs: Pairs) -> NDArray[np.float64]:
+        """Split the logit into shares, (S + 2, N, K): of each scorer, of the label's count, and of the intercept."""
+        terms_XNK = self.combination.terms(self.inputs(pairs), pairs.label_ids_NK)
+        scorers = len(self.names) * PER_SCORER
+        by_scorer = terms_XNK[:scorers].reshape(len(self.names), PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)
+        return np.concatenate([by_scorer, terms_XNK[scorers:]])
+
+    def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
+        """Compute the inputs of the regression, (X, N, K)."""
+        return inputs_of(self.complete(pairs), self.maps, self.counts_L)
+
+    def fuse(self, pairs: Pairs) -> Candidates:
+        """Return the candidates with fused probabilities, best first; ties by ascending label id."""
+        logits_NK = self.logits(pairs)
+        return best_first(pairs, logits_NK, expit(logits_NK))
+
+    def extended(self, labels: int) -> "Fusion":
+        """Return the fusion with this many more labels, which are treated like the rarest existing label."""
+        combination = self.combination.extended(labels, int(np.argmin(self.counts_L)))
+        first = None if self.first is None else self.first.extended(labels)
+        return replace(self, combination=combination, occurrences=self.occurrences.extended(labels), first=first)
+
+    def regrouped(self, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> "Fusion":
+        """Return the fusion with fewer labels; a merged label is treated like its most frequent part.
+
+        Args:
+            regrouping: change of the labels.
+            counts_M: number of training documents of the labels afterwards.
+        """
+        combination = self.combination.regrouped(regrouping, self.counts_L)
+        occurrences = self.occurrences.regrouped(regrouping, counts_M)
+        first = None if self.first is None else self.first.regrouped(regrouping, counts_M)
+        return replace(self, combination=combination, occurrences=occurrences, first=first)
+
+    def save(self, folder: Path) -> None:
+        """Write JSON, tensors and occurrences; those of the first fusion into the folder `first`."""
+        folder.mkdir(exist_ok=True)
+        write_json(folder / "fusion.json", {"names": list(self.names), "kind": self.combination.kind})
+        tensors = self.combination.tensors()
+        for number, one in enumerate(self.maps):
+            tensors |= {f"scores.{number}": one.scores_Q, f"log_odds.{number}": one.log_odds_Q}
+        write_tensors(folder / _FILE, tensors)
+        self.occurrences.save(folder)
+        if self.first is not None:
+            self.first.save(folder / _FIRST)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Fusion":
+        """Read saved files.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        found = read_json(folder / "fusion.json", ("names", "kind"))
+        names, kind = tuple(found["names"]), combination_of(found["kind"])
+        keys = [f"{part}.{number}" for number in range(len(names)) for part in ("scores", "log_odds")]
+        tensors = read_tensors(folder / _FILE, (*kind.TENSORS, *keys))
+        maps = tuple(LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"]) for n in range(len(names)))
+        first = cls.load(folder / _FIRST) if names[-1:] == (CO_OCCURRENCE,) else None
+        return cls(names, maps, kind.from_tensors(tensors), Occurrences.load(folder), first)
+
+
+def _with_co_occurrence(pairs: Pairs, first: Fusion, occurrences: Occurrences) -> Pairs:
+    scores_NK = occurrences.scores(pairs.label_ids_NK, expit(first.logits(pairs)))
+    return Pairs(pairs.label_ids_NK, np.concatenate([pairs.scores_SNK, scores_NK[None]]))
+
+
+def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Compute the inputs of the regression, (4 · S + 2, N, K): four per scorer, the label's count, and 1."""
+    used_NK = pairs.used
+    inputs = []
+    for scores_NK, to_log_odds in zip(pairs.scores_SNK, maps, strict=True):
+        missing_NK = (scores_NK == 0) | ~used_NK
+        log_odds_NK = np.where(missing_NK, to_log_odds.log_odds_Q[0], to_log_odds(scores_NK))
+        best_N1 = np.where(used_NK, log_odds_NK, -np.inf).max(axis=1, keepdims=True)
+        best_N1 = np.where(np.isfinite(best_N1), best_N1, 0)
+        order_NK = np.argsort(np.where(missing_NK, np.inf, -scores_NK), axis=1, kind="stable")
+        rank_NK = np.empty(order_NK.shape, np.float64)
+        np.put_along_axis(rank_NK, order_NK, np.arange(order_NK.shape[1], dtype=np.float64)[None], axis=1)
+        rank_NK = np.where(missing_NK, (~missing_NK).sum(axis=1, keepdims=True), rank_NK)
+        inputs += [log_odds_NK, missing_NK & used_NK, log_odds_NK - best_N1, np.log1p(rank_NK)]
+    counts_NK = np.log1p(counts_L[pairs.label_ids_NK])
+    return np.stack([*inputs, counts_NK, np.ones(used_NK.shape)]).astype(np.float64)
+
+
+def best_first(pairs: Pairs, logits_NK: NDArray[np.float64], scores_NK: NDArray[np.float64]) -> Candidates:
+    """Sort candidates by their logits, because the float32 scores of large logits tie; equal ones by ascending id.
+
+    Args:
+        pairs: candidates.
+        logits_NK: their logits.
+        scores_NK: what to return of them; 0 where there is no candidate.
+    """
+    order_NK = np.argsort(np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable")
+    ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
+    ordered_NK = np.take_along_axis(np.where(pairs.used, scores_NK, 0), order_NK, axis=1)
+    return Candidates(ids_NK, ordered_NK.astype(np.float32))
+
+
+def fit_fusion(
+    names: Sequence[str], pairs: Pairs, gold_NL: Matrix, occurrences: Occurrences, config: FusionConfig
+) -> Fusion:
+    """Fit maps and a combination on documents that the scorers were not fitted on.
+
+    Args:
+        names: S names of scorers.
+        pairs: scores of documents that the scorers were not fitted on, such as dev.
+        gold_NL: boolean labels of the same documents.
+        occurrences: training documents of labels and of pairs of labels.
+        config: see `FusionConfig`.
+
+    Raises:
+        DataError: no candidate is right, or all are.
+    """
+    right_NK = right_of(pairs, gold_NL)
+    right_P = right_NK[pairs.used]
+    if right_P.all() or not right_P.any():
+        raise DataError(
+            "the fusion of the scorers cannot be fitted, because none or all of the labels that they find are right: "
+            "give a dev split that shares labels with train"
+        )
+    if not config.co_occurrence:
+        occurrences = Occurrences.without_pairs(occurrences.counts_L)
+    kind = config.kind
+    if kind == "auto":
+        kind = _better(names, pairs, right_NK, occurrences, config)
+    return _fit(names, pairs, right_NK, occurrences, replace(config, kind=kind))
+
+
+def _better(
+    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences, config: FusionConfig
+) -> Kind:
+    """Choose the combination with the lower log loss on every fourth document, fitted on the others."""
+    if not config.tries_trees(int(right_NK.sum())):
+        return "linear"
+    judged_N = np.arange(len(right_NK)) % 4 == 3
+    held, held_right_P = pairs.take(judged_N), right_NK[judged_N][pairs.used[judged_N]]
+    losses: dict[Kind, float] = {}
+    for kind in get_args(Kind):
+        fusion = _fit(names, pairs.take(~judged_N), right_NK[~judged_N], occurrences, replace(config, kind=kind))
+        logits_P = fusion.logits(held)[held.used]
+        losses[kind] = float(np.logaddexp(0, np.where(held_right_P, -logits_P, logits_P)).mean())
+    log.debug("log loss of the fusion by kind: %s", losses)
+    return min(losses, key=losses.__getitem__)
+
+
+def _fit(
+    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences, config: FusionConfig
+) -> Fusion:
+    """Fit a fusion; if documents have several labels, with the co-occurrence and the first fusion that it needs."""
+    first = None
+    if occurrences.any_together:
+        plain = Occurrences.without_pairs(occurrences.counts_L)
+        first = _fit(names, pairs, right_NK, plain, replace(config, kind="linear"))
+        names, pairs = [*names, CO_OCCURRENCE], _with_co_occurrence(pairs, first, occurrences)
+    used_NK = pairs.used
+    right_P, label_P = right_NK[used_NK], pairs.label_ids_NK[used_NK]
+    maps = tuple(
+        LogOdds.fit(scores_P[scores_P != 0], right_P[scores_P != 0], config.knots)
+        for scores_P in pairs.scores_SNK[:, used_NK]
+    )
+    inputs_PX = inputs_of(pairs, maps, occurrences.counts_L)[:, used_NK].T
+    if config.kind == "trees":
+        combination = Trees.fit(inputs_PX, right_P, config)
+    else:
+        combination = Linear.fit(inputs_PX, right_P, label_P, occurrences.counts_L, config)
+    return Fusion(tuple(names), maps, combination, occurrences, first)
+
+
+def right_of(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:
+    """Mark the candidates that are the document's labels, (N, K); padding is False."""
+    rows_NK = np.broadcast_to(np.arange(len(pairs.label_ids_NK))[:, None], pairs.label_ids_NK.shape)
+    used_NK = pairs.used
+    right_NK = np.zeros(used_NK.shape, np.bool_)
+    right_NK[used_NK] = np.asarray(gold_NL[rows_NK[used_NK], pairs.label_ids_NK[used_NK]]).ravel()
+    return right_NK

@@ -1,0 +1,118 @@
+"""Explain the logits of a document's labels, for a single head and for fused scorers.
+
+Suffixes: S labels, T tokens, B documents (one), V terms.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.data.collate import Batch
+from xmtc.data.tokenizer import special_tokens
+from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.ensemble import Ensemble
+from xmtc.models.classifier import Classifier
+from xmtc.predict.evidence import Explanation, merge_words, word_sums
+from xmtc.predict.fused import features_of
+from xmtc.predict.reasons import fused_explanations
+from xmtc.scorers.base import Features
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """A document's text, and the character spans of the content tokens that the model reads."""
+
+    text: str
+    offsets: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """Explains logits of one document at a time.
+
+    Attributes:
+        classifier: encoder and head.
+        ensemble: scorers that are fused with the head, if any.
+        labels: all labels, by id.
+        tokenizer: tokenizer of the model.
+    """
+
+    classifier: Classifier
+    ensemble: Ensemble | None
+    labels: Sequence[str]
+    tokenizer: PreTrainedTokenizerFast
+
+    def explain(
+        self,
+        document: Tokenised,
+        batch: Batch,
+        label_ids: NDArray[np.integer],
+        scored: tuple[Features, Pairs] | None = None,
+        *,
+        attention: bool = True,
+    ) -> list[Explanation]:
+        """Explain the logits of some labels.
+
+        Args:
+            document: text and offsets.
+            batch: batch with only this document, on the model's device. Its hidden states are reused, if it has any.
+            label_ids: S labels.
+            scored: the document's features, and its candidates with every scorer's scores, if known; the labels must be
+                among the candidates.
+            attention: whether to report the attention of head and encoder. If false, the batch's windows are not read.
+
+        Raises:
+            ConfigError: the head gives no evidence.
+        """
+        plain = self._of_head(document, batch, label_ids, attention=attention)
+        if self.ensemble is None or not len(label_ids):
+            return plain
+        features, pairs = scored or self._scored(self.ensemble, document.text, batch, label_ids)
+        return fused_explanations(plain, self.ensemble, features, pairs, label_ids.tolist(), document.text)
+
+    def _scored(
+        self, ensemble: Ensemble, text: str, batch: Batch, label_ids: NDArray[np.integer]
+    ) -> tuple[Features, Pairs]:
+        rows_1V = ensemble.vocabulary.rows(ensemble.vocabulary.count([text]))
+        with torch.inference_mode():
+            features, head = features_of(self.classifier, ensemble, lambda rows: rows_1V, batch)
+        return features, ensemble.pairs(features, head, label_ids)
+
+    def _of_head(
+        self, document: Tokenised, batch: Batch, label_ids: NDArray[np.integer], *, attention: bool
+    ) -> list[Explanation]:
+        labels_S = torch.from_numpy(label_ids).long().to(batch.mask_BT.device)
+        with torch.inference_mode():
+            shares_BST, constant_S = self.classifier.contributions(batch, labels_S)
+        first = len(special_tokens(self.tokenizer)[0])
+        inner = slice(first, first + len(document.offsets))
+        explanations = []
+        for label_id, shares_T, bias in zip(label_ids, shares_BST[0].cpu().numpy(), constant_S.tolist(), strict=True):
+            words, outside = merge_words(document.text, document.offsets, shares_T[inner])
+            special = outside + float(shares_T.sum() - shares_T[inner].sum())
+            logit = float(shares_T.sum() + bias)
+            explanations.append(Explanation(self.labels[int(label_id)], logit, bias, special, words, ()))
+        return self._with_attention(explanations, document, batch, labels_S, inner) if attention else explanations
+
+    def _with_attention(
+        self, explanations: list[Explanation], document: Tokenised, batch: Batch, labels_S: Tensor, inner: slice
+    ) -> list[Explanation]:
+        """Add each word's share of the attention to the explanations."""
+        with torch.inference_mode():
+            hidden_BTD = self.classifier.encode(batch)
+            attention_SHT = self.classifier.head.attention(hidden_BTD, batch.mask_BT, labels_S)[0]
+            received = self.classifier.attention_received(batch)
+
+        def by_word(values_T: Tensor) -> tuple[float, ...]:
+            return word_sums(document.text, document.offsets, values_T.cpu().numpy()[inner])
+
+        of_encoder = {kind: by_word(x_BT[0]) for kind, x_BT in received.items()}
+        return [
+            replace(one, attention=by_word(x_T), received=of_encoder)
+            for one, x_T in zip(explanations, attention_SHT.mean(1), strict=True)
+        ]

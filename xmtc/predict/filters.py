@@ -1,0 +1,76 @@
+"""Filters for the labels that may be predicted, by name or by branch of the hierarchy."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.data.labels import LabelTable
+from xmtc.errors import DataError
+from xmtc.predict.texts import as_labels
+
+BRANCH = "branch:"
+"""`branch:LABEL` means the label and all its descendants."""
+_CANDIDATES = 1000
+
+Threshold = float | Literal["tuned"] | None
+"""Minimum probability at which a label is kept; `tuned`: the model's thresholds."""
+
+
+@dataclass(frozen=True)
+class LabelFilter:
+    """The labels that may be predicted. A filter hides labels; it does not change the scores of the others.
+
+    There is one exception: a model of fused scorers also scores included labels that no scorer proposes. This may
+    change the ranks of other candidates, which are part of a fused score.
+
+    Attributes:
+        allowed: ids of the labels that may be predicted, ascending.
+        candidates: ids that fused scorers always score: the included labels, if there are at most 1,000.
+    """
+
+    allowed: NDArray[np.int64]
+    candidates: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, labels: LabelTable, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
+    ) -> "LabelFilter | None":
+        """Make the filter for these labels; None if all labels may be predicted.
+
+        Args:
+            labels: labels of the model.
+            include: labels and branches that may be predicted; None: all.
+            exclude: labels and branches that may not be predicted, even if they are included.
+
+        Raises:
+            DataError: the model has no such label or branch, or no label is left; names it.
+        """
+        include, exclude = None if include is None else as_labels(include), as_labels(exclude)
+        if include is None and not exclude:
+            return None
+        allowed_L = np.full(len(labels), include is None)
+        for entry in include or ():
+            allowed_L[_ids(labels, entry, "include")] = True
+        for entry in exclude:
+            allowed_L[_ids(labels, entry, "exclude")] = False
+        allowed = np.flatnonzero(allowed_L)
+        if not len(allowed):
+            raise DataError("include and exclude leave no label: include more labels or exclude fewer")
+        return cls(allowed, allowed if include is not None and len(allowed) <= _CANDIDATES else allowed[:0])
+
+
+def _ids(labels: LabelTable, entry: str, option: str) -> NDArray[np.int32]:
+    """Find the ids that an entry means. A label that is itself called `branch:…` takes precedence."""
+    if entry in labels:
+        return labels.indices([entry])
+    if not entry.startswith(BRANCH):
+        raise DataError(f"{option}: no label {entry!r} among the model's {len(labels)} labels; correct it")
+    if labels.parents is None:
+        raise DataError(f"{option}: {entry}: the model's labels have no hierarchy; name the labels one by one")
+    found = labels.branch(entry.removeprefix(BRANCH))
+    if not len(found):
+        raise DataError(f"{option}: {entry}: neither a label of the model nor a parent of one; correct it")
+    return found

@@ -1,0 +1,119 @@
+"""Score with all of a model's scorers: candidates from each scorer, and one fused logit per candidate.
+
+Suffixes: B documents, T tokens, D encoder width, L labels, K candidates, S scorers.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import logit
+from torch import Tensor
+
+from xmtc.data.collate import Batch
+from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.ensemble import Ensemble
+from xmtc.models.classifier import Classifier
+from xmtc.predict.filters import LabelFilter
+from xmtc.predict.shortlist import Shortlist
+from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored
+
+WordRows = Callable[[NDArray[np.int64]], sparse.csr_array]
+"""Computes TF-IDF rows (B, V) of documents, given their rows in the split or block."""
+
+_PADDING_LOGIT = -1e4
+_EDGE = 1e-7
+_LOGIT_BYTES = 1 << 28  # bytes of a batch's float32 logits
+
+
+class FusedScores:
+    """The best labels of a batch and their fused logits; a `BestLabels`.
+
+    Args:
+        classifier: encoder and head; the encoder runs once, for the head and for neighbours by states.
+        ensemble: scorers with a fitted fusion.
+        words: word features of the documents in the batches.
+        shortlist: finds the labels that the head scores. Default: all.
+        only: labels that may be predicted. Default: all.
+        exclusive: whether a document has exactly one label.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        ensemble: Ensemble,
+        words: WordRows,
+        *,
+        shortlist: Shortlist | None = None,
+        only: LabelFilter | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        self.classifier, self.ensemble, self.words = classifier, ensemble, words
+        self.shortlist, self.only, self.exclusive = shortlist, only, exclusive
+
+    @property
+    def size(self) -> int:
+        """Maximum number of candidates per document."""
+        proposed = self.ensemble.config.candidates * len(self.ensemble.names)
+        return min(proposed + len(self.only.candidates if self.only else ()), self.classifier.labels)
+
+    @property
+    def max_documents(self) -> int:
+        """Maximum number of documents in a batch, limited by memory."""
+        if self.shortlist is not None:
+            return self.shortlist.max_documents
+        return max(1, _LOGIT_BYTES // (4 * self.classifier.labels))
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Label ids int64 (B, K), best first and padded with -1, and their logits (B, K)."""
+        return self.best(self.pairs(batch)[1])
+
+    def pairs(self, batch: Batch) -> tuple[Features, Pairs]:
+        """Find the batch's candidates, with every scorer's scores; also return the features that they are based on."""
+        features, head = features_of(self.classifier, self.ensemble, self.words, batch, self.shortlist)
+        return features, self.ensemble.pairs(features, head, self.only.candidates if self.only else None)
+
+    def best(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Label ids and fused logits of these candidates, as `__call__` returns them."""
+        found = self.ensemble.fuse(pairs, exclusive=self.exclusive)
+        ids_BK, scores_BK = found.label_ids_NK, found.scores_NK.astype(np.float64)
+        used_BK = ids_BK >= 0
+        if self.only is not None:
+            used_BK &= np.isin(ids_BK, self.only.allowed)
+        logits_BK = np.where(used_BK, logit(np.clip(scores_BK, _EDGE, 1 - _EDGE)), _PADDING_LOGIT)
+        ids_BK = np.where(used_BK, ids_BK, -1)
+        return self._padded(ids_BK, logits_BK)
+
+    def _padded(self, ids_BK: NDArray[np.integer], logits_BK: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+        missing = max(0, self.size - ids_BK.shape[1])
+        ids_BK = np.pad(ids_BK, ((0, 0), (0, missing)), constant_values=-1)
+        logits_BK = np.pad(logits_BK, ((0, 0), (0, missing)), constant_values=_PADDING_LOGIT)
+        return torch.from_numpy(ids_BK.astype(np.int64)), torch.from_numpy(logits_BK.astype(np.float32))
+
+
+def features_of(
+    classifier: Classifier, ensemble: Ensemble, words: WordRows, batch: Batch, shortlist: Shortlist | None = None
+) -> tuple[Features, Scored | None]:
+    """Compute the features of a batch for the scorers, and the head's scores if the head takes part."""
+    words_BV = words(batch.documents_B.cpu().numpy())
+    states_BD = None
+    if ensemble.needs_states:
+        if batch.fixed_BKD is None:
+            batch = replace(batch, hidden_BTD=classifier.encode(batch))  # once for the states and the head
+        states_BD = classifier.pool_mean(batch).cpu().numpy()
+    head = _head_scores(classifier, batch, shortlist) if ensemble.has_head else None
+    return Features(words_BV, states_BD), head
+
+
+def _head_scores(classifier: Classifier, batch: Batch, shortlist: Shortlist | None) -> Scored:
+    if shortlist is None:
+        return DenseScored(classifier(batch).float().cpu().numpy())
+    ids_BN, logits_BN = shortlist(batch)
+    ids, logits = ids_BN.cpu().numpy(), logits_BN.float().cpu().numpy()
+    starts = np.arange(len(ids) + 1) * ids.shape[1]
+    scores = sparse.csr_array((logits.ravel(), ids.ravel(), starts), shape=(len(ids), classifier.labels))
+    scores.sort_indices()
+    return SparseScored(scores)

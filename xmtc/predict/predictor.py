@@ -1,0 +1,361 @@
+"""`xmtc.Model`: an exported model that labels texts in this process."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.artefact.export import ModelParts
+from xmtc.artefact.hub import locate_model
+from xmtc.artefact.onnx_export import load_any
+from xmtc.data.collate import Batch, Collator
+from xmtc.data.documents import UnlabelledDocuments
+from xmtc.data.sampler import MicroBatch
+from xmtc.errors import ConfigError, DataError
+from xmtc.fusion.ensemble import Ensemble
+from xmtc.mining.index import LabelIndex
+from xmtc.predict.evidence import Evidence, Explanation
+from xmtc.predict.explainer import Explainer, Tokenised
+from xmtc.predict.filters import LabelFilter, Threshold
+from xmtc.predict.fused import FusedScores
+from xmtc.predict.scorer import BestLabels, Scoring, score_split
+from xmtc.predict.shortlist import Shortlist
+from xmtc.predict.texts import as_count, as_labels, as_text, as_texts, as_threshold
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EVIDENCE_WORDS = 5
+_TOP_K = 10
+_CPU_TOKENS, _GPU_TOKENS = 4096, 16384
+
+
+class Prediction(NamedTuple):
+    """A label of a text.
+
+    Attributes:
+        label: label, as in the training data.
+        score: probability.
+        name: readable name of the label; the label itself if it has none.
+        evidence: words with the greatest contributions to the label's logit, greatest first; empty unless requested.
+        predicted: whether it reaches its threshold; in a single-label model, whether it is the best.
+    """
+
+    label: str
+    score: float
+    name: str
+    evidence: tuple[Evidence, ...] = ()
+    predicted: bool = False
+
+
+class Texts(UnlabelledDocuments):
+    """Tokenised texts.
+
+    Attributes:
+        offsets: for each text, the character spans of its tokens.
+    """
+
+    def __init__(self, ids: Sequence[NDArray[np.int32]], offsets: Sequence[Sequence[tuple[int, int]]]) -> None:
+        super().__init__(ids)
+        self.offsets = offsets
+        if not self.lengths.all():
+            raise DataError(f"text {int(self.lengths.argmin())} has no tokens: leave it out")
+
+    @classmethod
+    def of(cls, texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int) -> "Texts":
+        """Tokenise texts.
+
+        Raises:
+            DataError: a text has no tokens.
+        """
+        encodings = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        ids = [np.array(one.ids[:max_length], np.int32) for one in encodings]
+        return cls(ids, [one.offsets[:max_length] for one in encodings])
+
+    def one(self, row: int) -> "Texts":
+        """Select one text."""
+        return Texts([self.tokens(row)], [self.offsets[row]])
+
+
+class Model:
+    """An exported model, ready to label texts.
+
+    Attributes:
+        threshold: minimum probability of a predicted label; None for a single-label model.
+        thresholds_L: thresholds per label, if they were tuned.
+        limits_L: threshold in effect for each label, (L,); None for a single-label model.
+
+    Example:
+        >>> model = xmtc.Model.from_pretrained("runs/quickstart/model")
+        >>> model.predict(["The text."], top_k=3)
+    """
+
+    def __init__(
+        self,
+        parts: ModelParts,
+        device: torch.device,
+        *,
+        tokens_per_batch: int | None = None,
+        bfloat16: bool | None = None,
+    ) -> None:
+        self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
+        self.limits_L, self.thresholds_L = parts.limits(), parts.thresholds_L
+        self.threshold = None if self.limits_L is None else parts.threshold
+        self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
+        if tokens_per_batch is None:
+            tokens_per_batch = _CPU_TOKENS if device.type == "cpu" else _GPU_TOKENS
+        self.device, self._tokens_per_batch = device, as_count(tokens_per_batch, "tokens_per_batch")
+        self._bfloat16 = device.type == "cuda" if bfloat16 is None else bfloat16
+        self._model_index = parts.index
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        directory: str | Path,
+        *,
+        device: str = "auto",
+        tokens_per_batch: int | None = None,
+        bfloat16: bool | None = None,
+    ) -> "Model":
+        """Load a model that `xmtc train` exported, or its ONNX form.
+
+        Args:
+            directory: the `model` folder of a run, an output of `xmtc export`, or `owner/name` on the Hugging Face Hub.
+            device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` …
+            tokens_per_batch: content tokens per batch, including padding; lower it if memory runs out. None: 4,096 on a
+                CPU, where larger batches are slower (docs/log.md), and 16,384 on a GPU.
+            bfloat16: compute under bfloat16 autocast; None: on GPUs.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+            ConfigError: there is no such device.
+            StorageError: the Hub does not answer.
+        """
+        parts = load_any(locate_model(directory))
+        return cls(parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
+
+    def predict(
+        self,
+        texts: Iterable[str],
+        top_k: int | None = None,
+        *,
+        evidence: bool = False,
+        threshold: Threshold = None,
+        least: int = 0,
+        shortlist: int | None = None,
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+    ) -> list[list[Prediction]]:
+        """Predict the best labels of each text, best first.
+
+        Args:
+            texts: documents in a list, tuple, Series, Arrow or NumPy array, or iterator. The model reads each up to the
+                maximum length in training.
+            top_k: maximum number of labels per text; None is 10, or 1 for a single-label model.
+            evidence: also find the words that support each label most.
+            threshold: leave out labels below this probability. `tuned` leaves out labels below the thresholds tuned on
+                dev; None keeps the `top_k` whatever their probability.
+            least: keep this many labels per text whatever the threshold.
+            shortlist: score this many labels per text, found by the model's index of labels; None scores all.
+            include: the only labels to predict; `branch:LABEL` is a label with all its descendants; None: all.
+            exclude: labels and branches not to predict.
+
+        Returns:
+            A list of predictions for each text.
+
+        Raises:
+            DataError: a text is empty or not a string, or the model has no such label.
+            ConfigError: evidence from an ONNX model, which has none; a shortlist together with included labels.
+        """
+        limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), as_texts(texts)
+        only = LabelFilter.of(self.labels, include, exclude)
+        if shortlist and include is not None:
+            raise ConfigError(
+                "include already limits the labels to score, so shortlist has no effect: leave out shortlist"
+            )
+        documents = self._documents(texts)
+        found = self._shortlist(shortlist)
+        top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
+        if not evidence:
+            ids_NK, scores_NK = self._best(documents, texts, top_k, only, found, self._collator(documents))
+            pairs = zip(ids_NK, scores_NK, strict=True)
+            return [self.predictions(*pair, threshold=limit, least=least) for pair in pairs]
+        predictions = []
+        for row, text in enumerate(texts):  # one by one: the encoder runs once, for prediction and evidence
+            document = documents.one(row)
+            batch = self._encoded(document)
+            (ids_K,), (scores_K,) = self._best(document, [text], top_k, only, found, lambda _, batch=batch: batch)
+            best = self.predictions(ids_K, scores_K, threshold=limit, least=least)
+            label_ids = self.labels.indices(one.label for one in best)
+            reasons = self._explain(text, document, batch, label_ids, attention=False)
+            pairs = zip(best, reasons, strict=True)
+            predictions.append([one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in pairs])
+        return predictions
+
+    def predict_frame(self, texts: Iterable[str], top_k: int | None = None, **options: Any) -> "pd.DataFrame":
+        """Predict like `predict`, into a data frame with one row per label of each text, best first.
+
+        Args:
+            texts: see `predict`. The frame has the index of a Series; otherwise texts are numbered from 0.
+            top_k: see `predict`.
+            options: the other arguments of `predict`; words of the evidence are separated by spaces.
+
+        Returns:
+            Columns `label`, `name`, `score` and `predicted`; with evidence, also `evidence`.
+
+        Raises:
+            XmtcError: see `predict`.
+        """
+        import pandas as pd
+
+        index = texts.index if isinstance(texts, pd.Series) else None
+        found = self.predict(texts, top_k, **options)
+        places = range(len(found)) if index is None else index
+        rows = [
+            (place, one.label, one.name, one.score, one.predicted, " ".join(part.text for part in one.evidence))
+            for place, best in zip(places, found, strict=True)
+            for one in best
+        ]
+        columns = ["text", "label", "name", "score", "predicted", "evidence"]
+        frame = pd.DataFrame(rows, columns=columns).set_index("text")
+        return frame if options.get("evidence") else frame.drop(columns="evidence")
+
+    @property
+    def default_top_k(self) -> int:
+        """Default maximum number of labels per text: 10, or 1 for a single-label model."""
+        return 1 if self.limits_L is None else _TOP_K
+
+    def best(
+        self, texts: Sequence[str], top_k: int, only: LabelFilter | None = None, shortlist: int | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Find the ids of each text's best labels, (N, K), best first, padded with -1, and their probabilities, (N, K).
+
+        Args:
+            texts: documents.
+            top_k: K.
+            only: labels that may be predicted. Default: all.
+            shortlist: see `predict`.
+
+        Raises:
+            DataError: a text is empty or not a string.
+            ConfigError: the model has no index for a shortlist.
+        """
+        documents = self._documents(texts)
+        return self._best(documents, texts, top_k, only, self._shortlist(shortlist), self._collator(documents))
+
+    def predictions(
+        self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
+    ) -> list[Prediction]:
+        """Convert one text's results of `best` to predictions, without labels below the threshold; see `predict`."""
+        predicted_K = np.arange(len(ids_K)) == 0 if self.limits_L is None else scores_K >= self.limits_L[ids_K]
+        kept_K = predicted_K if threshold == "tuned" else scores_K >= (threshold or 0.0)
+        kept_K = (kept_K | (np.arange(len(ids_K)) < least)) & (ids_K >= 0)
+        best = zip(ids_K[kept_K], scores_K[kept_K], predicted_K[kept_K], strict=True)
+        labels, names = self.labels.labels, self.labels.names
+        return [
+            Prediction(labels[at], float(score), names[at] or labels[at], predicted=bool(predicted))
+            for at, score, predicted in best
+        ]
+
+    def _best(
+        self,
+        documents: Texts,
+        texts: Sequence[str],
+        top_k: int,
+        only: LabelFilter | None,
+        shortlist: Shortlist | None,
+        collate: Callable[[MicroBatch], Batch],
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        found: BestLabels | None = shortlist
+        if self.ensemble is not None:
+            found, only = self._fused(self.ensemble, texts, shortlist, only), None
+        scoring = Scoring(
+            len(self.labels),
+            top_k,
+            self._tokens_per_batch,
+            self.info.task,
+            bfloat16=self._bfloat16,
+            only=None if only is None else only.allowed,
+        )
+        return score_split(self.classifier, documents, collate, scoring, best=found)
+
+    @cached_property
+    def _index(self) -> LabelIndex | None:
+        """The model's index; its first use warns if shortlists from it miss many labels."""
+        if self._model_index is None:
+            return None
+        self._model_index.warn_of_misses()
+        return self._model_index.index
+
+    def _shortlist(self, size: int | None) -> Shortlist | None:
+        return None if size is None else Shortlist(self.classifier, as_count(size, "shortlist"), self._index)
+
+    def explain(self, text: str, labels: Iterable[str] | str) -> list[Explanation]:
+        """Explain the logits of one or several labels by the contribution of each word of the text.
+
+        Args:
+            text: a document.
+            labels: a label, or several.
+
+        Returns:
+            An explanation per label, in their order.
+
+        Raises:
+            DataError: the text is empty or not a string, or the model has no such label.
+            ConfigError: the head gives no evidence.
+        """
+        document = self._documents([as_text(text)])
+        label_ids = self.labels.indices(as_labels(labels))
+        return self._explain(text, document, self._encoded(document), label_ids, attention=True)
+
+    def _fused(
+        self, ensemble: Ensemble, texts: Sequence[str], shortlist: Shortlist | None, only: LabelFilter | None
+    ) -> FusedScores:
+        rows_NV = ensemble.vocabulary.rows(ensemble.vocabulary.count(texts))
+        exclusive = self.info.task == "single_label"
+        return FusedScores(
+            self.classifier, ensemble, rows_NV.__getitem__, shortlist=shortlist, only=only, exclusive=exclusive
+        )
+
+    def _documents(self, texts: Sequence[str]) -> Texts:
+        return Texts.of(texts, self.tokenizer, self.info.max_length)
+
+    def _collator(self, documents: Texts) -> Collator:
+        window, overlap = self.classifier.encoder.window, self.info.model.overlap
+        return Collator(documents, self.tokenizer, window=window, overlap=overlap)
+
+    def _encoded(self, document: Texts) -> Batch:
+        """Make a batch of one document with its hidden states."""
+        if not self.classifier.gives_parts:
+            raise ConfigError("an ONNX model gives no evidence; use the model that it was made from")
+        batch = self._collator(document)(MicroBatch(np.zeros(1, np.int64), np.ones(1, np.float32))).to(self.device)
+        with torch.inference_mode():
+            return replace(batch, hidden_BTD=self.classifier.encode(batch))
+
+    def _explain(
+        self, text: str, document: Texts, batch: Batch, label_ids: NDArray[np.int32], *, attention: bool
+    ) -> list[Explanation]:
+        explainer = Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)
+        return explainer.explain(Tokenised(text, document.offsets[0]), batch, label_ids, attention=attention)
+
+
+def choose_device(name: str) -> torch.device:
+    """Find the device called `name`; for `auto`, a GPU if there is one.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"there is no device {name!r} ({str(error).splitlines()[0]}): use cpu or auto") from error
+    return device
