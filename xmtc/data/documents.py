@@ -43,10 +43,10 @@ class UnlabelledDocuments:
         return len(self.ids_N)
 
     def tokens(self, document: int) -> NDArray[np.int32]:
-        """See `Documents`."""
+        """Content tokens of a document."""
         return self.ids_N[document]
 
     def label_ids(self, document: int) -> NDArray[np.int32]:
-        """See `Documents`: none."""
+        """No labels are known."""
         del document
         return np.empty(0, np.int32)

@@ -3,6 +3,8 @@
 from types import TracebackType
 from typing import Protocol
 
+from typing_extensions import override
+
 
 class ProgressTask(Protocol):
     """A piece of work whose units are counted as it runs."""
@@ -30,20 +32,22 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
+class Silent(Progress, ProgressTask):
     """A progress and a task that show nothing."""
 
+    @override
     def task(self, description: str, total: int | None = None, unit: str = "documents") -> "Silent":
-        """See `Progress`."""
         return self
 
+    @override
     def advance(self, amount: int = 1) -> None:
-        """See `ProgressTask`."""
+        pass
 
     def __enter__(self) -> "Silent":
         return self
 
+    @override
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """See `ProgressTask`."""
+        pass

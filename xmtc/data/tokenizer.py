@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from typing_extensions import override
 
 from xmtc.data.config import TrainedTokenizerConfig
 from xmtc.data.manifest import TokenizerIdentity
@@ -49,7 +50,7 @@ class TokenizerSource(Protocol):
         ...
 
 
-class PretrainedTokenizer:
+class PretrainedTokenizer(TokenizerSource):
     """A model's tokenizer; a `TokenizerSource`. It is loaded once.
 
     Args:
@@ -63,17 +64,19 @@ class PretrainedTokenizer:
     def _loaded(self) -> PreTrainedTokenizerFast:
         return load_pretrained(self.name)
 
+    @override
     def identity(self) -> Any:
-        """See `TokenizerSource`: the tokenizer's definition."""
+        """The tokenizer's definition."""
         return definition(self._loaded)
 
+    @override
     def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
-        """See `TokenizerSource`; the texts are not looked at."""
+        """The texts are not looked at."""
         del texts, total
         return self._loaded
 
 
-class TrainedTokenizer:
+class TrainedTokenizer(TokenizerSource):
     """A tokenizer that is trained on the training texts; a `TokenizerSource`.
 
     Args:
@@ -84,12 +87,13 @@ class TrainedTokenizer:
         self._settings = settings
         self.name = f"trained {settings.model}"
 
+    @override
     def identity(self) -> Any:
-        """See `TokenizerSource`: the settings; the rest follows from the source, which has a fingerprint."""
+        """The settings; the rest follows from the source, which has a fingerprint."""
         return asdict(self._settings)
 
+    @override
     def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
-        """See `TokenizerSource`."""
         return train_tokenizer(self._settings, texts(), total)
 
 

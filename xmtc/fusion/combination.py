@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
+from typing_extensions import override
 
 from xmtc.errors import CheckpointError
 from xmtc.fusion.logistic import fit_logistic
@@ -115,21 +116,21 @@ class Linear(Combination):
                 coefficients.append(fit_logistic(*inside, config.bin_penalty, common_X))
         return cls(np.stack(coefficients), bin_L)
 
+    @override
     def logits(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
-        """See `Combination.logits`."""
         return self.terms(inputs_XNK, label_ids_NK).sum(axis=0)
 
+    @override
     def terms(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
-        """See `Combination.terms`."""
         bin_NK = self.bin_L[label_ids_NK]
         return np.stack([self.coefficients_GX[:, x][bin_NK] * row for x, row in enumerate(inputs_XNK)])
 
+    @override
     def extended(self, labels: int, like: int) -> Self:
-        """See `Combination.extended`."""
         return replace(self, bin_L=np.concatenate([self.bin_L, np.full(labels, self.bin_L[like])]))
 
+    @override
     def regrouped(self, regrouping: Regrouping, counts_L: NDArray[np.int64]) -> Self:
-        """See `Combination.regrouped`."""
         bin_M = self.bin_L[regrouping.kept_M]
         for label, members_K in regrouping.merged.items():
             bin_M[label] = self.bin_L[members_K[np.argmax(counts_L[members_K])]]
@@ -224,8 +225,8 @@ class Trees(Combination):
             nodes, depth = self.children_V2[nodes].ravel(), depth + 1
         return depth
 
+    @override
     def logits(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
-        """See `Combination.logits`."""
         used_NK = label_ids_NK >= 0
         inputs_PX = np.ascontiguousarray(inputs_XNK[:, used_NK].T)
         logits_P = np.full(len(inputs_PX), self.start_1[0])
@@ -236,8 +237,9 @@ class Trees(Combination):
         logits_NK[used_NK] = logits_P
         return logits_NK
 
+    @override
     def terms(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
-        """See `Combination.terms`; the last input, which is 1, gets the values of the roots."""
+        """The last input, which is 1, gets the values of the roots."""
         inputs_PX = np.ascontiguousarray(inputs_XNK.reshape(len(inputs_XNK), -1).T)
         terms_PX = np.zeros(inputs_PX.shape)
         terms_PX[:, -1] = self.start_1 + self.value_V[self.roots_T].sum()
@@ -258,12 +260,14 @@ class Trees(Combination):
             node_PT = children.take(2 * node_PT + right_PT)
             yield node_PT
 
+    @override
     def extended(self, labels: int, like: int) -> Self:
-        """See `Combination.extended`; trees read a label's count alone."""
+        """Trees read a label's count alone."""
         return self
 
+    @override
     def regrouped(self, regrouping: Regrouping, counts_L: NDArray[np.int64]) -> Self:
-        """See `Combination.regrouped`; trees read a label's count alone."""
+        """Trees read a label's count alone."""
         return self
 
 

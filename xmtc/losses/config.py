@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import FAMILIES, Members
@@ -49,22 +50,23 @@ class LossSettings(Protocol):
         ...
 
 
-class SumOverLabels:
+class SumOverLabels(LossSettings):
     """What settings say of a loss that is a sum over labels: any part of the labels gives its part of the sum."""
 
     @property
+    @override
     def refuses_sampled_labels(self) -> str | None:
-        """See `LossSettings`."""
         return None
 
     @property
+    @override
     def refuses_label_shards(self) -> str | None:
-        """See `LossSettings`."""
         return None
 
     @property
+    @override
     def separable(self) -> bool:
-        """See `LossSettings`; so is every `BinaryLoss`."""
+        """So is every `BinaryLoss`."""
         return True
 
 
@@ -88,12 +90,13 @@ class AsymmetricFocalConfig(SumOverLabels):
     """M: columns drawn uniformly for each document to stand for the rest; only with `hard_negatives`."""
 
     @property
+    @override
     def separable(self) -> bool:
-        """See `LossSettings`: the hardest negatives are those of all labels."""
+        """The hardest negatives are those of all labels."""
         return self.hard_negatives is None
 
+    @override
     def build(self) -> "Loss":
-        """See `LossSettings`."""
         from xmtc.losses.asymmetric_focal import AsymmetricFocal
 
         return AsymmetricFocal(self)
@@ -110,15 +113,15 @@ class BinaryCrossEntropyConfig(SumOverLabels):
     positive_weight: Annotated[float, Field(gt=0)] = 1.0
     """Weight of positives against negatives; above 1 trades precision for recall."""
 
+    @override
     def build(self) -> "Loss":
-        """See `LossSettings`."""
         from xmtc.losses.binary_cross_entropy import BinaryCrossEntropy
 
         return BinaryCrossEntropy(self.positive_weight)
 
 
 @config
-class CrossEntropyConfig:
+class CrossEntropyConfig(LossSettings):
     """Softmax cross-entropy, for tasks in which a document has exactly one label."""
 
     task: ClassVar[Task] = "single_label"
@@ -129,22 +132,22 @@ class CrossEntropyConfig:
     """Share of the target that is spread evenly over all labels."""
 
     @property
+    @override
     def refuses_sampled_labels(self) -> str | None:
-        """See `LossSettings`."""
         return "a softmax needs every label"
 
     @property
+    @override
     def refuses_label_shards(self) -> str | None:
-        """See `LossSettings`."""
         return "a softmax needs every label, and each worker has only its own"
 
     @property
+    @override
     def separable(self) -> bool:
-        """See `LossSettings`."""
         return False
 
+    @override
     def build(self) -> "Loss":
-        """See `LossSettings`."""
         from xmtc.losses.cross_entropy import CrossEntropy
 
         return CrossEntropy(self.label_smoothing)
@@ -174,7 +177,7 @@ class RankingLossSettings(Protocol):
 
 
 @config
-class LambdaRankConfig:
+class LambdaRankConfig(RankingLossSettings):
     """LambdaRank (Burges 2010): weighs each pair by how much swapping it would change nDCG@k."""
 
     kind: Literal["lambdarank"] = "lambdarank"
@@ -185,21 +188,21 @@ class LambdaRankConfig:
     sigma: Annotated[float, Field(gt=0)] = 1.0
     """Steepness of the logistic."""
 
+    @override
     def build(self) -> "nn.Module":
-        """See `RankingLossSettings`."""
         from xmtc.losses.lambdarank import LambdaRank
 
         return LambdaRank(self)
 
 
 @config
-class ListNetConfig:
+class ListNetConfig(RankingLossSettings):
     """ListNet (Cao et al. 2007), top-one approximation."""
 
     kind: Literal["listnet"] = "listnet"
 
+    @override
     def build(self) -> "nn.Module":
-        """See `RankingLossSettings`."""
         from xmtc.losses.listnet import ListNet
 
         return ListNet()

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
@@ -31,7 +32,7 @@ class SignalSettings(Protocol):
 
 
 @config
-class MutualInformationConfig:
+class MutualInformationConfig(SignalSettings):
     """Mutual information gain, I(t;l) = Σ (n_ab/N)·ln(n_ab·N / (n_a·n_b)) over the four cells, in nats."""
 
     kind: Literal["mig"] = "mig"
@@ -40,72 +41,72 @@ class MutualInformationConfig:
     """`jaccard`: I/(H_t + H_l − I). `label_entropy`: I/H_l, the share of the label's entropy that the token explains
     (the same order of tokens as `none`, but scores that can be compared between labels)."""
 
+    @override
     def build(self) -> "Signal":
-        """See `SignalSettings`."""
         from xmtc.mig.measures import MutualInformation
 
         return MutualInformation(self.normalise)
 
 
 @config
-class PointwiseConfig:
+class PointwiseConfig(SignalSettings):
     """Pointwise mutual information, ln(n11·N / (n_t·n_l)): favours rare tokens."""
 
     kind: Literal["pmi"] = "pmi"
     """Pointwise mutual information."""
 
+    @override
     def build(self) -> "Signal":
-        """See `SignalSettings`."""
         from xmtc.mig.measures import PointwiseInformation
 
         return PointwiseInformation()
 
 
 @config
-class ChiSquaredConfig:
+class ChiSquaredConfig(SignalSettings):
     """Pearson's chi-squared of the 2×2 table, N·(n11·n00 − n10·n01)² / (n_t·(N−n_t)·n_l·(N−n_l))."""
 
     kind: Literal["chi2"] = "chi2"
     """Chi-squared, without continuity correction."""
 
+    @override
     def build(self) -> "Signal":
-        """See `SignalSettings`."""
         from xmtc.mig.measures import ChiSquared
 
         return ChiSquared()
 
 
 @config
-class TermFrequencyConfig:
+class TermFrequencyConfig(SignalSettings):
     """Mean number of occurrences of the token in a document of the label."""
 
     kind: Literal["term_frequency"] = "term_frequency"
     """Term frequency. `mig.signed` applies to it too; without it, every label's best tokens are the most frequent
     words."""
 
+    @override
     def build(self) -> "Signal":
-        """See `SignalSettings`."""
         from xmtc.mig.measures import TermFrequency
 
         return TermFrequency()
 
 
 @config
-class TfIdfConfig:
+class TfIdfConfig(SignalSettings):
     """Mean TF-IDF weight of the token in a document of the label: mean occurrences × ln(N / n_t)."""
 
     kind: Literal["tfidf"] = "tfidf"
     """TF-IDF."""
 
+    @override
     def build(self) -> "Signal":
-        """See `SignalSettings`."""
         from xmtc.mig.measures import TfIdf
 
         return TfIdf()
 
 
 @config
-class ShuffledConfig:
+class ShuffledConfig(SignalSettings):
     """The control that must not help: mutual information gain after the documents' label sets were permuted."""
 
     kind: Literal["shuffled"] = "shuffled"
@@ -113,15 +114,15 @@ class ShuffledConfig:
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the permutation. Label frequencies and label co-occurrence stay what they are."""
 
+    @override
     def build(self) -> "Signal":
-        """See `SignalSettings`."""
         from xmtc.mig.measures import Shuffled
 
         return Shuffled(self.seed)
 
 
 @config
-class ExchangedConfig:
+class ExchangedConfig(SignalSettings):
     """The stricter control: mutual information gain of another label with as many training documents, or nearly."""
 
     kind: Literal["exchanged"] = "exchanged"
@@ -129,8 +130,8 @@ class ExchangedConfig:
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the exchange. Each label gets the real signal of another label."""
 
+    @override
     def build(self) -> "Signal":
-        """See `SignalSettings`."""
         from xmtc.mig.measures import Exchanged
 
         return Exchanged(self.seed)

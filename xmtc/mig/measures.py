@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from typing_extensions import override
 
 from xmtc.mig.config import Normalise
 from xmtc.mig.counts import PairCounts, row_count
@@ -44,8 +45,8 @@ class MutualInformation(Signal):
     def __init__(self, normalise: Normalise = "none") -> None:
         self._normalise = normalise
 
+    @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """See `Signal`."""
         information_P = mutual_information(pairs)
         if self._normalise == "none":
             return information_P
@@ -59,8 +60,8 @@ class MutualInformation(Signal):
 class PointwiseInformation(Signal):
     """Pointwise mutual information, see `PointwiseConfig`."""
 
+    @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """See `Signal`."""
         expected_P = pairs.token_documents_P.astype(np.float64) * pairs.label_documents_P
         return np.log(pairs.together_P * float(pairs.documents) / expected_P)
 
@@ -70,8 +71,8 @@ class ChiSquared(Signal):
 
     scores_absence = True
 
+    @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """See `Signal`."""
         n, token_P, label_P = float(pairs.documents), pairs.token_documents_P, pairs.label_documents_P
         determinant_P = pairs.together_P * n - token_P * label_P.astype(np.float64)  # = n11·n00 − n10·n01
         margins_P = token_P * (n - token_P) * label_P * (n - label_P)
@@ -83,8 +84,8 @@ class TermFrequency(Signal):
 
     counts_occurrences = True
 
+    @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """See `Signal`."""
         if pairs.occurrences_P is None:
             raise ValueError("term frequency needs the occurrences")
         return pairs.occurrences_P / pairs.label_documents_P
@@ -95,8 +96,8 @@ class TfIdf(Signal):
 
     counts_occurrences = True
 
+    @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """See `Signal`."""
         if pairs.occurrences_P is None:
             raise ValueError("TF-IDF needs the occurrences")
         return pairs.occurrences_P / pairs.label_documents_P * np.log(pairs.documents / pairs.token_documents_P)
@@ -114,8 +115,8 @@ class Shuffled(Signal):
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
 
+    @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """See `Signal`."""
         return mutual_information(pairs)
 
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
@@ -135,8 +136,8 @@ class Exchanged(Signal):
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
 
+    @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        """See `Signal`."""
         return mutual_information(pairs)
 
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:

@@ -143,7 +143,7 @@ class Classifier(nn.Module):
 
 
 def build_classifier(model: ModelConfig, vocab_size: int, labels: int) -> Classifier:
-    """See `ModelConfig.build`."""
+    """Build the encoder and the head that the settings describe."""
     encoder = model.encoder.build(vocab_size)
     if model.overlap > encoder.window // 2:
         half = encoder.window // 2

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from markupsafe import Markup
+from typing_extensions import override
 
 
 class Part:
@@ -44,8 +45,8 @@ class Table(Part):
     caption: str = ""
     in_summary: bool = False
 
+    @override
     def tables(self) -> Sequence["Table"]:
-        """See `Part`."""
         return (self,)
 
     def captioned(self, caption: str) -> "Table":
@@ -65,8 +66,8 @@ class TablePair(Part):
     left: Table
     right: Table
 
+    @override
     def tables(self) -> Sequence[Table]:
-        """See `Part`."""
         return (self.left, self.right)
 
 

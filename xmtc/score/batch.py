@@ -164,7 +164,7 @@ class BlockScorer:
         return alone and self.classifier.gives_parts
 
     def tokenise(self, raw: RawBlock) -> TokenBlock:
-        """See `tokenise`."""
+        """Read and tokenise a block's texts."""
         return tokenise(raw, self.tokenizer, self.info, evidence=self.settings.evidence)
 
     def score(self, block: TokenBlock) -> pa.Table:

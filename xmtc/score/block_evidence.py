@@ -33,7 +33,7 @@ class ExplainedScores:
         self._fused, self._top_k, self._reasons = fused, top_k, reasons
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """See `BestLabels`."""
+        """Label ids and probabilities of the best labels of each document (B, K)."""
         batch = replace(batch, hidden_BTD=self._fused.classifier.encode(batch))
         features, pairs = self._fused.pairs(batch)
         ids_BK, logits_BK = self._fused.best(pairs)

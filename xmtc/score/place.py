@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from typing_extensions import override
+
 from xmtc.errors import DataError
 from xmtc.files import file_sha256, read_file, replacing
 from xmtc.storage.config import StorageConfig
@@ -54,7 +56,7 @@ def place_of(output: str | Path) -> Place:
     return Bucket(output) if is_remote(output) else Folder(Path(output).absolute())
 
 
-class Folder:
+class Folder(Place):
     """A directory of this machine, or of a file system that all machines share."""
 
     def __init__(self, path: Path) -> None:
@@ -63,8 +65,8 @@ class Folder:
     def __str__(self) -> str:
         return str(self.path)
 
+    @override
     def names(self) -> set[str]:
-        """See `Place`."""
         if not self.path.exists():
             return set()
         if not self.path.is_dir():
@@ -73,13 +75,14 @@ class Folder:
         found = {path.name for path in self.path.iterdir()} - {path.name for path in hidden}
         return found | {f"{folder.name}/{path.name}" for folder in hidden for path in folder.iterdir()}
 
+    @override
     def read(self, name: str) -> bytes | None:
-        """See `Place`."""
         path = self.path / name
         return read_file(path) if path.exists() else None
 
+    @override
     def create(self, name: str, content: bytes) -> bool:
-        """See `Place`. If several processes try this at once, only one succeeds. A full disk leaves no empty file."""
+        """If several processes try this at once, only one succeeds. A full disk leaves no empty file."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -94,24 +97,26 @@ class Folder:
             raise
         return True
 
+    @override
     def put(self, name: str, content: bytes) -> None:
-        """See `Place`. After a lost connection two workers may write the same block: each has a temporary file."""
+        """After a lost connection two workers may write the same block: each has a temporary file."""
         with replacing(self.path / name) as partial:
             partial.write_bytes(content)
 
+    @override
     def remove(self, name: str) -> None:
-        """See `Place`."""
         (self.path / name).unlink(missing_ok=True)
         if "/" in name and not any((self.path / name).parent.iterdir()):
             (self.path / name).parent.rmdir()
 
+    @override
     def holds(self, name: str, size: int, sha256: str) -> bool:
-        """See `Place`: compares the checksum, because a power failure may have damaged the file."""
+        """Compares the checksum, because a power failure may have damaged the file."""
         path = self.path / name
         return path.is_file() and path.stat().st_size == size and file_sha256(path) == sha256
 
 
-class Bucket:
+class Bucket(Place):
     """A folder at a URI. Object stores publish a file with the request that completes its upload, without a rename."""
 
     def __init__(self, uri: str) -> None:
@@ -129,31 +134,33 @@ class Bucket:
     def _remote(self):
         return StorageConfig().remote(self.uri)
 
+    @override
     def names(self) -> set[str]:
-        """See `Place`."""
         if self._remote.is_file():
             raise DataError(f"{self.uri}: this is a file, not a folder; give another --output")
         self._sizes = {name: int(size) for name, (size, _) in self._remote.list().items()}
         return set(self._sizes)
 
+    @override
     def read(self, name: str) -> bytes | None:
-        """See `Place`."""
         return self._remote.read(name)
 
+    @override
     def create(self, name: str, content: bytes) -> bool:
-        """See `Place`. If several machines try this at once, only one succeeds, provided that the store supports it."""
+        """If several machines try this at once, only one succeeds, provided that the store supports it."""
         return self._remote.create(name, content)
 
+    @override
     def put(self, name: str, content: bytes) -> None:
-        """See `Place`."""
         self._remote.write(name, content)
 
+    @override
     def remove(self, name: str) -> None:
-        """See `Place`."""
         self._remote.remove(name)
 
+    @override
     def holds(self, name: str, size: int, sha256: str) -> bool:
-        """See `Place`: compares the size; the store has verified the sender's checksum on upload."""
+        """Compares the size; the store has verified the sender's checksum on upload."""
         del sha256
         if self._sizes is None:
             self.names()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
@@ -115,7 +116,7 @@ class FittedByOneRank:
 
 
 @config
-class LinearConfig:
+class LinearConfig(ScorerSettings):
     """Ridge regression in closed form over TF-IDF of words: one factorisation for all labels."""
 
     kind: Literal["linear"] = "linear"
@@ -171,15 +172,15 @@ class LinearConfig:
 
         return fit_linear(training, self)
 
+    @override
     def load(self, folder: "Path") -> "Scorer":
-        """See `ScorerSettings.load`."""
         from xmtc.scorers.linear import Linear
 
         return Linear.load(folder)
 
 
 @config
-class WordNeighboursConfig(FittedByOneRank):
+class WordNeighboursConfig(FittedByOneRank, ScorerSettings):
     """Votes of the training documents with the most similar words: s = Σ cos^p · y / Σ cos^p."""
 
     kind: Literal["word_neighbours"] = "word_neighbours"
@@ -211,15 +212,15 @@ class WordNeighboursConfig(FittedByOneRank):
 
         return fit_word_neighbours(training, self)
 
+    @override
     def load(self, folder: "Path") -> "Scorer":
-        """See `ScorerSettings.load`."""
         from xmtc.scorers.neighbours import Neighbours
 
         return Neighbours.load(folder)
 
 
 @config
-class StateNeighboursConfig(FittedByOneRank):
+class StateNeighboursConfig(FittedByOneRank, ScorerSettings):
     """Votes of the training documents with the most similar pooled states: weights exp(t · (cos − 1))."""
 
     kind: Literal["state_neighbours"] = "state_neighbours"
@@ -253,15 +254,15 @@ class StateNeighboursConfig(FittedByOneRank):
 
         return fit_state_neighbours(training, self)
 
+    @override
     def load(self, folder: "Path") -> "Scorer":
-        """See `ScorerSettings.load`."""
         from xmtc.scorers.neighbours import Neighbours
 
         return Neighbours.load(folder)
 
 
 @config
-class LabelTextConfig(FittedByOneRank):
+class LabelTextConfig(FittedByOneRank, ScorerSettings):
     """Similarity of a document and a label's name or description, the only information on labels without documents."""
 
     kind: Literal["label_text"] = "label_text"
@@ -281,15 +282,15 @@ class LabelTextConfig(FittedByOneRank):
 
         return fit_label_text(training, self)
 
+    @override
     def load(self, folder: "Path") -> "Scorer":
-        """See `ScorerSettings.load`."""
         from xmtc.scorers.label_text import LabelText
 
         return LabelText.load(folder)
 
 
 @config
-class TreeConfig(FittedByOneRank):
+class TreeConfig(FittedByOneRank, ScorerSettings):
     """A linear tree over words, by omikuji (`pip install 'xmtc[trees]'`). Its score does not decompose into words."""
 
     kind: Literal["tree"] = "tree"
@@ -319,8 +320,8 @@ class TreeConfig(FittedByOneRank):
 
         return fit_tree(training, self)
 
+    @override
     def load(self, folder: "Path") -> "Scorer":
-        """See `ScorerSettings.load`."""
         from xmtc.scorers.tree import Tree
 
         return Tree.load(folder)

@@ -79,11 +79,11 @@ class WorkerCommunicator:
         self.rank, self.size = rank_and_world_size()
 
     def sum(self, values: Floats) -> Floats:
-        """See `Communicator.sum`."""
+        """Sum over workers."""
         return all_reduce_sum(torch.from_numpy(values)).numpy()
 
     def gather(self, value: T) -> list[T]:
-        """See `Communicator.gather`."""
+        """Return the values of all workers, in order of rank."""
         return all_gather_object(value)
 
 

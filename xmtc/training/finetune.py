@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum_floats
@@ -70,13 +71,15 @@ class FinetuneObjective(Objective):
             return None
         return FlatStep(cast(SeparableLoss, self.loss), rows, bias)
 
+    @override
     def before_step(self, step: int) -> None:
-        """See `Objective.before_step`: keeps the index of labels young."""
+        """Keeps the index of labels young."""
         if self.miner is not None:
             self.miner.before_step(step)
 
+    @override
     def read_metrics(self) -> dict[str, float]:
-        """See `Objective.read_metrics`: how mining goes, and what the contrastive loss adds, on this rank."""
+        """How mining goes, and what the contrastive loss adds, on this rank."""
         found = self.miner.read_metrics() if self.miner is not None else {}
         (total, documents), self.contrasted = self.contrasted, (0.0, 0.0)
         return found | ({"train/contrastive": float(total) / float(documents)} if documents else {})

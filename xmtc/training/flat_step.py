@@ -16,13 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from typing_extensions import override
 
-from xmtc.distributed.row_shards import RowShard
+from xmtc.distributed.row_shards import DeferredGradient, RowShard
 from xmtc.losses.base import LossOutput, SeparableLoss, Targets
 from xmtc.models.heads.flat import CHUNK
 
 
-class FlatStep:
+class FlatStep(DeferredGradient):
     """Computes the loss of all labels, and the gradient of their rows on demand (`DeferredGradient`).
 
     The strategy neither includes this gradient in its norm nor clips it.
@@ -54,17 +55,18 @@ class FlatStep:
         """Record a micro-batch whose loss has the weight `scale`."""
         self._pending.append(_Pending(pooled_BP.detach(), targets, targets.weight_B * scale))
 
+    @override
     def finite(self) -> bool:
-        """See `DeferredGradient.finite`: derivatives of binary losses are finite if the document vectors are."""
+        """Derivatives of binary losses are finite if the document vectors are."""
         return all(bool(one.pooled_BP.isfinite().all()) for one in self._pending)
 
+    @override
     def discard(self) -> None:
-        """See `DeferredGradient.discard`."""
         self._pending = []
 
     @torch.no_grad()
+    @override
     def chunks(self, scale: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-        """See `DeferredGradient.chunks`."""
         pending, self._pending = self._pending, []
         if not pending:
             return

@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import override
 
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import check_file, missing_column
-from xmtc.data.readers.table import Row, RowCount
+from xmtc.data.readers.table import Row, RowCount, TableFormat
 from xmtc.errors import DataError
 
 
-class ArrowTable:
+class ArrowTable(TableFormat):
     """A `TableFormat`. Numbers of a `ClassLabel` column are read as the names that the file has for them."""
 
     identity = "arrow"
 
+    @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
-        """See `TableFormat`."""
         with _batches(path) as (schema, batches):
             wanted = schema.names if columns is None else columns.names()
             if missing := [name for name in wanted if name not in schema.names]:
@@ -33,8 +34,8 @@ class ArrowTable:
                     read = {key: named(cell, names.get(key)) for key, cell in cells.items()}
                     yield Row(read, f"{path}: row {number}", number)
 
+    @override
     def count(self, path: Path) -> RowCount:
-        """See `TableFormat`."""
         with _batches(path) as (_, batches):
             return RowCount(sum(batch.num_rows for batch in batches), exact=True)
 

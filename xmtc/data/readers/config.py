@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
@@ -16,7 +17,7 @@ _Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 @config
-class XcRepositoryConfig:
+class XcRepositoryConfig(ReaderSettings):
     """A folder in a layout of the Extreme Classification Repository, with raw text."""
 
     kind: Literal["xc_repository"] = "xc_repository"
@@ -30,8 +31,8 @@ class XcRepositoryConfig:
     """File in the folder with one label name per line, in the order of ids; null: a file with one of the usual names,
     if there is one."""
 
+    @override
     def build(self) -> Reader:
-        """See `ReaderSettings`."""
         from xmtc.data.readers.xc_repository import XcRepositoryReader
 
         return XcRepositoryReader(self)
@@ -54,7 +55,7 @@ class StratifyConfig:
 
 
 @config
-class MimicConfig:
+class MimicConfig(ReaderSettings):
     """MIMIC-IV (with MIMIC-IV-Note) or MIMIC-III: discharge summaries with the ICD codes of their admission."""
 
     kind: Literal["mimic"] = "mimic"
@@ -81,15 +82,15 @@ class MimicConfig:
         if self.release == "iii" and self.icd_version != 9:
             raise ValueError("release iii (MIMIC-III) has ICD-9 codes only: set icd_version: 9")
 
+    @override
     def build(self) -> Reader:
-        """See `ReaderSettings`."""
         from xmtc.data.readers.mimic import MimicReader
 
         return MimicReader(self)
 
 
 @config
-class PydocsConfig:
+class PydocsConfig(ReaderSettings):
     """Docstrings of installed Python packages."""
 
     kind: Literal["pydocs"] = "pydocs"
@@ -122,15 +123,15 @@ class PydocsConfig:
     min_words: Annotated[int, Field(ge=1)] = 20
     """Shorter docstrings are left out."""
 
+    @override
     def build(self) -> Reader:
-        """See `ReaderSettings`."""
         from xmtc.data.readers.pydocs import PydocsReader
 
         return PydocsReader(self)
 
 
 @config
-class SyntheticConfig:
+class SyntheticConfig(ReaderSettings):
     """Made-up documents with Zipf-distributed labels."""
 
     kind: Literal["synthetic"] = "synthetic"
@@ -156,8 +157,8 @@ class SyntheticConfig:
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of everything that is drawn."""
 
+    @override
     def build(self) -> Reader:
-        """See `ReaderSettings`."""
         from xmtc.data.readers.synthetic import SyntheticReader
 
         return SyntheticReader(self)

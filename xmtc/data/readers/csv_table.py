@@ -4,16 +4,18 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
+from typing_extensions import override
+
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import line_count, missing_column, open_text, wrong_width
-from xmtc.data.readers.table import Row, RowCount
+from xmtc.data.readers.table import Row, RowCount, TableFormat
 from xmtc.errors import DataError
 
 _LONGEST_FIELD = 1 << 30
 
 
-class CsvTable:
+class CsvTable(TableFormat):
     """A `TableFormat`. All cells are text: a label `001` or `250.00` is not a number.
 
     Args:
@@ -24,8 +26,9 @@ class CsvTable:
         self._delimiter = delimiter
         self.identity = f"csv:{delimiter!r}"
 
+    @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
-        """See `TableFormat`; blank lines are left out, but they count."""
+        """Blank lines are left out, but they count."""
         lines = self._lines(path)
         _, header = next(lines, (1, []))
         if columns is not None:
@@ -51,8 +54,9 @@ class CsvTable:
             except csv.Error as error:
                 raise DataError(f"{path}:{rows.line_num}: malformed CSV: {error}") from None
 
+    @override
     def count(self, path: Path) -> RowCount:
-        """See `TableFormat`; empty lines, and quotes inside unquoted cells, are counted wrongly."""
+        """Empty lines, and quotes inside unquoted cells, are counted wrongly."""
         lines = line_count(path, quotes=True)
         return RowCount(None if lines is None else max(0, lines - 1), exact=False)
 

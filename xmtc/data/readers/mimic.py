@@ -20,10 +20,11 @@ import pyarrow.feather as pa_feather
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy import sparse
+from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell, shown_columns
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected, quoted_cell, shown_columns
 from xmtc.data.readers.config import MimicConfig, StratifyConfig
 from xmtc.data.readers.files import check_file, content_hash
 from xmtc.data.readers.icd import CodeKind
@@ -63,7 +64,7 @@ _SPLIT_NAMES = {"train": 0, "dev": 1, "val": 1, "valid": 1, "validation": 1, "te
 _ID_COLUMNS = ("hadm_id", "_id")
 
 
-class MimicReader:
+class MimicReader(Reader):
     """A `Reader`.
 
     Args:
@@ -74,8 +75,8 @@ class MimicReader:
         self._settings = settings
         self._root, self._layout = Path(settings.directory), _LAYOUTS[settings.release]
 
+    @override
     def fingerprint(self) -> str:
-        """See `Reader`."""
         settings = {k: v for k, v in asdict(self._settings).items() if k not in ("directory", "notes", "split_file")}
         return f"mimic:{json.dumps(settings, sort_keys=True)}:{content_hash(self.files())}"
 
@@ -84,12 +85,14 @@ class MimicReader:
         given = [Path(self._settings.split_file)] if self._settings.split_file else []
         return [self._notes_file(), *(path for _, path in (*self._code_tables(), *self._name_tables())), *given]
 
+    @override
     def provides(self) -> frozenset[str]:
-        """See `Reader`: all, because dividing by texts would put a patient into two splits."""
+        """All, because dividing by texts would put a patient into two splits."""
         return frozenset(SPLITS)
 
+    @override
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
-        """See `Reader`: admissions in the order of their last notes in the file."""
+        """Admissions in the order of their last notes in the file."""
         with progress.task("read note numbers", unit="notes") as task:
             notes = Notes(self._notes_file(), self._layout, task.advance)
         yield from notes.rejected
@@ -107,8 +110,9 @@ class MimicReader:
         for admission, text in notes.texts(wanted):
             yield Document(str(notes.hadm_A[admission]), text, codes.of(admission), SPLITS[split_A[admission]])
 
+    @override
     def label_info(self) -> LabelInfo:
-        """See `Reader`: the codes' long titles, if their tables exist."""
+        """The codes' long titles, if their tables exist."""
         names: dict[str, str] = {}
         for kind, path in self._name_tables():
             names |= names_of_codes(path, self._layout, self._settings.icd_version, kind)

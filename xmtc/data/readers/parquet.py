@@ -6,24 +6,25 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from typing_extensions import override
 
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import check_file, missing_column
-from xmtc.data.readers.table import Row, RowCount
+from xmtc.data.readers.table import Row, RowCount, TableFormat
 from xmtc.errors import DataError
 from xmtc.files import reading
 
 _ROWS = 1024
 
 
-class ParquetTable:
+class ParquetTable(TableFormat):
     """A `TableFormat`."""
 
     identity = "parquet"
 
+    @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
-        """See `TableFormat`."""
         with _opened(path) as file:
             there = file.schema_arrow.names
             missing = [name for name in columns.names() if name not in there] if columns is not None else []
@@ -35,8 +36,9 @@ class ParquetTable:
                     yield Row(cells, f"{path}: row {number}", number)
                 done += batch.num_rows
 
+    @override
     def count(self, path: Path) -> RowCount:
-        """See `TableFormat`: what the file's footer says."""
+        """What the file's footer says."""
         with _opened(path) as file:
             return RowCount(file.metadata.num_rows, exact=True)
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import xxhash
+from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
-from xmtc.data.readers.base import Document, LabelInfo, Rejected
+from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
 from xmtc.data.readers.config import PydocsConfig
 from xmtc.errors import DataError
 
@@ -30,7 +31,7 @@ _WORD = re.compile(r"\S+")
 Found = tuple[str, str, str]  # module, name in the module, docstring
 
 
-class PydocsReader:
+class PydocsReader(Reader):
     """A `Reader`.
 
     Args:
@@ -40,20 +41,23 @@ class PydocsReader:
     def __init__(self, settings: PydocsConfig) -> None:
         self._packages, self._min_words = settings.packages, settings.min_words
 
+    @override
     def fingerprint(self) -> str:
-        """See `Reader`: modules and sizes of their files, which tell versions apart without reading 200 MB."""
+        """Modules and sizes of their files, which tell versions apart without reading 200 MB."""
         digest = xxhash.xxh3_128()
         for package in self._packages:
             for module, path in python_files(package):
                 digest.update(f"{module}:{Path(path).stat().st_size};".encode())
         return f"pydocs:{self._min_words}:{digest.hexdigest()}"
 
+    @override
     def provides(self) -> frozenset[str]:
-        """See `Reader`: none, the split is by hash of the text."""
+        """None, the split is by hash of the text."""
         return frozenset({"train"})
 
+    @override
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
-        """See `Reader`. Docstrings that several modules share carry only the modules' common ancestors."""
+        """Docstrings that several modules share carry only the modules' common ancestors."""
         files = [found for package in self._packages for found in python_files(package)]
         tasks = [files[i : i + _FILES_PER_TASK] for i in range(0, len(files), _FILES_PER_TASK)]
         found: list[Found] = []
@@ -63,8 +67,9 @@ class PydocsReader:
                 task.advance(count)
         yield from _documents(found)
 
+    @override
     def label_info(self) -> LabelInfo:
-        """See `Reader`: a module's name is its name."""
+        """A module's name is its name."""
         return LabelInfo()
 
 

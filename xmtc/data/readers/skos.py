@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax import SAXParseException
 
+from typing_extensions import override
+
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import open_text
-from xmtc.data.readers.table import Row, RowCount
+from xmtc.data.readers.table import Row, RowCount, TableFormat
 from xmtc.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -27,14 +29,15 @@ TERMS = {"label": "parents", "notation": "parent_notations", "id": "parent_ids"}
 """Columns that documents' labels may be, each with the column of broader concepts."""
 
 
-class SkosTable:
+class SkosTable(TableFormat):
     """A `TableFormat`."""
 
     def __init__(self, syntax: str) -> None:
         self.syntax, self.identity = syntax, f"skos {syntax}"
 
+    @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
-        """See `TableFormat`; concepts in the order of their IRIs."""
+        """Concepts in the order of their IRIs."""
         graph = _read(path, self.syntax)
         cells = _concepts(graph)
         if not cells:
@@ -42,8 +45,9 @@ class SkosTable:
         for number, concept in enumerate(sorted(cells), start=1):
             yield Row(cells[concept], f"{path}: concept {concept}", number)
 
+    @override
     def count(self, path: Path) -> RowCount:
-        """See `TableFormat`: nobody knows before the file is read."""
+        """Nobody knows before the file is read."""
         return RowCount(None, exact=False)
 
 

@@ -9,17 +9,18 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected
 from xmtc.data.readers.config import SyntheticConfig
 
 _BLOCK = 4096
 _SPREAD = 2_654_435_761  # Knuth's multiplier: spreads neighbouring numbers over the vocabulary
 
 
-class SyntheticReader:
+class SyntheticReader(Reader):
     """A `Reader`.
 
     Args:
@@ -29,16 +30,17 @@ class SyntheticReader:
     def __init__(self, settings: SyntheticConfig) -> None:
         self._settings = settings
 
+    @override
     def fingerprint(self) -> str:
-        """See `Reader`: the settings are the content."""
+        """The settings are the content."""
         return repr(self._settings)
 
+    @override
     def provides(self) -> frozenset[str]:
-        """See `Reader`."""
         return frozenset(split for split, count in zip(SPLITS, self._counts(), strict=True) if count)
 
+    @override
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
-        """See `Reader`."""
         del map_unordered
         counts = self._counts()
         with progress.task("make documents", sum(counts), "documents") as task:
@@ -49,8 +51,9 @@ class SyntheticReader:
                     yield from self._block(split, start, size, generator)
                     task.advance(size)
 
+    @override
     def label_info(self) -> LabelInfo:
-        """See `Reader`: a label is its name."""
+        """A label is its name."""
         return LabelInfo()
 
     def _counts(self) -> tuple[int, int, int]:

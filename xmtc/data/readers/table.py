@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
-from xmtc.data.readers.base import Document, LabelInfo, Rejected
+from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table_config import TableConfig
@@ -72,7 +74,7 @@ class TableFormat(Protocol):
         ...
 
 
-class TableReader:
+class TableReader(Reader):
     """A source of rows; a `Reader`.
 
     Args:
@@ -83,8 +85,9 @@ class TableReader:
     def __init__(self, settings: TableConfig, format: TableFormat) -> None:
         self._settings, self._format = settings, format
 
+    @override
     def fingerprint(self) -> str:
-        """See `Reader`: settings, the split of each file, and what is in the files."""
+        """Settings, the split of each file, and what is in the files."""
         files, labels = self._settings.files.by_split(), self._settings.labels
         named = {k: v for k, v in asdict(labels).items() if k != "path"} if labels is not None else None
         words = json.dumps([asdict(self._settings.columns), named, [split for split, _ in files]])
@@ -99,13 +102,15 @@ class TableReader:
         labels = self._settings.labels
         return [path for _, path in self._settings.files.by_split()] + ([Path(labels.path)] if labels else [])
 
+    @override
     def provides(self) -> frozenset[str]:
-        """See `Reader`; a split column says more when it is read."""
+        """A split column says more when it is read."""
         by_column = self._settings.columns.split is not None
         return frozenset({"train"}) if by_column else self._settings.files.provides()
 
+    @override
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
-        """See `Reader`: the rows of one file after the other."""
+        """The rows of one file after the other."""
         columns = self._settings.columns
         for split, path in self._settings.files.by_split():
             for row in self._format.rows(path, columns):
@@ -114,8 +119,9 @@ class TableReader:
                 else:
                     yield columns.document(row.cells, row.where, f"{path.name}:{row.number}", split)
 
+    @override
     def label_info(self) -> LabelInfo:
-        """See `Reader`: what the label file says, nothing without one."""
+        """What the label file says, nothing without one."""
         return self._settings.labels.read() if self._settings.labels is not None else LabelInfo()
 
     def first_columns(self) -> frozenset[str]:

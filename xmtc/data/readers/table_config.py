@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.data.readers.base import LabelInfo, ReaderSettings
@@ -68,7 +69,7 @@ class LabelFileConfig:
 
 
 @config
-class TableConfig:
+class TableConfig(ReaderSettings):
     """What the sources share that have a document in each row."""
 
     kind: str
@@ -86,8 +87,8 @@ class TableConfig:
         """Return the format of the files."""
         raise NotImplementedError
 
+    @override
     def build(self) -> "TableReader":
-        """See `ReaderSettings`."""
         from xmtc.data.readers.table import TableReader
 
         return TableReader(self, self.format())
@@ -100,8 +101,8 @@ class JsonlConfig(TableConfig):
     kind: Literal["jsonl"] = "jsonl"
     endings: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json")
 
+    @override
     def format(self) -> "TableFormat":
-        """See `TableConfig`."""
         from xmtc.data.readers.jsonl import JsonLines
 
         return JsonLines()
@@ -118,8 +119,8 @@ class CsvConfig(TableConfig):
     """Separator of the columns; null: a tab in files named .tsv, a comma in others."""
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
+    @override
     def format(self) -> "TableFormat":
-        """See `TableConfig`."""
         from xmtc.data.readers.csv_table import CsvTable
 
         return CsvTable(self.delimiter)
@@ -132,8 +133,8 @@ class ParquetConfig(TableConfig):
     kind: Literal["parquet"] = "parquet"
     endings: ClassVar[tuple[str, ...]] = (".parquet",)
 
+    @override
     def format(self) -> "TableFormat":
-        """See `TableConfig`."""
         from xmtc.data.readers.parquet import ParquetTable
 
         return ParquetTable()
@@ -146,8 +147,8 @@ class ArrowConfig(TableConfig):
     kind: Literal["arrow"] = "arrow"
     endings: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
 
+    @override
     def format(self) -> "TableFormat":
-        """See `TableConfig`."""
         from xmtc.data.readers.arrow_table import ArrowTable
 
         return ArrowTable()

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
+from typing_extensions import override
+
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
-from xmtc.data.readers.base import Document, LabelInfo, Rejected, check_characters, quoted_cell
+from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, check_characters, quoted_cell
 from xmtc.data.readers.config import XcForm, XcRepositoryConfig
 from xmtc.data.readers.files import content_hash, open_text
 from xmtc.data.readers.jsonl import JsonLines
@@ -34,7 +36,7 @@ _NAMES = ("raw_data/label.raw.txt", "label.raw.txt", "Y.txt", "output-items.txt"
 _JSON_LABELS = ("lbl.json",)
 
 
-class XcRepositoryReader:
+class XcRepositoryReader(Reader):
     """A `Reader`.
 
     Args:
@@ -45,8 +47,8 @@ class XcRepositoryReader:
         self._settings = settings
         self._root = Path(settings.directory)
 
+    @override
     def fingerprint(self) -> str:
-        """See `Reader`."""
         settings = json.dumps(
             [self._form(), self._settings.fields if self._form() == "json" else None, sorted(self.provides())]
         )
@@ -62,20 +64,21 @@ class XcRepositoryReader:
         splits = [path for split in sorted(self.provides()) for path in self._split_files(split)]
         return [*splits, *([names] if names else [])]
 
+    @override
     def provides(self) -> frozenset[str]:
-        """See `Reader`."""
         test = {"json": _JSON, "sparse": _MATRIX, "texts": _LISTS}[self._form()]["test"]
         return frozenset({"train", "test"}) if self._find(test) else frozenset({"train"})
 
+    @override
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
-        """See `Reader`."""
         by_index = list(self.label_info().names) if self._form() == "json" else []
         for split in ("train", "test"):
             if split in self.provides():
                 yield from self._read_json(split, by_index) if self._form() == "json" else self._read_lines(split)
 
+    @override
     def label_info(self) -> LabelInfo:
-        """See `Reader`. Labels are `uid`s in the `json` form, otherwise as the label file or matrix numbers them."""
+        """Labels are `uid`s in the `json` form, otherwise as the label file or matrix numbers them."""
         path = self._names_file()
         if path is None:
             return LabelInfo()

@@ -1,23 +1,24 @@
 """Code that all strategies share: freezing, AdamW, precision, and the format of saved state."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from xmtc.distributed import state as files
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.distributed.state import ParameterState
 from xmtc.distributed.strategies.settings import Precision
-from xmtc.distributed.strategy import ParameterGroup
+from xmtc.distributed.strategy import ParameterGroup, Strategy
 from xmtc.errors import CheckpointError, ConfigError
 
 
-class StrategyBase(ABC):
+class StrategyBase(Strategy):
     """Base class of strategies. Subclasses add the exchange of gradients and the placement of optimizer state.
 
     Attributes:
@@ -56,17 +57,17 @@ class StrategyBase(ABC):
     @abstractmethod
     def _steps(self, steps: int) -> None: ...
 
+    @override
     def autocast(self) -> AbstractContextManager[object]:
-        """See `Strategy.autocast`."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._precision == "bf16")
 
     @contextmanager
+    @override
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """See `Strategy.micro_batch`."""
         yield
 
+    @override
     def save(self, directory: Path) -> None:
-        """See `Strategy.save`."""
         named = list(self._trained.items())
         parts = files.plan_parts([self._bytes(parameter) for _, parameter in named], self.part_bytes)
         failed: OSError | None = None
@@ -86,33 +87,33 @@ class StrategyBase(ABC):
         if self.rank == 0:
             files.write_index(directory, len(parts), self._steps)
 
+    @override
     def load(self, directory: Path) -> None:
-        """See `Strategy.load`."""
         parts, steps = files.read_index(directory)
         shapes = {name: self._shape(parameter) for name, parameter in self._trained.items()}
         for name, state in files.read_states(directory, parts, shapes):
             self._set_full_state(self._trained[name], state)
         self._steps = steps
 
+    @override
     def gather_trainable(self) -> dict[str, Tensor]:
-        """See `Strategy.gather_trainable`."""
         full = {}
         for name, parameter in self._trained.items():
             full[name] = self._full_parameter(parameter).detach().to("cpu", copy=True)
             _check_not_empty(name, full[name])
         return full
 
+    @override
     def checkpoint_bytes(self) -> int:
-        """See `Strategy.checkpoint_bytes`."""
         return sum(self._bytes(parameter) for parameter in self._trained.values())
 
     @contextmanager
+    @override
     def whole(self) -> Iterator[None]:
-        """See `Strategy.whole`."""
         yield
 
+    @override
     def close(self) -> None:
-        """See `Strategy.close`."""
         self._model, self._trained = None, {}
 
     def _shape(self, parameter: nn.Parameter) -> torch.Size:

@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
@@ -56,12 +57,13 @@ class SingleConfig(Replicated):
     kind: Literal["single"] = "single"
 
     @property
+    @override
     def max_workers(self) -> int | None:
-        """See `StrategySettings.max_workers`."""
         return 1
 
+    @override
     def refusals(self) -> Mapping[Demand, str]:
-        """See `StrategySettings.refusals`: nothing is refused."""
+        """Nothing is refused."""
         return {}
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
@@ -82,12 +84,12 @@ class DDPConfig(Replicated):
     """Set this if the loss of some steps does not depend on all trained parameters. Every step then walks the graph."""
 
     @property
+    @override
     def max_workers(self) -> int | None:
-        """See `StrategySettings.max_workers`."""
         return None
 
+    @override
     def refusals(self) -> Mapping[Demand, str]:
-        """See `StrategySettings.refusals`."""
         return {}
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
@@ -98,7 +100,7 @@ class DDPConfig(Replicated):
 
 
 @config
-class DeepSpeedConfig:
+class DeepSpeedConfig(StrategySettings):
     """ZeRO, for models or optimizers that do not fit in a worker's memory."""
 
     kind: Literal["deepspeed"] = "deepspeed"
@@ -141,27 +143,29 @@ class DeepSpeedConfig:
         return "nvme" in (self.offload_optimizer, self.offload_parameters)
 
     @property
+    @override
     def max_workers(self) -> int | None:
-        """See `StrategySettings.max_workers`."""
         return None
 
     @property
+    @override
     def partitions(self) -> Partitions:
-        """See `StrategySettings.partitions`."""
         return Partitions(parameters=self.stage == 3, gradients=self.stage >= 2, optimizer_state=self.stage >= 1)
 
     @property
+    @override
     def tools(self) -> tuple[Tool, ...]:
-        """See `StrategySettings.tools`: DeepSpeed compiles its collectives and its disk library."""
+        """DeepSpeed compiles its collectives and its disk library."""
         return (Tool.COMPILER, Tool.NINJA, *([Tool.LIBAIO] if self.on_disk else []))
 
     @property
+    @override
     def offload_folder(self) -> str | None:
-        """See `StrategySettings.offload_folder`."""
         return self.nvme_path
 
+    @override
     def refusals(self) -> Mapping[Demand, str]:
-        """See `StrategySettings.refusals`; stage 3 adds some."""
+        """Stage 3 adds some."""
         if self.stage < 3:
             return {}
         reasons = {
@@ -175,14 +179,15 @@ class DeepSpeedConfig:
         }
         return {demand: f"distributed.strategy.stage: 3 exclude each other: {why}" for demand, why in reasons.items()}
 
+    @override
     def weight_bytes(self, size: float, workers: int) -> float:
-        """See `StrategySettings.weight_bytes`."""
         if self.offload_parameters:
             return 0.0
         return size / workers if self.partitions.parameters else size
 
+    @override
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
-        """See `StrategySettings.training_bytes`: from stage 1, AdamW also updates a flat copy of the parameters."""
+        """From stage 1, AdamW also updates a flat copy of the parameters."""
         if self.stage == 0:
             return replicated_bytes(trained, workers)
         share, zero = trained / workers, self.extra.get("zero_optimization", {})
@@ -193,8 +198,9 @@ class DeepSpeedConfig:
             exchange_buffers=4.0 * zero.get("reduce_bucket_size", _BUCKET) * buffers,
         )
 
+    @override
     def disk_bytes(self, trained: int, weights: float) -> float:
-        """See `StrategySettings.disk_bytes`: float32 weights, moments and gradients of what trains, and all weights."""
+        """Float32 weights, moments and gradients of what trains, and all weights."""
         optimizer = 16.0 * trained if self.offload_optimizer == "nvme" else 0.0
         return optimizer + (weights if self.offload_parameters == "nvme" else 0.0)
 
@@ -214,8 +220,9 @@ class DeepSpeedConfig:
             )
         return (ZeroStage0Strategy if self.stage == 0 else ZeroStrategy)(self, precision, device)
 
+    @override
     def loading(self, precision: Precision) -> AbstractContextManager[object]:
-        """See `StrategySettings.loading`: under stage 3, each worker keeps its share, unless it offloads to a disk."""
+        """Under stage 3, each worker keeps its share, unless it offloads to a disk."""
         if self.stage < 3 or self.on_disk:
             return nullcontext()
         from xmtc.distributed.partitioned import Loading

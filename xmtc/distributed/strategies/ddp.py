@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
 
 from xmtc.distributed.strategies.config import DDPConfig
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy
@@ -33,16 +34,16 @@ class DDPStrategy(ReplicatedStrategy):
         return self._module
 
     @contextmanager
+    @override
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """See `Strategy.micro_batch`."""
         if last or self._module is None:
             yield
             return
         with self._module.no_sync():
             yield
 
+    @override
     def close(self) -> None:
-        """See `Strategy.close`."""
         super().close()
         self._module = None
 

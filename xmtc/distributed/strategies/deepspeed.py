@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import override
 
 from xmtc.distributed.memory import release_freed_memory
 from xmtc.distributed.partitioned import gatherings
@@ -53,17 +54,17 @@ class _EngineStrategy(StrategyBase):
         self.loss_scale = float(self.world_size)  # undoes the average over ranks
 
     @contextmanager
+    @override
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """See `Strategy.micro_batch`."""
         self._engine.set_gradient_accumulation_boundary(last)
         yield
 
+    @override
     def backward(self, loss: Tensor) -> None:
-        """See `Strategy.backward`."""
         self._engine.backward(loss * self.loss_scale, scale_wrt_gas=False)
 
+    @override
     def close(self) -> None:
-        """See `Strategy.close`."""
         self._stop()
         if self._model is not None:
             for parameter in self._made_whole() if self._config.stage == 3 else ():
@@ -119,8 +120,8 @@ class _EngineStrategy(StrategyBase):
 class ZeroStage0Strategy(_EngineStrategy, ReplicatedStrategy):
     """Stage 0: DeepSpeed exchanges the gradients; everything else works as with DDP."""
 
+    @override
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
-        """See `Strategy.prepare`."""
         self._stop()
         return super().prepare(model, groups)
 
@@ -134,11 +135,9 @@ class ZeroStrategy(_EngineStrategy):
     _optimizer: torch.optim.AdamW
     _linked = False
 
+    @override
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
-        """See `Strategy.prepare`.
-
-        Under stage 3, parameters stay partitioned from the first call.
-        """
+        """Under stage 3, parameters stay partitioned from the first call."""
         self._stop()
         self._choose_trained(model, groups)
         if self._config.stage == 3 and (odd := [n for n, p in model.named_parameters() if not p.is_floating_point()]):
@@ -148,20 +147,21 @@ class ZeroStrategy(_EngineStrategy):
         self._linked = False
         return self._start(model, self._optimizer)
 
+    @override
     def set_learning_rates(self, rates: Sequence[float]) -> None:
-        """See `Strategy.set_learning_rates`."""
         set_learning_rates(self._optimizer, rates)
 
+    @override
     def step(self, max_grad_norm: float, outside_norm: float = 0.0) -> float:
-        """See `Strategy.step`. A norm that is not finite is returned as infinity."""
+        """A norm that is not finite is returned as infinity."""
         self._engine.optimizer.clip_grad = max_grad_norm
         with counted_in(self._engine.optimizer, outside_norm):
             self._engine.step()
         return float(self._engine.get_global_grad_norm())
 
     @contextmanager
+    @override
     def whole(self) -> Iterator[None]:
-        """See `Strategy.whole`."""
         if self._config.stage != 3 or self._engine is None:
             yield
             return

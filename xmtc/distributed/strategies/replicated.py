@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from typing_extensions import override
 
 from xmtc.distributed.state import ParameterState
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
@@ -18,8 +19,8 @@ class ReplicatedStrategy(StrategyBase):
 
     _optimizer: torch.optim.AdamW
 
+    @override
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
-        """See `Strategy.prepare`."""
         self._choose_trained(model, groups)
         model.to(self.device)
         model.zero_grad(set_to_none=True)
@@ -29,16 +30,16 @@ class ReplicatedStrategy(StrategyBase):
     def _wrap(self, model: nn.Module) -> nn.Module:
         return model
 
+    @override
     def backward(self, loss: Tensor) -> None:
-        """See `Strategy.backward`."""
         loss.backward()
 
+    @override
     def set_learning_rates(self, rates: Sequence[float]) -> None:
-        """See `Strategy.set_learning_rates`."""
         set_learning_rates(self._optimizer, rates)
 
+    @override
     def step(self, max_grad_norm: float, outside_norm: float = 0.0) -> float:
-        """See `Strategy.step`."""
         parameters = list(self._trained.values())
         for parameter in parameters:
             if parameter.grad is None:

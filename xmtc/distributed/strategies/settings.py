@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     import torch
 
@@ -118,38 +120,39 @@ class StrategySettings(Protocol):
         ...
 
 
-class Replicated:
+class Replicated(StrategySettings):
     """Base of settings whose strategy gives every worker the whole model, its gradients and optimizer state."""
 
     @property
+    @override
     def partitions(self) -> Partitions:
-        """See `StrategySettings.partitions`."""
         return Partitions()
 
     @property
+    @override
     def tools(self) -> tuple[Tool, ...]:
-        """See `StrategySettings.tools`."""
         return ()
 
     @property
+    @override
     def offload_folder(self) -> str | None:
-        """See `StrategySettings.offload_folder`."""
         return None
 
+    @override
     def weight_bytes(self, size: float, workers: int) -> float:
-        """See `StrategySettings.weight_bytes`."""
         return size
 
+    @override
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
-        """See `StrategySettings.training_bytes`."""
         return replicated_bytes(trained, workers)
 
+    @override
     def disk_bytes(self, trained: int, weights: float) -> float:
-        """See `StrategySettings.disk_bytes`."""
         return 0.0
 
+    @override
     def loading(self, precision: Precision) -> AbstractContextManager[object]:
-        """See `StrategySettings.loading`: every worker loads all weights."""
+        """Every worker loads all weights."""
         return nullcontext()
 
 

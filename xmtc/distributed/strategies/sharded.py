@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.row_shards import DeferredGradient, RowShard, load_rows, save_rows
@@ -22,7 +23,7 @@ from xmtc.distributed.strategies.base import set_learning_rates
 from xmtc.distributed.strategy import ParameterGroup, Strategy
 
 
-class ShardedRowsStrategy:
+class ShardedRowsStrategy(Strategy):
     """Trains `RowShard` parameters itself and all others with an inner strategy. See `Strategy`.
 
     During training, the shards are plain attributes of their modules. Otherwise DDP and DeepSpeed would treat a shard
@@ -43,8 +44,9 @@ class ShardedRowsStrategy:
         self._hidden: list[tuple[nn.Module, str, RowShard]] = []
         self._optimizers: list[RowwiseOptimizer] = []
 
+    @override
     def prepare(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> nn.Module:
-        """See `Strategy.prepare`; if only label tables train, the inner strategy stays idle."""
+        """If only label tables train, the inner strategy stays idle."""
         self._show()
         model.to(self.device)
         model.zero_grad(set_to_none=True)
@@ -62,30 +64,31 @@ class ShardedRowsStrategy:
             shard.requires_grad_(id(shard) in wanted)
         return model
 
+    @override
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """See `Strategy.micro_batch`."""
         return self._inside.micro_batch(last=last) if self._inside_groups else nullcontext()
 
+    @override
     def autocast(self) -> AbstractContextManager[object]:
-        """See `Strategy.autocast`."""
         return self._inside.autocast()
 
+    @override
     def backward(self, loss: Tensor) -> None:
-        """See `Strategy.backward`."""
         if self._inside_groups:
             self._inside.backward(loss)
         else:
             (loss * self.loss_scale).backward()
 
+    @override
     def set_learning_rates(self, rates: Sequence[float]) -> None:
-        """See `Strategy.set_learning_rates`."""
         if self._inside_groups:
             self._inside.set_learning_rates([rates[i] for i in self._inside_groups])
         for optimizer, i in zip(self._optimizers, self._own_groups, strict=True):
             set_learning_rates(optimizer, [rates[i]])
 
+    @override
     def step(self, max_grad_norm: float, outside_norm: float = 0.0) -> float:
-        """See `Strategy.step`. A `DeferredGradient` is neither part of the norm nor clipped."""
+        """A `DeferredGradient` is neither part of the norm nor clipped."""
         if not self._optimizers:
             return self._inside.step(max_grad_norm, outside_norm)
         deferred = self._deferred()
@@ -105,15 +108,16 @@ class ShardedRowsStrategy:
             one.discard()
         return norm
 
+    @override
     def save(self, directory: Path) -> None:
-        """See `Strategy.save`; every rank writes its rows without an exchange."""
+        """Every rank writes its rows without an exchange."""
         if self._inside_groups:
             self._inside.save(directory)
         if self._shards:
             save_rows(directory, self._shards, self._states())
 
+    @override
     def load(self, directory: Path) -> None:
-        """See `Strategy.load`."""
         if self._shards:
             load_rows(directory, self._shards, self._states())
             for optimizer in self._optimizers:
@@ -121,12 +125,12 @@ class ShardedRowsStrategy:
         if self._inside_groups:
             self._inside.load(directory)
 
+    @override
     def gather_trainable(self) -> dict[str, Tensor]:
-        """See `Strategy.gather_trainable`."""
         return self._inside.gather_trainable() if self._inside_groups else {}
 
+    @override
     def checkpoint_bytes(self) -> int:
-        """See `Strategy.checkpoint_bytes`."""
         rows = sum(
             tensor.nbytes // max(1, len(shard)) * shard.total
             for name, shard in self._shards.items()
@@ -135,13 +139,15 @@ class ShardedRowsStrategy:
         return rows + (self._inside.checkpoint_bytes() if self._inside_groups else 0)
 
     @contextmanager
+    @override
     def whole(self) -> Iterator[None]:
-        """See `Strategy.whole`: gathers all parameters except the label tables, which stay split."""
+        """Gathers all parameters except the label tables, which stay split."""
         with self._inside.whole() if self._inside_groups else nullcontext():
             yield
 
+    @override
     def close(self) -> None:
-        """See `Strategy.close`; the label tables stay split."""
+        """The label tables stay split."""
         if self._inside_groups:
             self._inside.close()
         self._show()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.data.pretrained import DEFAULT_BACKBONE
@@ -87,16 +88,17 @@ class HuggingFaceConfig(EncoderDefaults):
         return self
 
     @property
+    @override
     def tokenizer_name(self) -> str:
-        """See `EncoderSettings.tokenizer_name`."""
         return self.name
 
     def with_backbone(self, backbone: "HuggingFaceConfig") -> "HuggingFaceConfig":
         """Return the backbone."""
         return backbone
 
+    @override
     def exported(self, folder: Path) -> "HuggingFaceConfig":
-        """See `EncoderSettings.exported`: the folder holds the whole backbone, or is not there."""
+        """The folder holds the whole backbone, or is not there."""
         return replace(self, name=str(folder), from_config=None) if folder.is_dir() else self
 
     def build(self, vocab_size: int) -> "HuggingFaceBackbone":
@@ -126,8 +128,8 @@ class _Wrapper(EncoderDefaults):
         return self.base.backbone
 
     @property
+    @override
     def backbone_key(self) -> str:
-        """See `EncoderSettings.backbone_key`."""
         return "model.encoder.base"
 
     @property
@@ -144,8 +146,9 @@ class _Wrapper(EncoderDefaults):
         """Return the same encoder on another backbone."""
         return replace(self, base=backbone)  # pyright: ignore[reportArgumentType]  every member is a dataclass
 
+    @override
     def exported(self, folder: Path) -> Any:
-        """See `EncoderSettings.exported`: the folder holds the backbone's shape, and its weights are loaded later.
+        """The folder holds the backbone's shape, and its weights are loaded later.
 
         Weights in 4 or 8 bits can only be made from pretrained ones.
         """

@@ -23,7 +23,7 @@ _ADAPTER = "adapter/adapter_model.safetensors"
 def save_backbone(
     backbone: "HuggingFaceBackbone", model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]
 ) -> bool:
-    """See `Encoder.save`."""
+    """Write what the export needs of a backbone; False if its identity is enough."""
     adapted = isinstance(backbone.model, PeftModel)
     if isinstance(backbone.model, PeftModel):
         _save_adapter(model / _ADAPTER, backbone.model, tensors, backbone.name)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.dropout import Dropout
@@ -86,12 +87,13 @@ class LightEncoder(Encoder):
         super().__init__(width, embedding.window)
         self.embedding, self.blocks = embedding, nn.ModuleList(blocks)
 
+    @override
     def layers(self) -> Sequence[nn.Module]:
-        """See `Encoder.layers`: embedding and blocks."""
+        """Embedding and blocks."""
         return [self.embedding, *self.blocks]
 
+    @override
     def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
-        """See `Encoder.load_vectors`."""
         return self.embedding.load_vectors(vocabulary)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from typing_extensions import override
 
 from xmtc.models.adapters import add_lora, has_adapters
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
@@ -66,8 +67,9 @@ class HuggingFaceBackbone(Encoder):
         return self
 
     @property
+    @override
     def first_token_is_blind(self) -> bool:
-        """See `Encoder.first_token_is_blind`: true for a decoder."""
+        """True for a decoder."""
         return self.causal
 
     @property
@@ -79,8 +81,9 @@ class HuggingFaceBackbone(Encoder):
         assert isinstance(base, PreTrainedModel)
         return base
 
+    @override
     def layers(self) -> Sequence[nn.Module]:
-        """See `Encoder.layers`: embeddings and blocks; with LoRA, only blocks with adapters."""
+        """Embeddings and blocks; with LoRA, only blocks with adapters."""
         blocks = blocks_of(self.transformer)
         if not isinstance(self.model, PreTrainedModel):
             return [block for block in blocks if has_adapters(block)]
@@ -91,12 +94,14 @@ class HuggingFaceBackbone(Encoder):
         ]
         return [nn.ModuleList(below), *blocks]
 
+    @override
     def save(self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]) -> bool:
-        """See `Encoder.save`: adapters, and the backbone unless it is an unchanged pretrained model."""
+        """Adapters, and the backbone unless it is an unchanged pretrained model."""
         return save_backbone(self, model, tensors, trained)
 
+    @override
     def load(self, model: Path) -> None:
-        """See `Encoder.load`: adapters; the backbone was loaded when it was built."""
+        """Adapters; the backbone was loaded when it was built."""
         load_adapter(self, model)
 
 

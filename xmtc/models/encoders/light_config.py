@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.models.encoders.settings import EncoderDefaults
@@ -43,8 +44,8 @@ class _Light(EncoderDefaults):
     embedding: EmbeddingConfig
 
     @property
+    @override
     def vector_file(self) -> str | None:
-        """See `EncoderSettings.vector_file`."""
         return self.embedding.vectors
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import LayerMixConfig, MaxPoolConfig
@@ -57,18 +58,19 @@ class MaxPoolEncoder(Encoder):
         return {FIRST_TOKEN: weights_W1U.squeeze(1)}
 
     @property
+    @override
     def backbone(self) -> HuggingFaceBackbone:
-        """See `Encoder.backbone`."""
         return self.base
 
     @property
+    @override
     def first_token_is_blind(self) -> bool:
-        """See `Encoder.first_token_is_blind`: the additional attention sees all tokens."""
+        """The additional attention sees all tokens."""
         return self.attention is None and self.base.first_token_is_blind
 
     @contextmanager
+    @override
     def for_export(self) -> Iterator[None]:
-        """See `Encoder.for_export`."""
         if self.attention is not None:  # the tracer freezes shapes inside torch.nn.MultiheadAttention
             raise ConfigError("maxpool's additional attention cannot be exported to ONNX; use variant cls_max")
         yield
@@ -78,8 +80,9 @@ class MaxPoolEncoder(Encoder):
         pooled = 1 if self.settings.variant == "cls_attention" else self.settings.last_layers
         return torch.stack(list(self.base.hidden_states(input_ids_WU, attention_mask_WU)[-pooled:]))
 
+    @override
     def layers(self) -> Sequence[nn.Module]:
-        """See `Encoder.layers`: the layers of the base, then the additional attention."""
+        """The layers of the base, then the additional attention."""
         return [*self.base.layers(), *([] if self.attention is None else [self.attention])]
 
 
@@ -100,22 +103,23 @@ class LayerMixEncoder(Encoder):
         states = self.base.hidden_states(input_ids_WU, attention_mask_WU)
         return self.mix(torch.stack(list(states[-len(self.mix.weights_K) :])))
 
+    @override
     def layers(self) -> Sequence[nn.Module]:
-        """See `Encoder.layers`: the layers of the base, then the mix."""
+        """The layers of the base, then the mix."""
         return [*self.base.layers(), self.mix]
 
     @property
+    @override
     def backbone(self) -> HuggingFaceBackbone | None:
-        """See `Encoder.backbone`."""
         return self.base.backbone
 
     @property
+    @override
     def first_token_is_blind(self) -> bool:
-        """See `Encoder.first_token_is_blind`."""
         return self.base.first_token_is_blind
 
+    @override
     def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
-        """See `Encoder.load_vectors`."""
         return self.base.load_vectors(vocabulary)
 
 
@@ -139,7 +143,7 @@ def _attend(
 
 
 def build_max_pool(settings: MaxPoolConfig, vocab_size: int) -> MaxPoolEncoder:
-    """See `MaxPoolConfig.build`."""
+    """Build the base encoder and the attention or the maximum over it."""
     base = settings.base.build(vocab_size)
     if settings.variant != "cls_attention":
         _check_layers(base, settings.last_layers)
@@ -151,7 +155,7 @@ def build_max_pool(settings: MaxPoolConfig, vocab_size: int) -> MaxPoolEncoder:
 
 
 def build_layer_mix(settings: LayerMixConfig, vocab_size: int) -> LayerMixEncoder:
-    """See `LayerMixConfig.build`."""
+    """Build the base encoder and the mix of its layers."""
     base = settings.base.build(vocab_size)
     _check_layers(base, settings.last_layers)
     return LayerMixEncoder(base, settings.last_layers)

@@ -35,7 +35,7 @@ class Depthwise(nn.Module):
 
 
 def build_multilevel(settings: MultilevelConfig, vocab_size: int) -> TransformerEncoder:
-    """See `MultilevelConfig.build`."""
+    """Build an encoder of blocks with global and local attention."""
 
     def block() -> Block:
         radius = min(settings.local_radius, settings.window)

@@ -77,12 +77,12 @@ class RecurrentEncoder(LightEncoder):
 
 
 def build_bigru(settings: BiGRUConfig, vocab_size: int) -> RecurrentEncoder:
-    """See `BiGRUConfig.build`."""
+    """Build a bidirectional GRU."""
     return _build(settings, vocab_size, nn.GRU, bidirectional=True)
 
 
 def build_lstm(settings: LSTMConfig, vocab_size: int) -> RecurrentEncoder:
-    """See `LSTMConfig.build`."""
+    """Build an LSTM."""
     return _build(settings, vocab_size, nn.LSTM, bidirectional=settings.bidirectional)
 
 

@@ -79,7 +79,7 @@ class FeedForward(nn.Module):
 
 
 def build_self_attention(settings: SelfAttentionConfig, vocab_size: int) -> TransformerEncoder:
-    """See `SelfAttentionConfig.build`."""
+    """Build a small Transformer."""
 
     def block() -> Block:
         attention = SelfAttention(settings.width, settings.heads)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from xmtc.models.encoders.backbone_config import HuggingFaceConfig
     from xmtc.models.encoders.base import Encoder
@@ -61,39 +63,39 @@ class EncoderSettings(Protocol):
         ...
 
 
-class EncoderDefaults:
+class EncoderDefaults(EncoderSettings):
     """Defaults of encoders that start from scratch and refuse nothing."""
 
     @property
+    @override
     def backbone(self) -> "HuggingFaceConfig | None":
-        """See `EncoderSettings.backbone`."""
         return None
 
     @property
+    @override
     def backbone_key(self) -> str:
-        """See `EncoderSettings.backbone_key`."""
         return "model.encoder"
 
     @property
+    @override
     def tokenizer_name(self) -> str | None:
-        """See `EncoderSettings.tokenizer_name`."""
         return None
 
     @property
+    @override
     def vector_file(self) -> str | None:
-        """See `EncoderSettings.vector_file`."""
         return None
 
+    @override
     def head_refusal(self, head: "HeadSettings") -> str | None:
-        """See `EncoderSettings.head_refusal`."""
         del head
         return None
 
+    @override
     def with_backbone(self, backbone: "HuggingFaceConfig") -> "EncoderSettings":
-        """See `EncoderSettings.with_backbone`."""
         raise TypeError(f"{type(self).__name__} has no Hugging Face model")
 
+    @override
     def exported(self, folder: Path) -> Any:
-        """See `EncoderSettings.exported`."""
         del folder
         return self

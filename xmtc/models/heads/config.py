@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
@@ -102,7 +103,7 @@ class HeadSettings(Protocol):
         ...
 
 
-class HeadDefaults:
+class HeadDefaults(HeadSettings):
     """Defaults of most heads: no attention by label, no label texts, trained rows, and no refusals."""
 
     kind: str
@@ -111,37 +112,37 @@ class HeadDefaults:
     scores: ClassVar[bool] = True
 
     @property
+    @override
     def row_dtype(self) -> RowDtype:
-        """See `HeadSettings.row_dtype`."""
         return "float32"
 
     @property
+    @override
     def label_tokens(self) -> int | None:
-        """See `HeadSettings.label_tokens`."""
         return None
 
     @property
+    @override
     def first_token(self) -> FirstToken:
-        """See `HeadSettings.first_token`."""
         return "as_others"
 
     @property
+    @override
     def reads_tokens_by(self) -> str:
-        """See `HeadSettings.reads_tokens_by`."""
         return f"head.kind: {self.kind}"
 
     @property
+    @override
     def reads_fixed(self) -> bool:
-        """See `HeadSettings.reads_fixed`."""
         return False
 
+    @override
     def refusals(self, use: HeadUse) -> Iterator[str]:
-        """See `HeadSettings.refusals`."""
         del use
         yield from ()
 
+    @override
     def with_row_dtype(self, row_dtype: RowDtype) -> "HeadSettings | None":
-        """See `HeadSettings.with_row_dtype`."""
         del row_dtype
         return None
 
@@ -212,12 +213,12 @@ class LabelAttentionConfig(HeadDefaults):
             deterministic=self.deterministic,
         )
 
+    @override
     def with_row_dtype(self, row_dtype: RowDtype) -> "LabelAttentionConfig":
-        """See `HeadSettings.with_row_dtype`."""
         return replace(self, row_dtype=row_dtype)
 
+    @override
     def build(self, hidden_width: int, labels: int) -> "LabelAttentionHead":
-        """See `HeadSettings.build`."""
         from xmtc.models.heads.label_attention import LabelAttentionHead
 
         return LabelAttentionHead(self, hidden_width, labels)
@@ -245,12 +246,12 @@ class FlatConfig(_Pooled):
                 "attention, or leave it out"
             )
 
+    @override
     def with_row_dtype(self, row_dtype: RowDtype) -> "FlatConfig":
-        """See `HeadSettings.with_row_dtype`."""
         return replace(self, row_dtype=row_dtype)
 
+    @override
     def build(self, hidden_width: int, labels: int) -> "FlatHead":
-        """See `HeadSettings.build`."""
         from xmtc.models.heads.flat import FlatHead
 
         return FlatHead(self, self.pooling.build(hidden_width), labels)
@@ -288,12 +289,12 @@ class TwoTowerConfig(_Pooled):
         for setting in (setting for setting, given in unfit.items() if given):
             yield f"{two} and {setting} exclude each other; leave one of them out"
 
+    @override
     def with_row_dtype(self, row_dtype: RowDtype) -> "TwoTowerConfig":
-        """See `HeadSettings.with_row_dtype`."""
         return replace(self, row_dtype=row_dtype)
 
+    @override
     def build(self, hidden_width: int, labels: int) -> "TwoTowerHead":
-        """See `HeadSettings.build`."""
         from xmtc.models.heads.two_tower import TwoTowerHead
 
         return TwoTowerHead(self, hidden_width, labels)
@@ -307,8 +308,8 @@ class NoHeadConfig(HeadDefaults):
     scores: ClassVar[bool] = False
     trains_rows: ClassVar[bool] = False
 
+    @override
     def build(self, hidden_width: int, labels: int) -> "NoHead":
-        """See `HeadSettings.build`."""
         from xmtc.models.heads.none import NoHead
 
         del hidden_width

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import override
 
 from xmtc.models.dropout import Dropout
 from xmtc.models.heads.base import Head
@@ -37,16 +38,17 @@ class FlatHead(Head):
         self.weights = nn.Parameter(rows.normal_(std=width**-0.5))
         self.bias = nn.Parameter(torch.zeros(labels))
 
+    @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        """See `Head.forward`."""
         return self.score(self.read(hidden_BTD, mask_BT), mask_BT, shortlist)
 
+    @override
     def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
-        """See `Head.read`: the pooled vector, after dropout."""
+        """The pooled vector, after dropout."""
         return (self.dropout(self.pooling(hidden_BTD, mask_BT)),)
 
+    @override
     def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        """See `Head.score`."""
         (pooled_BP,) = read
         if shortlist is None and self.training and self.pooling.members > 1:
             return self._logits_of_members(pooled_BP)
@@ -69,50 +71,53 @@ class FlatHead(Head):
             logits_BL.index_add_(0, rows_R, F.linear(part_BP[rows_R], weights_LP.to(part_BP.dtype)).float())
         return logits_BL
 
+    @override
     def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
-        """See `Head.vectors`."""
         del mask_BT
         return read[0].float()
 
+    @override
     def product_rows(self) -> nn.Parameter | None:
-        """See `Head.product_rows`."""
         return self.weights
 
+    @override
     def read_fixed(self, fixed_BKD: Tensor) -> tuple[Tensor, ...]:
-        """See `Head.read_fixed`."""
         return (self.dropout(self.pooling.of_fixed(fixed_BKD)),)
 
+    @override
     def init_from_documents(self, fixed_NKD: Tensor) -> None:
-        """See `Head.init_from_documents`."""
         self.pooling.init_from_documents(fixed_NKD)
 
+    @override
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """See `Head.attention`: what each token counts in the pooled vector, (B, S, 1, T), the same for every label."""
+        """What each token counts in the pooled vector, (B, S, 1, T), the same for every label."""
         weights_BT = self.pooling.weights(hidden_BTD, mask_BT)
         return weights_BT[:, None, None].expand(-1, len(label_ids_S), -1, -1)
 
+    @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
-        """See `Head.contributions`."""
         return self.pooling.contributions(hidden_BTD.float(), mask_BT, self.weights[shortlist_BS].float())
 
+    @override
     def label_tables(self) -> Mapping[str, nn.Parameter]:
-        """See `Head.label_tables`."""
         return {"weights": self.weights, "bias": self.bias}
 
     @torch.no_grad()
+    @override
     def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
-        """See `Head.set_classifier`."""
         if weights_LP is not None:
             self.weights.copy_(weights_LP)
         if bias_L is not None:
             self.bias.copy_(bias_L)
 
+    @override
     def label_vectors(self) -> Tensor:
-        """See `Head.label_vectors`: the rows."""
+        """The rows."""
         return self.weights.detach()
 
+    @override
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Head.document_vectors`: the pooled vectors."""
+        """The pooled vectors."""
         return self.pooling(hidden_BTD, mask_BT).float()
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from xmtc.models.dropout import Dropout
 from xmtc.models.heads.base import Head
@@ -45,18 +46,19 @@ class LabelAttentionHead(Head):
         self.weights = nn.Parameter(torch.empty(labels, width, dtype=dtype).normal_(std=width**-0.5))
         self.bias = nn.Parameter(torch.zeros(labels))
 
+    @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        """See `Head.forward`."""
         return self.score(self.read(hidden_BTD, mask_BT), mask_BT, shortlist)
 
+    @override
     def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
-        """See `Head.read`: keys and values (B, T, d)."""
+        """Keys and values (B, T, d)."""
         del mask_BT
         hidden_BTD = self.dropout(hidden_BTD)
         return self.keys(hidden_BTD), self.value_projection(hidden_BTD)
 
+    @override
     def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        """See `Head.score`."""
         keys_BTd, values_BTd = read
         tensors, tables = (keys_BTd, values_BTd, mask_BT), (self.queries, self.weights, self.bias)
         if shortlist is None:
@@ -67,8 +69,9 @@ class LabelAttentionHead(Head):
             return label_attention(*tensors, queries_Sd, weights_Sd, bias_S, self.options)
         return label_attention_shortlist(*tensors, *tables, shortlist, self.options, sparse=sparse)
 
+    @override
     def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
-        """See `Head.vectors`: the mean value (B, d) of a document's tokens."""
+        """The mean value (B, d) of a document's tokens."""
         values_BTd = at_least_fp32(read[1])
         return (values_BTd * mask_BT[..., None]).sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)
 
@@ -79,29 +82,31 @@ class LabelAttentionHead(Head):
             return projected_BTd
         return (normalise_rows(projected_BTd, self.options.heads) * self.key_gain).to(projected_BTd.dtype)
 
+    @override
     def attention_scores(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """See `Head.attention_scores`."""
         del mask_BT
         keys_BTd, queries_Sd = self.keys(hidden_BTD), self._query_rows(label_ids_S)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             scores_BHST = attention_scores(at_least_fp32(keys_BTd), queries_Sd, self.options.heads)
         return scores_BHST.transpose(1, 2)
 
+    @override
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """See `Head.attention`."""
         scores_BSHT = self.attention_scores(hidden_BTD, mask_BT, label_ids_S)
         return attention_weights(scores_BSHT.transpose(1, 2), mask_BT, self.options.normaliser).transpose(1, 2)
 
+    @override
     def contexts(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """See `Head.contexts`: concat_m Σ_t a[b,l,m,t] V[b,t,m]."""
+        """Concat_m Σ_t a[b,l,m,t] V[b,t,m]."""
         attention_BHST = self.attention(hidden_BTD, mask_BT, label_ids_S).transpose(1, 2)
         values_BTd = self.value_projection(hidden_BTD).to(attention_BHST.dtype)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             contexts_BHSE = attention_BHST @ split_heads(values_BTd, self.options.heads)
         return contexts_BHSE.transpose(1, 2).flatten(-2)
 
+    @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
-        """See `Head.contributions`: Σ_m a[b,l,m,t]·⟨w[l,m], V[b,t,m]⟩."""
+        """Σ_m a[b,l,m,t]·⟨w[l,m], V[b,t,m]⟩."""
         heads = self.options.heads
         keys_BTd, values_BTd = self.keys(hidden_BTD), self.value_projection(hidden_BTD)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
@@ -111,42 +116,48 @@ class LabelAttentionHead(Head):
             values_BHET = split_heads(at_least_fp32(values_BTd), heads).transpose(-1, -2)
             return (attention_BHST * (split_heads(weights_BSd, heads) @ values_BHET)).sum(1)
 
+    @override
     def attention_parameters(self) -> Iterator[nn.Parameter]:
-        """See `Head.attention_parameters`: label queries, key projection and key gain."""
+        """Label queries, key projection and key gain."""
         yield self.queries
         yield from self.key_projection.parameters()
         if self.key_gain is not None:
             yield self.key_gain
 
+    @override
     def label_tables(self) -> Mapping[str, nn.Parameter]:
-        """See `Head.label_tables`."""
         return {"queries": self.queries, "weights": self.weights, "bias": self.bias}
 
     @torch.no_grad()
+    @override
     def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
-        """See `Head.set_classifier`; P is d."""
+        """P is d."""
         if weights_LP is not None:
             self.weights.copy_(weights_LP)
         if bias_L is not None:
             self.bias.copy_(bias_L)
 
+    @override
     def label_vectors(self) -> Tensor:
-        """See `Head.label_vectors`: the classifier rows (L, d).
+        """The classifier rows (L, d).
 
         ⟨weights[l], document_vectors(…)⟩ + bias[l] is the logit that label l would have with uniform attention.
         """
         return self.weights.detach()
 
+    @override
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Head.document_vectors`: the mean value (B, d) of a document's tokens."""
+        """The mean value (B, d) of a document's tokens."""
         return self.vectors((hidden_BTD, self.value_projection(hidden_BTD)), mask_BT)
 
+    @override
     def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
-        """See `Head.rows_from_names`: a query is the key of the name, and attends to tokens like those of the name."""
+        """A query is the key of the name, and attends to tokens like those of the name."""
         return {"queries": self.keys(texts_ND).float()}
 
+    @override
     def simulated(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Head.simulated`: keeps keys, values and logits, but nothing of size (B, L, T).
+        """Keeps keys, values and logits, but nothing of size (B, L, T).
 
         The real kernels check for padding, which fake tensors cannot answer.
         """
@@ -157,8 +168,9 @@ class LabelAttentionHead(Head):
         return logits_BL.float() + self.bias
 
     @contextmanager
+    @override
     def for_export(self) -> Iterator[None]:
-        """See `Head.for_export`: the plain formula replaces the kernels."""
+        """The plain formula replaces the kernels."""
         before = self.options
         self.options = replace(before, implementation="reference")
         try:

@@ -13,6 +13,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import override
 
 from xmtc.models.heads.config import TwoTowerConfig
 from xmtc.models.heads.flat import FlatHead
@@ -28,27 +29,28 @@ class DocumentTower(Pooling):
         self.projection = nn.Linear(pooling.width, width, bias=False)
         self.log_scale = nn.Parameter(torch.tensor([math.log(scale)]))  # DeepSpeed does not support scalars
 
+    @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.forward`."""
         return self._scaled(self.pooling(hidden_BTD, mask_BT))
 
+    @override
     def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
-        """See `Pooling.of_fixed`."""
         return self._scaled(self.pooling.of_fixed(fixed_BKD))
 
+    @override
     def init_from_documents(self, fixed_NKD: Tensor) -> None:
-        """See `Pooling.init_from_documents`."""
         self.pooling.init_from_documents(fixed_NKD)
 
     def _scaled(self, pooled_BX: Tensor) -> Tensor:
         return F.normalize(self.projection(pooled_BX).float(), dim=1) * self.log_scale.exp()
 
+    @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.weights`."""
         return self.pooling.weights(hidden_BTD, mask_BT)
 
+    @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """See `Pooling.contributions`: exact for the given length of the vector."""
+        """Exact for the given length of the vector."""
         length_B = self.projection(self.pooling(hidden_BTD, mask_BT)).norm(dim=1).clamp(min=1e-12)
         through_BSD = rows_BSD @ self.projection.weight * (self.log_scale.exp() / length_B)[:, None, None]
         return self.pooling.contributions(hidden_BTD, mask_BT, through_BSD)
@@ -67,20 +69,22 @@ class TwoTowerHead(FlatHead):
         self.weights.requires_grad_(False)
         self.label_projection = nn.Linear(hidden_width, config.width, bias=False)
 
+    @override
     def rows_of_texts(self, texts_ND: Tensor) -> Tensor:
-        """See `Head.rows_of_texts`: unit vectors."""
+        """Unit vectors."""
         return F.normalize(self.label_projection(texts_ND).float(), dim=1)
 
+    @override
     def score_rows(self, read: tuple[Tensor, ...], rows_SP: Tensor, labels_S: Tensor) -> Tensor:
-        """See `Head.score_rows`."""
         (pooled_BP,) = read
         return F.linear(pooled_BP, rows_SP.to(pooled_BP.dtype)).float() + self.bias[labels_S]
 
     @torch.no_grad()
+    @override
     def keep_rows(self, rows_SP: Tensor, labels_S: Tensor) -> None:
-        """See `Head.keep_rows`."""
         self.weights[labels_S] = rows_SP.to(self.weights.dtype)
 
+    @override
     def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
-        """See `Head.rows_from_names`: a name is a label text like any other."""
+        """A name is a label text like any other."""
         return {"weights": self.rows_of_texts(texts_ND)}

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import override
 
 from xmtc.models.kernels.normalisers import attention_weights
 from xmtc.models.kernels.options import Normaliser
@@ -60,13 +61,13 @@ class OneToken(Pooling):
         super().__init__(width)
         self.last = last
 
+    @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.forward`."""
         rows_B = torch.arange(mask_BT.shape[0], device=mask_BT.device)
         return hidden_BTD[rows_B, self._position(mask_BT)] * mask_BT.any(1, keepdim=True)
 
+    @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.weights`."""
         chosen_B1 = self._position(mask_BT).unsqueeze(1)
         return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_(1, chosen_B1, 1) * mask_BT
 
@@ -79,20 +80,20 @@ class OneToken(Pooling):
 class Mean(Pooling):
     """The mean of the tokens' hidden states."""
 
+    @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.forward`."""
         return (self.weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(1) @ hidden_BTD).squeeze(1)
 
+    @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.weights`."""
         return mask_BT / mask_BT.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1)
 
 
 class Max(Pooling):
     """The maximum of each dimension."""
 
+    @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.forward`."""
         lowest = torch.finfo(hidden_BTD.dtype).min
         return hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).amax(1) * mask_BT.any(1, keepdim=True)
 
@@ -103,8 +104,9 @@ class Max(Pooling):
         share_BD = torch.full(winner_BD.shape, 1 / self.width, device=mask_BT.device)
         return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_add_(1, winner_BD, share_BD) * mask_BT
 
+    @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """See `Pooling.contributions`: each dimension's product counts for the token with the maximum."""
+        """Each dimension's product counts for the token with the maximum."""
         lowest = torch.finfo(hidden_BTD.dtype).min
         greatest = hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).max(1)
         products_BSD = rows_BSD * (greatest.values * mask_BT.any(1, keepdim=True)).unsqueeze(1)
@@ -136,8 +138,9 @@ class AttentionPooling(Pooling):
         """Compute the mean attention (B, T) of the heads."""
         return self.head_weights(hidden_BTD, mask_BT).mean(1)
 
+    @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """See `Pooling.contributions`: head by head, each for its part of the dimensions."""
+        """Head by head, each for its part of the dimensions."""
         values_BHdT = hidden_BTD.unflatten(2, (self.heads, -1)).permute(0, 2, 3, 1)
         rows_BHSd = rows_BSD.unflatten(2, (self.heads, -1)).transpose(1, 2)
         return (rows_BHSd @ values_BHdT * self.head_weights(hidden_BTD, mask_BT).unsqueeze(2)).sum(1)
@@ -156,8 +159,8 @@ class Lead(Mean):
         super().__init__(width)
         self.tokens = tokens
 
+    @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.weights`."""
         return super().weights(hidden_BTD, mask_BT & (mask_BT.cumsum(1) <= self.tokens))
 
 
@@ -241,22 +244,25 @@ class Summary(Pooling):
         self.fixed = FixedPoolings(hidden_width)
         self.layer = SummaryLayer(self.fixed.count, hidden_width, self.width)
 
+    @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.forward`."""
         return self.of_fixed(self.fixed(hidden_BTD, mask_BT))
 
+    @override
     def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
-        """See `Pooling.of_fixed`; in training, documents take turns with the members."""
+        """In training, documents take turns with the members."""
         if self.members == 1 or not self.training:
             return self.layer(fixed_BKD) / self.members
         return self.layer.of_turns(fixed_BKD, self.members)
 
+    @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """See `Pooling.weights`: the mean share that a token has in the fixed poolings."""
+        """The mean share that a token has in the fixed poolings."""
         return torch.stack([pooling.weights(hidden_BTD, mask_BT) for pooling in self.fixed]).mean(0)
 
+    @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
-        """See `Pooling.contributions`: by the units that the ReLU keeps for this document."""
+        """By the units that the ReLU keeps for this document."""
         layer = self.layer
         kept_BP = self(hidden_BTD, mask_BT) > 0
         products_BSX = (rows_BSD * kept_BP.unsqueeze(1) / self.members) @ layer.weight_PX.to(rows_BSD.dtype)
@@ -269,7 +275,7 @@ class Summary(Pooling):
         ).sum(0)
 
     @torch.no_grad()
+    @override
     def init_from_documents(self, fixed_NKD: Tensor) -> None:
-        """See `Pooling.init_from_documents`."""
         self.layer.centres_KD.copy_(fixed_NKD.mean(0))
         self.layer.gains_KD.copy_(1 / fixed_NKD.std(0, correction=0).clamp(min=_MIN_SPREAD))

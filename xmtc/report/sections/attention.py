@@ -2,26 +2,28 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from xmtc.evaluate.summary import percent
 from xmtc.report.parts import Part, Table, Text
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 
 
-class AttentionSection:
+class AttentionSection(Section):
     """Attention on the tokens that the ranking puts first, against chance."""
 
     name, link = "attention", ""
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "Attention and informative tokens"
 
     def applies(self, page: Page) -> bool:
         """Whether a run's attention was compared with its token ranking."""
         return any(run.attention for run in page.runs)
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         text = (
             "Share of attention on the tokens that carry most information about the label, over pairs of dev documents "
             "and their gold labels, next to the share of such tokens in the document. "

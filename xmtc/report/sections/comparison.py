@@ -2,28 +2,30 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from xmtc.report import compare
 from xmtc.report.parts import Part, Text
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 
 _INTERVALS = "Paired bootstrap: both runs on the same resampled documents. ▲ and ▼ mark intervals without 0."
 
 
-class ComparisonSection:
+class ComparisonSection(Section):
     """Paired differences, labels won and lost, settings that differ."""
 
     name, link = "compare", "Comparison"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return f"Comparison with {page.first.name}"
 
     def applies(self, page: Page) -> bool:
         """Whether there are several runs."""
         return page.several
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         runs = page.runs
         differences, unpaired = compare.differences(runs)
         warnings = [f"Not compared in pairs: {sentence}." for sentence in unpaired]

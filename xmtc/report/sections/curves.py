@@ -2,28 +2,30 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from xmtc.report.parts import Chart, Figures, Part
 from xmtc.report.run_results import RunResults
 from xmtc.report.scale import Axis
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 from xmtc.report.svg import Series, line_chart
 
 
-class CurvesSection:
+class CurvesSection(Section):
     """P@k, R@k and nDCG@k by k; precision and recall, F1 by threshold, reliability."""
 
     name, link = "curves", "Curves"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "Curves"
 
     def applies(self, page: Page) -> bool:
         """Whether a run has details.json."""
         return any("cutoffs" in run.details or "threshold_curve" in run.details for run in page.runs)
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         groups = (_ranking_charts(page), _score_charts(page))
         return [Figures(charts) for charts in groups if charts]
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from xmtc.evaluate.summary import percent
 from xmtc.report.parts import Chart, Figures, Part, Table, Text
 from xmtc.report.run_results import RunResults
 from xmtc.report.scale import Axis
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 from xmtc.report.svg import Bars, bar_chart
 from xmtc.report.titles import HEADLINE, label_title
 
@@ -21,21 +22,21 @@ _CAPTIONS = {
 _DRIFTED = 5  # labels whose share rose most, and as many whose share fell most
 
 
-class DataSection:
+class DataSection(Section):
     """How labels are distributed here and in training, and metrics by length, level and class."""
 
     name, link = "data", "Data"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "Data"
 
     def applies(self, page: Page) -> bool:
         """Return True: the section always applies."""
         return True
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         optional = (_lengths(page), _levels(page), _confusion(page.first))
         tables = [table.captioned(_CAPTIONS[table.name]) for table in optional if table is not None]
         return [Figures([_histogram(page.first)]), *_drift(page.first), *tables]

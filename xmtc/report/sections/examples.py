@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from xmtc.report.parts import Part
-from xmtc.report.section import Example, Page
+from xmtc.report.section import Example, Page, Section
 
 
 @dataclass(frozen=True)
@@ -19,19 +21,19 @@ class _Document(Part):
     example: Example
 
 
-class ExamplesSection:
+class ExamplesSection(Section):
     """Text, gold and predicted labels of some documents."""
 
     name, link = "examples", ""
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "Examples"
 
     def applies(self, page: Page) -> bool:
         """Whether the user asked for examples."""
         return bool(page.examples)
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         return [_Document(example) for example in page.examples]

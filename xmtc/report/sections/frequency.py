@@ -2,29 +2,31 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from xmtc.evaluate.summary import percent
 from xmtc.report.parts import Chart, Figures, Part, Table, Text
 from xmtc.report.scale import Axis
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 from xmtc.report.svg import Bars, bar_chart
 from xmtc.report.titles import BIN_COLUMNS, BIN_COLUMNS_ONE_LABEL, union
 
 
-class FrequencySection:
+class FrequencySection(Section):
     """Macro-F1 and recall of rare and frequent labels, with the other metrics of their groups in a table."""
 
     name, link = "frequency", "Label frequency"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "By label frequency"
 
     def applies(self, page: Page) -> bool:
         """Return True: the section always applies."""
         return True
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         text = "Labels grouped by their number of training documents."
         if not page.one_label:
             text += " nDCG@5 ranks only the group's labels; for R@10, all labels compete for the ten places."

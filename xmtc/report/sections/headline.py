@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from xmtc.evaluate.summary import percent
 from xmtc.report.parts import Part, Table, Text
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 from xmtc.report.titles import HEADLINE, ONE_LABEL
 
 _AUC = "AUC is over all scores and has no interval."
@@ -15,21 +17,22 @@ _NOTE = (
 _NOTE_ONE_LABEL = f"The decision is the best label. Macro metrics are means over labels. {_AUC}"
 
 
-class HeadlineSection:
+class HeadlineSection(Section):
     """One row for each metric, one column for each run."""
 
     name, link = "headline", "Headline"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "Headline"
 
     def applies(self, page: Page) -> bool:
         """Return True: the section always applies."""
         return True
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`: percent with 95 % intervals."""
+        """Percent with 95 % intervals."""
         return [_table(page), Text(_NOTE_ONE_LABEL if page.one_label else f"{_NOTE}{_bare(page)}", "note")]
 
 

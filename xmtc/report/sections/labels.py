@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup
+from typing_extensions import override
 
 from xmtc.evaluate.summary import percent
 from xmtc.report.label_data import embed, label_columns
 from xmtc.report.parts import Part, Table, TablePair
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 from xmtc.report.titles import label_title
 
 _EXTREMES, _MIN_SUPPORT = 10, 5  # labels of highest and of lowest F1, and documents that each must have
@@ -34,21 +35,21 @@ class _Explorer(Part):
     data: Markup
 
 
-class LabelsSection:
+class LabelsSection(Section):
     """Labels of the first run by F1, then all labels of all runs."""
 
     name, link = "labels", "Labels"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return f"Labels of {page.first.name}" if page.several else "Labels"
 
     def applies(self, page: Page) -> bool:
         """Return True: the section always applies."""
         return True
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         columns = label_columns(page.runs)
         bins = list(page.first.metrics["bins"])
         return [_extremes(page.first), _Explorer(len(columns["labels"]), columns["total"], bins, embed(columns))]

@@ -3,27 +3,29 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from xmtc.report.parts import Part, Table, Text
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 
 _METRICS = {"p@1": "P@1", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
 
 
-class ScorersSection:
+class ScorersSection(Section):
     """The scorers of a fused model, one by one."""
 
     name, link = "scorers", "Scorers"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "Scorers"
 
     def applies(self, page: Page) -> bool:
         """Whether a run fuses several scorers."""
         return any(run.scorers for run in page.runs)
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         text = (
             "Dev, in percent: the fused score, each scorer alone, and the difference to the fused score when one is "
             "left out. Every fusion is fitted on one half of dev and measured on the other. The columns on the right "

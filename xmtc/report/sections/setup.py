@@ -3,27 +3,28 @@
 from collections.abc import Sequence
 
 import yaml
+from typing_extensions import override
 
 from xmtc.report.parts import Fold, Part, Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 
 
-class SetupSection:
+class SetupSection(Section):
     """What each run was made from."""
 
     name, link = "setup", "Setup"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "Setup"
 
     def applies(self, page: Page) -> bool:
         """Return True: the section always applies."""
         return True
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         configurations = [
             Fold(f"Configuration of {run.name}", yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True))
             for run in page.runs

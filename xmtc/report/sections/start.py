@@ -2,26 +2,28 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from xmtc.report import compare
 from xmtc.report.parts import Part, Text
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 
 
-class StartSection:
+class StartSection(Section):
     """Paired differences, and labels that became better or worse."""
 
     name, link = "start", "Before and after"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "Against the model that training started from"
 
     def applies(self, page: Page) -> bool:
         """Whether the page is about one run, and that run has `model.init_from`."""
         return not page.several and page.first.start is not None
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         assert page.first.start is not None
         before, after = runs = page.first.start
         labels, documents = before.metrics["labels_present"], before.metrics["docs"]

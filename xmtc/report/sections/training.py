@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from xmtc.report.parts import Chart, Figures, Part
 from xmtc.report.run_results import RunResults
 from xmtc.report.scale import Axis
-from xmtc.report.section import Page
+from xmtc.report.section import Page, Section
 from xmtc.report.svg import Series, line_chart
 from xmtc.report.titles import union
 from xmtc.run.stage import Stage
@@ -18,21 +20,21 @@ _DEV_METRICS = ("dev/ndcg@5", "dev/ndcg@10", "dev/ndcg", "dev/micro_f1", "dev/ma
 _DEV_METRICS_ONE_LABEL = ("dev/accuracy", "dev/macro_f1", "dev/loss")
 
 
-class TrainingSection:
+class TrainingSection(Section):
     """Curves of what training logged."""
 
     name, link = "training", "Training"
 
+    @override
     def title(self, page: Page) -> str:
-        """See `Section`."""
         return "Training"
 
     def applies(self, page: Page) -> bool:
         """Whether a run has metrics.jsonl with something to draw."""
         return bool(_charts(page))
 
+    @override
     def render(self, page: Page) -> Sequence[Part]:
-        """See `Section`."""
         return [Figures(_charts(page))]
 
 

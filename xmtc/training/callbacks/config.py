@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
@@ -31,7 +32,7 @@ class CallbackSettings(Protocol):
 
 
 @config
-class EmaConfig:
+class EmaConfig(CallbackSettings):
     """Keeps an exponential moving average of the trained weights. Dev scores and the exported model use it."""
 
     kind: Literal["ema"] = "ema"
@@ -41,19 +42,19 @@ class EmaConfig:
     0, keeps (1 + t)/(10 + t) while that is smaller, so the average soon forgets the initial weights."""
 
     @property
+    @override
     def needs_whole_parameters(self) -> str | None:
-        """See `CallbackSettings`."""
         return "no rank holds the parameters that it averages"
 
+    @override
     def build(self, context: "StageContext") -> "Callback":
-        """See `CallbackSettings`."""
         from xmtc.training.callbacks.ema import Ema
 
         return Ema(self, context)
 
 
 @config
-class ProfilerConfig:
+class ProfilerConfig(CallbackSettings):
     """Records some optimizer steps of the first worker with PyTorch's profiler."""
 
     kind: Literal["profiler"] = "profiler"
@@ -66,12 +67,12 @@ class ProfilerConfig:
     """Also record memory allocations."""
 
     @property
+    @override
     def needs_whole_parameters(self) -> str | None:
-        """See `CallbackSettings`."""
         return None
 
+    @override
     def build(self, context: "StageContext") -> "Callback":
-        """See `CallbackSettings`."""
         from xmtc.training.callbacks.profiler import Profiler
 
         return Profiler(self, context)

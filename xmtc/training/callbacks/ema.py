@@ -8,6 +8,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
+from typing_extensions import override
 
 from xmtc.distributed.row_shards import RowShard, own_rows
 from xmtc.distributed.state import FIX, save_tensors
@@ -43,11 +44,10 @@ class Ema(Callback):
         self._averages: dict[str, Tensor] = {}
         self._updates = 0
 
+    @override
     def begin_phase(self, trained: Mapping[str, nn.Parameter]) -> None:
-        """See `Callback.begin_phase`.
-
-        Raises:
-            ConfigError: the strategy has partitioned the parameters.
+        """Raises:
+        ConfigError: the strategy has partitioned the parameters.
         """
         self._parameters |= trained
         for name, parameter in trained.items():
@@ -59,8 +59,8 @@ class Ema(Callback):
             if name not in self._averages:
                 self._averages[name] = parameter.detach().to(torch.float32, copy=True)
 
+    @override
     def after_step(self, position: Position) -> None:
-        """See `Callback.after_step`."""
         if position.skipped:
             return
         decay = min(self._decay, (1 + self._updates) / (10 + self._updates))
@@ -69,8 +69,9 @@ class Ema(Callback):
         self._updates += 1
 
     @contextmanager
+    @override
     def evaluating(self) -> Iterator[None]:
-        """See `Callback.evaluating`: inside the context, the parameters hold their averages."""
+        """Inside the context, the parameters hold their averages."""
         kept = {name: self._parameters[name].detach().clone() for name in self._averages}
         self._fill(self._averages)
         try:
@@ -83,19 +84,20 @@ class Ema(Callback):
         for name, value in values.items():
             self._parameters[name].copy_(value)
 
+    @override
     def checkpoint_bytes(self) -> int:
-        """See `Callback.checkpoint_bytes`."""
         return sum(4 * _whole_numel(parameter) for parameter in self._parameters.values())
 
+    @override
     def save(self, directory: Path) -> None:
-        """See `Callback.save`: the first rank writes whole tensors, so that any number of ranks can read them."""
+        """The first rank writes whole tensors, so that any number of ranks can read them."""
         whole = {name: _whole(self._parameters[name], average) for name, average in self._averages.items()}
         if self._context.rank != 0:
             return
         save_tensors(whole, directory / _FILE, {_UPDATES: str(self._updates)})
 
+    @override
     def load(self, directory: Path) -> None:
-        """See `Callback.load`."""
         path = directory / _FILE
         if not path.exists():
             raise CheckpointError(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
+from typing_extensions import override
 
 from xmtc.files import replacing, writing
 from xmtc.track.console import print_line
@@ -28,8 +29,8 @@ class Profiler(Callback):
         self._first = self._last = 0
         self._profile: profile | None = None
 
+    @override
     def before_step(self, position: Position) -> None:
-        """See `Callback.before_step`."""
         self._seen += 1
         if self._context.rank == 0 and self._seen == self._config.skip_steps + 1:
             self._first = position.step + 1
@@ -39,14 +40,14 @@ class Profiler(Callback):
             self._profile = profile(activities=activities, profile_memory=self._config.memory)
             self._profile.start()
 
+    @override
     def after_step(self, position: Position) -> None:
-        """See `Callback.after_step`."""
         self._last = position.step
         if self._seen == self._config.skip_steps + self._config.steps:
             self._write()
 
+    @override
     def end(self) -> None:
-        """See `Callback.end`."""
         self._write()
 
     def _write(self) -> None:
