@@ -150,9 +150,7 @@ def test_files_and_functions_stay_short() -> None:
                 named = [argument for argument in arguments if argument.arg not in ("self", "cls")]
                 # Kernels take their tensors, and Triton's their pointers and strides, one by one.
                 # A command of the command line has its options as arguments.
-                # The ONNX exporter hands a symbolic function every argument of the operator that it replaces.
-                free = "kernels" in path.parts or any("parse_args" in ast.unparse(one) for one in node.decorator_list)
-                most = 50 if free else 20 if _is_command(node) else 8
+                most = 50 if "kernels" in path.parts else 20 if _is_command(node) else 8
                 place = f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
                 assert length <= 70, f"{place} has {length} lines"
                 assert len(named) <= most, f"{place} has {len(named)} arguments"

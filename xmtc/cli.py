@@ -233,9 +233,7 @@ def score(
         list[str], typer.Argument(metavar="INPUT", help="Files, globs, folders, URIs, or a configuration (its source).")
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="Directory or URI to write Parquet files to.")],
-    engine: Annotated[
-        str, typer.Option(help="local, ray (a cluster; same output) or onnx (an exported model).")
-    ] = "local",
+    engine: Annotated[str, typer.Option(help="local or ray (a cluster; same output).")] = "local",
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of labels per document.")] = 10,
     threshold: Annotated[
         str | None,
@@ -263,14 +261,14 @@ def score(
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
     from xmtc.artefact.info import describe
     from xmtc.run.sources import split_inputs
-    from xmtc.score.command import make_job, parse_threshold, read_labels, require_onnx, run_locally, use_bfloat16
+    from xmtc.score.command import make_job, parse_threshold, read_labels, run_locally, use_bfloat16
     from xmtc.score.inputs import text_columns
     from xmtc.score.job import Settings
 
     if address is not None and engine != "ray":
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
-    if engine not in ("local", "ray", "onnx"):
-        raise typer.BadParameter(f"--engine {engine}: give local, ray or onnx")
+    if engine not in ("local", "ray"):
+        raise typer.BadParameter(f"--engine {engine}: give local or ray")
     folder = fetch_model(model)
     settings = Settings(
         top_k=top_k,
@@ -284,8 +282,6 @@ def score(
         block_rows=block_rows,
         columns=text_columns(text_column, id_column, describe(folder).columns),
     )
-    if engine == "onnx":
-        require_onnx(folder)
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     files, sources = split_inputs(inputs)
     job = make_job(folder, files, output, settings, sources, model)
@@ -322,23 +318,6 @@ def serve(
     from xmtc.serve.server import load_and_serve
 
     load_and_serve(model, config, device=device, precision=precision)
-
-
-@app.command()
-def export(
-    model: ModelDir,
-    onnx: Annotated[
-        str, typer.Option("--onnx", metavar="OUT", help="Directory or URI to write to; replaces an ONNX model there.")
-    ],
-    int8: Annotated[bool, typer.Option("--int8", help="Quantise the weights to 8 bits.")] = False,
-) -> None:
-    """Convert a model to ONNX, for onnxruntime. `predict` and `score --engine onnx` accept the result as MODEL."""
-    from xmtc.artefact.output import GRAPH
-    from xmtc.run.copies import published_model
-    from xmtc.score.command import export_graph
-
-    with published_model(onnx, GRAPH) as folder:
-        export_graph(model, folder, int8=int8)
 
 
 @app.command()

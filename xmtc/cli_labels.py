@@ -22,10 +22,9 @@ def labels_add(
 ) -> None:
     """Add labels to a model, from their names alone."""
     from xmtc.artefact.extend import add_labels
-    from xmtc.artefact.output import HEAD
     from xmtc.run.copies import published_model
 
-    with published_model(output, HEAD) as folder:
+    with published_model(output) as folder:
         added = add_labels(model, file, folder)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
     print_line(
@@ -40,12 +39,11 @@ def labels_remove(
     output: Output,
 ) -> None:
     """Remove labels; the other labels keep their scores."""
-    from xmtc.artefact.output import HEAD
     from xmtc.artefact.relabel import remove_labels
     from xmtc.run.copies import published_model
     from xmtc.score.command import read_labels
 
-    with published_model(output, HEAD) as folder:
+    with published_model(output) as folder:
         done = remove_labels(model, read_labels(labels) or (), folder)
     _print_result(output, f"labels removed: {done.changed:,}, left: {done.labels:,}", done.notes)
 
@@ -60,12 +58,11 @@ def labels_rename(
     output: Output,
 ) -> None:
     """Change the identifiers of labels; their scores stay the same."""
-    from xmtc.artefact.output import HEAD
     from xmtc.artefact.relabel import rename_labels
     from xmtc.run.copies import published_model
     from xmtc.score.label_pairs import read_renames
 
-    with published_model(output, HEAD) as folder:
+    with published_model(output) as folder:
         done = rename_labels(model, read_renames(pairs), folder)
     _print_result(output, f"labels renamed: {done.changed:,}", done.notes)
 
@@ -83,12 +80,11 @@ def labels_merge(
     output: Output,
 ) -> None:
     """Merge labels into others, and print which parts of the result are approximate."""
-    from xmtc.artefact.output import HEAD
     from xmtc.artefact.relabel import merge_labels
     from xmtc.run.copies import published_model
     from xmtc.score.label_pairs import read_groups
 
-    with published_model(output, HEAD) as folder:
+    with published_model(output) as folder:
         done = merge_labels(model, read_groups(groups), folder)
     _print_result(output, f"labels merged into others: {done.changed:,}, left: {done.labels:,}", done.notes)
 

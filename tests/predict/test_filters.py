@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from test_predictor import LABELS, TEXTS, export
 
 import xmtc
-from xmtc.artefact.onnx_export import export_onnx
 from xmtc.cli import main
 from xmtc.data.labels import LabelTable
 from xmtc.data.progress import Silent
@@ -36,12 +35,11 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models(folder, tmp_path_factory):
-    """A model of either task, and the ONNX form of the first."""
+    """A model of either task."""
     torch.set_num_threads(1)
     place = tmp_path_factory.mktemp("more")
-    export_onnx(folder, place / "onnx", int8=False)
     single = export(place / "single", FlatConfig(), "single_label")
-    return {path.name: xmtc.Model.from_pretrained(path, device="cpu") for path in (folder, place / "onnx", single)}
+    return {path.name: xmtc.Model.from_pretrained(path, device="cpu") for path in (folder, single)}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +52,7 @@ def everything(models):
     include=st.none() | st.sets(st.sampled_from(NAMES), min_size=1),
     exclude=st.sets(st.sampled_from(NAMES), max_size=LABELS - 1),
 )
-@pytest.mark.parametrize("name", ["model", "onnx", "single"])
+@pytest.mark.parametrize("name", ["model", "single"])
 def test_the_labels_that_are_left_keep_score_and_order(models, everything, name, include, exclude):
     left = (set(NAMES) if include is None else include) - exclude
     chosen = None if include is None else sorted(include)

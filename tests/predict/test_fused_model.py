@@ -14,7 +14,6 @@ from torch import Tensor
 import tiny_runs
 import xmtc
 from xmtc.artefact.export import load_model
-from xmtc.artefact.onnx_export import export_onnx, load_onnx
 from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
@@ -269,19 +268,6 @@ def test_states_of_a_frozen_encoder_come_before_training(tmp_path):
     assert next(stage for stage, _ in model_stages(config, "c", "r")) is Stage.SCORERS
     trained = tiny_runs.load(tiny_runs.write_config(tmp_path), scorers)
     assert [stage for stage, _ in model_stages(trained, "c", "r")][-2] is Stage.SCORERS
-
-
-def test_onnx(run, tmp_path):
-    with pytest.raises(ConfigError, match="read the encoder's states"):
-        export_onnx(run / "model", tmp_path / "onnx", int8=False)
-    words = fused_run(tmp_path, f"[{WORDS}]", "name=words")
-    export_onnx(words / "model", tmp_path / "onnx", int8=False)
-    assert load_onnx(tmp_path / "onnx").ensemble is not None
-    texts = TEXTS
-    ours = xmtc.Model.from_pretrained(words / "model", device="cpu").predict(texts, top_k=3)
-    graph = xmtc.Model.from_pretrained(tmp_path / "onnx").predict(texts, top_k=3)
-    for one, other in zip(ours, graph, strict=True):
-        assert [p.score for p in one] == pytest.approx([p.score for p in other], abs=1e-4)
 
 
 def test_without_a_head_nothing_is_trained(tmp_path):

@@ -41,7 +41,6 @@ def writers(site: Site) -> dict[str, Callable[[Path], tuple[object, ...]]]:
             *("train", site.config, f"data.corpus={folder / 'corpus'}"),
             *(f"track.directory={folder / 'runs'}", "track.checkpoint_every_steps=1"),
         ),
-        "export": lambda folder: ("export", model, "--onnx", folder / "out"),
         "labels add": lambda folder: ("labels", "add", model, site.folder / "labels.jsonl", "-o", folder / "out"),
         "labels remove": lambda folder: ("labels", "remove", model, "law", "-o", folder / "out"),
         "labels merge": lambda folder: ("labels", "merge", model, "law=fish", "-o", folder / "out"),

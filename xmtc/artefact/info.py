@@ -20,7 +20,7 @@ from xmtc.models.json_files import read_json
 
 FORMAT_VERSION = 1
 _PACKAGES, _CHECKSUMS = "packages", "sha256"
-_READ = frozenset({".safetensors", ".arrow", ".json", ".onnx", ".faiss", ".txt", ".model"})
+_READ = frozenset({".safetensors", ".arrow", ".json", ".faiss", ".txt", ".model"})
 """Extensions of the files that loading a model may read."""
 _COPY = "copy the whole model folder again, or export the model again"
 

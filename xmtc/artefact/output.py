@@ -1,4 +1,4 @@
-"""Decide where a model may be written: to a new place, or over an earlier model of its kind, but nothing else."""
+"""Decide where a model may be written: to a new place, or over an earlier model, but nothing else."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -8,20 +8,18 @@ from xmtc.errors import ConfigError
 from xmtc.files import parse_json, real, replacing_directory, writing
 
 FORMAT = "xmtc-model"
-HEAD, GRAPH = "head.safetensors", "model.onnx"
-"""The files that distinguish models for PyTorch and for onnxruntime."""
+HEAD = "head.safetensors"
 EDITABLE = frozenset({"README.md", "thresholds.json"})
 """Files that people may edit by hand and that have no checksum."""
 _ELSEWHERE = "give a new or an empty directory"
 
 
-def check_output(output: Path, model: Path, kind: str) -> None:
+def check_output(output: Path, model: Path) -> None:
     """Make sure that nothing is lost when a model made of `model` is written to `output`.
 
     Args:
         output: a directory, which may exist.
         model: the model that is read.
-        kind: `HEAD` or `GRAPH`: an earlier model with this file may be replaced.
 
     Raises:
         ConfigError: the directory is the model's or the working directory, or holds something else.
@@ -41,24 +39,23 @@ def check_output(output: Path, model: Path, kind: str) -> None:
     paths = (path for path in place.rglob("*") if path.is_symlink() or not path.is_dir())
     settings = place / "config.json"
     content = settings.read_bytes() if settings.is_file() else None
-    check_replaceable(str(output), [path.relative_to(place).as_posix() for path in paths], content, kind)
+    check_replaceable(str(output), [path.relative_to(place).as_posix() for path in paths], content)
 
 
-def check_replaceable(place: str, names: Collection[str], config: bytes | None, kind: str) -> None:
-    """Make sure that a directory is empty, or holds only a model of this kind.
+def check_replaceable(place: str, names: Collection[str], config: bytes | None) -> None:
+    """Make sure that a directory is empty, or holds only a model.
 
     Args:
         place: the directory or URI, for messages.
         names: names of all its files.
         config: content of its `config.json`.
-        kind: see `check_output`.
 
     Raises:
         ConfigError: it holds something else.
     """
     own = model_files(config)
-    if names and kind not in own:
-        raise ConfigError(f"{place}: not an exported model with a {kind}; {_ELSEWHERE}")
+    if names and not own:
+        raise ConfigError(f"{place}: not an exported model; {_ELSEWHERE}")
     if foreign := sorted(set(names) - own):
         raise ConfigError(f"{place}: has {foreign[0]}, which is not part of the model: move it away, or {_ELSEWHERE}")
 

@@ -13,10 +13,8 @@ from torch import Tensor
 from xmtc.artefact.export import CALIBRATION, SCORERS, ModelParts, load_model, write_thresholds
 from xmtc.artefact.info import write_info
 from xmtc.artefact.label_index import ModelIndex, head_of
-from xmtc.artefact.onnx_export import is_onnx
 from xmtc.artefact.output import HEAD, check_output, replacing
 from xmtc.data.labels import LabelTable
-from xmtc.errors import ConfigError
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.models.calibration import Calibration
 
@@ -45,13 +43,9 @@ def open_model(model: Path, output: Path) -> ModelParts:
 
     Raises:
         CheckpointError: the model is missing or damaged.
-        ConfigError: it is an ONNX model, or `output` holds something that is not a model.
+        ConfigError: `output` holds something that is not a model.
     """
-    if is_onnx(model):
-        raise ConfigError(
-            f"{model}: the labels of an ONNX model cannot change; change the model that it was made from, and export it"
-        )
-    check_output(output, model, HEAD)
+    check_output(output, model)
     return load_model(model)
 
 

@@ -5,7 +5,6 @@ S shortlist.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,10 +26,7 @@ class Classifier(nn.Module):
     Attributes:
         labels: L.
         calibration: calibration of the logits, fitted after training; or None.
-        gives_parts: whether encoder and head can be used separately, for evidence, shortlists and selected labels.
     """
-
-    gives_parts: ClassVar[bool] = True
 
     def __init__(self, encoder: Encoder, head: Head, labels: int) -> None:
         super().__init__()

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
-from xmtc.artefact.export import ModelParts
+from xmtc.artefact.export import ModelParts, load_model
 from xmtc.artefact.hub import locate_model
-from xmtc.artefact.onnx_export import load_any
 from xmtc.data.collate import Batch, Collator
 from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.sampler import MicroBatch
@@ -123,10 +122,10 @@ class Model:
         tokens_per_batch: int | None = None,
         bfloat16: bool | None = None,
     ) -> "Model":
-        """Load a model that `xmtc train` exported, or its ONNX form.
+        """Load a model that `xmtc train` exported.
 
         Args:
-            directory: the `model` folder of a run, an output of `xmtc export`, or `owner/name` on the Hugging Face Hub.
+            directory: the `model` folder of a run, or `owner/name` on the Hugging Face Hub.
             device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` …
             tokens_per_batch: content tokens per batch, including padding; lower it if memory runs out. None: 4,096 on a
                 CPU, where larger batches are slower (docs/log.md), and 16,384 on a GPU.
@@ -137,7 +136,7 @@ class Model:
             ConfigError: there is no such device.
             StorageError: the Hub does not answer.
         """
-        parts = load_any(locate_model(directory))
+        parts = load_model(locate_model(directory))
         return cls(parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
 
     def predict(
@@ -171,7 +170,7 @@ class Model:
 
         Raises:
             DataError: a text is empty or not a string, or the model has no such label.
-            ConfigError: evidence from an ONNX model, which has none; a shortlist together with included labels.
+            ConfigError: a shortlist together with included labels.
         """
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), as_texts(texts)
         only = LabelFilter.of(self.labels, include, exclude)
@@ -332,8 +331,6 @@ class Model:
 
     def _encoded(self, document: Texts) -> Batch:
         """Make a batch of one document with its hidden states."""
-        if not self.classifier.gives_parts:
-            raise ConfigError("an ONNX model gives no evidence; use the model that it was made from")
         batch = self._collator(document)(MicroBatch(np.zeros(1, np.int64), np.ones(1, np.float32))).to(self.device)
         with torch.inference_mode():
             return replace(batch, hidden_BTD=self.classifier.encode(batch))

@@ -42,6 +42,6 @@ def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> Pr
         size: K.
         independent: whether labels do not exclude each other.
     """
-    if not independent or not isinstance(classifier, Classifier) or not classifier.gives_parts:
+    if not independent or not isinstance(classifier, Classifier):
         return None
     return ProductScores(classifier, size) if classifier.head.product_rows() is not None else None

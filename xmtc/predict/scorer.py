@@ -103,7 +103,7 @@ def score_split(
     scores_NK = np.zeros((len(split.lengths), top_k), np.float32)
     if batches is None:
         batches = evaluation_batches(split.lengths, scoring.tokens_per_batch)
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))  # an ONNX graph has none
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     with _evaluating(model), torch.inference_mode():
         thunks = (partial(_collated, collate, rows_B) for rows_B in _limited(batches, labels, best))
         for rows_B, batch in prefetch(thunks, depth=2):

@@ -30,8 +30,6 @@ class Shortlist:
     """
 
     def __init__(self, classifier: Classifier, size: int, index: LabelIndex | None) -> None:
-        if not classifier.gives_parts:
-            raise ConfigError("a shortlist needs label tables, which ONNX models do not contain: score all labels")
         if index is None:
             raise ConfigError(
                 "a shortlist needs an index, and the model has none. If its labels exclude each other, leave out the "

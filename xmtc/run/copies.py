@@ -202,12 +202,11 @@ def _replace(mirror: "Mirror") -> None:
 
 
 @contextmanager
-def published_model(path: str, kind: str) -> Iterator[Path]:
+def published_model(path: str) -> Iterator[Path]:
     """Yield a local directory to write a model to; publish it at the end, replacing an earlier one.
 
     Args:
         path: as the user gave it: directory or URI.
-        kind: kind of the model; see `check_replaceable`. The writer calls it for a directory, this function for a URI.
 
     Raises:
         ConfigError: something else is at the URI.
@@ -219,7 +218,7 @@ def published_model(path: str, kind: str) -> Iterator[Path]:
     mirror, remote = StorageConfig().mirror("fetched", path), StorageConfig().remote(path)
     if remote.is_file():
         raise ConfigError(f"{path}: is a file; give a new or an empty folder")
-    check_replaceable(path, remote.list(), remote.read("config.json"), kind)
+    check_replaceable(path, remote.list(), remote.read("config.json"))
     mirror.pull(exact=True)
     yield mirror.local
     _replace(mirror)

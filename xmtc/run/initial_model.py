@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from xmtc.artefact.hub import locate_model
-from xmtc.artefact.onnx_export import is_onnx
 from xmtc.errors import ConfigError
 from xmtc.run.copies import fetch
 from xmtc.run.directory import RunDirectory, RunPaths
@@ -22,6 +21,4 @@ def initial_model_folder(paths: RunPaths) -> Path:
     folder = found if (found := RunDirectory(place).model).is_dir() else place
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{given}: no exported model there; give the `model` folder of a run")
-    if is_onnx(folder):
-        raise ConfigError(f"{given}: an ONNX model cannot train; give the model it was made of")
     return folder

@@ -118,7 +118,6 @@ class BlockScorer:
         workers: number of batches computed at the same time on the CPU, each by one thread.
 
     Raises:
-        ConfigError: evidence or a shortlist from an ONNX model.
         DataError: a label that the model does not know.
     """
 
@@ -129,8 +128,6 @@ class BlockScorer:
         self.labels = pa.array(parts.labels.labels, pa.string())
         self.thresholds_L = _thresholds(parts, settings)
         self.classifier = parts.classifier.to(device).eval()
-        if not self.classifier.gives_parts:
-            _check_graph_can(settings)
         self.ensemble, self.only = parts.ensemble, LabelFilter.of(parts.labels, settings.include, settings.exclude)
         index = parts.index
         if self.only is not None and self._can_restrict():
@@ -160,8 +157,7 @@ class BlockScorer:
 
     def _can_restrict(self) -> bool:
         """Whether rows of labels can be removed without changing the scores of other labels."""
-        alone = self.ensemble is None and self.info.task == "multi_label"
-        return alone and self.classifier.gives_parts
+        return self.ensemble is None and self.info.task == "multi_label"
 
     def tokenise(self, raw: RawBlock) -> TokenBlock:
         """Read and tokenise a block's texts."""
@@ -301,14 +297,6 @@ def _thresholds(parts: ModelParts, settings: Settings) -> NDArray[np.float32]:
     if settings.threshold == "tuned" and limits_L is not None:
         return limits_L
     return np.full(len(parts.labels), settings.threshold or 0.0, np.float32)
-
-
-def _check_graph_can(settings: Settings) -> None:
-    asked = {"--shortlist": settings.shortlist, "--evidence": settings.evidence}
-    for option in (option for option, value in asked.items() if value):
-        raise ConfigError(
-            f"{option}: an ONNX model only gives the score of every label; use the model that it was made from"
-        )
 
 
 def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from xmtc.artefact.info import describe
-from xmtc.artefact.onnx_export import export_onnx, is_onnx
 from xmtc.data.readers import ReaderConfig, Rejected
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
 from xmtc.data.readers.table_config import table_of
 from xmtc.distributed.precision import native_bfloat16
-from xmtc.errors import CheckpointError, ConfigError, DataError
+from xmtc.errors import ConfigError, DataError
 from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, Prediction, choose_device
 from xmtc.score.inputs import TextColumns, find_files, read_rows, with_known_id
@@ -150,23 +149,6 @@ def read_lines(path: Path) -> dict[int, str]:
     if not found:
         raise DataError(f"--input {path}: only blank lines; give one text per line")
     return found
-
-
-def export_graph(model: Path, output: Path, *, int8: bool) -> None:
-    """Write a model in ONNX form and print how far its logits are from PyTorch's; see `export_onnx`."""
-    difference = export_onnx(model, output, int8=int8)
-    size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
-    print_line(f"{output}: {size / 1e6:.1f} MB; logits of random documents within {difference:.1e} of PyTorch's")
-
-
-def require_onnx(model: Path) -> None:
-    """Refuse a model that is not in ONNX form.
-
-    Raises:
-        CheckpointError: the model is not in ONNX form.
-    """
-    if not is_onnx(model):
-        raise CheckpointError(f"{model}: not an ONNX model; make one with `xmtc export {model} --onnx OUT`")
 
 
 def make_job(

@@ -7,7 +7,7 @@ from typing import Any
 
 from joblib import cpu_count
 
-from xmtc.artefact.onnx_export import load_any
+from xmtc.artefact.export import load_model
 from xmtc.data.loader import prefetch
 from xmtc.data.progress import Progress
 from xmtc.errors import DataError
@@ -47,7 +47,7 @@ def score_local(
     records = open_job(job, overwrite=overwrite)
     check_rejected(records, max_rejected)
     done = frozenset(record.block for record in records)
-    parts = load_any(job.model, threads=1)  # per worker
+    parts = load_model(job.model)
     scorer = BlockScorer(parts, job.settings, choose_device(device), workers or cpu_count())
     with progress.task("score", rows_left(job, records)) as task:
         for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):

@@ -25,10 +25,10 @@ def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, ma
 
     Tokens are divided into blocks of `radius`. A block's queries see the tokens of their block and of the two
     neighbouring blocks that are within the band. Padding queries see themselves, so no softmax is empty. Texts of up to
-    three blocks are computed at once, which is cheaper; an ONNX graph must work for all lengths and always uses blocks.
+    three blocks are computed at once, which is cheaper.
     """
     length = mask_WU.shape[1]
-    if not torch.onnx.is_in_onnx_export() and length <= 3 * radius:
+    if length <= 3 * radius:
         allowed = band_mask(mask_WU, radius).unsqueeze(1)
         context = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=allowed)
         return context.transpose(1, 2).flatten(2)

@@ -5,7 +5,6 @@ Suffixes: W windows, U window tokens, D width.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,14 +73,6 @@ class Encoder(nn.Module, ABC):
         """
         del vocabulary
         return 0
-
-    def for_export(self) -> AbstractContextManager[None]:
-        """Make `forward` use only operators that the ONNX exporter knows, inside the context.
-
-        Raises:
-            ConfigError: this is not possible.
-        """
-        return nullcontext()
 
     def save(self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]) -> bool:
         """Write the encoder's part of an exported model.

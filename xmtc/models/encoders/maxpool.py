@@ -3,8 +3,7 @@
 Suffixes: W windows, U tokens, D width, K layers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -67,13 +66,6 @@ class MaxPoolEncoder(Encoder):
     def first_token_is_blind(self) -> bool:
         """The additional attention sees all tokens."""
         return self.attention is None and self.base.first_token_is_blind
-
-    @contextmanager
-    @override
-    def for_export(self) -> Iterator[None]:
-        if self.attention is not None:  # the tracer freezes shapes inside torch.nn.MultiheadAttention
-            raise ConfigError("maxpool's additional attention cannot be exported to ONNX; use variant cls_max")
-        yield
 
     def _layers(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Stack the layers (K, W, U, D) that the variant pools."""

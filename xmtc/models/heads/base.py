@@ -6,7 +6,6 @@ N texts, H heads, d width of an attended context.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor, nn
 
@@ -144,10 +143,6 @@ class Head(nn.Module, ABC):
         It runs on fake tensors, which device kernels do not support.
         """
         return self(hidden_BTD, mask_BT)
-
-    def for_export(self) -> AbstractContextManager[None]:
-        """Make `forward` use only operators that the ONNX exporter knows, inside the context."""
-        return nullcontext()
 
     def set_table(self, name: str, table: nn.Parameter) -> None:
         """Replace a label table, for example by some of its rows."""

@@ -5,8 +5,6 @@ E width of a head (d/H).
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -166,17 +164,6 @@ class LabelAttentionHead(Head):
         keys_Bd, values_Bd = self.keys(hidden_BTD).mean(1), self.value_projection(hidden_BTD).mean(1)
         logits_BL = keys_Bd @ self.queries.to(keys_Bd.dtype).T + values_Bd @ self.weights.to(values_Bd.dtype).T
         return logits_BL.float() + self.bias
-
-    @contextmanager
-    @override
-    def for_export(self) -> Iterator[None]:
-        """The plain formula replaces the kernels."""
-        before = self.options
-        self.options = replace(before, implementation="reference")
-        try:
-            yield
-        finally:
-            self.options = before
 
     def _query_rows(self, labels: Tensor) -> Tensor:
         rows = at_least_fp32(gather_rows(self.queries, labels, sparse=self.sparse_gradients))

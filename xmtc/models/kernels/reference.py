@@ -33,8 +33,8 @@ def normalise_rows_backward(rows_ND: Tensor, gradient_ND: Tensor, heads: int) ->
 
 
 def _parts(rows_ND: Tensor, heads: int) -> Tensor:
-    """Reshape (…, N, D) to (…, N, H, E). In an ONNX graph, `unflatten` would fix the example's sizes."""
-    return rows_ND.reshape(*rows_ND.shape[:-1], heads, rows_ND.shape[-1] // heads)
+    """Reshape (…, N, D) to (…, N, H, E)."""
+    return rows_ND.unflatten(-1, (heads, -1))
 
 
 def at_least_fp32(tensor: Tensor) -> Tensor:
