@@ -78,7 +78,7 @@ def _write_history(run: Path, skill: float) -> None:
 
 
 def _write_setup(run: Path, name: str, *, planted: bool) -> None:
-    config = {"name": name, "seed": 13, "plant": {"enabled": planted, "epochs": 10}, "finetune": {"epochs": 3}}
+    config = {"name": name, "seed": 13, "plant": {"epochs": 10 * planted}, "finetune": {"epochs": 3}}
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     record = {
         "config_hash": "0123abcd",

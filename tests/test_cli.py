@@ -74,7 +74,7 @@ def test_unknown_commands_and_options(xmtc):
         (["finetune.batch_size"], r"'finetune\.batch_size': an override is written key=value"),
         (["data.source.kind=jsnol"], r"data\.source\.kind: 'jsnol': unknown kind; did you mean 'jsonl'\?"),
         (["model.encoder.kind=hugging_fase"], r"did you mean 'hugging_face'\?"),
-        (["plant.loss.kind=listnet", "plant.enabled=maybe"], r"plant\.enabled: 'maybe': must be true or false"),
+        (["plant.loss.kind=listnet", "plant.prototypes=maybe"], r"plant\.prototypes: 'maybe': must be true or false"),
     ],
 )
 def test_wrong_configuration(xmtc, tiny, overrides, words):

@@ -134,8 +134,8 @@ def test_arms(tools, tmp_path, arm, plants, stage_1, prototypes, stage_2, signal
     pq.write_table(pa.table({"doc_id": ["a", "b"]}), tmp_path / "eurlex57k" / "dev.parquet")
     shared = tools.settings.setting_config("g500", tmp_path, tmp_path / "work")
     config = tools.settings.arm_config(shared, "g500", arm, seed=3)
-    assert config.plant.enabled == plants
-    assert (config.plant.epochs if plants else 0) == stage_1
+    assert config.plants == plants
+    assert config.plant.epochs == stage_1
     assert config.plant.prototypes == prototypes
     assert sum(phase.epochs for phase in config.finetune.phases) == stage_2
     assert config.mig.signal.kind == signal

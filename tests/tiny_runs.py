@@ -17,6 +17,10 @@ LABELS = ["law", "fish", "heart", "trade", "school", "steel"]
 FILLER = ["the", "of", "and", "to", "in", "that", "was", "for", "with", "as", "by", "on", "at", "from", "this", "which"]
 
 
+RANDOM_START = ("plant.epochs=0", "plant.prototypes=false")
+"""Overrides with which nothing is planted."""
+
+
 def documents(n: int, *, first: int = 0) -> list[dict[str, Any]]:
     """Documents whose labels can be read off two words each, among filler of very different lengths."""
     rows = []

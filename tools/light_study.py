@@ -192,7 +192,6 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
             "head": system["head"],
             "scorers": system.get("scorers", []),
         },
-        "plant": {"enabled": False},
         "finetune": {
             "phases": [{"epochs": epochs, "encoder_layers": system.get("layers", -1), "layer_decay": 1.0, **rate}],
             "optimizer": {"learning_rate": 1e-3, "weight_decay": 0.05, "schedule": "linear"},

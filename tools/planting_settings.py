@@ -171,8 +171,8 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
     signal = arm.signal or config.mig.signal
     if isinstance(signal, ExchangedConfig):
         signal = replace(signal, seed=seed)
-    epochs = config.plant.epochs if arm.epochs is None else arm.epochs
-    plant = replace(config.plant, enabled=arm.plants, epochs=epochs, prototypes=arm.prototypes)
+    epochs = (config.plant.epochs if arm.epochs is None else arm.epochs) if arm.plants else 0
+    plant = replace(config.plant, epochs=epochs, prototypes=arm.plants and arm.prototypes)
     return replace(config, plant=plant, mig=replace(config.mig, signal=signal, top_k=arm.top_k))
 
 

@@ -112,7 +112,12 @@ def test_planting_without_epochs_has_no_steps_and_one_pass_over_the_encoder() ->
     head = "finetune.phases=[{epochs: 2}]"
     apart, epochs, rows, without = (
         estimate(tiny("plant.cache_hidden=false", "finetune.cache_hidden=false", head, *overrides), LOAD)
-        for overrides in ((), ("plant.prototypes=false",), ("plant.epochs=0",), ("plant.enabled=false",))
+        for overrides in (
+            (),
+            ("plant.prototypes=false",),
+            ("plant.epochs=0",),
+            ("plant.epochs=0", "plant.prototypes=false"),
+        )
     )
     one = without.flops / 2
     assert [round(found.flops / one) for found in (apart, epochs, rows)] == [2 + 2 + 1, 2 + 2, 2 + 1]

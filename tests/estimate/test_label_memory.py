@@ -25,7 +25,7 @@ def config(*overrides: str) -> RunConfig:
 @pytest.mark.parametrize("head", ["model.head={kind: label_attention, width: 64}", "model.head={kind: flat}"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_tables_are_those_of_the_head(head, dtype):
-    settings = config("plant.enabled=false", head, f"model.head.row_dtype={dtype}")
+    settings = config(head, f"model.head.row_dtype={dtype}")
     tables = settings.model.head.build(WIDTH, 500).label_tables().values()
     found = label_memory(settings, WIDTH, 500, DOCUMENTS)
     assert found.tables == sum(t.numel() * t.element_size() for t in tables)
@@ -70,7 +70,7 @@ def test_each_piece_of_advice_can_be_followed(monkeypatch):
     for advice, _ in cheaper(config(), WIDTH, 1_000_000, DOCUMENTS):
         overrides += re.split(r" (?=plant\.)", advice.split(" (or")[0])
         check.check(config(*overrides))
-    assert overrides[-2:] == ["model.head={kind: flat}", "plant.enabled=false"]
+    assert overrides[-1] == "model.head={kind: flat}"
 
 
 def test_what_fits_is_reported_only_if_something_does_not(monkeypatch):

@@ -25,7 +25,7 @@ def test_prototypes_take_a_forward_pass_of_the_head(tmp_path) -> None:
     forward_s = 100 * 0.3 / 3
     assert both - epochs == pytest.approx(forward_s)
     assert both - rows == pytest.approx(2 * 100 * 0.3)
-    without = seconds(path, "plant.enabled=false")
+    without = seconds(path, *tiny_runs.RANDOM_START)
     assert "plant" not in without
     encoding_s = 120 * 0.1
     assert without["finetune"] - seconds(path)["finetune"] == pytest.approx(encoding_s), "whichever stage comes first"

@@ -21,7 +21,7 @@ from xmtc.models.poolings.config import AttentionPoolingConfig, MeanPoolingConfi
 from xmtc.pipeline import train_run
 
 HEAD = "model.head={kind: two_tower, width: 16, dropout: 0.0, scale: 5.0}"
-SETTINGS = (HEAD, "plant.enabled=false", "finetune.sampled_labels=4")
+SETTINGS = (HEAD, *tiny_runs.RANDOM_START, "finetune.sampled_labels=4")
 
 
 def documents() -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,7 +102,7 @@ def test_a_new_label_is_its_text(tmp_path) -> None:
     ("setting", "named"),
     [
         ("finetune.sampled_labels=null", "sampled_labels or finetune.mining"),
-        ("plant.enabled=true", "plant.enabled"),
+        ("plant.epochs=1", "plant.epochs"),
         ("model.label_text=true", "label_text"),
         ("finetune.label_optimizer={kind: lazy_adam}", "label_optimizer"),
     ],

@@ -17,7 +17,7 @@ HEADS = [{"kind": "label_attention", "width": 16, "heads": 2}, {"kind": "flat", 
 def test_encoding_continues_after_a_kill(tmp_path, monkeypatch, head):
     torch.set_num_threads(1)
     model = {"encoder": ENCODER, "head": head, "overlap": 4}
-    settings = ("plant.enabled=false", "finetune.phases=[{epochs: 1}]")
+    settings = (*tiny_runs.RANDOM_START, "finetune.phases=[{epochs: 1}]")
     path = tiny_runs.write_config(tmp_path, model=model)
     encode, encoded, kill_after = hidden._encode, [], [25]
 

@@ -92,7 +92,15 @@ def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=r"model\.init_from: nowhere: no exported model there"):
         train_run(load(path, "model.init_from=nowhere"))
     with pytest.raises(ConfigError, match=r"tokenizer assigns other token ids.*kind: pretrained"):
-        train_run(load(path, "data.tokenizer={kind: trained, vocab_size: 150}", "name=other", "plant.enabled=false"))
+        train_run(
+            load(
+                path,
+                "data.tokenizer={kind: trained, vocab_size: 150}",
+                "name=other",
+                "plant.epochs=0",
+                "plant.prototypes=false",
+            )
+        )
     config = load(path, "model.head={kind: label_attention, width: 8, heads: 2}", "name=third")
     with pytest.raises(ConfigError, match=r"model\.head: does not fit model\.init_from"):
         train_run(config)

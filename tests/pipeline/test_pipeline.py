@@ -129,7 +129,7 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
         (["finetune.batch_size=9"], r"another configuration.*\n +finetune\.batch_size: 12 -> 9"),
         (
             ["name=flat", "model.head={kind: flat}"],
-            r"plant\.enabled: true needs a head with label attention, but model\.head\.kind is flat; set plant",
+            r"plant\.epochs: .*model\.head\.kind is flat",
         ),
         (
             ["name=foreign", "model.encoder.from_config=null"],
@@ -137,7 +137,7 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
             r".*; set data\.tokenizer=null",
         ),
         (
-            ["name=foreign", "model.encoder={kind: maxpool, base: {}}", "plant.enabled=false"],
+            ["name=foreign", "model.encoder={kind: maxpool, base: {}}", "plant.epochs=0"],
             r"of model\.encoder\.base\.name: packaged:all-MiniLM-L6-v2; .* or model\.encoder\.base\.from_config",
         ),
     ],
@@ -172,7 +172,7 @@ def test_heads_without_label_attention_need_no_ranking(whole, monkeypatch, tmp_p
         raise ConfigError(f"reached {stage}")
 
     monkeypatch.setattr(pipeline, "run_workers", stop)
-    flat = ("model.head={kind: flat}", "plant.enabled=false", "mig.min_documents=1000", f"track.directory={tmp_path}")
+    flat = ("model.head={kind: flat}", "plant.epochs=0", "mig.min_documents=1000", f"track.directory={tmp_path}")
     with pytest.raises(ConfigError, match="reached finetune"):
         train_run(load(whole.config, *flat))
     assert not (tmp_path / "tiny" / "mig").exists()
@@ -182,10 +182,11 @@ def test_heads_without_label_attention_need_no_ranking(whole, monkeypatch, tmp_p
 
 
 def test_without_planting_everything_else_is_the_same(whole):
-    config = load(whole.config, "name=random", "plant.enabled=false")
+    config = load(whole.config, "name=random", *tiny_runs.RANDOM_START)
     assert list(differences(to_plain(load(whole.config)), to_plain(config))) == [
         'name: "tiny" -> "random"',
-        "plant.enabled: true -> false",
+        "plant.epochs: 2 -> 0",
+        "plant.prototypes: true -> false",
     ]
     planted, random = Worker(load(whole.config), RunPaths.of(config)), Worker(config, RunPaths.of(config))
     for (name, ours), theirs in zip(
@@ -250,7 +251,18 @@ def test_a_head_that_reads_fixed_poolings_keeps_nothing_else(whole, tmp_path):
         head = "model.head={kind: flat, pooling: {kind: summary, width: 8}, dropout: 0.0}"
         corpus = f"data.corpus={tmp_path}/{name}"
         phases = "finetune.phases=[{epochs: 2}]"
-        return train_run(load(whole.config, f"name={name}", head, corpus, phases, "plant.enabled=false", *overrides))
+        return train_run(
+            load(
+                whole.config,
+                f"name={name}",
+                head,
+                corpus,
+                phases,
+                "plant.epochs=0",
+                "plant.prototypes=false",
+                *overrides,
+            )
+        )
 
     kept, encoded = tuned("kept"), tuned("encoded", "finetune.cache_hidden=false")
     assert losses(kept, "finetune") == pytest.approx(losses(encoded, "finetune"), rel=1e-4)

@@ -39,7 +39,7 @@ def config(tmp_path):
     return write_config(
         tmp_path,
         model=MODEL,
-        plant={"enabled": False},
+        plant={"prototypes": False},
         finetune={"batch_size": 12, "phases": [PHASE], "loss": {"kind": "binary_cross_entropy"}},
     )
 

@@ -43,10 +43,14 @@ def with_bare_documents(folder: Path) -> Path:
     "overrides",
     [
         pytest.param((f"model.scorers={SCORERS}", "finetune.sampled_labels=2"), id="scorers, planted, sampled labels"),
-        pytest.param(("plant.enabled=false", "finetune.mining={candidates: 2, uniform: 1}"), id="mined labels"),
+        pytest.param(
+            (*tiny_runs.RANDOM_START, "finetune.mining={candidates: 2, uniform: 1}"),
+            id="mined labels",
+        ),
         pytest.param(
             (
-                "plant.enabled=false",
+                "plant.epochs=0",
+                "plant.prototypes=false",
                 "finetune.contrastive={}",
                 "finetune.phases=[{epochs: 1, encoder_layers: 1, encoder_learning_rate: 1.0e-3}]",
             ),

@@ -96,7 +96,7 @@ def test_a_job_gives_the_words_that_the_model_gives(run, tmp_path):
 
 def test_bfloat16_changes_the_hidden_states_and_nothing_else(tmp_path):
     summary = 'model.head={"kind": "flat", "pooling": {"kind": "summary"}}'
-    settings = ("distributed.precision=bf16", summary, "plant.enabled=false")
+    settings = ("distributed.precision=bf16", summary, *tiny_runs.RANDOM_START)
     folder = fused_run(tmp_path, f"[{WORDS}, {STATES}]", *settings) / "model"
     model = xmtc.Model.from_pretrained(folder, device="cpu", bfloat16=True)
     found = model.predict(TEXTS, top_k=4, evidence=True)

@@ -143,7 +143,12 @@ def test_evidence_is_not_taken_from_a_shortlist(directory, tmp_path):
 def test_training_evaluates_through_a_shortlist(tmp_path):
     path = tiny_runs.write_config(tmp_path)
     config = tiny_runs.load(
-        path, "plant.enabled=false", "evaluate.shortlist=5", "finetune.phases=[{epochs: 1}]", "evaluate.resamples=0"
+        path,
+        "plant.epochs=0",
+        "plant.prototypes=false",
+        "evaluate.shortlist=5",
+        "finetune.phases=[{epochs: 1}]",
+        "evaluate.resamples=0",
     )
     run = train_run(config)
     metrics = json.loads((run / "eval" / "test" / "metrics.json").read_text())

@@ -67,7 +67,7 @@ def test_two_runs_are_compared_in_pairs(runs, tmp_path):
     attention = pd.read_csv(tmp_path / "report_tables" / "attention.csv")
     assert attention["attention starts"].tolist() == ["trained in stage 1", "random"]
     settings = pd.read_csv(tmp_path / "report_tables" / "settings.csv")
-    assert settings["setting"].tolist() == ["name", "plant.enabled"]
+    assert settings["setting"].tolist() == ["name", "plant.epochs"]
 
 
 def test_runs_of_other_documents_are_shown_but_not_paired(runs, tmp_path):

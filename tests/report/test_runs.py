@@ -88,7 +88,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(run, tmp_path):
 def test_a_labels_own_thresholds_are_used_again(tmp_path):
     torch.set_num_threads(1)
     settings = {"per_label_thresholds": True, "per_label_min_support": 2, "resamples": 0}
-    run = train_run(tiny_runs.load(tiny_runs.write_config(tmp_path, evaluate=settings), "plant.enabled=false"))
+    run = train_run(tiny_runs.load(tiny_runs.write_config(tmp_path, evaluate=settings), *tiny_runs.RANDOM_START))
     before = metrics(run)
     assert before["labels_with_own_threshold"] > 0
     evaluate_run(run)

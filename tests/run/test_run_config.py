@@ -87,13 +87,14 @@ def test_settings_of_stage_1_without_its_epochs_are_refused(setting) -> None:
     name, file = setting.split("=")[0], CONFIGS / "quickstart.yaml"
     with pytest.raises(ConfigError, match=rf"plant: {name}: it has no effect with epochs: 0; raise epochs, or leave"):
         load_config(RunConfig, file, [f"plant.{setting}"])
-    for allows in ("plant.epochs=1", "plant.enabled=false"):
-        load_config(RunConfig, file, [f"plant.{setting}", allows])
+    load_config(RunConfig, file, [f"plant.{setting}", "plant.epochs=1"])
 
 
-def test_planting_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="plant: epochs: 0 without prototypes plants nothing"):
-        load_config(RunConfig, CONFIGS / "quickstart.yaml", ["plant.prototypes=false"])
+def test_stage_1_needs_a_head_with_attention_by_label() -> None:
+    flat, file = "model.head={kind: flat}", CONFIGS / "quickstart.yaml"
+    with pytest.raises(ConfigError, match=r"plant\.epochs: .* model\.head\.kind is flat"):
+        load_config(RunConfig, file, [flat, "plant.epochs=1"])
+    assert not load_config(RunConfig, file, [flat]).plants
 
 
 @pytest.mark.parametrize("override", ["name=..", "name=.", "name=.hidden", f"seed={2**32}"])

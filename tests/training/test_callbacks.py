@@ -27,7 +27,7 @@ from xmtc.stages.run_stage import run_stage
 from xmtc.training.callbacks.base import Callback, StageContext
 from xmtc.training.callbacks.config import EmaConfig, ProfilerConfig
 from xmtc.training.callbacks.ema import Ema
-from xmtc.training.callbacks.profiler import Profiler
+from xmtc.training.callbacks.profiler import SKIPPED_STEPS, Profiler
 from xmtc.training.loop import Loop
 from xmtc.training.stage import Position
 
@@ -42,7 +42,7 @@ def path(tmp_path_factory) -> Path:
     phases = [{"epochs": 1}, {"epochs": 1, "encoder_layers": 1, "encoder_learning_rate": 1e-3}]
     return tiny_runs.write_config(
         folder,
-        plant={"enabled": False},
+        plant={"prototypes": False},
         finetune=settings | {"phases": phases, "dev_documents": 8},
         track={"directory": str(folder / "runs"), "log_every_steps": 1, "checkpoint_every_steps": 3},
     )
@@ -202,29 +202,30 @@ def test_a_callback_twice_is_refused(path) -> None:
 
 
 def test_the_profiler_writes_a_trace(path) -> None:
-    profiler = "callbacks=[{kind: profiler, skip_steps: 2, steps: 2}]"
-    root = train(path, "profiled", f"finetune.{profiler}", "finetune.phases=[{epochs: 1}]")
+    profiler = "callbacks=[{kind: profiler, steps: 2}]"
+    root = train(path, "profiled", f"finetune.{profiler}", "finetune.phases=[{epochs: 3}]")
     (trace,) = (root / "profile").iterdir()
-    assert trace.name == "finetune_steps_3-4.json"
+    assert trace.name == "finetune_steps_11-12.json"
     assert any("aten::" in event.get("name", "") for event in json.loads(trace.read_text())["traceEvents"])
 
 
 def test_a_stage_that_ends_early_leaves_the_trace_of_what_there_was(tmp_path) -> None:
-    profiler = Profiler(ProfilerConfig(skip_steps=1, steps=50, memory=True), context(tmp_path))
-    for step in range(2):
+    profiler = Profiler(ProfilerConfig(steps=50), context(tmp_path))
+    for step in range(SKIPPED_STEPS + 1):
         profiler.before_step(Position(step=20 + step))
         torch.ones(3).sum()
         profiler.after_step(Position(step=21 + step))
     assert not (tmp_path / "profile").exists()
     profiler.end()
     profiler.end()
-    assert [file.name for file in (tmp_path / "profile").iterdir()] == ["finetune_steps_22-22.json"]
+    assert [file.name for file in (tmp_path / "profile").iterdir()] == ["finetune_steps_31-31.json"]
 
 
 def test_other_ranks_do_not_profile(tmp_path) -> None:
-    profiler = Profiler(ProfilerConfig(skip_steps=0), context(tmp_path, rank=1))
-    profiler.before_step(Position())
-    profiler.after_step(Position(step=1))
+    profiler = Profiler(ProfilerConfig(steps=1), context(tmp_path, rank=1))
+    for step in range(SKIPPED_STEPS + 1):
+        profiler.before_step(Position(step=step))
+        profiler.after_step(Position(step=step + 1))
     profiler.end()
     assert list(tmp_path.iterdir()) == []
 

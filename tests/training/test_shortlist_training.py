@@ -31,7 +31,13 @@ def path(tmp_path_factory) -> Path:
 
 
 def load(path: Path, name: str, *overrides: str) -> RunConfig:
-    settings = ("plant.enabled=false", "track.checkpoint_every_steps=3", f"name={name}", *overrides)
+    settings = (
+        "plant.epochs=0",
+        "plant.prototypes=false",
+        "track.checkpoint_every_steps=3",
+        f"name={name}",
+        *overrides,
+    )
     return tiny_runs.load(path, *settings)
 
 

@@ -32,7 +32,6 @@ def make_site(folder: Path) -> Site:
             "overlap": 4,
             "head": {"kind": "flat", "pooling": {"kind": "mean"}},
         },
-        "plant": {"enabled": False},
         "finetune": {"batch_size": 16, "phases": [{"epochs": 1}]},
         "evaluate": {"resamples": 10},
         "distributed": {"workers": 0, "threads": 1},

@@ -11,14 +11,9 @@ def check(config: RunConfig) -> None:
     """Refuse configurations that cannot work, before hours are spent on them.
 
     Raises:
-        ConfigError: planting without a label-attention head, label tables of a dtype that cannot train, or see
+        ConfigError: label tables of a dtype that cannot train, or see
             `check_tokenizer`.
     """
-    if config.plants and not config.model.head.attends_by_label:
-        raise ConfigError(
-            f"plant.enabled: true needs a head with label attention, but model.head.kind is {config.model.head.kind}; "
-            "set plant.enabled=false"
-        )
     _check_row_dtype(config)
     check_tokenizer(config)
     if config.model.init_from is not None:

@@ -17,6 +17,7 @@ from xmtc.estimate.cards import card_of
 from xmtc.models.heads.config import FlatConfig, HeadSettings
 from xmtc.models.heads.flat import CHUNK
 from xmtc.run.config import RunConfig
+from xmtc.training.config import PlantConfig
 
 _LOGIT_BYTES = 12  # float32: the logit, its gradient, and a value that the loss keeps for the backward pass
 _SAMPLED = 512
@@ -124,17 +125,17 @@ def _steps(config: RunConfig, *, sampled: bool) -> Iterator[tuple[str, RunConfig
         config = replace(config, model=replace(config.model, head=halved))
         yield setting, config
     flat = _with_head(config, FlatConfig(row_dtype=config.model.head.row_dtype))
-    yield f"model.head={{kind: flat}}{_without_plant(config)}", flat
+    yield f"model.head={{kind: flat}}{_without_epochs(config)}", flat
 
 
 def _with_head(config: RunConfig, head: HeadSettings) -> RunConfig:
-    """Return the same run with another head, which is not planted."""
-    return replace(config, model=replace(config.model, head=head), plant=replace(config.plant, enabled=False))
+    """Return the same run with another head, which has no attention to plant."""
+    return replace(config, model=replace(config.model, head=head), plant=PlantConfig())
 
 
-def _without_plant(config: RunConfig) -> str:
-    """Return the override that a setting without planting needs."""
-    return " plant.enabled=false" if config.plants else ""
+def _without_epochs(config: RunConfig) -> str:
+    """Return the override that a head without attention by label needs."""
+    return " plant.epochs=0" if config.plant.epochs else ""
 
 
 def memory_of_worker(config: RunConfig) -> float | None:

@@ -67,9 +67,7 @@ def _head(plan: "Plan") -> str:
 def _planting(plan: "Plan") -> str:
     if plan.config.plants:
         return "stage 1: the attention learns where the informative words are"
-    if plan.config.model.head.attends_by_label:
-        return "a random start; planting is not measured with one label per document"
-    return "this head has nothing to plant"
+    return "a random start; planting is not measured with one label per document"
 
 
 def _finetune(plan: "Plan") -> str:

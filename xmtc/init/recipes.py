@@ -120,7 +120,7 @@ def _head(task: Task) -> Settings:
     fewest, most = _EPOCHS
     epochs = min(max(-(-_STEPS * _BATCH // max(task.documents, 1)), fewest), most)
     finetune |= {"optimizer": {"learning_rate": 2.0e-3}, "phases": [{"epochs": epochs}]}
-    return {**sections, "plant": {"enabled": False}, "finetune": finetune}
+    return {**sections, "finetune": finetune}
 
 
 def _trees(task: Task) -> Settings:
@@ -136,7 +136,7 @@ def _attention(task: Task) -> Settings:
     if task.single:
         finetune |= {"loss": {"kind": "cross_entropy", "label_smoothing": 0.05}, "metric": "accuracy"}
         finetune |= {"optimizer": {"learning_rate": 1.0e-3}}
-        return {**sections, "plant": {"enabled": False}, "finetune": finetune}
+        return {**sections, "plant": {"prototypes": False}, "finetune": finetune}
     finetune |= {"loss": {"kind": "binary_cross_entropy"}, "optimizer": {"learning_rate": 4.0e-3}}
     if task.labels > _MANY_LABELS:
         finetune["sampled_labels"] = 512

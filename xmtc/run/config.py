@@ -54,7 +54,7 @@ class RunConfig:
     @property
     def plants(self) -> bool:
         """Whether the head is planted before stage 2."""
-        return self.plant.enabled and self.model.head.scores
+        return self.model.head.attends_by_label and (self.plant.epochs > 0 or self.plant.prototypes)
 
     @property
     def trains_encoder(self) -> bool:
@@ -74,6 +74,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
+        self._check_plant()
         self._check_finetune()
         if self.evaluate.shortlist and self.data.task == "single_label":
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
@@ -87,7 +88,6 @@ class RunConfig:
         """Describe what this run needs of its head."""
         finetune = self.finetune
         return HeadUse(
-            plants=self.plants,
             label_text=self.model.label_text,
             draws_labels=finetune.sampled_labels is not None or finetune.mining is not None,
             row_optimizer=finetune.label_optimizer is not None,
@@ -115,6 +115,14 @@ class RunConfig:
             for callback in section.callbacks:
                 if callback.needs_whole_parameters:
                     yield Demand.WHOLE_PARAMETERS, f"{name}.callbacks: {callback.kind}"
+
+    def _check_plant(self) -> None:
+        """Refuse epochs of stage 1 for a head without attention by label."""
+        if self.plant.epochs and not self.model.head.attends_by_label:
+            raise ValueError(
+                f"plant.epochs: needs a head with attention by label, and model.head.kind is {self.model.head.kind}; "
+                "leave plant.epochs out"
+            )
 
     def _check_finetune(self) -> None:
         """Refuse a metric that picks no epoch."""

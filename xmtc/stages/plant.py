@@ -12,11 +12,13 @@ from xmtc.mig.ranking import TokenRanking
 from xmtc.run.stage import Stage
 from xmtc.stages.worker import Worker
 from xmtc.training.config import PhaseConfig
-from xmtc.training.plant import PlantObjective
+from xmtc.training.plant import METRIC, PlantObjective
 from xmtc.training.prototypes import plant_classifier
 from xmtc.training.stage import Phase
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 from xmtc.training.weights import write_module
+
+DEV_DOCUMENTS = 500  # on which nDCG is measured after each epoch
 
 
 def plant(worker: Worker) -> None:
@@ -40,13 +42,13 @@ def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
     """Run stage 1: train the attention to rank tokens."""
     settings, classifier = worker.config.plant, worker.classifier
     collate_dev = worker.collator(worker.dev, cached=settings.cache_hidden)
-    dev = worker.batches(worker.dev, settings.tokens_per_micro_batch, settings.dev_documents)
+    dev = worker.batches(worker.dev, settings.tokens_per_micro_batch, DEV_DOCUMENTS)
     ranking = TokenRanking.load(worker.paths.ranking, worker.shard.own)
 
     def evaluate() -> dict[str, float]:
         sums = [objective.ndcg(collate_dev(batch).to(worker.strategy.device)) for batch in dev]
         total, count = all_reduce_sum_floats(np.sum(sums, axis=0).tolist())
-        return {objective.metric: total / max(count, 1.0)}
+        return {METRIC: total / max(count, 1.0)}
 
     objective = PlantObjective(classifier, ranking, settings, len(worker.tokenizer), evaluate, worker.shard)
     attention = list(classifier.head.attention_parameters())
@@ -62,4 +64,4 @@ def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
         found = parameter_groups(trained, phase, optimizer.learning_rate, optimizer.weight_decay)
         return with_row_optimizer(found, queries, settings.label_optimizer)
 
-    worker.train_stage(Stage.PLANT, objective, [Phase(settings.epochs, groups, collate)], settings, objective.metric)
+    worker.train_stage(Stage.PLANT, objective, [Phase(settings.epochs, groups, collate)], settings, METRIC)

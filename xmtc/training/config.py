@@ -17,6 +17,11 @@ from xmtc.losses.config import (
 from xmtc.mining.config import MiningConfig
 from xmtc.training.callbacks.config import CallbackConfig, check_kinds
 
+WARMUP_SHARE = 0.05
+"""Share of each phase's steps over which the learning rate rises."""
+FINAL_SHARE = 0.05
+"""Learning rate at the end of a phase, as a share of the peak."""
+
 
 @config
 class OptimizerConfig:
@@ -26,14 +31,9 @@ class OptimizerConfig:
     """Peak learning rate of the head."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Decoupled weight decay; not applied to biases, norms and gains."""
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """Decay from the peak to `final_share` of it over each phase."""
-    warmup_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """Share of each phase's steps over which the learning rate rises linearly."""
-    final_share: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Learning rate at the end of a phase, as a share of the peak."""
-    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
-    """Upper bound of the gradients' global L2 norm; larger gradients are scaled down to it."""
+    schedule: Literal["cosine", "linear"] = "cosine"
+    """Decay of the learning rate over each phase, after a linear rise over its first 5 % of steps: from the peak to 5 %
+    of it."""
 
     def factor(self, step: int, total: int) -> float:
         """Compute the factor of the peak learning rate.
@@ -42,14 +42,10 @@ class OptimizerConfig:
             step: steps done in the phase. Every phase has its warm-up and decay, because its optimizer is new.
             total: steps planned in the phase.
         """
-        rise = min(1.0, (step + 1) / max(1, round(self.warmup_share * total)))
+        rise = min(1.0, (step + 1) / max(1, round(WARMUP_SHARE * total)))
         progress = min(1.0, step / max(1, total))
-        shape = {
-            "constant": 1.0,
-            "linear": 1 - progress,
-            "cosine": (1 + math.cos(math.pi * progress)) / 2,
-        }[self.schedule]
-        return rise * (self.final_share + (1 - self.final_share) * shape)
+        shape = 1 - progress if self.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+        return rise * (FINAL_SHARE + (1 - FINAL_SHARE) * shape)
 
 
 @config
@@ -71,75 +67,87 @@ class PhaseConfig:
 
 
 @config
-class PlantConfig:
-    """What happens to a head with attention by label before stage 2 (docs/explanation/method.md). With `epochs`, its
-    attention learns to rank tokens (stage 1). With `prototypes`, its classifier rows are initialised. The encoder is
-    frozen. Without `epochs`, only `enabled`, `prototypes`, `tokens_per_micro_batch` and `cache_hidden` apply.
+class TrainingConfig:
+    """What the epochs of stage 1 and those of stage 2 share."""
+
+    batch_size: Annotated[int, Field(ge=1, description="Documents of one optimizer step, over all workers.")] = 32
+    tokens_per_micro_batch: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Maximum number of padded tokens in one forward pass on one worker; larger batches are "
+            "accumulated.",
+        ),
+    ] = 8192
+    optimizer: Annotated[OptimizerConfig, Field(description="Optimizer and schedule.")] = OptimizerConfig()
+    label_optimizer: Annotated[
+        RowwiseOptimizerConfig | None,
+        Field(
+            description="Optimizer of the label tables: of the queries that stage 1 trains; of queries, classifier "
+            "rows and biases in stage 2. It reads and writes only the rows that a step scores, if `sampled_labels` or "
+            "`mining` chooses them. A flat head that scores all labels trains its rows chunk by chunk; the clipped "
+            "norm then excludes them. Default: AdamW, as for all other parameters."
+        ),
+    ] = None
+    patience: Annotated[
+        int, Field(ge=0, description="Stop after this many epochs without a better dev metric. 0: never.")
+    ] = 3
+    cache_hidden: Annotated[
+        bool,
+        Field(
+            description="While the encoder is frozen, encode the corpus once and read hidden states from disk. xmtc "
+            "prints their size beforehand."
+        ),
+    ] = True
+    callbacks: Annotated[
+        tuple[CallbackConfig, ...],
+        Field(description="What follows the epochs (docs/reference/callbacks.md), each kind once."),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a callback that occurs twice."""
+        check_kinds(self.callbacks)
+
+
+@config
+class PlantConfig(TrainingConfig):
+    """What happens to a head with attention by label before stage 2 (docs/explanation/method.md); other heads are not
+    planted. With `epochs`, its attention learns to rank tokens (stage 1). With `prototypes`, its classifier rows are
+    initialised. The encoder is frozen. Without `epochs`, only `prototypes`, `tokens_per_micro_batch` and `cache_hidden`
+    apply.
     """
 
-    enabled: bool = True
-    """If false, stage 2 starts from the random initialisation; everything else is identical."""
     epochs: Annotated[int, Field(ge=0)] = 0
     """Maximum number of passes of stage 1 over the training split. 0 leaves the attention random and only initialises
     the classifier rows. In the planting study (docs/benchmarks/planting.md), stage 1 did not improve rare labels beyond
     that. The PLANT paper uses 10."""
     patience: Annotated[int, Field(ge=0)] = 2
-    """Stop after this many epochs without a better dev nDCG; long training overfits corpus statistics. 0: never."""
-    batch_size: Annotated[int, Field(ge=1)] = 32
-    """Documents of one optimizer step, over all workers."""
-    tokens_per_micro_batch: Annotated[int, Field(ge=1)] = 8192
-    """Maximum number of padded tokens in one forward pass on one worker."""
-    optimizer: OptimizerConfig = OptimizerConfig()
-    """Optimizer and schedule."""
-    label_optimizer: RowwiseOptimizerConfig | None = None
-    """Optimizer of the label queries. Row-wise optimizers read and write only the rows that a step trains
-    (`sampled_labels`), so a step's time does not depend on the label set. Default: AdamW on all rows."""
+    """Stop after this many epochs without a better dev nDCG@10; long training overfits corpus statistics. 0: never."""
     loss: RankingLossConfig = LambdaRankConfig()
     """Learning-to-rank loss."""
     sampled_labels: Annotated[int, Field(ge=1)] = 128
     """Number of labels whose attention trains in a micro-batch: its positives, plus uniformly drawn labels. Because of
     these, rare labels are planted as often as common ones."""
-    grades: Annotated[int, Field(ge=1, le=10)] = 5
-    """Number of relevance grades, spaced by the logarithm of a token's rank for the label. The gain is 2^grade − 1."""
-    heads: Literal["mean", "each"] = "mean"
-    """Rank by the mean score over the attention heads, or train every head separately."""
-    ndcg_cutoff: Annotated[int, Field(ge=1)] = 10
-    """k of the dev nDCG@k that picks the best epoch."""
-    dev_documents: Annotated[int, Field(ge=1)] = 500
-    """Number of dev documents on which nDCG is measured after each epoch."""
-    cache_hidden: bool = True
-    """Encode the corpus once and read hidden states from disk. xmtc prints their size beforehand."""
     prototypes: bool = True
     """After the epochs, if any, initialise the classifier rows from the contexts of the attention (see
     `xmtc.training.prototypes`). Set to false where most labels have a single training document: there, rows at
-    prototypes can ruin the ranking (docs/benchmarks/shortlist.md)."""
-    callbacks: tuple[CallbackConfig, ...] = ()
-    """What follows the training of this stage (docs/reference/callbacks.md), each kind once."""
+    prototypes can ruin the ranking (docs/benchmarks/shortlist.md). Without epochs, false means that stage 2 starts from
+    the random initialisation; everything else is identical."""
 
     def __post_init__(self) -> None:
-        """Refuse a callback that occurs twice, a stage that does nothing, and settings of epochs without epochs."""
-        check_kinds(self.callbacks)
-        if not self.enabled or self.epochs:
-            return
-        if not self.prototypes:
-            raise ValueError("epochs: 0 without prototypes plants nothing; raise epochs, or set enabled to false")
+        """Refuse settings of epochs without epochs."""
+        super().__post_init__()
         for name in ("callbacks", "label_optimizer"):
-            if getattr(self, name):
+            if getattr(self, name) and not self.epochs:
                 raise ValueError(f"{name}: it has no effect with epochs: 0; raise epochs, or leave {name} out")
 
 
 @config
-class FinetuneConfig:
+class FinetuneConfig(TrainingConfig):
     """Stage 2: fine-tuning with gradual unfreezing (docs/explanation/method.md)."""
 
     phases: tuple[PhaseConfig, ...] = (PhaseConfig(epochs=3), PhaseConfig(epochs=5, encoder_layers=-1))
     """Phases, in order: the head first, then the encoder from the top down."""
-    batch_size: Annotated[int, Field(ge=1)] = 32
-    """Documents of one optimizer step, over all workers."""
-    tokens_per_micro_batch: Annotated[int, Field(ge=1)] = 8192
-    """Maximum number of padded tokens in one forward pass on one worker; larger batches are accumulated."""
-    optimizer: OptimizerConfig = OptimizerConfig()
-    """Optimizer and schedule."""
     loss: LossConfig = AsymmetricFocalConfig()
     """Classification loss."""
     sampled_labels: Annotated[int, Field(ge=1)] | None = None
@@ -148,23 +156,13 @@ class FinetuneConfig:
     mining: MiningConfig | None = None
     """Instead of `sampled_labels`: compute the logits of a micro-batch's positives, of the labels nearest to its
     documents, and of uniformly drawn labels that represent all others."""
-    label_optimizer: RowwiseOptimizerConfig | None = None
-    """Optimizer of the label tables (queries, classifier rows, biases). Row-wise optimizers read and write only the
-    rows that a step scores, if `sampled_labels` or `mining` chooses them. A flat head that scores all labels trains
-    its rows chunk by chunk; the clipped norm then excludes them. Default: AdamW, as for all other parameters."""
     contrastive: SupervisedContrastiveConfig | None = None
     """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
     metric: str = "ndcg@5"
     """Dev metric that picks the best epoch: any metric of docs/reference/metrics.md for which higher is better, except
     areas under the curve. `accuracy` is for single-label tasks only."""
-    patience: Annotated[int, Field(ge=0)] = 3
-    """Stop after this many epochs without a better dev metric. 0: never."""
     dev_documents: Annotated[int, Field(ge=1)] | None = None
     """Number of dev documents scored after each epoch. Default: all."""
-    cache_hidden: bool = True
-    """In phases with a frozen encoder, read hidden states from disk instead of encoding in every epoch."""
-    callbacks: tuple[CallbackConfig, ...] = ()
-    """What follows the training of this stage (docs/reference/callbacks.md), each kind once."""
 
     @property
     def trains_encoder(self) -> bool:
@@ -173,12 +171,12 @@ class FinetuneConfig:
 
     def __post_init__(self) -> None:
         """Refuse phases that freeze what an earlier one trained, and settings that exclude each other."""
+        super().__post_init__()
         depths = [float("inf") if p.encoder_layers < 0 else p.encoder_layers for p in self.phases]
         if depths != sorted(depths):
             raise ValueError("encoder_layers must not shrink from one phase to the next")
         if not depths:
             raise ValueError("at least one phase is needed")
-        check_kinds(self.callbacks)
         if self.sampled_labels and self.mining:
             raise ValueError("mining draws labels itself (mining.uniform); leave sampled_labels out")
         some, refusal = self.samples_labels, self.loss.refuses_sampled_labels

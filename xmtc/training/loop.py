@@ -34,6 +34,7 @@ from xmtc.training.weights import BestWeights
 # Dev metrics on the console; metrics.jsonl has all. With one label per document, P@1 and micro-F1 equal the accuracy.
 SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1", "attention_drift")
 SHOWN_SINGLE_LABEL = ("accuracy", "macro_f1", "attention_drift")
+MAX_GRAD_NORM = 1.0  # larger gradients are scaled down to this global L2 norm
 MAX_SKIPPED_STEPS = 10  # consecutive steps with a non-finite loss or gradient before training stops
 
 
@@ -208,7 +209,7 @@ class Loop:
                     output = module(batch, self._seed(position.step, index))
                 self.strategy.backward(output.sum / step.documents)
             outputs.append(torch.stack([output.sum.detach(), output.count.to(output.sum.dtype)]))
-        norm = self.strategy.step(self.settings.optimizer.max_grad_norm)
+        norm = self.strategy.step(MAX_GRAD_NORM)
         own_loss, own_documents = (sum(values) for values in zip(*torch.stack(outputs).tolist(), strict=True))
         # One rank's wish to save or stop is that of all ranks, so that none waits for a rank that has stopped.
         wishes = float(self._wants_save(position.step + 1)), float(self.interruption.requested)

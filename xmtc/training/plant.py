@@ -22,6 +22,12 @@ from xmtc.training.label_sampling import distinct
 from xmtc.training.label_shard import GatheredTokens, LabelShard
 from xmtc.training.stage import Objective
 
+GRADES = 5
+"""Number of relevance grades, spaced by the logarithm of a token's rank for the label. The gain is 2^grade − 1."""
+NDCG_CUTOFF = 10
+METRIC = f"ndcg@{NDCG_CUTOFF}"
+"""Dev metric that picks the best epoch."""
+
 
 class PlantObjective(Objective):
     """Trains the attention to rank tokens for sampled labels.
@@ -46,12 +52,11 @@ class PlantObjective(Objective):
     ) -> None:
         super().__init__(classifier, evaluate)
         classifier.head.sparse_gradients = settings.label_optimizer is not None
-        self.metric = f"ndcg@{settings.ndcg_cutoff}"
         self.loss = settings.loss.build()
         self.settings = settings
         self.shard = shard
         self.rankable = torch.from_numpy(np.flatnonzero(ranking.counts > 0))
-        self.grade_table = ranking.table(vocab_size, _grades_by_rank(ranking.k, settings.grades))
+        self.grade_table = ranking.table(vocab_size, _grades_by_rank(ranking.k))
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
         """Compute this worker's share of each document's mean list loss, summed over documents."""
@@ -79,15 +84,11 @@ class PlantObjective(Objective):
         """Collect scores, grades and mask (N, T) of lists with at least one graded token, and their documents (N,)."""
         hidden_BTD, mask_BT = documents.hidden_BTD, documents.mask_BT
         scores_BSHT = self.classifier.head.attention_scores(hidden_BTD, mask_BT, labels_S.to(hidden_BTD.device))
-        scores_BSHT = scores_BSHT.mean(2, keepdim=True) if self.settings.heads == "mean" else scores_BSHT
         grades_BST = self.grades(documents.token_ids_BT, labels_S) * mask_BT.unsqueeze(1)
         graded_BS = (grades_BST > 0).any(2)
         rows_N, columns_N = graded_BS.nonzero(as_tuple=True)
-        heads = scores_BSHT.shape[2]
-        scores_NT = scores_BSHT[rows_N, columns_N].flatten(0, 1)
-        grades_NT = grades_BST[rows_N, columns_N].repeat_interleave(heads, 0)
-        rows_N = rows_N.repeat_interleave(heads)
-        return scores_NT, grades_NT, mask_BT[rows_N], rows_N
+        scores_NT = scores_BSHT.mean(2)[rows_N, columns_N]
+        return scores_NT, grades_BST[rows_N, columns_N], mask_BT[rows_N], rows_N
 
     @torch.no_grad()
     def ndcg(self, batch: Batch) -> tuple[float, float]:
@@ -105,7 +106,7 @@ class PlantObjective(Objective):
         scores_BSHT = self.classifier.head.attention_scores(documents.hidden_BTD, mask_BT, labels_S)
         grades_PT = self.grades(documents.token_ids_BT, labels_S)[rows_P, columns_P] * mask_BT[rows_P]
         scores_PT = scores_BSHT.mean(2)[rows_P, columns_P]
-        ndcg_P = ndcg_of_lists(scores_PT, grades_PT, mask_BT[rows_P], self.settings.ndcg_cutoff)
+        ndcg_P = ndcg_of_lists(scores_PT, grades_PT, mask_BT[rows_P], NDCG_CUTOFF)
         counted_P = targets.weight_B[rows_P] * (grades_PT > 0).any(1)
         return float((ndcg_P * counted_P).sum()), float(counted_P.sum())
 
@@ -131,8 +132,8 @@ def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff:
     return found_N / (gains_NT.topk(k).values * discounts_K).sum(1).clamp(min=1e-9)
 
 
-def _grades_by_rank(k: int, grades: int) -> np.ndarray:
+def _grades_by_rank(k: int) -> np.ndarray:
     """Compute the grade of each rank, uint8 (k + 1,). Index k means "not ranked" and has grade 0."""
     ranks = np.arange(k)
-    levels = grades - np.floor(np.log1p(ranks) / np.log1p(k) * grades)
+    levels = GRADES - np.floor(np.log1p(ranks) / np.log1p(k) * GRADES)
     return np.append(levels, 0).astype(np.uint8)

@@ -31,7 +31,6 @@ class HeadUse:
     """The features that a run needs of its head.
 
     Attributes:
-        plants: the head is planted before stage 2, which takes attention by label (`plant.enabled`).
         label_text: rows start from the labels' names (`model.label_text`).
         draws_labels: a micro-batch scores some labels only (`finetune.sampled_labels` or `finetune.mining`).
         row_optimizer: a row-wise optimizer updates the label tables (`finetune.label_optimizer`).
@@ -39,7 +38,6 @@ class HeadUse:
         trains_encoder: some phase of stage 2 trains encoder layers.
     """
 
-    plants: bool = False
     label_text: bool = False
     draws_labels: bool = False
     row_optimizer: bool = False
@@ -282,7 +280,6 @@ class TwoTowerConfig(_Pooled):
         if not use.draws_labels:
             yield f"{two} embeds the labels of a micro-batch; give finetune.sampled_labels or finetune.mining"
         unfit = {
-            "plant.enabled (there is no attention by label)": use.plants,
             "model.label_text (this head always reads names)": use.label_text,
             "finetune.label_optimizer (its rows are not trained)": use.row_optimizer,
         }

@@ -59,12 +59,8 @@ class ProfilerConfig(CallbackSettings):
 
     kind: Literal["profiler"] = "profiler"
     """Which callback."""
-    skip_steps: Annotated[int, Field(ge=0)] = 10
-    """Steps to skip after the stage starts or resumes; the first steps are slower than the rest."""
     steps: Annotated[int, Field(ge=1)] = 3
-    """Steps to record. Each takes tens of MB in the trace."""
-    memory: bool = False
-    """Also record memory allocations."""
+    """Steps to record, after the first ten, which are slower. Each takes tens of MB in the trace."""
 
     @property
     @override

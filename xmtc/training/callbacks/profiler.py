@@ -11,6 +11,8 @@ from xmtc.training.callbacks.base import Callback, StageContext
 from xmtc.training.callbacks.config import ProfilerConfig
 from xmtc.training.stage import Position
 
+SKIPPED_STEPS = 10  # after the stage starts or resumes: they are slower than the rest
+
 
 class Profiler(Callback):
     """Writes `profile/<stage>_steps_<first>-<last>.json` to the run directory, from the first rank.
@@ -32,18 +34,18 @@ class Profiler(Callback):
     @override
     def before_step(self, position: Position) -> None:
         self._seen += 1
-        if self._context.rank == 0 and self._seen == self._config.skip_steps + 1:
+        if self._context.rank == 0 and self._seen == SKIPPED_STEPS + 1:
             self._first = position.step + 1
             activities = [ProfilerActivity.CPU]
             if self._context.device.type == "cuda":
                 activities.append(ProfilerActivity.CUDA)
-            self._profile = profile(activities=activities, profile_memory=self._config.memory)
+            self._profile = profile(activities=activities)
             self._profile.start()
 
     @override
     def after_step(self, position: Position) -> None:
         self._last = position.step
-        if self._seen == self._config.skip_steps + self._config.steps:
+        if self._seen == SKIPPED_STEPS + self._config.steps:
             self._write()
 
     @override
