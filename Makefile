@@ -13,7 +13,7 @@ BUILD_VENV := .venv-build
 # DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help quickstart install dev test test-faults test-triton test-wheel fuzz lint format docs site \
+.PHONY: help quickstart install dev test test-faults test-triton test-wheel fuzz lint size format docs site \
 	site-serve gallery clean distclean
 .DEFAULT_GOAL := help
 
@@ -79,19 +79,22 @@ lint: $(VENV)/.stamp-dev  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+size: $(VENV)/.stamp  ## code lines, files, configuration keys and words
+	$(BIN)/python tools/check/size.py
+
 format: $(VENV)/.stamp-dev  ## fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.stamp  ## write the reference pages of configuration and command line
 	$(BIN)/python -m xmtc.run.reference docs/reference/configuration.md
-	$(BIN)/python tools/cli_reference.py docs/reference/cli.md
+	$(BIN)/python tools/docs/cli_reference.py docs/reference/cli.md
 
 site: $(VENV)/.stamp-docs docs  ## build the documentation into site/; broken links and anchors are errors
 	$(BIN)/mkdocs build --strict --quiet
 
 gallery: $(VENV)/.stamp-dev  ## make the pictures of the documentation again; needs Chromium, takes minutes
-	PYTHONPATH=tests $(BIN)/python tools/gallery.py docs/images/gallery
+	PYTHONPATH=tests $(BIN)/python tools/docs/gallery.py docs/images/gallery
 
 site-serve: $(VENV)/.stamp-docs  ## show the documentation at http://127.0.0.1:8000 while you write
 	$(BIN)/mkdocs serve --strict

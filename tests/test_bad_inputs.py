@@ -1,14 +1,10 @@
-"""A sample of the cases of tools/bad_inputs.py."""
+"""A sample of the cases of tools/check/bad_inputs.py."""
 
 import random
 import shutil
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from bad_input_cases.case import OUTCOMES, Site, run_case
 from bad_input_cases.refused_writes import refused_write_cases

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import sys
 from itertools import cycle, product
 from pathlib import Path
 
@@ -17,8 +16,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from bad_input_cases.damage import DAMAGES
 from xmtc.artefact.extend import read_new_labels

@@ -1,24 +1,15 @@
-"""The data sets of `tools/light_study.py`."""
+"""The data sets of `tools/study/light.py`."""
 
 import argparse
 from collections import Counter
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-TOOLS = str(Path(__file__).parents[1] / "tools")
+import light
+
 KINDS = {"Book": 30, "Thesis": 12, "Report": 5}
-
-
-@pytest.fixture
-def light_study(monkeypatch):
-    """The tool as a module."""
-    monkeypatch.syspath_prepend(TOOLS)
-    import light_study
-
-    return light_study
 
 
 @pytest.fixture
@@ -33,8 +24,8 @@ def arguments(tmp_path):
     return argparse.Namespace(data=tmp_path / "data", work=tmp_path / "work")
 
 
-def test_balanced_set_has_equally_many_records_of_each_kind(light_study, arguments):
-    path = light_study.source_file(light_study.SOURCES["gnd_type_balanced"], arguments)
+def test_balanced_set_has_equally_many_records_of_each_kind(arguments):
+    path = light.source_file(light.SOURCES["gnd_type_balanced"], arguments)
 
     table = pq.read_table(path)
     assert Counter(table["type"].to_pylist()) == dict.fromkeys(KINDS, 5)
@@ -42,16 +33,14 @@ def test_balanced_set_has_equally_many_records_of_each_kind(light_study, argumen
     assert titles == sorted(set(titles))
 
 
-def test_balanced_set_is_the_same_every_time(light_study, arguments):
-    source = light_study.SOURCES["gnd_type_balanced"]
-    first = light_study.source_file(source, arguments)
+def test_balanced_set_is_the_same_every_time(arguments):
+    source = light.SOURCES["gnd_type_balanced"]
+    first = light.source_file(source, arguments)
     before = pq.read_table(first)
     first.unlink()
 
-    assert pq.read_table(light_study.source_file(source, arguments)).equals(before)
+    assert pq.read_table(light.source_file(source, arguments)).equals(before)
 
 
-def test_other_sets_are_read_where_they_are(light_study, arguments):
-    assert (
-        light_study.source_file(light_study.SOURCES["gnd_type"], arguments) == arguments.data / "gnd_tib/train.parquet"
-    )
+def test_other_sets_are_read_where_they_are(arguments):
+    assert light.source_file(light.SOURCES["gnd_type"], arguments) == arguments.data / "gnd_tib/train.parquet"

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import stat
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 import tiny_runs
 from bad_input_cases.refused_writes import refused_call

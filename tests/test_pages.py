@@ -162,7 +162,7 @@ def test_configurations_and_keys_exist(page: str, monkeypatch: pytest.MonkeyPatc
 def test_tools_targets_tests_and_extras_exist(page: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    scripts = set(re.findall(r"(?:tools|launch)/\w+\.(?:py|sh)", PAGES[page].read_text(encoding="utf-8")))
+    scripts = set(re.findall(r"(?:tools/\w+|launch)/\w+\.(?:py|sh)", PAGES[page].read_text(encoding="utf-8")))
     commands = [*typed(page, "python"), *([name, *words] for name in sorted(scripts) for words in typed(page, name))]
     for script, *arguments in commands:
         if script == "-m":

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,46 +10,28 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
+import planting
+import planting_charts
+import planting_outcomes
+import planting_settings
+import planting_tables
 from tiny_runs import load, write_config
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import Thresholds
 
-TOOLS = str(Path(__file__).parents[1] / "tools")
 SCORERS = [{"kind": "linear", "penalties": [0.1]}, {"kind": "word_neighbours"}]
 
 
-@pytest.fixture(scope="module")
-def tools():
-    """The modules of the study."""
-    sys.path.insert(0, TOOLS)
-    try:
-        import planting_charts
-        import planting_outcomes
-        import planting_settings
-        import planting_study
-        import planting_tables
-
-        yield SimpleNamespace(
-            charts=planting_charts,
-            outcomes=planting_outcomes,
-            settings=planting_settings,
-            study=planting_study,
-            tables=planting_tables,
-        )
-    finally:
-        sys.path.remove(TOOLS)
-
-
-def test_tables_follow_from_what_runs_write_and_done_runs_are_skipped(tools, tmp_path, monkeypatch, capsys):
+def test_tables_follow_from_what_runs_write_and_done_runs_are_skipped(tmp_path, monkeypatch, capsys):
     shared = load(write_config(tmp_path), f"model.scorers={json.dumps(SCORERS)}", "finetune.phases=[{epochs: 1}]")
-    setting = tools.settings.Setting("", "", None, ("random_long", "planted", "prototypes"))
-    monkeypatch.setitem(tools.settings.SETTINGS, "b", setting)
-    monkeypatch.setattr(tools.study, "setting_config", lambda *_: shared)
+    setting = planting_settings.Setting("", "", None, ("random_long", "planted", "prototypes"))
+    monkeypatch.setitem(planting_settings.SETTINGS, "b", setting)
+    monkeypatch.setattr(planting, "setting_config", lambda *_: shared)
     out = tmp_path / "out"
     out.mkdir()
     arguments = SimpleNamespace(seeds=[1], arms=[], out=out, data=tmp_path, work=tmp_path)
-    assert list(tools.study.missing("b", [1, 2], ["planted"], out))[2:] == [("planted", 1), ("planted", 2)]
-    tools.study.study("b", arguments)
+    assert list(planting.missing("b", [1, 2], ["planted"], out))[2:] == [("planted", 1), ("planted", 2)]
+    planting.study("b", arguments)
     written = (out / "b.jsonl").read_text()
     lines = [json.loads(line) for line in written.splitlines()]
     assert [(line["arm"], line["seed"]) for line in lines] == [
@@ -59,31 +40,31 @@ def test_tables_follow_from_what_runs_write_and_done_runs_are_skipped(tools, tmp
     assert len(lines[2]["curves"]["finetune"]) == 3, "one epoch of stage 2 and two of stage 1"
     assert "mig_share_planted" in lines[3]
     assert lines[4]["cpu_s"].keys() == {"plant", "finetune"}
-    tools.study.study("b", arguments)
+    planting.study("b", arguments)
     assert (out / "b.jsonl").read_text() == written
-    results = tools.tables.Results.read(out, "b", resamples=50)
+    results = planting_tables.Results.read(out, "b", resamples=50)
     for line in lines:
         for system in ("head", "fused") if "fused" in line else ("head",):
             drawn = results.replicates(line["arm"], line["seed"], system)
             for key in ("macro_f1", "ndcg@5", "micro_f1"):
                 assert drawn[key].mean() == pytest.approx(line[system][key], abs=0.01)
-    contrast = next(one for one in tools.tables.CONTRASTS if one.title.startswith("H5"))
+    contrast = next(one for one in planting_tables.CONTRASTS if one.title.startswith("H5"))
     mean, low, high = results.contrast(contrast, "ndcg@5")
     by_arm = [results.means(arm, "head")["ndcg@5"] for arm in ("planted", "random_long")]
     assert mean == pytest.approx(by_arm[0] - by_arm[1], abs=0.01)
     assert low <= mean <= high
     monkeypatch.setattr(sys, "argv", ["planting_tables.py", str(out), "--resamples", "20"])
-    tools.tables.main()
+    planting_tables.main()
     assert "1 of 5: not finished" in capsys.readouterr().out
 
 
-def test_charts_of_finished_arms(tools, tmp_path):
-    bins = dict.fromkeys(tools.settings.BINS, 30.0)
+def test_charts_of_finished_arms(tmp_path):
+    bins = dict.fromkeys(planting_settings.BINS, 30.0)
     curves = {"finetune": [{"macro_f1": 0.1}, {"macro_f1": 0.2}]}
     line = {"head": {"bins": bins}, "curves": curves}
     arms = ("random_long", "planted_attention", "prototypes", "planted")
     lines = {(arm, seed): line for arm in arms for seed in range(1, 6)} | {("parabel", 0): line, ("shuffled", 1): line}
-    tools.charts.write_charts({"g250": lines, "b": lines}, tmp_path)
+    planting_charts.write_charts({"g250": lines, "b": lines}, tmp_path)
     assert {path.name for path in tmp_path.glob("*-light.svg")} == {
         "g250-bins-light.svg", "g250-epochs-light.svg", "b-bins-light.svg", "b-epochs-light.svg", "few-shot-light.svg",
     }  # fmt: skip
@@ -92,17 +73,17 @@ def test_charts_of_finished_arms(tools, tmp_path):
     assert "another label" not in (tmp_path / "b-bins-light.svg").read_text(), "one seed of five is not shown"
 
 
-def test_chart_of_stage_1_epochs(tools, tmp_path):
-    head = {"bins": dict.fromkeys(tools.settings.BINS, 30.0), "ndcg@5": 40.0}
+def test_chart_of_stage_1_epochs(tmp_path):
+    head = {"bins": dict.fromkeys(planting_settings.BINS, 30.0), "ndcg@5": 40.0}
     finetune = [{"macro_f1": 0.1}, {"macro_f1": 0.2}]
     lines = {}
-    for epochs, arm in tools.charts.STAGE_1_EPOCHS.items():
+    for epochs, arm in planting_charts.STAGE_1_EPOCHS.items():
         curves = {"finetune": finetune} | ({"plant": [{"ndcg@10": 0.3}] * epochs} if epochs else {})
         lines |= {(arm, seed): {"head": head, "curves": curves} for seed in range(1, 6)}
-    tools.charts.write_charts({"g500": lines}, tmp_path)
+    planting_charts.write_charts({"g500": lines}, tmp_path)
     assert "tokens after stage 1" in (tmp_path / "stage-1-epochs-light.svg").read_text()
     del lines["stage1_20", 3]
-    tools.charts.write_charts({"g500": lines}, tmp_path / "unfinished")
+    planting_charts.write_charts({"g500": lines}, tmp_path / "unfinished")
     assert not (tmp_path / "unfinished").exists()
 
 
@@ -129,11 +110,11 @@ def test_chart_of_stage_1_epochs(tools, tmp_path):
         ("k100", True, 5, False, 10, "mig", 100),
     ],
 )
-def test_arms(tools, tmp_path, arm, plants, stage_1, prototypes, stage_2, signal, top_k):
+def test_arms(tmp_path, arm, plants, stage_1, prototypes, stage_2, signal, top_k):
     (tmp_path / "eurlex57k").mkdir()
     pq.write_table(pa.table({"doc_id": ["a", "b"]}), tmp_path / "eurlex57k" / "dev.parquet")
-    shared = tools.settings.setting_config("g500", tmp_path, tmp_path / "work")
-    config = tools.settings.arm_config(shared, "g500", arm, seed=3)
+    shared = planting_settings.setting_config("g500", tmp_path, tmp_path / "work")
+    config = planting_settings.arm_config(shared, "g500", arm, seed=3)
     assert config.plants == plants
     assert config.plant.epochs == stage_1
     assert config.plant.prototypes == prototypes
@@ -144,21 +125,21 @@ def test_arms(tools, tmp_path, arm, plants, stage_1, prototypes, stage_2, signal
     assert config.mig.signed == (not arm.startswith("published"))
 
 
-def test_every_arm_of_a_setting_is_known(tools):
-    named = {arm for setting in tools.settings.SETTINGS.values() for arm in setting.arms}
-    assert named == set(tools.settings.ARMS)
+def test_every_arm_of_a_setting_is_known():
+    named = {arm for setting in planting_settings.SETTINGS.values() for arm in setting.arms}
+    assert named == set(planting_settings.ARMS)
 
 
-def test_outcomes_survive_being_written(tools):
+def test_outcomes_survive_being_written():
     generator = np.random.default_rng(0)
     labels_NL = sparse.csr_array(generator.random((7, 12)) < 0.2)
     labels_NL.sort_indices()
-    gold = tools.outcomes.Gold(labels_NL, generator.integers(0, 9, 12))
+    gold = planting_outcomes.Gold(labels_NL, generator.integers(0, 9, 12))
     ids_NK = np.array([generator.permutation(12)[:6] for _ in range(7)], np.int32)
     scores_NK = -np.sort(-generator.random((7, 6), np.float32), axis=1)
-    predicted = tools.outcomes.Predicted.of(SparsePredictions(ids_NK, scores_NK), gold, Thresholds(0.5))
-    read_gold = tools.outcomes.Gold.from_json(json.loads(json.dumps(gold.to_json())))
-    read = tools.outcomes.Predicted.from_json(json.loads(json.dumps(predicted.to_json())), read_gold)
+    predicted = planting_outcomes.Predicted.of(SparsePredictions(ids_NK, scores_NK), gold, Thresholds(0.5))
+    read_gold = planting_outcomes.Gold.from_json(json.loads(json.dumps(gold.to_json())))
+    read = planting_outcomes.Predicted.from_json(json.loads(json.dumps(predicted.to_json())), read_gold)
     assert (read_gold.labels_NL != labels_NL).nnz == 0
     assert read_gold.counts_L.tolist() == gold.counts_L.tolist()
     made = np.zeros((7, 12), bool)

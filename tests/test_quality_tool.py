@@ -1,25 +1,16 @@
-"""`tools/quality.py` on a tiny data set: every system is measured, and compared with a tree in pairs."""
+"""`tools/study/quality.py` on a tiny data set: every system is measured, and compared with a tree in pairs."""
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-TOOLS = str(Path(__file__).parents[1] / "tools")
+import quality
+
 TOPICS = {"fish": "cod herring quota vessel", "milk": "dairy farm butter price", "steel": "iron tariff furnace import"}
-
-
-@pytest.fixture
-def quality(monkeypatch):
-    """The tool as a module."""
-    monkeypatch.syspath_prepend(TOOLS)
-    import quality
-
-    return quality
 
 
 @pytest.fixture
@@ -37,17 +28,17 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-def run(quality, monkeypatch, capsys, *arguments: str) -> list[dict]:
+def run(monkeypatch, capsys, *arguments: str) -> list[dict]:
     monkeypatch.setattr(sys, "argv", ["quality.py", *arguments])
     quality.main()
     return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
 
 
-def test_every_system_is_measured_and_compared_with_the_tree(quality, data, tmp_path, monkeypatch, capsys):
+def test_every_system_is_measured_and_compared_with_the_tree(data, tmp_path, monkeypatch, capsys):
     pytest.importorskip("omikuji")
     cache = str(tmp_path / "cache")
     lines = run(
-        quality, monkeypatch, capsys, str(data), "--sets", "codiesp", "--trees", "parabel", "--cache", cache,
+        monkeypatch, capsys, str(data), "--sets", "codiesp", "--trees", "parabel", "--cache", cache,
         "--resamples", "20",
     )  # fmt: skip
     found = {line["system"]: line for line in lines if "ndcg@5" in line and "system" in line}
@@ -63,13 +54,13 @@ def test_every_system_is_measured_and_compared_with_the_tree(quality, data, tmp_
     assert low <= value <= high
 
 
-def test_states_of_other_documents_are_refused(quality, data, tmp_path, monkeypatch, capsys):
+def test_states_of_other_documents_are_refused(data, tmp_path, monkeypatch, capsys):
     for split, size in ("train", 60), ("dev", 25):
         folder = tmp_path / "states" / f"states-{split}-256"
         folder.mkdir(parents=True)
         np.save(folder / "0000000.npy", np.zeros((size, 4), np.float16))
     with pytest.raises(SystemExit, match="not those of the case's documents"):
         run(
-            quality, monkeypatch, capsys, str(data), "--sets", "codiesp", "--trees", "none",
+            monkeypatch, capsys, str(data), "--sets", "codiesp", "--trees", "none",
             "--states", str(tmp_path / "states"),
         )  # fmt: skip

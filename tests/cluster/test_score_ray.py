@@ -25,7 +25,7 @@ from xmtc.cluster.scoring import _stream, score_on_cluster
 from xmtc.errors import ConfigError
 from xmtc.score.command import make_job
 
-TOOL = Path(__file__).parents[2] / "tools" / "kill_scoring.py"
+TOOL = Path(__file__).parents[2] / "tools/check/kill_scoring.py"
 EVIDENCE = replace(FP32, evidence=True)  # the words, too, travel from tokenisers to actors
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),

@@ -26,7 +26,7 @@ from xmtc.score.local import score_local
 from xmtc.score.place import place_of
 from xmtc.storage.remote import Remote
 
-TOOL = Path(__file__).parents[2] / "tools" / "kill_scoring.py"
+TOOL = Path(__file__).parents[2] / "tools/check/kill_scoring.py"
 ROOT = f"s3://{BUCKET}"
 
 

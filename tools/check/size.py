@@ -25,9 +25,7 @@ NO_CODE = {
 def code_lines(source: str) -> int:
     """Lines of a module with code on them."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    lines = {
-        line for token in tokens if token.type not in NO_CODE for line in range(token.start[0], token.end[0] + 1)
-    }
+    lines = {line for token in tokens if token.type not in NO_CODE for line in range(token.start[0], token.end[0] + 1)}
     return len(lines - documentation(ast.parse(source)))
 
 

@@ -1,8 +1,8 @@
 """Configuration keys that no shipped configuration, page or test uses: `python tools/check/unused_keys.py`.
 
 A key is used where its section is named too: `batch_size` below `finetune:`, in `finetune.batch_size=8`, or as an
-argument of `FinetuneConfig`. The mapping of a component names its `kind`. A name that only one class has needs no section.
-The generated reference page does not count.
+argument of `FinetuneConfig`. The mapping of a component names its `kind`. A name that only one class has needs no
+section. The generated reference page does not count.
 """
 
 import ast
@@ -12,12 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import yaml
 
-from size import PACKAGE, ROOT, settings_classes
+from size import ROOT, settings_classes
 from xmtc.config.members import Members
 
 GENERATED = ("configuration.md", "cli.md", "log.md", "CHANGELOG.md")
@@ -53,6 +52,7 @@ class Found:
                 self.add_tree({rest: value} if rest else value, first)
 
     def add_key(self, section: str, kind: str, key: str) -> None:
+        """Add a key with the section that holds it and the kind that the section names."""
         self.words.add(key)
         self.below.add((section, key))
         self.of_kind.add((kind, key))
@@ -63,6 +63,7 @@ class Found:
         self.words.update(name for pair in DOTTED.findall(text) for name in pair)
 
     def add_page(self, text: str) -> None:
+        """Add what a page names in code."""
         for code in re.findall(r"`([^`\n]+)`", text):
             self.words.update(re.findall(r"\w+", code))
             self.add_text(code)

@@ -76,7 +76,7 @@ class Workload:
     labels: int = 10_000
     vocab_size: int = 30_000
     prepared: bool = False
-    origin: str = "ASSUMED, because the source cannot be read here (tools/estimate.py accepts other sizes)"
+    origin: str = "ASSUMED, because the source cannot be read here (tools/check/estimate.py accepts other sizes)"
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Bad inputs by class, for every entry point; see tools/bad_inputs.py."""

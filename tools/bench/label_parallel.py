@@ -1,0 +1,148 @@
+"""What workers that share the label rows hold and do, next to one process.
+
+Each worker trains label attention on made-up documents, once with many labels and once with few. What its memory grows
+by from few to many labels is its label part: rows, optimizer state and, with `--mined`, the index. Prints JSON lines.
+Bar: the label part of a worker of two is at most 0.55 of that of one process, and so are its rows. The growth of the
+whole process, which includes the encoder and the modules that PyTorch imports late, is printed without a bar.
+
+    .venv/bin/python tools/bench/label_parallel.py [--labels 1000000] [--steps 8] [--optimizer lazy_adam] [--mined]
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.multiprocessing as multiprocessing
+from pydantic import TypeAdapter
+
+from bars import held, memory_bytes
+from xmtc.data.collate import Batch
+from xmtc.distributed.config import DistributedConfig
+from xmtc.distributed.process_group import destroy_process_group, init_process_group
+from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
+from xmtc.losses.config import BinaryCrossEntropyConfig
+from xmtc.mining.config import IndexConfig, MiningConfig
+from xmtc.models.config import ModelConfig
+from xmtc.models.encoders.light_config import BagConfig, EmbeddingConfig
+from xmtc.models.heads.config import LabelAttentionConfig
+from xmtc.training.config import FinetuneConfig, PhaseConfig
+from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.label_shard import LabelShard
+from xmtc.training.shard_init import build_shard
+from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
+
+DOCUMENTS, TOKENS, VOCABULARY, POSITIVES, WIDTH = 32, 48, 20_000, 5, 64
+MEMORY_BAR = 0.55
+FEW = 20_000  # labels of the run whose memory is not counted
+
+
+def batch(labels: int, step: int, rank: int, documents: int) -> Batch:
+    """This worker's part of a step's documents, their labels Zipf-distributed."""
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    ids_BT = torch.randint(VOCABULARY, (documents, TOKENS), generator=generator)
+    mask_BT = torch.ones(documents, TOKENS, dtype=torch.bool)
+    rows_P = torch.arange(documents).repeat_interleave(POSITIVES)
+    labels_P = (labels ** torch.rand(documents * POSITIVES, generator=generator, dtype=torch.float64)).long() - 1
+    pairs = torch.stack([rows_P, labels_P.clamp(0, labels - 1)], 1).unique(dim=0)
+    return Batch(
+        torch.arange(documents), ids_BT, mask_BT, ids_BT, mask_BT, None, pairs[:, 0], pairs[:, 1], torch.ones(documents)
+    )
+
+
+def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]:
+    """Bytes and seconds of this worker."""
+    torch.set_num_threads(1)
+    before = memory_bytes()
+    encoder = BagConfig(embedding=EmbeddingConfig(width=WIDTH), window=TOKENS)
+    model = ModelConfig(encoder=encoder, head=LabelAttentionConfig(width=WIDTH, heads=2), overlap=8)
+    torch.manual_seed(0)
+    classifier = build_shard(model, VOCABULARY, args.labels, 0, (rank, world))
+    shard = LabelShard(classifier)
+    optimizer = TypeAdapter(RowwiseOptimizerConfig).validate_json(json.dumps({"kind": args.optimizer}))
+    choice: dict = {"sampled_labels": 2048}
+    if args.mined:
+        index = IndexConfig(kind="ivf", probes=16)
+        choice = {"mining": MiningConfig(candidates=8, uniform=512, refresh_steps=1000, index=index)}
+    settings = FinetuneConfig(loss=BinaryCrossEntropyConfig(), label_optimizer=optimizer, **choice)
+    objective = FinetuneObjective(classifier, settings, dict, shard)
+    strategy = DistributedConfig(workers=world).build_strategy(torch.device("cpu"))
+    phase = PhaseConfig(epochs=1, encoder_layers=-1, encoder_learning_rate=1e-3)
+    groups = parameter_groups(classifier.parameter_groups(), phase, 1e-3, 0.0)
+    module = strategy.prepare(
+        objective, with_row_optimizer(groups, list(classifier.head.label_tables().values()), optimizer)
+    )
+    seconds = []
+    for step in range(args.steps):
+        start = time.perf_counter()
+        objective.before_step(step)
+        output = module(batch(args.labels, step, rank, DOCUMENTS // world), step)
+        strategy.backward(output.sum / DOCUMENTS)
+        strategy.step(1.0)
+        seconds.append(time.perf_counter() - start)
+    tables = sum(table.nbytes for table in classifier.head.label_tables().values())
+    state = strategy.checkpoint_bytes()
+    grown, peak = memory_bytes() - before, memory_bytes("VmHWM") - before
+    strategy.close()
+    return {
+        "table_bytes": tables,
+        "checkpoint_bytes": state,
+        "grown_bytes": grown,
+        "peak_grown_bytes": peak,
+        "docs_per_s": DOCUMENTS / statistics.median(seconds[2:]),
+    }
+
+
+def worker(rank: int, world: int, folder: str, args: argparse.Namespace) -> None:
+    if world > 1:
+        store = Path(folder) / "store"
+        init_process_group(rank=rank, world_size=world, file_store=store, timeout_s=600, device=torch.device("cpu"))
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(measure(rank, world, args)))
+    if world > 1:
+        destroy_process_group()
+
+
+def measured(world: int, labels: int, args: argparse.Namespace) -> dict[str, float]:
+    """Memory of the worker with the most, and documents per second of all workers together."""
+    args.labels = labels
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.start_processes(worker, (world, folder, args), nprocs=world, start_method="spawn")
+        rows = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(world)]
+    found = {key: max(row[key] for row in rows) for key in rows[0]}
+    print(json.dumps({"workers": world, "labels": labels, **{k: round(v, 1) for k, v in found.items()}}), flush=True)
+    return found
+
+
+def bench(args: argparse.Namespace) -> bool:
+    few, many = ({world: measured(world, labels, args) for world in (1, 2)} for labels in (FEW, args.labels))
+    parts = {
+        key: [many[world][key] - few[world][key] for world in (1, 2)] for key in ("grown_bytes", "peak_grown_bytes")
+    }
+    parts["table_bytes"] = [many[world]["table_bytes"] for world in (1, 2)]
+    for key, (one, two) in parts.items():
+        print(json.dumps({"label_part": key, "one_process": one, "worker_of_two": two}))
+    whole = many[2]["grown_bytes"] / many[1]["grown_bytes"]
+    print(json.dumps({"growth of the whole process, worker of two over one process": round(whole, 3)}))
+    bars = [
+        ("rows of a worker of two over one process", "table_bytes"),
+        ("label part of a worker of two over one process", "grown_bytes"),
+        ("peak of the label part of a worker of two over one process", "peak_grown_bytes"),
+    ]
+    return held("label_parallel", [(name, parts[key][1] / parts[key][0], MEMORY_BAR) for name, key in bars])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--labels", type=int, default=1_000_000, help=f"many labels; few are {FEW:,}")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--optimizer", default="lazy_adam")
+    parser.add_argument("--mined", action="store_true", help="mine hard negatives, in an index of each worker's rows")
+    sys.exit(0 if bench(parser.parse_args()) else 1)
+
+
+if __name__ == "__main__":
+    main()

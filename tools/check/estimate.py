@@ -1,0 +1,42 @@
+"""Memory of one worker, disk, steps and time of a configuration, without weights and without a GPU.
+
+python tools/check/estimate.py configs/mimic4_llama3.yaml --gpus 8 --documents 90000 --labels 8000 --tokens 2600
+"""
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from xmtc.config.load import load_config
+from xmtc.estimate.estimate import SHARE, estimate, print_estimate, rates, workload_of
+from xmtc.run.config import RunConfig
+
+
+def main() -> None:
+    """Read the arguments, estimate, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--gpus", type=int, help="workers, instead of distributed.workers")
+    parser.add_argument("--documents", type=int, help="training documents, where the corpus is not prepared")
+    parser.add_argument("--tokens", type=float, help="mean tokens of a document")
+    parser.add_argument("--labels", type=int, help="labels")
+    parser.add_argument("--peak-tflops", type=float, default=None, help="of a worker [its card's]")
+    parser.add_argument("--share", type=float, default=SHARE, help="of that peak that training reaches")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments = parser.parse_args()
+    config = load_config(RunConfig, arguments.config, arguments.overrides)
+    given = {name: getattr(arguments, name) for name in ("documents", "tokens", "labels")}
+    workload = replace(workload_of(config), **{name: value for name, value in given.items() if value is not None})
+    found = estimate(config, workload, arguments.gpus)
+    if arguments.json:
+        peaks = rates(config, arguments.peak_tflops)
+        hours = {name: found.hours(peak, arguments.share) for name, peak in peaks.items()}
+        print(json.dumps(asdict(found) | {"peak": found.peak, "hours": hours}))
+    else:
+        print_estimate(config, found, arguments.peak_tflops, arguments.share)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+"""Run all checks that need a GPU: print one JSON line per finding, and exit with 1 if a bar is missed.
+
+.venv/bin/python tools/check/gpu.py --list
+.venv/bin/python tools/check/gpu.py --only kernels,bf16
+
+On a GPU machine without network that has torch, transformers, peft, pyarrow, safetensors, pandas and scikit-learn, you
+only need these wheels, which together are under 4 MiB (x86-64, in MiB):
+
+    entmax 0.1, xxhash 0.5; if they are missing too: pydantic 0.5, pydantic-core 2.2, annotated-types 0.1,
+    typing-inspection 0.1, rich 0.3
+    pip install --no-index --no-deps WHEELS && PYTHONPATH=. python tools/check/gpu.py
+
+`faiss` needs faiss for GPUs, and `zero` needs Ray and DeepSpeed. Without them, these checks are skipped with a message.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig as PeftLoraConfig
+from peft import TaskType, get_peft_model
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from same_runs import losses
+from xmtc.config.load import load_config
+from xmtc.data.collate import Batch
+from xmtc.estimate.estimate import backbone_shape
+from xmtc.models.classifier import Classifier
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
+from xmtc.models.heads.config import LabelAttentionConfig
+from xmtc.models.kernels.dispatch import label_attention, triton_problem
+from xmtc.models.kernels.options import Implementation, Options
+from xmtc.run.config import RunConfig
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One line.
+
+    Attributes:
+        name: what was measured.
+        value, unit: the figure.
+        bar: minimum (`at_least`) or maximum; None for plain figures.
+        holds: whether the bar holds.
+    """
+
+    name: str
+    value: float
+    unit: str
+    bar: float | None = None
+    holds: bool | None = None
+
+
+def kernels() -> Iterator[Finding]:
+    """Triton's label attention: error against float64; speed and memory against PyTorch's at 50,000 labels."""
+    for dtype, bar in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+        tensors = _attention_tensors(2, 333, 777, 128, dtype)
+        exact = [t.detach().double().requires_grad_() if t.is_floating_point() else t for t in tensors]
+        pairs = zip(_attention(exact, "reference", heads=4), _attention(tensors, "triton", heads=4), strict=True)
+        worst = max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-9)) for a, b in pairs)
+        yield Finding(name=f"kernels: relative error, {dtype}", value=worst, unit="", bar=bar, holds=worst <= bar)
+    documents, tokens, labels, width = 8, 2048, 50_000, 512
+    large = _attention_tensors(documents, tokens, labels, width, torch.bfloat16)
+    implementations: tuple[Implementation, ...] = ("sdpa", "triton")
+    seconds = {name: _seconds(lambda name=name: _attention(large, name, heads=8)) for name in implementations}
+    for name, value in seconds.items():
+        yield Finding(name=f"kernels: {name}, forward and backward, B8 T2048 L50000 d512", value=value, unit="s")
+    ratio = seconds["sdpa"] / seconds["triton"]
+    yield Finding(name="kernels: sdpa / triton", value=ratio, unit="x", bar=1.5, holds=ratio >= 1.5)
+    # two products forward, and the gradients of both factors backward; recomputation is not useful work
+    rate = 6 * 2 * documents * tokens * labels * width / seconds["triton"]
+    yield Finding(name="kernels: triton, share of matrix-product rate", value=rate / _matmul_rate(), unit="")
+    own = _extra_bytes(lambda: _attention(large, "triton", heads=8))
+    whole = _extra_bytes(lambda: _attention(large, "sdpa", heads=8, label_chunk=labels))
+    yield Finding(name="kernels: triton, extra memory", value=own / 2**30, unit="GiB")
+    share = own / whole
+    yield Finding(name="kernels: of unchunked sdpa's", value=share, unit="", bar=0.05, holds=share <= 0.05)
+
+
+def bf16() -> Iterator[Finding]:
+    """Measure the matrix-product rate of this card, which serves as its peak."""
+    yield Finding(name="bf16: matrix products", value=_matmul_rate() / 1e12, unit="TFLOP/s")
+
+
+def zero() -> Iterator[Finding]:
+    """One-rank ZeRO-2 on CUDA gives the losses of the plain loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, strategy in (("plain", "{kind: single}"), ("zero", "{kind: deepspeed, stage: 2}")):
+            settings = [
+                f"name={name}",
+                f"track.directory={folder}",
+                f"data.corpus={folder}/corpus",
+                "distributed.workers=1",
+                "distributed.gpus_per_worker=1",
+                f"distributed.strategy={strategy}",
+            ]
+            command = [sys.executable, "launch/train.py", "configs/smoke_llama.yaml", *settings]
+            subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+        plain, partitioned = (losses(Path(folder) / name) for name in ("plain", "zero"))
+    worst = max(abs(plain[step] - partitioned[step]) for step in plain)
+    yield Finding(name="zero: difference of the losses", value=worst, unit="nats", bar=1e-3, holds=worst <= 1e-3)
+
+
+def throughput() -> Iterator[Finding]:
+    """LoRA steps of a random LLaMA-3-8B with 4,096 tokens per document: rate, share, memory, and Trainer's."""
+    shape = backbone_shape(load_config(RunConfig, ROOT / "configs/mimic4_llama3.yaml"))
+    assert shape is not None
+    documents, tokens, labels = 2, 4096, 8000
+    torch.cuda.reset_peak_memory_stats()
+    seconds, weights = classifier_step(shape, documents, tokens, labels, torch.device("cuda"))
+    useful = 4 * weights * documents * tokens / seconds  # forward, and gradients of activations; not what is recomputed
+    share, rate = useful / (peak := _matmul_rate()), documents * tokens / seconds
+    yield Finding(name="throughput: 8B LoRA, 2 × 4,096 tokens", value=rate, unit="tokens/s")
+    yield Finding(name="throughput: useful", value=useful / 1e12, unit=f"TFLOP/s of {peak / 1e12:.0f}")
+    yield Finding(name="throughput: share of matrix-product rate", value=share, unit="", bar=0.45, holds=share >= 0.45)
+    yield Finding(name="throughput: memory", value=torch.cuda.max_memory_allocated() / 2**30, unit="GiB")
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    ratio = trainer_step(shape, documents, tokens, labels, torch.device("cuda")) / seconds
+    yield Finding(
+        name="throughput: Trainer + PEFT, memory", value=torch.cuda.max_memory_allocated() / 2**30, unit="GiB"
+    )
+    yield Finding(name="throughput: against Trainer + PEFT", value=ratio, unit="x", bar=1.0, holds=ratio >= 1)
+
+
+def classifier_step(
+    shape: dict[str, Any], documents: int, tokens: int, labels: int, device: torch.device
+) -> tuple[float, int]:
+    """Seconds of a LoRA step of our classifier, and the weights of the backbone that multiply every token."""
+    encoder = HuggingFaceConfig(
+        from_config=shape,
+        dtype="bfloat16",
+        lora=LoraConfig(dropout=0.0),
+        gradient_checkpointing=True,
+        window=tokens,
+    )
+    with device:
+        backbone = encoder.build(shape["vocab_size"])
+        head = LabelAttentionConfig(width=512, heads=8).build(backbone.width, labels)
+        classifier, batch = Classifier(backbone, head, labels), _documents(documents, tokens, shape["vocab_size"])
+    classifier.train()
+    optimizer = torch.optim.AdamW([p for p in classifier.parameters() if p.requires_grad], lr=1e-4)
+
+    def step() -> None:
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = torch.nn.functional.softplus(classifier(batch)).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    named = classifier.encoder.named_parameters()
+    return _seconds(step, repeats=5), sum(p.numel() for name, p in named if p.ndim == 2 and "embed" not in name)
+
+
+def trainer_step(shape: dict[str, Any], documents: int, tokens: int, labels: int, device: torch.device) -> float:
+    """Seconds of a step of Hugging Face's Trainer with PEFT: the same backbone, adapters and batch, a linear head."""
+    config = AutoConfig.for_model(**shape, num_labels=labels, problem_type="multi_label_classification", pad_token_id=0)
+    with device:
+        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.bfloat16)
+    linear = PeftLoraConfig(TaskType.SEQ_CLS, r=16, lora_alpha=32, target_modules="all-linear")
+    dataset = [{"input_ids": [1] * tokens, "labels": [0.0] * labels}] * (8 * documents)
+    ends = _StepEnds()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=documents,
+            max_steps=7,
+            bf16=True,
+            use_cpu=device.type == "cpu",
+            gradient_checkpointing=True,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        Trainer(get_peft_model(model, linear), settings, train_dataset=dataset, callbacks=[ends]).train()
+    return (ends.seconds[-1] - ends.seconds[1]) / (len(ends.seconds) - 2)
+
+
+class _StepEnds(TrainerCallback):
+    """When each of Trainer's steps was over on the device."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        _wait()
+        self.seconds.append(time.perf_counter())
+
+
+def faiss_gpu() -> Iterator[Finding]:
+    """FAISS on the GPU finds what it finds on the CPU."""
+    import faiss
+
+    if not hasattr(faiss, "StandardGpuResources"):
+        raise RuntimeError("this faiss is built for CPUs: pip uninstall -y faiss-cpu, then pip install faiss-gpu-cu12")
+    vectors = torch.randn(100_000, 256, generator=torch.Generator().manual_seed(0)).numpy()
+    index = faiss.IndexFlatIP(256)
+    index.add(vectors)
+    on_gpu = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
+    expected, found = index.search(vectors[:100], 10)[1], on_gpu.search(vectors[:100], 10)[1]
+    agreement = float((expected == found).mean())
+    yield Finding(name="faiss: agreement with the CPU", value=agreement, unit="", bar=0.99, holds=agreement >= 0.99)
+    seconds = _seconds(lambda: on_gpu.search(vectors[:1024], 100))
+    yield Finding(name="faiss: 1,024 queries of 100,000 × 256", value=seconds, unit="s")
+
+
+CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
+    "kernels": kernels,
+    "bf16": bf16,
+    "zero": zero,
+    "throughput": throughput,
+    "faiss": faiss_gpu,
+}
+
+
+NEEDS = {"faiss": ("faiss",), "zero": ("ray", "deepspeed")}
+
+
+def _attention_tensors(documents: int, tokens: int, labels: int, width: int, dtype: torch.dtype) -> list[Tensor]:
+    """Keys, values, mask, queries, weights, bias."""
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def draw(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        return torch.randn(*shape, generator=generator, device="cuda", dtype=dtype).requires_grad_()
+
+    mask = torch.arange(tokens, device="cuda") < torch.tensor([[tokens]] + [[tokens - 7]] * (documents - 1)).cuda()
+    tables = [draw(labels, width, dtype=torch.float32) for _ in range(2)]
+    return [draw(documents, tokens, width), draw(documents, tokens, width), mask, *tables, torch.zeros(labels).cuda()]
+
+
+def _attention(
+    tensors: list[Tensor], implementation: Implementation, heads: int, label_chunk: int | None = None
+) -> list[Tensor]:
+    """Logits and the gradients of keys, values, queries, weights."""
+    keys, values, mask, queries, weights, bias = tensors
+    options = Options(heads=heads, implementation=implementation, label_chunk=label_chunk)
+    if implementation == "triton" and (problem := triton_problem(keys, options)):
+        raise RuntimeError(problem)
+    logits = label_attention(keys, values, mask, queries, weights, bias, options)
+    return [logits, *torch.autograd.grad(logits.square().mean(), [keys, values, queries, weights])]
+
+
+def _extra_bytes(run: Callable[[], list[Tensor]]) -> int:
+    """Peak memory of a call, in addition to its arguments and results."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    returned = sum(t.numel() * t.element_size() for t in run())
+    return max(torch.cuda.max_memory_allocated() - before - returned, 1)
+
+
+def _documents(documents: int, tokens: int, vocab_size: int) -> Batch:
+    """Full windows of random tokens, on torch's current device."""
+    ids = torch.randint(vocab_size, (documents, tokens))
+    mask, pairs = torch.ones_like(ids, dtype=torch.bool), torch.arange(documents)
+    return Batch(pairs, ids, mask, ids, mask, None, pairs, pairs, torch.ones(documents))
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _matmul_rate() -> float:
+    left, right = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return 2 * 8192**3 / _seconds(lambda: left @ right, repeats=20)
+
+
+def _seconds(run: Callable[[], Any], repeats: int = 10) -> float:
+    """Mean time of a call, after two warm-up calls."""
+    for _ in range(2):
+        run()
+    _wait()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    _wait()
+    return (time.perf_counter() - start) / repeats
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the checks; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help=f"checks to run, separated by commas, of {', '.join(CHECKS)}")
+    parser.add_argument("--list", action="store_true", help="list the checks and exit")
+    given = parser.parse_args(arguments)
+    chosen = given.only.split(",") if given.only else list(CHECKS)
+    if unknown := [name for name in chosen if name not in CHECKS]:
+        parser.error(f"no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
+    if given.list:
+        for name in CHECKS:
+            print(f"{name}: {(CHECKS[name].__doc__ or '').splitlines()[0]}")
+        return 0
+    if not torch.cuda.is_available():
+        print("no CUDA device here; --list says what would be checked", file=sys.stderr)
+        return 1
+    held = [_run(name) for name in chosen]  # all run, whatever the results
+    return 0 if all(held) else 1
+
+
+def _run(name: str) -> bool:
+    """Run one check; report a check that cannot run here as a finding."""
+    if absent := [package for package in NEEDS.get(name, ()) if find_spec(package) is None]:
+        print(json.dumps({"name": name, "skipped": f"{', '.join(absent)} is not installed"}))
+        return True
+    holds = True
+    try:
+        for finding in CHECKS[name]():
+            print(json.dumps(asdict(finding)), flush=True)
+            holds &= finding.holds is not False
+    except (RuntimeError, subprocess.CalledProcessError) as error:
+        print(json.dumps({"name": name, "failed": str(error).splitlines()[0], "holds": False}), flush=True)
+        return False
+    return holds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""What a newcomer gets from `xmtc init` and `xmtc train`, against TF-IDF + LinearSVC and omikuji on the same files.
+
+Files are made of public data sets: train.csv (or .jsonl, .tsv) and test of each task. Nothing is tuned for a task.
+
+    python tools/study/own_data.py DATA OUT --budget 10m --tasks clinic reviews
+    python tools/study/own_data.py DATA OUT --tasks clinic --systems xmtc --seeds 1 2 3 --settings plant.epochs=5
+
+The second command runs the recipe with other settings. Seeds share a corpus and the hidden states.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import omikuji
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.svm import LinearSVC
+
+from xmtc.data.labels import LabelTable
+from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.evaluation import evaluate
+from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.evaluate.thresholds import tune_threshold
+
+TOP = 100
+MAX_SVMS = 8_000
+Scores = Callable[[Sequence[str]], SparsePredictions]
+
+
+def laws(data: Path, out: Path) -> None:
+    """2,000 laws with the names of their subjects in one cell, and a title."""
+    table = pd.read_parquet(data / "eurlex57k/train.parquet").sample(2_500, random_state=1)
+    names = pd.read_parquet(data / "eurlex57k/labels.parquet").set_index("label")["name"].to_dict()
+    table["subjects"] = [
+        ";".join(names.get(label, label).replace(";", ",") for label in row) for row in table["labels"]
+    ]
+    _divide(table[["doc_id", "title", "text", "subjects"]], 500, out, "csv")
+
+
+def library(data: Path, out: Path) -> None:
+    """3,000 library records with a long tail of subject headings, tab-separated, German and English."""
+    table = pd.read_parquet(data / "gnd_tib/train.parquet").sample(3_600, random_state=1)
+    names = pd.read_parquet(data / "gnd_tib/labels.parquet").set_index("label")["name"].to_dict()
+    table["keywords"] = [
+        " | ".join(names.get(label, label).replace("|", "/") for label in row) for row in table["labels"]
+    ]
+    _divide(table.rename(columns={"text": "abstract"})[["title", "abstract", "keywords"]], 600, out, "tsv")
+
+
+def reviews(data: Path, out: Path) -> None:
+    """4,000 film reviews, positive or negative."""
+    table = pd.read_parquet(data / "imdb/train.parquet").sample(5_000, random_state=1)
+    table["sentiment"] = [{"0": "negative", "1": "positive"}.get(str(row[0]), str(row[0])) for row in table["labels"]]
+    _divide(table.rename(columns={"text": "review"})[["review", "sentiment"]], 1_000, out, "csv")
+
+
+def clinic(data: Path, out: Path) -> None:
+    """500 clinical cases with lists of codes, and a file with the codes' names."""
+    for split, name in (("train", "train"), ("dev", "test")):
+        table = pd.read_parquet(data / f"codiesp/{split}.parquet")[["doc_id", "text", "labels"]]
+        table.to_json(out / f"{name}.jsonl", orient="records", lines=True)
+    pd.read_parquet(data / "codiesp/labels.parquet").to_csv(out / "labels.csv", index=False)
+
+
+def bare(data: Path, out: Path) -> None:
+    """3,000 laws; the labels are the 20 most frequent subjects, and about half of the laws have none."""
+    table = pd.read_parquet(data / "eurlex57k/train.parquet").sample(6_750, random_state=2)
+    kept = set(table["labels"].iloc[:3_750].explode().value_counts().index[:20])
+    table["labels"] = [",".join(label for label in row if label in kept) for row in table["labels"]]
+    _divide(table[["title", "text", "labels"]], 3_750, out, "csv")
+
+
+TASKS = {"laws": laws, "library": library, "reviews": reviews, "clinic": clinic, "bare": bare}
+
+
+def _divide(table: pd.DataFrame, test: int, out: Path, ending: str) -> None:
+    """The last rows are the test file; texts that come twice are left out."""
+    text = max(table.columns, key=lambda name: table[name].str.len().mean())
+    table = table.drop_duplicates(text)
+    separator = "\t" if ending == "tsv" else ","
+    table.iloc[:-test].to_csv(out / f"train.{ending}", index=False, sep=separator)
+    table.iloc[-test:].to_csv(out / f"test.{ending}", index=False, sep=separator)
+
+
+def run_xmtc(folder: Path, budget: str, seeds: Sequence[int], settings: Sequence[str]) -> Iterator[dict[str, object]]:
+    """`xmtc init` and `xmtc train` as a person types them, in an empty folder; metrics of test and seconds, by seed."""
+    place = folder.parent / f"run_{folder.name}"
+    place.mkdir(exist_ok=True)
+    (place / f"{folder.name}.yaml").unlink(missing_ok=True)
+    begun = time.perf_counter()
+    said = _xmtc(place, "init", str(folder), "--budget", budget)
+    looked = time.perf_counter() - begun
+    estimate = next(line for line in said.splitlines() if line.startswith("estimate"))
+    recipe = next(line for line in said.splitlines() if line.startswith("recipe"))
+    found = {"settings": settings, "init_s": looked, "estimate": estimate, "recipe": recipe}
+    for seed in seeds:
+        begun, name = time.perf_counter(), f"{folder.name}-{zlib.crc32(json.dumps(settings).encode())}-{seed}"
+        _xmtc(place, "train", f"{folder.name}.yaml", f"name={name}", f"seed={seed}", *settings)
+        metrics = json.loads((place / "runs" / name / "eval/test/metrics.json").read_text())
+        yield {**_chosen(metrics), "seed": seed, "seconds": time.perf_counter() - begun, **found}
+
+
+def _xmtc(place: Path, *arguments: str) -> str:
+    command = [sys.executable, "-c", "from xmtc.cli import main; main()", *arguments]
+    with (place / "log.txt").open("a", encoding="utf-8") as log:
+        done = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, stderr=log, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments)} failed; see {place / 'log.txt'}")
+    return done.stdout
+
+
+def run_peers(folder: Path) -> list[dict[str, object]]:
+    """Both peers: a tenth of train tunes the threshold, as in a run of xmtc."""
+    (texts, labels), (test_texts, test_labels) = (_read(folder, split) for split in ("train", "test"))
+    held = np.random.default_rng(13).random(len(texts)) < 0.1
+    binarizer = MultiLabelBinarizer(sparse_output=True).fit([*labels, *test_labels])
+    gold = {
+        "train": _gold(binarizer, [one for one, h in zip(labels, held, strict=True) if not h]),
+        "dev": _gold(binarizer, [one for one, h in zip(labels, held, strict=True) if h]),
+        "test": _gold(binarizer, test_labels),
+    }
+    parts = {"dev": [t for t, h in zip(texts, held, strict=True) if h], "test": test_texts}
+    train = [t for t, h in zip(texts, held, strict=True) if not h]
+    rows = []
+    for name, fit in (("TF-IDF + LinearSVC", fit_svm), ("omikuji Parabel", fit_trees)):
+        begun = time.perf_counter()
+        score = fit(train, gold["train"], folder)
+        if score is None:
+            continue
+        counts = np.asarray(gold["train"].sum(axis=0)).ravel().astype(np.int64)
+        table = LabelTable([str(one) for one in binarizer.classes_], list(map(str, binarizer.classes_)), counts)
+        single = all(len(one) == 1 for one in labels)
+        thresholds = None if single else tune_threshold(score(parts["dev"]), gold["dev"])
+        config = EvaluateConfig(resamples=0)
+        found = evaluate(
+            score(parts["test"]), gold["test"], table, len(train), config=config, thresholds=thresholds
+        ).metrics
+        rows.append({"system": name, **_chosen(found), "seconds": time.perf_counter() - begun})
+    return rows
+
+
+def fit_svm(texts: Sequence[str], gold: sparse.csr_array, folder: Path) -> Scores | None:
+    """One linear SVM a label, of labels that occur in train."""
+    del folder
+    present = np.flatnonzero(np.asarray(gold.sum(axis=0)).ravel())
+    if len(present) > MAX_SVMS:
+        return None
+    vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2)
+    rows = vectorizer.fit_transform(texts)
+    targets = gold[:, present].toarray()
+    model = OneVsRestClassifier(LinearSVC(C=1.0)).fit(rows, targets)
+
+    def score(unseen: Sequence[str]) -> SparsePredictions:
+        scores = np.asarray(model.decision_function(vectorizer.transform(unseen)))
+        scores = scores[:, None] if scores.ndim == 1 else scores
+        return _top(1 / (1 + np.exp(-scores)), present)
+
+    return score
+
+
+def fit_trees(texts: Sequence[str], gold: sparse.csr_array, folder: Path) -> Scores:
+    """Omikuji with its default settings, on TF-IDF of unigrams."""
+    vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2)
+    rows = sparse.csr_array(vectorizer.fit_transform(texts))
+    path = folder / "omikuji.txt"
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f"{rows.shape[0]} {rows.shape[1]} {gold.shape[1]}\n")
+        for i in range(rows.shape[0]):
+            labels = ",".join(map(str, gold.indices[gold.indptr[i] : gold.indptr[i + 1]]))
+            span = slice(rows.indptr[i], rows.indptr[i + 1])
+            cells = " ".join(f"{c}:{v:.6g}" for c, v in zip(rows.indices[span], rows.data[span], strict=True))
+            file.write(f"{labels} {cells}\n")
+    model = omikuji.Model.train_on_data(str(path))
+
+    def score(unseen: Sequence[str]) -> SparsePredictions:
+        asked = sparse.csr_array(vectorizer.transform(unseen))
+        ids = np.full((len(unseen), TOP), -1, np.int32)
+        scores = np.zeros((len(unseen), TOP), np.float32)
+        for i in range(len(unseen)):
+            span = slice(asked.indptr[i], asked.indptr[i + 1])
+            features = [(int(c), float(v)) for c, v in zip(asked.indices[span], asked.data[span], strict=True)]
+            for place, (label, value) in enumerate(model.predict(features, top_k=TOP)):
+                ids[i, place], scores[i, place] = label, value
+        return SparsePredictions(ids, scores)
+
+    return score
+
+
+def _top(scores_NL: NDArray[np.floating], ids_L: NDArray[np.integer]) -> SparsePredictions:
+    order = np.argsort(-scores_NL, axis=1, kind="stable")[:, :TOP]
+    return SparsePredictions(ids_L[order].astype(np.int32), np.take_along_axis(scores_NL, order, 1).astype(np.float32))
+
+
+def _gold(binarizer: MultiLabelBinarizer, labels: Sequence[Sequence[str]]) -> sparse.csr_array:
+    return sparse.csr_array(binarizer.transform(labels)).astype(bool)
+
+
+def _read(folder: Path, split: str) -> tuple[list[str], list[list[str]]]:
+    """Texts and labels of a file, as anyone would read it."""
+    path = next(folder.glob(f"{split}.*"))
+    if path.suffix == ".jsonl":
+        table = pd.read_json(path, lines=True)
+        return table["text"].tolist(), table["labels"].tolist()
+    table = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", dtype=str, keep_default_na=False)
+    columns = [name for name in ("title", "abstract", "text", "review") if name in table]
+    texts = table[columns].agg("\n".join, axis=1).tolist()
+    column, separator = next(
+        (name, sign)
+        for name, sign in (("subjects", ";"), ("keywords", "|"), ("sentiment", "\0"), ("labels", ","))
+        if name in table
+    )
+    return texts, [[one.strip() for one in cell.split(separator) if one.strip()] for cell in table[column]]
+
+
+def _chosen(metrics: dict[str, Any]) -> dict[str, object]:
+    found = {key: metrics[key] for key in ("p@1", "ndcg@5", "micro_f1", "macro_f1", "docs", "docs_with_labels")}
+    rare = metrics["bins"].get("1-5", {})
+    return {**found, "macro_f1, 1-5 documents": rare.get("macro_f1")}
+
+
+def main() -> None:
+    """Make files, run everything, print and keep a line of JSON for each system."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder with the public data sets")
+    parser.add_argument("out", type=Path, help="folder for files and runs")
+    parser.add_argument("--budget", default="10m")
+    parser.add_argument("--tasks", nargs="*", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--systems", nargs="*", choices=("peers", "xmtc"), default=("peers", "xmtc"))
+    parser.add_argument("--seeds", nargs="*", type=int, default=[13])
+    parser.add_argument("--settings", nargs="*", default=[], help="KEY=VALUE for `xmtc train`")
+    arguments = parser.parse_args()
+    for task in arguments.tasks:
+        folder = (arguments.out / task).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        TASKS[task](arguments.data, folder)
+        rows = run_peers(folder) if "peers" in arguments.systems else []
+        if "xmtc" in arguments.systems:
+            runs = run_xmtc(folder, arguments.budget, arguments.seeds, arguments.settings)
+            rows += [{"system": f"xmtc, {arguments.budget}", **run} for run in runs]
+        with (arguments.out / "results.jsonl").open("a", encoding="utf-8") as results:
+            for row in rows:
+                print(json.dumps({"task": task, **row}), file=results)
+                print({"task": task, **row})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""The settings and arms of docs/benchmarks/planting_protocol.md as configurations."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import yaml
+
+from xmtc.config.load import load_config
+from xmtc.files import replacing
+from xmtc.mig.config import ChiSquaredConfig, ExchangedConfig, PointwiseConfig, SignalConfig, TfIdfConfig
+from xmtc.run.config import RunConfig
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+PUBLISHED = CONFIGS / "plant_published.yaml"
+DEV_DOCUMENTS = 3000
+"""Of EURLEX57K, in two halves."""
+
+BINS = ("1-5", "6-10", "11-50", ">50")
+SEEDS = 5
+ORDER = ("random_long", "planted_attention", "prototypes", "planted", "shuffled")
+"""The arms of the planned comparisons."""
+PARTS = ("random_long", "planted_attention", "prototypes", "planted", "prototypes_long")
+"""What the two parts of planting do, each by itself and together."""
+SIGNALS: dict[str, SignalConfig] = {"tfidf": TfIdfConfig(), "pmi": PointwiseConfig(), "chi2": ChiSquaredConfig()}
+STAGE_1 = ("stage1_1", "stage1_10", "stage1_20")
+RECIPES = ("published", "published_random")
+QUESTIONS = ("random", "shuffled", "common_only", *STAGE_1)
+SCORERS = [{"kind": "linear", "penalties": [0.1], "prune": 0.2}, {"kind": "word_neighbours"}]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """How a run differs from the others of its setting.
+
+    Attributes:
+        plants: whether anything happens before stage 2.
+        epochs: of stage 1; None for the setting's.
+        prototypes: whether classifier rows start at prototypes.
+        longer: whether stage 2 also has the epochs of stage 1.
+        published: whether the sections of `plant_published.yaml` apply.
+        signal: that ranks tokens, if it is not information gain.
+        top_k: tokens of a label.
+    """
+
+    plants: bool = True
+    epochs: int | None = None
+    prototypes: bool = False
+    longer: bool = False
+    published: bool = False
+    signal: SignalConfig | None = None
+    top_k: int = 1000
+
+
+ARMS = {
+    "random": Arm(plants=False),
+    "random_long": Arm(plants=False, longer=True),
+    "prototypes": Arm(epochs=0, prototypes=True),
+    "prototypes_long": Arm(epochs=0, prototypes=True, longer=True),
+    "planted_attention": Arm(),
+    "planted": Arm(prototypes=True),
+    "shuffled": Arm(signal=ExchangedConfig()),
+    **{name: Arm(signal=signal) for name, signal in SIGNALS.items()},
+    "published": Arm(published=True),
+    "published_random": Arm(plants=False, longer=True, published=True),
+    "common_only": Arm(),  # the study takes rare labels out of the ranking
+    **{name: Arm(epochs=int(name.removeprefix("stage1_"))) for name in STAGE_1},
+    "k10": Arm(top_k=10),
+    "k100": Arm(top_k=100),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Data, encoder and number of training documents, and the arms that are compared there.
+
+    Attributes:
+        base: configuration file.
+        data: folder of the data set.
+        documents: training documents; None for all.
+        arms: in the order in which they run.
+        epochs: of stage 1.
+    """
+
+    base: str
+    data: str
+    documents: int | None
+    arms: Sequence[str]
+    epochs: int = 5
+
+
+def _eurlex(documents: int, arms: Sequence[str]) -> Setting:
+    return Setting("eurlex57k_attention.yaml", "eurlex57k", documents, arms)
+
+
+SETTINGS = {
+    "b": _eurlex(2000, (*ORDER, "random", "prototypes_long")),
+    "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS, "k10", "k100"), epochs=3),
+    "f250": _eurlex(250, ("random_long", "planted")),
+    "f500": _eurlex(500, ("random_long", "planted")),
+    "g250": _eurlex(250, (*PARTS, *RECIPES)),
+    "g500": _eurlex(500, (*PARTS, *QUESTIONS)),
+    "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, PARTS, epochs=4),
+}
+
+
+def setting_config(name: str, data: Path, work: Path) -> RunConfig:
+    """The configuration that the arms of a setting share.
+
+    Args:
+        name: of the setting.
+        data: folder with the data sets.
+        work: where halves of dev, corpora and runs go.
+    """
+    setting = SETTINGS[name]
+    overrides = {
+        "name": name,
+        "data.corpus": str(work / "corpora" / f"{setting.data}-{setting.documents}-{Path(setting.base).stem}"),
+        "track.directory": str(work / "runs"),
+        "model.scorers": SCORERS,
+        "model.fusion.kind": "linear",
+        "model.fusion.co_occurrence": False,
+        "plant.epochs": setting.epochs,
+        "plant.patience": 0,
+        "plant.optimizer.learning_rate": 2e-3 if setting.data == "mimic4_layout" else 3e-3,
+        "plant.loss": {"kind": "listnet"},
+        "finetune.patience": 0,
+        "distributed.threads": 1,
+        "distributed.precision": "bf16",
+    }
+    folder = data / setting.data
+    if setting.data == "mimic4_layout":
+        overrides |= {"data.source.directory": str(folder), "plant.batch_size": 16}
+    else:
+        first, second = halves(folder / "dev.parquet", work / "dev" / setting.data)
+        files = {"train": str(folder / "train.parquet"), "dev": str(first), "test": str(second)}
+        overrides |= {"data.source.files": files, "data.source.labels.path": str(folder / "labels.parquet")}
+        overrides |= {"data.limit.train": setting.documents, "data.limit.dev": None}
+    return load_config(RunConfig, CONFIGS / setting.base, [f"{key}={json.dumps(v)}" for key, v in overrides.items()])
+
+
+def halves(dev: Path, folder: Path) -> tuple[Path, Path]:
+    """Files with two halves of `DEV_DOCUMENTS` documents of dev: to choose on, and to measure on."""
+    paths = folder / "choose.parquet", folder / "measure.parquet"
+    table = pq.read_table(dev)
+    chosen = np.random.default_rng(7).permutation(table.num_rows)[:DEV_DOCUMENTS]
+    for path, rows in zip(paths, np.array_split(chosen, 2), strict=True):
+        if not path.exists():
+            with replacing(path) as partial:
+                pq.write_table(table.take(np.sort(rows)), partial)
+    return paths
+
+
+def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConfig:
+    """The configuration of one run.
+
+    Args:
+        shared: of the setting.
+        setting: its name.
+        name: of the arm.
+        seed: of the run.
+    """
+    arm, config = ARMS[name], replace(shared, name=f"{setting}-{name}-{seed}", seed=seed)
+    if arm.published:
+        config = _published(config, SETTINGS[setting])
+    if arm.longer:
+        config = _longer(config)
+    signal = arm.signal or config.mig.signal
+    if isinstance(signal, ExchangedConfig):
+        signal = replace(signal, seed=seed)
+    epochs = (config.plant.epochs if arm.epochs is None else arm.epochs) if arm.plants else 0
+    plant = replace(config.plant, epochs=epochs, prototypes=arm.plants and arm.prototypes)
+    return replace(config, plant=plant, mig=replace(config.mig, signal=signal, top_k=arm.top_k))
+
+
+def _longer(config: RunConfig) -> RunConfig:
+    """The epochs of stage 1 go to the first phase of stage 2."""
+    first, *others = config.finetune.phases
+    first = replace(first, epochs=first.epochs + config.plant.epochs)
+    return replace(config, finetune=replace(config.finetune, phases=(first, *others)))
+
+
+def _published(config: RunConfig, setting: Setting) -> RunConfig:
+    """The sections that `plant_published.yaml` gives, over the setting's own."""
+    tree = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
+    found = load_config(
+        RunConfig,
+        CONFIGS / setting.base,
+        [f"{section}={json.dumps(tree[section])}" for section in ("mig", "plant", "finetune")],
+    )
+    plant, finetune = replace(found.plant, patience=0), replace(found.finetune, patience=0)
+    return replace(config, mig=found.mig, plant=plant, finetune=finetune)

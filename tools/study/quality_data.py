@@ -1,0 +1,106 @@
+"""The public data sets of `tools/study/quality.py` as features and labels, from their parquet files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import xxhash
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xmtc.data.config import WordsConfig
+from xmtc.data.labels import LabelTable
+from xmtc.data.words import Vocabulary, choose_words, count_words, document_frequencies
+from xmtc.scorers.base import Features, Training
+from xmtc.scorers.label_text import label_words
+
+_IMDB_HELD_OUT = 5_000
+TITLED = ("eurlex57k", "gnd_tib")
+Rows = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One data set: training documents, and held-out ones in two halves.
+
+    Attributes:
+        training: what scorers are fitted on.
+        vocabulary: of the training texts.
+        held_out: features of the other documents.
+        gold: boolean labels of these.
+        tuning: rows of the held-out documents that fusion and thresholds are fitted on.
+        reported: the other rows, which are measured.
+        labels: ids, names and training counts.
+        single_label: whether a document has exactly one label.
+        texts: held-out texts' and training texts' source, for encoding: (train, held out).
+    """
+
+    training: Training
+    vocabulary: Vocabulary
+    held_out: Features
+    gold: sparse.csr_array
+    tuning: NDArray[np.int64]
+    reported: NDArray[np.int64]
+    labels: LabelTable
+    single_label: bool
+
+
+def load_case(folder: Path, words: WordsConfig) -> Case:
+    """Read a folder with train.parquet and, but for IMDB, dev.parquet and labels.parquet."""
+    train, dev = splits(folder)
+    names = _names(folder)
+    labels = sorted({label for row in (*train["labels"], *dev["labels"]) for label in row})
+    gold_train, gold = (_matrix(part["labels"], labels) for part in (train, dev))
+    counts = np.bincount(gold_train.indices, minlength=len(labels)).astype(np.int64)
+    table = LabelTable(labels, [names.get(label, "") for label in labels], counts)
+    found = count_words(train["text"], words.ngrams)
+    vocabulary = choose_words(document_frequencies(train["text"], words.ngrams), len(train["text"]), words)
+    hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in train["text"]], np.uint64)
+    label_rows = label_words(table.names, vocabulary) if names else None
+    training = Training(Features(vocabulary.rows(found.over(vocabulary))), gold_train, hashes, label_rows)
+    order = np.random.default_rng(7).permutation(len(dev["text"]))
+    tuning, reported = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+    held_out = Features(vocabulary.rows(vocabulary.count(dev["text"])))
+    return Case(training, vocabulary, held_out, gold, tuning, reported, table, folder.name == "imdb")
+
+
+def splits(folder: Path) -> tuple[Rows, Rows]:
+    """Training rows and held-out rows; held-out texts that repeat a training text, title and all, are dropped."""
+    train = _rows(folder / "train.parquet")
+    if not (folder / "dev.parquet").exists():
+        order = np.random.default_rng(0).permutation(len(train["text"]))
+        return _take(train, order[_IMDB_HELD_OUT:]), _take(train, order[:_IMDB_HELD_OUT])
+    dev = _rows(folder / "dev.parquet")
+    seen = set(train["text"])
+    return train, _take(dev, [row for row, text in enumerate(dev["text"]) if text not in seen])
+
+
+def _rows(path: Path) -> Rows:
+    """Read texts, preceded by the title if it is a separate column, and labels."""
+    rows = pq.read_table(path).to_pydict()
+    if path.parent.name in TITLED:
+        rows["text"] = [f"{title}\n{text}" for title, text in zip(rows["title"], rows["text"], strict=True)]
+    return {"text": rows["text"], "labels": rows["labels"]}
+
+
+def _take(rows: Rows, chosen: Sequence[int] | NDArray[np.integer]) -> Rows:
+    return {name: [values[row] for row in chosen] for name, values in rows.items()}
+
+
+def _names(folder: Path) -> dict[str, str]:
+    path = folder / "labels.parquet"
+    if not path.exists():
+        return {}
+    table = pq.read_table(path, columns=["label", "name"]).to_pydict()
+    return {label: name or "" for label, name in zip(table["label"], table["name"], strict=True)}
+
+
+def _matrix(rows: Sequence[Sequence[str]], labels: Sequence[str]) -> sparse.csr_array:
+    ids = {label: number for number, label in enumerate(labels)}
+    found = [sorted({ids[label] for label in row}) for row in rows]
+    ends = np.cumsum([0, *(len(row) for row in found)])
+    columns = np.concatenate([np.array(row, np.int32) for row in found])
+    return sparse.csr_array((np.ones(len(columns), np.bool_), columns, ends), shape=(len(rows), len(labels)))
