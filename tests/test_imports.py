@@ -133,24 +133,3 @@ def test_house_rules(pattern: str) -> None:
     for path in MODULES.values():
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             assert not re.search(pattern, line), f"{path.relative_to(ROOT)}:{number}: {FORBIDDEN[pattern]}"
-
-
-def _is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(ast.unparse(decorator).startswith("app.command") for decorator in node.decorator_list)
-
-
-def test_files_and_functions_stay_short() -> None:
-    for path in MODULES.values():
-        text = path.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= 450, f"{path.relative_to(ROOT)} has {len(text.splitlines())} lines"
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                length = (node.end_lineno or node.lineno) - node.lineno + 1
-                arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
-                named = [argument for argument in arguments if argument.arg not in ("self", "cls")]
-                # Kernels take their tensors, and Triton's their pointers and strides, one by one.
-                # A command of the command line has its options as arguments.
-                most = 50 if "kernels" in path.parts else 20 if _is_command(node) else 8
-                place = f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
-                assert length <= 70, f"{place} has {length} lines"
-                assert len(named) <= most, f"{place} has {len(named)} arguments"
