@@ -25,13 +25,15 @@ import tiny_runs
 from xmtc.artefact.export import load_model
 from xmtc.config.members import FAMILIES
 from xmtc.errors import CheckpointError, ConfigError
+from xmtc.evaluate.metrics import GROUP as METRICS
 from xmtc.report.section import GROUP as SECTIONS
 
 pytestmark = pytest.mark.timeout(900)  # the first test that needs the package waits for its training
 
 ROOT = Path(__file__).parents[1]
-RECIPES = ("loss", "reader", "head", "encoder", "strategy", "report section", "callback")
+RECIPES = ("loss", "reader", "head", "encoder", "strategy", "metric", "report section", "callback")
 WITHOUT_YAML = ("report section",)
+WITHOUT_SETTINGS = ("metric", "report section")
 _CALLS = """
 import json, sys
 from pathlib import Path
@@ -192,7 +194,7 @@ def test_every_family_has_a_recipe_of_one_file() -> None:
         assert (len(recipe.files), len(tests)) == (2, 1), name
         assert bool(recipe.settings) != (name in WITHOUT_YAML), name
         (group,) = recipe.entry_points
-        assert group in (*FAMILIES, SECTIONS), name
+        assert group in (*FAMILIES, METRICS, SECTIONS), name
 
 
 def test_their_own_tests_pass(installed: Installed) -> None:
@@ -203,9 +205,13 @@ def test_they_train_score_and_report_together(installed: Installed) -> None:
     losses = tiny_runs.losses(installed.run, "finetune")
     assert losses[max(losses)] < losses[min(losses)]
     assert json.loads((installed.run / "heartbeat.json").read_text(encoding="utf-8"))["stage"] == "finetune"
+    metrics = json.loads((installed.run / "eval" / "test" / "metrics.json").read_text(encoding="utf-8"))
+    low, high = metrics["ci95"]["mrr"]
+    assert 0 < low <= metrics["mrr"] <= high
     scored = (installed.folder / "scored").rglob("*.parquet")
     assert sum(pq.read_table(path).num_rows for path in scored) == 92
     for page in (installed.folder / "page.html", installed.run / "eval" / "test" / "report.html"):
+        assert "MRR" in page.read_text(encoding="utf-8")
         assert '<section id="silent-labels"><h2>Labels that recipes never predicts</h2>' in page.read_text(
             encoding="utf-8"
         )
@@ -217,7 +223,7 @@ def test_the_strategy_trains_as_one_process_does(installed: Installed) -> None:
     assert shared == pytest.approx(alone, rel=0.02)
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in WITHOUT_YAML])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in WITHOUT_SETTINGS])
 def test_the_reference_has_them(installed: Installed, name: str) -> None:
     page = (installed.folder / "reference.md").read_text(encoding="utf-8")
     ((kind, _),) = next(iter(recipes()[name].entry_points.values())).items()

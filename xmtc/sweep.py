@@ -28,7 +28,7 @@ from xmtc.config.problems import shown, suggestion
 from xmtc.config.yaml_tree import Node
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.evaluate import layout
-from xmtc.evaluate.goals import AFTER_TRAINING, goals
+from xmtc.evaluate.metrics import all_metrics, metrics_of
 from xmtc.files import read_json, reading, write_text
 from xmtc.pipeline import prepare_stage
 from xmtc.report.runs import report_runs
@@ -44,7 +44,6 @@ from xmtc.track.tracker import read_metrics
 Train = Callable[[RunConfig], Path]
 
 SET_BY_SWEEP = ("name", "seed", "track.directory", "data.corpus")
-LOWER_IS_BETTER = "ece"
 
 
 @config
@@ -169,7 +168,7 @@ def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> tuple[
 
 def _check_metric(metric: Node, tasks: Sequence[str]) -> None:
     for task in tasks:
-        known = (*goals(task), *AFTER_TRAINING, LOWER_IS_BETTER)
+        known = [found.name for found in metrics_of(task) if found.higher_is_better is not None]
         if metric.value not in known:
             raise ConfigError(
                 f"{metric.place}: metrics: {shown(metric.value)}: no metric that compares {task} runs; "
@@ -299,7 +298,7 @@ def student_interval(numbers: Sequence[float]) -> list[float] | None:
 def write_comparison(output: Path, rows: Sequence[Row], settings: SweepConfig) -> None:
     """Write the table in three formats, best cell first, and a report of the best cells' first runs."""
     first = settings.metrics[0]
-    sign = 1 if first == LOWER_IS_BETTER else -1
+    sign = -1 if next(metric.higher_is_better for metric in all_metrics() if metric.name == first) else 1
     rows = sorted(rows, key=lambda row: sign * row.metrics[first] if first in row.metrics else math.inf)
     output.mkdir(parents=True, exist_ok=True)
     content = {"seeds": settings.seeds, "metrics": settings.metrics, "cells": [asdict(row) for row in rows]}

@@ -8,9 +8,9 @@ from scipy.special import expit, logit
 
 from evaluation_cases import best
 from xmtc.errors import CheckpointError
-from xmtc.evaluate.details import ScoreCounts
 from xmtc.evaluate.fit_calibration import LEAST_OF_EACH, calibrated, fit_calibration, uncalibrated
 from xmtc.evaluate.predictions import SparsePredictions, match
+from xmtc.evaluate.score_counts import ScoreCounts
 from xmtc.models.calibration import Calibration
 
 LABELS, DOCUMENTS = 40, 2000

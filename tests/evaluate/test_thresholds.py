@@ -24,7 +24,7 @@ def test_the_global_threshold_has_the_greatest_micro_f1(digits):
 def test_a_frequent_labels_own_threshold_has_its_greatest_f1(digits):
     gold, scores = gold_and_scores(documents=80, labels=10)
     scores = np.round(scores, digits)
-    found = tune_threshold(whole(scores), gold, per_label=True, min_support=10)
+    found = tune_threshold(whole(scores), gold, per_label=True)
     truth = gold.toarray()
     support = truth.sum(axis=0)
     assert (support < 10).any()

@@ -89,8 +89,8 @@ class SameTable(CostSection):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (object(), "cost is not a section of the report: it needs name, link, title, applies and render"),
-        (Headline, "adds a section named 'headline', which another one has"),
+        (object(), r"cost is no Section; see xmtc\.report\.section\.Section"),
+        (Headline, "the name 'headline', which another one has"),
         (SameTable, "two sections of the report have a table named 'headline'"),
     ],
 )

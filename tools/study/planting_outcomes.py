@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.evaluate.classification import Outcome
+from xmtc.evaluate.judged import discounts, ideal_gains
+from xmtc.evaluate.metrics import Ratio
 from xmtc.evaluate.predictions import SparsePredictions, match
-from xmtc.evaluate.ranking import Ratio, discounts, ideal_gains
 from xmtc.evaluate.thresholds import Thresholds
 
 AT = 5

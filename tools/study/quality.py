@@ -164,7 +164,7 @@ class Measured:
         found = self._found[system].metrics
         figures = {key: round(100 * found[key], 2) for key in KEYS}
         figures |= {one: round(100 * (part["macro_f1"] or 0), 2) for one, part in found["bins"].items() if one != "0"}
-        unseen = {key: found["bins"]["0"][key] for key in ("recall", "r@10")}
+        unseen = {"recall": found["bins"]["0"]["micro_recall"], "r@10": found["bins"]["0"]["r@10"]}
         figures |= {f"unseen {key}": round(100 * value, 2) for key, value in unseen.items() if value is not None}
         intervals = {
             key: [round(100 * end, 2) for end in found["ci95"][key]] for key in KEYS if key in found.get("ci95", {})

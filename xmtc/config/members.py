@@ -10,8 +10,9 @@ member by an entry point: the group is the family's, the name is the kind, and t
 import functools
 import importlib.metadata
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -20,6 +21,18 @@ from xmtc.errors import ConfigError
 
 FAMILIES: dict[str, "Members"] = {}
 """Every family that has been imported, by its group."""
+
+
+class Named(Protocol):
+    """What has a name."""
+
+    @property
+    def name(self) -> str:
+        """The name, which no other object of the group has."""
+        ...
+
+
+T = TypeVar("T", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -151,6 +164,35 @@ def loaded(point: importlib.metadata.EntryPoint, group: str) -> tuple[Any, str]:
             f"{package}: its entry point {group}: {point.name} = {point.value} cannot be imported: {error}; repair or "
             "uninstall the package"
         ) from error
+
+
+def installed_objects(group: str, contract: type[T], taken: Sequence[str]) -> list[T]:
+    """Load a group of objects that have no settings, such as metrics and sections of the report.
+
+    Args:
+        group: group of the entry points. Each names an object, or its class, which takes no arguments.
+        contract: class or protocol with an attribute `name`.
+        taken: names that exist already.
+
+    Raises:
+        ConfigError: an entry point cannot be imported, is something else, or has a name that is taken.
+    """
+    found: dict[str, T] = {}
+    for point in entry_points(group):
+        given, package = loaded(point, group)
+        item = given() if isinstance(given, type) else given
+        if not isinstance(item, contract):
+            raise ConfigError(
+                f"{package}: its entry point {group}: {point.name} is no {contract.__name__}; see "
+                f"{contract.__module__}.{contract.__name__}"
+            )
+        if item.name in (*taken, *found):
+            raise ConfigError(
+                f"{package}: its entry point {group}: {point.name} has the name {item.name!r}, which another one has; "
+                "uninstall the package, or rename it there"
+            )
+        found[item.name] = item
+    return list(found.values())
 
 
 def _package(point: importlib.metadata.EntryPoint) -> str:

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xmtc.evaluate.classification import Outcome, label_scores
+from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
+from xmtc.evaluate.metrics import Ratio
 from xmtc.evaluate.predictions import shape_of
-from xmtc.evaluate.ranking import Ratio
 
 _CHUNK_WEIGHTS = 48 << 20
 """Document weights held at once: 192 MiB of float32."""
@@ -105,14 +105,14 @@ def bootstrap(
         Metric name → (resamples,).
     """
     parts: dict[str, list[NDArray[np.floating]]] = {}
-    ratio_sums, label_sums = _RatioSums(ratios), _LabelSums(outcome, groups_GL)
+    ratio_sums, label_sums = _RatioSums(ratios), _ResampledLabels(outcome, groups_GL)
     for weights_NR in resample_weights(shape_of(outcome.gold)[0], resamples, seed):
         for name, values_R in [*ratio_sums.values(weights_NR).items(), *label_sums.values(weights_NR)]:
             parts.setdefault(name, []).append(values_R)
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-class _LabelSums:
+class _ResampledLabels:
     """The label metrics on resamples: only labels that are gold or predicted anywhere, some resamples at a time."""
 
     def __init__(self, outcome: Outcome, groups_GL: Mapping[str, NDArray[np.bool_]]):
@@ -131,7 +131,7 @@ class _LabelSums:
         for start in range(0, weights_NR.shape[1], self._step):
             some_NR = np.ascontiguousarray(weights_NR[:, start : start + self._step])
             right_LR, false_LR, missed_LR = (matrix @ some_NR for matrix in self._by_label)
-            scores = label_scores(
+            sums = LabelSums(
                 right_LR,
                 right_LR + false_LR,
                 right_LR + missed_LR,
@@ -139,7 +139,7 @@ class _LabelSums:
                 labels_G=self._labels_G,
                 support_L1=self._support_L1,
             )
-            for name, values_GR in scores.items():
+            for name, values_GR in label_scores(sums).items():
                 yield from ((prefix + name, values_GR[g]) for g, prefix in enumerate(self._prefixes))
 
 

@@ -31,12 +31,8 @@ class EvaluateConfig:
     """B of the propensity model: 1.5 in general, 2.6 for Amazon, 0.4 for Wikipedia."""
     resamples: Annotated[int, Field(ge=0)] = 1000
     """Bootstrap resamples (reweightings of the documents) behind every 95 % interval; 0 leaves intervals out."""
-    seed: Annotated[int, Field(ge=0)] = 13
-    """Seed of the bootstrap. Runs with the same seed and documents share resamples, so that they compare in pairs."""
     calibration: bool = True
     """Fit a scale and an offset of the logits on dev, for each bin of labels, so that scores are probabilities. They
     are exported with the model, and thresholds are tuned on the calibrated scores. Not for single-label tasks."""
     per_label_thresholds: bool = False
     """Tune a threshold for each label on dev, in addition to the global one."""
-    per_label_min_support: Annotated[int, Field(ge=1)] = 10
-    """A label with fewer dev documents keeps the global threshold."""

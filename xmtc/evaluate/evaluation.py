@@ -19,18 +19,17 @@ from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
 from xmtc.evaluate import details
 from xmtc.evaluate.bootstrap import Replicates, bootstrap
-from xmtc.evaluate.classification import Outcome, document_ratios, label_scores
+from xmtc.evaluate.classification import LabelSums, label_scores
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.histogram import ScoreHistogram
-from xmtc.evaluate.levels import by_level
+from xmtc.evaluate.judged import BinRankings, Judged
+from xmtc.evaluate.metrics import DocumentMetric, PlainMetric, bin_metrics, metrics_of
 from xmtc.evaluate.per_label import most_confused, per_label_table
-from xmtc.evaluate.predictions import Gold, SparsePredictions, match, shape_of
-from xmtc.evaluate.ranked import average_precision
-from xmtc.evaluate.ranking import Ratio, ranking_ratios, ratios_of_some
+from xmtc.evaluate.predictions import Gold, SparsePredictions, shape_of
 from xmtc.evaluate.thresholds import Thresholds, best_of_each
 
-BIN_METRICS = ("macro_f1", "micro_f1", "micro_recall", "rp@5", "ndcg@5", "r@10")
-"""Per bin; `micro_recall` is written as `recall`."""
+_SEED = 13
+"""Of the bootstrap. Evaluations of the same documents share resamples, so that they compare in pairs."""
 
 
 @dataclass(frozen=True)
@@ -75,34 +74,6 @@ class EvaluatedDocuments:
         return self.doc_ids if self.doc_ids is not None else list(map(str, range(count)))
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """The quantities that metrics are computed from."""
-
-    ratios: dict[str, Ratio]
-    outcome: Outcome
-    bins: dict[str, NDArray[np.bool_]]
-
-    @property
-    def groups(self) -> dict[str, NDArray[np.bool_]]:
-        """Groups of labels by the prefix of their metrics: all labels first, with an empty prefix."""
-        labels = shape_of(self.outcome.gold)[1]
-        return {"": np.ones(labels, np.bool_)} | {f"{name}/": mask_L for name, mask_L in self.bins.items()}
-
-    def values(self) -> dict[str, float]:
-        """Compute every metric; names of a bin's metrics begin with `<bin>/`."""
-        groups = self.groups
-        used = np.union1d(self.outcome.predicted.indices, self.outcome.gold.indices)  # others add nothing to any sum
-        right_L1, predicted_L1, gold_L1 = (c[used, None].astype(np.float64) for c in self.outcome.label_counts())
-        masks_GL = np.array([mask_L[used] for mask_L in groups.values()], np.float64)
-        labels_G = np.array([mask_L.sum() for mask_L in groups.values()], np.float64)
-        scores = label_scores(right_L1, predicted_L1, gold_L1, masks_GL, labels_G)
-        values = {name: ratio.value for name, ratio in self.ratios.items()}
-        for g, prefix in enumerate(groups):
-            values |= {prefix + name: float(scores[name][g, 0]) for name in scores}
-        return values
-
-
 def evaluate(
     predictions: SparsePredictions,
     gold: Gold,
@@ -136,26 +107,24 @@ def evaluate(
     _check_shapes(predictions, gold, labels)
     predictions = predictions.top(config.top_k)
     gold.sort_indices()
-    hits_NK = match(predictions.label_ids_NK, gold)
-    chosen_NK = best_of_each(predictions) if thresholds is None else thresholds.chosen(predictions)
-    outcome = Outcome.of(predictions, chosen_NK, hits_NK, gold)
-    measured = _measure(predictions, hits_NK, gold, outcome, labels, train_documents, config)
-    precision_L = average_precision(predictions, hits_NK, outcome.label_counts()[2])
-    replicates = _resample(measured, config, documents)
-    metrics = _metrics(measured, replicates, precision_L)
-    metrics |= _auc(histogram) | _facts(predictions, chosen_NK, measured.outcome, thresholds, train_documents)
-    confused = most_confused(predictions, chosen_NK, hits_NK, outcome, 3)
-    material = _details(predictions, hits_NK, gold, measured, labels, documents.lengths)
-    metrics["ece"] = material["reliability"]["ece"]
-    if thresholds is None:
-        metrics["accuracy"] = metrics["p@1"]
-        if replicates:
-            metrics["ci95"]["accuracy"] = metrics["ci95"]["p@1"]
-        material |= details.confusion(outcome)
-    table = _documents_table(hits_NK, gold, outcome, documents)
+    judged = Judged(
+        predictions,
+        best_of_each(predictions) if thresholds is None else thresholds.chosen(predictions),
+        gold,
+        1 / labels.propensities(train_documents, config.propensity_a, config.propensity_b),
+        {name: bin_mask(name, labels.train_counts) for name in config.bins},
+        histogram,
+    )
+    task = "single_label" if thresholds is None else "multi_label"
+    measured = _Measured(judged, task)
+    replicates = measured.resampled(config.resamples, documents)
+    metrics = measured.metrics(replicates) | _facts(judged, thresholds, train_documents)
+    material = details.report_details(
+        judged, labels, measured.ratios, documents.lengths, exclusive=task == "single_label"
+    )
+    per_label = partial(per_label_table, labels, judged, most_confused(judged, 3))
     metrics["seconds"] = round(time.perf_counter() - start, 3)
-    per_label = partial(per_label_table, labels, outcome, precision_L, confused)
-    return Evaluation(metrics, per_label, material, replicates, table)
+    return Evaluation(metrics, per_label, material, replicates, _documents_table(judged, documents))
 
 
 def _check_shapes(predictions: SparsePredictions, gold: Gold, labels: LabelTable) -> None:
@@ -169,137 +138,95 @@ def _check_shapes(predictions: SparsePredictions, gold: Gold, labels: LabelTable
     predictions.check(columns)
 
 
-def _measure(
-    predictions: SparsePredictions,
-    hits_NK: NDArray[np.bool_],
-    gold: Gold,
-    outcome: Outcome,
-    labels: LabelTable,
-    train_documents: int,
-    config: EvaluateConfig,
-) -> _Measured:
-    weights_L = 1 / labels.propensities(train_documents, config.propensity_a, config.propensity_b)
-    ratios = ranking_ratios(hits_NK, predictions, gold, weights_L) | document_ratios(outcome)
-    bins = {name: bin_mask(name, labels.train_counts) for name in config.bins}
-    for name, mask_L in bins.items():
-        some = ratios_of_some(hits_NK, predictions, gold, mask_L)
-        ratios |= {f"{name}/{metric}": ratio for metric, ratio in some.items()}
-    return _Measured(ratios, outcome, bins)
+class _Measured:
+    """Metrics of documents and labels, over all labels and over those of each bin.
+
+    Attributes:
+        ratios: metrics that are ratios of sums over documents; names of a bin's begin with `<bin>/`.
+        groups: groups of labels by the prefix of their metrics: all labels first, with an empty prefix.
+        values: every metric that is resampled, prefixes likewise.
+    """
+
+    def __init__(self, judged: Judged, task: str) -> None:
+        self._judged, self._metrics, self._bin_metrics = judged, metrics_of(task), bin_metrics(task)
+        self.ratios = {m.name: m.compute(judged) for m in self._metrics if isinstance(m, DocumentMetric)}
+        for name, mask_L in judged.bins.items():
+            rankings = BinRankings(judged, mask_L)
+            some = [metric for metric in self._bin_metrics if isinstance(metric, DocumentMetric)]
+            self.ratios |= {f"{name}/{metric.name}": metric.compute(rankings) for metric in some}
+        everything = {"": np.ones(shape_of(judged.gold)[1], np.bool_)}
+        self.groups = everything | {f"{name}/": mask_L for name, mask_L in judged.bins.items()}
+        self.values = {name: ratio.value for name, ratio in self.ratios.items()} | self._label_values()
+
+    def _label_values(self) -> dict[str, float]:
+        outcome = self._judged.outcome
+        used = np.union1d(outcome.predicted.indices, outcome.gold.indices)  # others add nothing to any sum
+        right_L1, predicted_L1, gold_L1 = (
+            count_L[used, None].astype(np.float64) for count_L in (outcome.right_L, outcome.predicted_L, outcome.gold_L)
+        )
+        masks_GL = np.array([mask_L[used] for mask_L in self.groups.values()], np.float64)
+        labels_G = np.array([mask_L.sum() for mask_L in self.groups.values()], np.float64)
+        scores = label_scores(LabelSums(right_L1, predicted_L1, gold_L1, masks_GL, labels_G))
+        return {prefix + name: float(scores[name][g, 0]) for g, prefix in enumerate(self.groups) for name in scores}
+
+    def resampled(self, resamples: int, documents: EvaluatedDocuments) -> Replicates | None:
+        """Draw the bootstrap; None without resamples."""
+        if not resamples:
+            return None
+        count = len(self._judged.counts_N)
+        digest = xxhash.xxh3_64()
+        for doc_id in documents.names(count):
+            digest.update(f"{doc_id}\n".encode())
+        drawn = bootstrap(self.ratios, self._judged.outcome, self.groups, resamples, _SEED)
+        centred = {name: values + (self.values[name] - values.mean()) for name, values in drawn.items()}
+        return Replicates(centred, f"{digest.hexdigest()}-{count}-{resamples}-{_SEED}")
+
+    def metrics(self, replicates: Replicates | None) -> dict[str, Any]:
+        """Make the metrics of metrics.json, with intervals and bins."""
+        found: dict[str, Any] = {name: value for name, value in self.values.items() if "/" not in name}
+        plain = [metric for metric in self._metrics if isinstance(metric, PlainMetric)]
+        found |= {metric.name: metric.compute(self._judged) for metric in plain}
+        if replicates:
+            found["ci95"] = {name: replicates.interval(name) for name in replicates.values if "/" not in name}
+        found["bins"] = {name: self._bin(name, replicates) for name in self._judged.bins}
+        return found
+
+    def _bin(self, name: str, replicates: Replicates | None) -> dict[str, Any]:
+        """Make one bin's row; its metrics are null if no document of the split has a label of the bin."""
+        mask_L, gold_L = self._judged.bins[name], self._judged.outcome.gold_L
+        documents = int(self.ratios[f"{name}/rp@5"].denominator_N.sum())
+        row: dict[str, Any] = {"labels": int((gold_L[mask_L] > 0).sum()), "labels_all": int(mask_L.sum())}
+        row["docs"] = documents
+        shown = [metric.name for metric in self._bin_metrics]
+        row |= {metric: self.values[f"{name}/{metric}"] if documents else None for metric in shown}
+        if replicates and documents:
+            row["ci95"] = {metric: replicates.interval(f"{name}/{metric}") for metric in shown}
+        return row
 
 
-def _resample(measured: _Measured, config: EvaluateConfig, documents: EvaluatedDocuments) -> Replicates | None:
-    if not config.resamples:
-        return None
-    count = shape_of(measured.outcome.gold)[0]
-    digest = xxhash.xxh3_64()
-    for doc_id in documents.names(count):
-        digest.update(f"{doc_id}\n".encode())
-    drawn = bootstrap(measured.ratios, measured.outcome, measured.groups, config.resamples, config.seed)
-    estimates = measured.values()
-    centred = {name: values + (estimates[name] - values.mean()) for name, values in drawn.items()}
-    return Replicates(centred, f"{digest.hexdigest()}-{count}-{config.resamples}-{config.seed}")
-
-
-def _metrics(measured: _Measured, replicates: Replicates | None, precision_L: NDArray[np.float64]) -> dict[str, Any]:
-    values = measured.values()
-    metrics: dict[str, Any] = {name: value for name, value in values.items() if "/" not in name}
-    defined = ~np.isnan(precision_L)
-    metrics["map"] = float(precision_L[defined].mean()) if defined.any() else 0.0
-    tp_L, predicted_L, gold_L = measured.outcome.label_counts()
-    present = max(int((gold_L > 0).sum()), 1)
-    metrics["coverage"] = int(((predicted_L > 0) & (gold_L > 0)).sum()) / present
-    metrics["coverage_right"] = int((tp_L > 0).sum()) / present
-    if replicates:
-        metrics["ci95"] = {name: replicates.interval(name) for name in replicates.values if "/" not in name}
-    metrics["bins"] = {
-        name: _bin(name, mask_L, gold_L, measured, values, replicates) for name, mask_L in measured.bins.items()
-    }
-    return metrics
-
-
-def _bin(
-    name: str,
-    mask_L: NDArray[np.bool_],
-    gold_L: NDArray[np.int32],
-    measured: _Measured,
-    values: dict[str, float],
-    replicates: Replicates | None,
-) -> dict[str, Any]:
-    """Make one bin's row; its metrics are null if no document of the split has a label of the bin."""
-    documents = int(measured.ratios[f"{name}/rp@5"].denominator_N.sum())
-    row: dict[str, Any] = {"labels": int((gold_L[mask_L] > 0).sum()), "labels_all": int(mask_L.sum())}
-    row["docs"] = documents
-    written = {metric: metric.replace("micro_recall", "recall") for metric in BIN_METRICS}
-    row |= {key: values[f"{name}/{metric}"] if documents else None for metric, key in written.items()}
-    if replicates and documents:
-        row["ci95"] = {key: replicates.interval(f"{name}/{metric}") for metric, key in written.items()}
-    return row
-
-
-def _auc(histogram: ScoreHistogram | None) -> dict[str, float | None]:
-    if histogram is None:
-        return {"micro_auc": None, "macro_auc": None}
-    auc = histogram.auc()
-    return {
-        "micro_auc": auc.micro,
-        "macro_auc": auc.macro,
-        "micro_auc_error": auc.micro_error,
-        "macro_auc_error": auc.macro_error,
-    }
-
-
-def _facts(
-    predictions: SparsePredictions,
-    chosen_NK: NDArray[np.bool_],
-    outcome: Outcome,
-    thresholds: Thresholds | None,
-    train_documents: int,
-) -> dict[str, Any]:
+def _facts(judged: Judged, thresholds: Thresholds | None, train_documents: int) -> dict[str, Any]:
     """Collect facts about the numbers. `truncated_docs`: documents whose last kept label is still predicted."""
-    documents, labels = shape_of(outcome.gold)
-    kept = chosen_NK.shape[1]
+    outcome, kept = judged.outcome, judged.chosen_NK.shape[1]
+    documents, labels = shape_of(judged.gold)
     return {
         "threshold": None if thresholds is None else thresholds.global_,
         "labels_with_own_threshold": 0 if thresholds is None else thresholds.own,
         "docs": documents,
-        "docs_with_labels": int((np.diff(outcome.gold.indptr) > 0).sum()),
+        "docs_with_labels": int((judged.counts_N > 0).sum()),
         "labels": labels,
-        "labels_present": len(np.unique(outcome.gold.indices)),
+        "labels_present": int((outcome.gold_L > 0).sum()),
         "train_docs": train_documents,
         "labels_per_doc": outcome.gold.nnz / documents,
         "predicted_per_doc": outcome.predicted.nnz / documents,
         "top_k": kept,
-        "truncated_docs": int(chosen_NK[:, -1].sum()) if 1 < kept < labels else 0,
+        "truncated_docs": int(judged.chosen_NK[:, -1].sum()) if 1 < kept < labels else 0,
     }
 
 
-def _details(
-    predictions: SparsePredictions,
-    hits_NK: NDArray[np.bool_],
-    gold: Gold,
-    measured: _Measured,
-    labels: LabelTable,
-    lengths: NDArray[np.int32] | None,
-) -> dict[str, Any]:
-    material: dict[str, Any] = {"cutoffs": details.cutoff_curves(hits_NK, gold)}
-    material |= details.score_details(predictions, hits_NK, gold, measured.bins)
-    if lengths is not None:
-        material["lengths"] = details.by_length(lengths, measured.ratios, measured.outcome)
-    material["levels"] = by_level(labels, measured.outcome)
-    return material
-
-
-def _documents_table(
-    hits_NK: NDArray[np.bool_],
-    gold: Gold,
-    outcome: Outcome,
-    documents: EvaluatedDocuments,
-) -> pa.Table:
-    columns = {"doc_id": pa.array(documents.names(len(hits_NK)), pa.string())}
+def _documents_table(judged: Judged, documents: EvaluatedDocuments) -> pa.Table:
+    right_N, predicted_N, gold_N = judged.outcome.document_counts()
+    columns = {"doc_id": pa.array(documents.names(len(gold_N)), pa.string())}
     if documents.lengths is not None:
         columns["tokens"] = pa.array(documents.lengths, pa.int32())
-    columns["gold"] = pa.array(np.diff(gold.indptr), pa.int32())
-    columns["predicted"] = pa.array(np.diff(outcome.predicted.indptr), pa.int32())
-    columns["right"] = pa.array(np.diff(outcome.right.indptr), pa.int32())
-    columns["right_at_5"] = pa.array(hits_NK[:, :5].sum(axis=1), pa.int32())
-    return pa.table(columns)
+    counts = {"gold": gold_N, "predicted": predicted_N, "right": right_N, "right_at_5": judged.right(5)}
+    return pa.table(columns | {name: pa.array(count_N.astype(np.int32)) for name, count_N in counts.items()})

@@ -32,7 +32,7 @@ def evaluate_files(
         thresholds: scores from which a label counts as predicted. None takes the one of greatest micro-F1 on these
             documents, which flatters the system; metrics.json then says `"threshold_tuned_here": true`. A single-label
             corpus has no threshold: its decision is the best label.
-        known: metrics that the file cannot give and that were measured otherwise; metrics.json gets them unchanged.
+        known: metrics of these documents that were measured otherwise, for those that the file cannot give.
 
     Raises:
         DataError: the file does not fit the corpus; names the document or label.
@@ -58,6 +58,8 @@ def evaluate_files(
         thresholds=thresholds,
         documents=EvaluatedDocuments(doc_ids, part.lengths),
     )
-    evaluation.metrics.update({"threshold_tuned_here": tuned_here, **(known or {})})
+    unknown = [key for key, value in evaluation.metrics.items() if value is None]
+    evaluation.metrics.update({key: known[key] for key in unknown if known and key in known})
+    evaluation.metrics["threshold_tuned_here"] = tuned_here
     write_evaluation(output, evaluation)
     return evaluation

@@ -16,9 +16,9 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from xmtc.data.bins import bin_masks
-from xmtc.evaluate.details import ScoreCounts
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.predictions import Gold, SparsePredictions, match
+from xmtc.evaluate.score_counts import ScoreCounts
 from xmtc.models.calibration import Calibration
 
 LEAST_OF_EACH = 25

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.labels import LabelTable
-from xmtc.evaluate.classification import Outcome, label_scores
+from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
 from xmtc.evaluate.predictions import shape_of
 
 
@@ -35,7 +35,7 @@ def by_level(labels: LabelTable, outcome: Outcome) -> list[dict[str, Any]]:
         right_V1, predicted_V1, gold_V1 = (
             np.asarray(m.sum(axis=0), np.float64).reshape(-1, 1) for m in (right, predicted, gold)
         )
-        scores = label_scores(right_V1, predicted_V1, gold_V1, np.ones((1, len(gold_V1))))
+        scores = label_scores(LabelSums(right_V1, predicted_V1, gold_V1, np.ones((1, len(gold_V1)))))
         row = {name: float(scores[name][0, 0]) for name in ("micro_precision", "micro_recall", "micro_f1", "macro_f1")}
         rows.append({"level": level, "labels": int((gold_V1 > 0).sum())} | row)
     return rows

@@ -9,32 +9,26 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.labels import LabelTable
-from xmtc.evaluate.classification import Outcome
-from xmtc.evaluate.predictions import SparsePredictions, select, shape_of
+from xmtc.evaluate.judged import Judged
+from xmtc.evaluate.predictions import as_matrix, shape_of
 
 _BLOCK = 1 << 16
 _FALSE_PER_DOCUMENT = 5
 
 
-def per_label_table(
-    labels: LabelTable,
-    outcome: Outcome,
-    average_precision_L: NDArray[np.float64],
-    confused: pa.ListArray,
-) -> pa.Table:
+def per_label_table(labels: LabelTable, judged: Judged, confused: pa.ListArray) -> pa.Table:
     """Make a table with one row per label, in label-id order.
 
     Args:
         labels: label table.
-        outcome: predicted, right and gold labels.
-        average_precision_L: NaN becomes null.
+        judged: predictions and the truth.
         confused: per label, the ids of the labels most confused with it.
 
     Returns:
         Columns label, name, train_count, support, tp, fp, fn, precision, recall, f1, average_precision, confused_with.
-        precision is null without predictions, recall without gold documents, f1 without either.
+        precision is null without predictions, recall and average_precision without gold documents, f1 without either.
     """
-    tp_L, predicted_L, support_L = outcome.label_counts()
+    tp_L, predicted_L, support_L = judged.outcome.right_L, judged.outcome.predicted_L, judged.outcome.gold_L
     label = pa.array(labels.labels, pa.string())
     columns = {
         "label": label,
@@ -47,7 +41,7 @@ def per_label_table(
         "precision": _share(tp_L, predicted_L),
         "recall": _share(tp_L, support_L),
         "f1": _share(2 * tp_L, predicted_L + support_L),
-        "average_precision": pa.array(average_precision_L, pa.float64(), from_pandas=True),
+        "average_precision": pa.array(judged.average_precision_L, pa.float64(), from_pandas=True),
         "confused_with": pa.ListArray.from_arrays(confused.offsets, label.take(confused.values)),
     }
     return pa.table(columns)
@@ -57,9 +51,7 @@ def _share(part_L: NDArray[np.integer], whole_L: NDArray[np.integer]) -> pa.Arra
     return pa.array(part_L / np.maximum(whole_L, 1), pa.float64(), mask=whole_L == 0)
 
 
-def most_confused(
-    predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], hits_NK: NDArray[np.bool_], outcome: Outcome, k: int
-) -> pa.ListArray:
+def most_confused(judged: Judged, k: int) -> pa.ListArray:
     """Find per label the k labels that are most often wrongly predicted on documents whose label was missed.
 
     Only a document's five best wrong predictions count, which bounds the work.
@@ -67,16 +59,16 @@ def most_confused(
     Returns:
         L lists of label ids, int32, most often first, at most k long.
     """
-    documents, labels = shape_of(outcome.gold)
+    documents, labels = shape_of(judged.gold)
     counts = sparse.csr_array((labels, labels), dtype=np.float32)
     for start in range(0, documents, _BLOCK):
         rows = slice(start, start + _BLOCK)
-        wrong_BK = chosen_NK[rows] & ~hits_NK[rows]
+        wrong_BK = judged.chosen_NK[rows] & ~judged.hits_NK[rows]
         wrong_BK &= np.cumsum(wrong_BK, axis=1, dtype=np.int32) <= _FALSE_PER_DOCUMENT
-        block = SparsePredictions(predictions.label_ids_NK[rows], predictions.scores_NK[rows])
-        missed = outcome.gold[rows] - outcome.right[rows]
+        missed = judged.outcome.gold[rows] - judged.outcome.right[rows]
         missed.eliminate_zeros()
-        counts = counts + sparse.csr_array(missed.T) @ select(block, wrong_BK, labels)
+        predicted = as_matrix(judged.predictions.take(rows), wrong_BK, labels)
+        counts = counts + sparse.csr_array(missed.T) @ predicted
     return _top_columns(sparse.csr_array(counts), k)
 
 

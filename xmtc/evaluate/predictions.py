@@ -49,7 +49,7 @@ class SparsePredictions:
         """Keep the first k of each row, as views."""
         return SparsePredictions(self.label_ids_NK[:, :k], self.scores_NK[:, :k])
 
-    def take(self, rows_M: NDArray[np.int64]) -> "SparsePredictions":
+    def take(self, rows_M: NDArray[np.int64] | slice) -> "SparsePredictions":
         """Select the predictions for some documents."""
         return SparsePredictions(self.label_ids_NK[rows_M], self.scores_NK[rows_M])
 
@@ -150,7 +150,7 @@ def match(label_ids_NK: NDArray[np.int32], gold: Gold) -> NDArray[np.bool_]:
     return hits_NK
 
 
-def select(predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], labels: int) -> sparse.csr_array:
+def as_matrix(predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], labels: int) -> sparse.csr_array:
     """Convert the chosen predictions to a float32 matrix of ones (N, L)."""
     indptr = np.zeros(len(predictions) + 1, np.int64)
     np.cumsum(np.count_nonzero(chosen_NK, axis=1), out=indptr[1:])

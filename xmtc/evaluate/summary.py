@@ -5,20 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-HEADLINE = {
-    "p@1": "P@1",
-    "p@3": "P@3",
-    "p@5": "P@5",
-    "ndcg@5": "nDCG@5",
-    "psp@5": "PSP@5",
-    "micro_f1": "micro-F1",
-    "macro_f1": "macro-F1",
-}
-"""The metrics of the summary, by their key in metrics.json."""
-_NEEDS_LABELS = frozenset({"ndcg@5", "psp@5"})
-"""Those with no value for a document without labels."""
-SINGLE_LABEL = {"accuracy": "accuracy = micro-F1", "macro_f1": "macro-F1", "macro_recall": "macro-recall"}
-"""Where a document has exactly one label: there P@1 and micro-F1 are the accuracy, and P@5 means nothing."""
+from xmtc.evaluate.metrics import Metric, summary_metrics, task_of
 
 
 def percent(value: float | None, interval: list[float] | None = None) -> str:
@@ -35,9 +22,9 @@ def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     Bins without labels are left out, and a bin that holds them all.
     """
     intervals = metrics.get("ci95", {})
-    headline = SINGLE_LABEL if "accuracy" in metrics else HEADLINE
     rows = [
-        (title, percent(metrics[key], intervals.get(key)), _behind(metrics, key)) for key, title in headline.items()
+        (metric.title, percent(metrics[metric.name], intervals.get(metric.name)), _behind(metrics, metric))
+        for metric in summary_metrics(task_of(metrics))
     ]
     bins = {name: row for name, row in metrics["bins"].items() if 0 < row["labels"] < metrics["labels_present"]}
     for name, row in bins.items():
@@ -47,9 +34,9 @@ def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _behind(metrics: Mapping[str, Any], key: str) -> str:
+def _behind(metrics: Mapping[str, Any], metric: Metric) -> str:
     """Describe the labels and documents that a metric covers."""
-    documents = metrics["docs_with_labels" if key in _NEEDS_LABELS else "docs"]
+    documents = metrics["docs_with_labels" if metric.needs_gold else "docs"]
     return f"{metrics['labels_present']:,} labels, {documents:,} docs"
 
 

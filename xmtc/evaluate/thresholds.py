@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from xmtc.evaluate.predictions import Gold, SparsePredictions, match, shape_of
 from xmtc.evaluate.ranked import rank_by_label
 
+_LEAST_SUPPORT = 10
+"""Gold documents of a label that gets its own threshold."""
+
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -48,12 +51,11 @@ def tune_threshold(
     *,
     probabilities: bool = False,
     per_label: bool = False,
-    min_support: int = 10,
 ) -> Thresholds:
     """Find the thresholds of greatest F1 on these documents, which must be dev documents, never test.
 
     The global threshold maximises micro-F1, exactly, over all scores that occur. A label's own threshold maximises
-    its F1 where it has at least `min_support` gold documents; the others take the global one, because a threshold
+    its F1 where it has at least 10 gold documents; the others take the global one, because a threshold
     fitted to a few documents does not carry over.
 
     Args:
@@ -62,7 +64,6 @@ def tune_threshold(
         probabilities: whether scores are calibrated. The global threshold then maximises the F1 in which each
             prediction counts as right by the mean of its label and its score. On few documents this varies less.
         per_label: also tune each label's own.
-        min_support: see above.
 
     Returns:
         Thresholds; with no right prediction at all, 0.5.
@@ -73,7 +74,7 @@ def tune_threshold(
     global_ = _best_global(scores_P, hits_P, gold.nnz, probabilities=probabilities)
     if not per_label:
         return Thresholds(global_)
-    return Thresholds(global_, _best_per_label(predictions, hits_NK, gold, min_support, global_))
+    return Thresholds(global_, _best_per_label(predictions, hits_NK, gold, global_))
 
 
 def _best_global(
@@ -102,7 +103,7 @@ def _best_global(
 
 
 def _best_per_label(
-    predictions: SparsePredictions, hits_NK: NDArray[np.bool_], gold: Gold, min_support: int, global_: float
+    predictions: SparsePredictions, hits_NK: NDArray[np.bool_], gold: Gold, global_: float
 ) -> NDArray[np.float32]:
     support_L = np.bincount(gold.indices, minlength=shape_of(gold)[1])
     thresholds_L = np.full(shape_of(gold)[1], global_, np.float32)
@@ -115,6 +116,6 @@ def _best_per_label(
         # of equal F1 the higher threshold: the first place within the label
         reached = np.flatnonzero(f1_P == np.repeat(best, np.diff(np.append(starts, len(f1_P)))))
         first = reached[np.searchsorted(reached, starts)]
-        tuned = (support_L[labels] >= min_support) & (best > 0)
+        tuned = (support_L[labels] >= _LEAST_SUPPORT) & (best > 0)
         thresholds_L[labels[tuned]] = block.scores[first[tuned]]
     return thresholds_L

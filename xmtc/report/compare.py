@@ -9,13 +9,13 @@ import pandas as pd
 
 from xmtc.data.bins import bin_mask
 from xmtc.evaluate.bootstrap import paired_difference
+from xmtc.evaluate.metrics import summary_metrics
 from xmtc.report.parts import Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import one_label
-from xmtc.report.titles import BIN_COLUMNS, HEADLINE, label_title
+from xmtc.report.section import task_of_all
+from xmtc.report.titles import label_title
 
-_METRICS = ("p@1", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "macro_f1_all")
-_METRICS_ONE_LABEL = ("micro_f1", "macro_f1", "macro_f1_all", "macro_recall")
+_OF_BINS = {"macro_f1": "macro-F1", "micro_recall": "micro-recall"}
 _CHANGES, _MIN_SUPPORT = 8, 5  # labels at either end of the changes, and documents that each must have
 
 
@@ -97,18 +97,15 @@ def _same_bins(a: RunResults, b: RunResults) -> list[str]:
 def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
     assert base.replicates is not None
     assert run.replicates is not None
-    exclusive = one_label([base, run])
-    keys = _METRICS_ONE_LABEL if exclusive else _METRICS
-    shared = [k for k in keys if k in base.metrics and k in run.metrics and k in run.replicates.values]
-    titles = HEADLINE | ({"micro_f1": HEADLINE["accuracy"]} if exclusive else {})
-    rows = [(titles[key], key, base.metrics[key], run.metrics[key]) for key in shared]
+    rows = [
+        (metric.title, metric.name, base.metrics[metric.name], run.metrics[metric.name])
+        for metric in summary_metrics(task_of_all([base, run]))
+    ]
     for name in _same_bins(base, run):
-        other = run.metrics["bins"].get(name)
-        for metric in ("macro_f1", "recall"):
-            a, b = base.metrics["bins"][name][metric], other and other[metric]
-            if a is not None and b is not None:
-                words = f"{BIN_COLUMNS[metric]} of labels with {name} training documents"
-                rows.append((words, f"{name}/{metric.replace('recall', 'micro_recall')}", a, b))
+        a, b = base.metrics["bins"][name], run.metrics["bins"].get(name, {})
+        for key, title in _OF_BINS.items():
+            if a.get(key) is not None and b.get(key) is not None:
+                rows.append((f"{title} of labels with {name} training documents", f"{name}/{key}", a[key], b[key]))
     cells, least = [], 1 / len(next(iter(run.replicates.values.values())))
     for words, key, a, b in rows:
         d = paired_difference(run.replicates, base.replicates, key)

@@ -53,6 +53,10 @@ class RunResults:
     scorers: Mapping[str, Any] | None = None
     start: "tuple[RunResults, RunResults] | None" = None
 
+    def interval(self, metric: str) -> list[float] | None:
+        """Return the interval of a metric, if it has one."""
+        return self.metrics.get("ci95", {}).get(metric)
+
     @classmethod
     def load(cls, run: Path, split: str | None = None, name: str | None = None) -> "RunResults":
         """Read a run directory, or the output folder of `xmtc evaluate --predictions`.

@@ -25,15 +25,6 @@ from xmtc.run.directory import RunDirectory, RunPaths
 from xmtc.run.state import read_run
 from xmtc.track.console import print_line
 
-FROM_TRAINING = (
-    "micro_auc",
-    "macro_auc",
-    "micro_auc_error",
-    "macro_auc_error",
-    "ece_uncalibrated",
-    "shortlist_recall@5",
-)
-
 
 def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, examples: int = 0) -> None:
     """Write one self-contained page about runs (or folders that `xmtc evaluate` wrote); several are compared.
@@ -120,7 +111,6 @@ def evaluate_run(run: Path) -> None:
         )
     for split in found:
         before = RunResults.load(run, split)
-        kept = {key: before.metrics[key] for key in FROM_TRAINING if before.metrics.get(key) is not None}
         evaluation = evaluate_files(
             files.predictions(split),
             corpus.path,
@@ -128,7 +118,7 @@ def evaluate_run(run: Path) -> None:
             files.evaluation(split),
             config.evaluate,
             _thresholds(files, before.metrics),
-            kept,
+            before.metrics,
         )
         report_runs([run], files.report(split), split)
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {split}"))

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from xmtc.config import members
-from xmtc.errors import ConfigError
+from xmtc.evaluate.metrics import Task, task_of
 from xmtc.report.parts import Part
 from xmtc.report.run_results import RunResults
 
@@ -53,9 +52,14 @@ class Page:
         return len(self.runs) > 1
 
     @property
+    def task(self) -> Task:
+        """The task of all runs; `multi_label` if they differ."""
+        return task_of_all(self.runs)
+
+    @property
     def one_label(self) -> bool:
         """Whether labels exclude each other: then rankings and thresholds mean nothing."""
-        return one_label(self.runs)
+        return self.task == "single_label"
 
 
 @runtime_checkable
@@ -87,33 +91,6 @@ class Section(Protocol):
         ...
 
 
-def one_label(runs: Sequence[RunResults]) -> bool:
-    """Whether labels exclude each other in all runs."""
-    return all(run.metrics.get("accuracy") is not None for run in runs)
-
-
-def installed_sections(taken: Sequence[str]) -> list[Section]:
-    """Load the sections of installed packages.
-
-    Args:
-        taken: names of the existing sections.
-
-    Raises:
-        ConfigError: an entry point cannot be imported, is not a section, or has a name that is taken.
-    """
-    found: list[Section] = []
-    for point in members.entry_points(GROUP):
-        given, package = members.loaded(point, GROUP)
-        section = given() if isinstance(given, type) else given
-        if not isinstance(section, Section):
-            raise ConfigError(
-                f"{package}: its entry point {GROUP}: {point.name} is not a section of the report: it needs name, "
-                "link, title, applies and render; see xmtc.report.section.Section"
-            )
-        if section.name in (*taken, *(other.name for other in found)):
-            raise ConfigError(
-                f"{package}: its entry point {GROUP}: {point.name} adds a section named {section.name!r}, which "
-                "another one has; uninstall the package, or rename the section in it"
-            )
-        found.append(section)
-    return found
+def task_of_all(runs: Sequence[RunResults]) -> Task:
+    """Return the task of all runs; `multi_label` if they differ."""
+    return "single_label" if all(task_of(run.metrics) == "single_label" for run in runs) else "multi_label"

@@ -11,7 +11,7 @@ from xmtc.data.config import DataConfig
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.strategies.settings import Demand
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.goals import goals
+from xmtc.evaluate.metrics import goals
 from xmtc.losses.config import kinds_for
 from xmtc.mig.config import MigConfig
 from xmtc.models.config import ModelConfig

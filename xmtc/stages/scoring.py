@@ -154,7 +154,6 @@ def _tune(
         gold,
         probabilities=calibrated,
         per_label=config.per_label_thresholds,
-        min_support=config.per_label_min_support,
     )
 
 

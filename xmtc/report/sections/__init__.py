@@ -1,6 +1,7 @@
 """The sections of the report, in their order on the page."""
 
-from xmtc.report.section import Section, installed_sections
+from xmtc.config.members import installed_objects
+from xmtc.report.section import GROUP, Section
 from xmtc.report.sections.attention import AttentionSection
 from xmtc.report.sections.comparison import ComparisonSection
 from xmtc.report.sections.curves import CurvesSection
@@ -36,4 +37,4 @@ def all_sections() -> list[Section]:
         ConfigError: an installed section cannot be used.
     """
     names = [section.name for section in (*_RESULTS, *_BACKGROUND)]
-    return [*_RESULTS, *installed_sections(names), *_BACKGROUND]
+    return [*_RESULTS, *installed_objects(GROUP, Section, names), *_BACKGROUND]

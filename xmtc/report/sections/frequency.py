@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from xmtc.evaluate.metrics import LabelMetric, bin_metrics
 from xmtc.evaluate.summary import percent
 from xmtc.report.parts import Chart, Figures, Part, Table, Text
 from xmtc.report.scale import Axis
 from xmtc.report.section import Page, Section
 from xmtc.report.svg import Bars, bar_chart
-from xmtc.report.titles import BIN_COLUMNS, BIN_COLUMNS_ONE_LABEL, union
+from xmtc.report.titles import union
 
 
 class FrequencySection(Section):
@@ -35,15 +36,15 @@ class FrequencySection(Section):
 
 def _table(page: Page) -> Table:
     """Tabulate metrics by the labels' number of training documents: a row for each bin and run."""
-    shown = BIN_COLUMNS_ONE_LABEL if page.one_label else BIN_COLUMNS
-    columns = ["training documents", "run", "labels", "documents", *shown.values()]
+    shown = [m for m in bin_metrics(page.task) if isinstance(m, LabelMetric) or not page.one_label]
+    columns = ["training documents", "run", "labels", "documents", *(metric.title for metric in shown)]
     rows, owners = [], []
     for name in union(run.metrics["bins"] for run in page.runs):
         for r, run in enumerate(page.runs):
             row = run.metrics["bins"].get(name)
             if row is None:
                 continue
-            values = [percent(row[key], row.get("ci95", {}).get(key)) for key in shown]
+            values = [percent(row[m.name], row.get("ci95", {}).get(m.name)) for m in shown]
             rows.append([name, run.name, f"{row['labels']:,}", f"{row['docs']:,}", *values])
             owners.append(r)
     caption = "Metrics by number of training documents of the label"
@@ -54,7 +55,7 @@ def _charts(page: Page) -> list[Chart]:
     """Draw macro-F1 and recall by bin."""
     names = union(run.metrics["bins"] for run in page.runs)
     charts = []
-    for key, title in (("macro_f1", "Macro-F1"), ("recall", "Recall")):
+    for key, title in (("macro_f1", "Macro-F1"), ("micro_recall", "Micro-recall")):
         bars = []
         for r, run in enumerate(page.runs):
             found = [run.metrics["bins"].get(name, {}) for name in names]

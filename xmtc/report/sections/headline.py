@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from xmtc.evaluate.metrics import metrics_of
 from xmtc.evaluate.summary import percent
 from xmtc.report.parts import Part, Table, Text
 from xmtc.report.section import Page, Section
-from xmtc.report.titles import HEADLINE, ONE_LABEL
 
 _AUC = "AUC is over all scores and has no interval."
 _NOTE = (
-    "P@k and PSP@k count every document; R@k, RP@k and nDCG@k those with gold labels. PSnDCG follows xclib. Average "
-    f"precision is over kept predictions, a lower bound. {_AUC}"
+    "P@k and PSP@k count every document; R@k, RP@k and nDCG@k those with gold labels. PSnDCG follows xclib. Macro-F1 "
+    f"is over the labels present. Average precision is over kept predictions, a lower bound. {_AUC}"
 )
 _NOTE_ONE_LABEL = f"The decision is the best label. Macro metrics are means over labels. {_AUC}"
 
@@ -49,11 +49,13 @@ def _bare(page: Page) -> str:
 
 
 def _table(page: Page) -> Table:
-    keys = ONE_LABEL if page.one_label else HEADLINE
-    shown = [key for key in keys if any(run.metrics.get(key) is not None for run in page.runs)]
+    metrics = [
+        metric for metric in metrics_of(page.task) if metric.title and (metric.single_label or not page.one_label)
+    ]
+    shown = [metric for metric in metrics if any(run.metrics.get(metric.name) is not None for run in page.runs)]
     rows = [
-        [HEADLINE[key], *(percent(run.metrics.get(key), run.metrics.get("ci95", {}).get(key)) for run in page.runs)]
-        for key in shown
+        [metric.title, *(percent(run.metrics.get(metric.name), run.interval(metric.name)) for run in page.runs)]
+        for metric in shown
     ]
     columns = ["metric", *(run.name for run in page.runs)]
     return Table("headline", columns, rows, caption="Metrics of the whole split")

@@ -1,0 +1,188 @@
+"""Predictions next to the truth: what metrics of documents are computed from.
+
+Shapes: N documents, K kept predictions, L labels, P right predictions of a bin.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from xmtc.evaluate.classification import Outcome
+from xmtc.evaluate.histogram import Auc, ScoreHistogram
+from xmtc.evaluate.predictions import Gold, SparsePredictions, match
+from xmtc.evaluate.ranked import average_precision
+from xmtc.evaluate.score_counts import ScoreCounts
+
+_PROPENSITY_RANKS = 5
+_BLOCK = 1 << 16
+
+
+def discounts(k: int) -> NDArray[np.float64]:
+    """Compute 1/log2(rank + 1) for ranks 1…k."""
+    return 1 / np.log2(np.arange(2, k + 2))
+
+
+def ideal_gains(k: int, gold_counts_N: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Compute nDCG@k's normaliser Σ_{r ≤ min(k, |y|)} 1/log2(r+1) per document (N,)."""
+    return np.concatenate([[0.0], np.cumsum(discounts(k))])[np.minimum(gold_counts_N, k)]
+
+
+class Rankings:
+    """Documents with their numbers of gold labels, and the ranks at which predictions are right.
+
+    Attributes:
+        counts_N: gold labels of each document.
+        at_least_one_N: the same, 1 in place of 0.
+        with_gold_N: 1 for a document with gold labels, else 0; float32.
+        every_N: 1 for every document; float32.
+    """
+
+    def __init__(self, counts_N: NDArray[np.integer]) -> None:
+        self.counts_N = counts_N
+        self.at_least_one_N = np.maximum(counts_N, 1)
+        self.with_gold_N = (counts_N > 0).astype(np.float32)
+        self.every_N = np.ones(len(counts_N), np.float32)
+
+    def right(self, k: int) -> NDArray[np.integer]:
+        """Count the gold labels among the k best: (N,)."""
+        raise NotImplementedError
+
+    def right_of_all(self, k: int) -> NDArray[np.integer]:
+        """Count the gold labels among the k best of all labels, also where the ranking is of a bin's: (N,)."""
+        return self.right(k)
+
+    def gains(self, k: int) -> NDArray[np.float64]:
+        """Compute Σ 1/log2(rank + 1) over the gold labels among the k best: (N,)."""
+        raise NotImplementedError
+
+    def ideal_gains(self, k: int) -> NDArray[np.float64]:
+        """Compute the greatest possible `gains`; a document without gold labels counts as if it had one."""
+        return ideal_gains(k, self.at_least_one_N)
+
+
+class Judged(Rankings):
+    """Predictions, decisions and gold labels of documents.
+
+    Args:
+        predictions: (N, K) best first.
+        chosen_NK: the predictions that are made.
+        gold: boolean (N, L), indices sorted.
+        inverse_propensities_L: 1/p of each label.
+        bins: name → labels of the bin, boolean (L,).
+        histogram: all scores, if they were counted.
+
+    Attributes:
+        hits_NK: the predictions that are right.
+        outcome: decisions and the truth.
+    """
+
+    def __init__(
+        self,
+        predictions: SparsePredictions,
+        chosen_NK: NDArray[np.bool_],
+        gold: Gold,
+        inverse_propensities_L: NDArray[np.float64],
+        bins: Mapping[str, NDArray[np.bool_]],
+        histogram: ScoreHistogram | None = None,
+    ) -> None:
+        super().__init__(np.diff(gold.indptr))
+        self.predictions, self.chosen_NK, self.gold, self.bins = predictions, chosen_NK, gold, bins
+        self.hits_NK = match(predictions.label_ids_NK, gold)
+        self.outcome = Outcome.of(predictions, chosen_NK, self.hits_NK, gold)
+        self._inverse_propensities_L, self._histogram = inverse_propensities_L, histogram
+
+    @override
+    def right(self, k: int) -> NDArray[np.integer]:
+        return self.hits_NK[:, :k].sum(axis=1, dtype=np.int32)
+
+    @override
+    def gains(self, k: int) -> NDArray[np.float64]:
+        return self.discounted(self.hits_NK, k)
+
+    @staticmethod
+    def discounted(values_NK: NDArray[Any], k: int) -> NDArray[np.float64]:
+        """Compute Σ value / log2(rank + 1) over the k best: (N,)."""
+        return values_NK[:, :k] @ discounts(k)[: values_NK.shape[1]]
+
+    @cached_property
+    def propensity_scored(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Inverse propensities of the five best labels, 0 where wrong, and the five greatest of the gold labels."""
+        best_NK = self.predictions.label_ids_NK[:, :_PROPENSITY_RANKS]
+        attained_NK = self.hits_NK[:, :_PROPENSITY_RANKS] * self._inverse_propensities_L[best_NK]
+        return attained_NK, _best_attainable(self.gold, self._inverse_propensities_L, _PROPENSITY_RANKS)
+
+    @cached_property
+    def average_precision_L(self) -> NDArray[np.float64]:
+        """Average precision of every label; NaN for a label without gold documents."""
+        return average_precision(self.predictions, self.hits_NK, self.outcome.gold_L)
+
+    @cached_property
+    def auc(self) -> Auc | None:
+        """Areas under the ROC curve; None if not all scores were counted."""
+        return self._histogram and self._histogram.auc()
+
+    @cached_property
+    def score_counts(self) -> ScoreCounts:
+        """Where scores and right predictions fall, by bin too."""
+        return ScoreCounts(self.predictions, self.hits_NK, self.bins)
+
+
+class BinRankings(Rankings):
+    """Rankings of a bin's labels.
+
+    The other labels leave the ranking as well as the gold set (as EURLEX57K's authors do for few and zero labels); the
+    ranking is that of the kept predictions.
+
+    Args:
+        judged: all labels.
+        mask_L: the labels of the bin.
+    """
+
+    def __init__(self, judged: Judged, mask_L: NDArray[np.bool_]) -> None:
+        # as float64, because a matrix product of booleans is a boolean
+        counts_N = np.asarray(judged.gold.astype(np.float64) @ mask_L.astype(np.float64)).astype(np.int64)
+        super().__init__(counts_N)
+        self._documents_P, self._ranks_P, self._ranks_of_all_P = _right_in_bin(judged, mask_L)
+
+    @override
+    def right(self, k: int) -> NDArray[np.integer]:
+        return np.bincount(self._documents_P[self._ranks_P <= k], minlength=len(self.counts_N))
+
+    @override
+    def right_of_all(self, k: int) -> NDArray[np.integer]:
+        return np.bincount(self._documents_P[self._ranks_of_all_P <= k], minlength=len(self.counts_N))
+
+    @override
+    def gains(self, k: int) -> NDArray[np.float64]:
+        best_P = self._ranks_P <= k
+        gained_P = discounts(k)[self._ranks_P[best_P] - 1]
+        return np.bincount(self._documents_P[best_P], gained_P, minlength=len(self.counts_N)).astype(np.float64)
+
+
+def _right_in_bin(judged: Judged, mask_L: NDArray[np.bool_]) -> tuple[NDArray[np.integer], ...]:
+    """Find the document of each right prediction of a bin, its rank within the bin and its rank of all: (P,) each."""
+    found = []
+    for start in range(0, len(judged.predictions), _BLOCK):
+        ids_BK = judged.predictions.label_ids_NK[start : start + _BLOCK]
+        inside_BK = mask_L[ids_BK] & (ids_BK >= 0)
+        documents, columns = np.nonzero(inside_BK & judged.hits_NK[start : start + _BLOCK])
+        ranks_BK = np.cumsum(inside_BK, axis=1, dtype=np.int32)
+        found.append((documents + start, ranks_BK[documents, columns], columns + 1))
+    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+
+
+def _best_attainable(gold: Gold, weights_L: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """Find the k greatest weights among each document's gold labels, descending, padded with 0: (N, k)."""
+    counts_N = np.diff(gold.indptr)
+    rows = np.repeat(np.arange(len(counts_N)), counts_N)
+    weights = weights_L[gold.indices]
+    order = np.lexsort((-weights, rows))
+    place = np.arange(len(rows)) - gold.indptr[rows]
+    kept = place < k
+    best_NK = np.zeros((len(counts_N), k))
+    best_NK[rows[kept], place[kept]] = weights[order][kept]
+    return best_NK
