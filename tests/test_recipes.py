@@ -156,7 +156,7 @@ def write_config(folder: Path, found: list[Recipe]) -> Path:
     base = yaml.safe_load(tiny_runs.write_config(folder).read_text(encoding="utf-8"))
     del base["data"]["source"]
     base["model"] = {}
-    base |= {"name": "recipes", "distributed": {}}
+    base |= {"name": "recipes", "distributed": {}, "plant": {}}
     for recipe in found:
         base = merged(base, recipe.settings)
     base["data"]["source"]["path"] = str(folder / base["data"]["source"]["path"])
