@@ -89,7 +89,7 @@ def test_auto_is_exact_up_to_a_hundred_thousand_labels():
 def test_the_flat_heads_index_ranks_as_its_logits_do():
     torch.manual_seed(0)
     head = FlatConfig().build(8, 50).eval()
-    head.set_classifier(bias_L=torch.randn(50))
+    head.bias.data.copy_(torch.randn(50))
     hidden, mask = torch.randn(3, 5, 8), torch.ones(3, 5, dtype=torch.bool)
     products = query_vectors(head.document_vectors(hidden, mask)) @ label_vectors(head).T
     np.testing.assert_allclose(products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5)
@@ -100,7 +100,7 @@ def test_the_flat_heads_index_ranks_as_its_logits_do():
 def test_label_attention_is_indexed_as_if_it_looked_at_all_tokens_alike():
     torch.manual_seed(0)
     head = LabelAttentionConfig(width=8, heads=2, normalize=False).build(6, 20).eval()
-    head.set_classifier(bias_L=torch.randn(20))
+    head.bias.data.copy_(torch.randn(20))
     with torch.no_grad():
         head.queries.zero_()
     hidden, mask = torch.randn(3, 5, 6), torch.ones(3, 5, dtype=torch.bool)
@@ -111,7 +111,7 @@ def test_label_attention_is_indexed_as_if_it_looked_at_all_tokens_alike():
 def test_label_vectors_are_a_copy():
     head = FlatConfig().build(4, 3)
     before = label_vectors(head)
-    head.set_classifier(bias_L=torch.ones(3))
+    head.bias.data.copy_(torch.ones(3))
     assert (before[:, -1] == 0).all()
 
 

@@ -7,7 +7,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig
-from xmtc.models.kernels.shortlist import PADDED_LOGIT
+from xmtc.models.kernels.products import PADDED_LOGIT
 from xmtc.models.poolings.config import SummaryPoolingConfig
 
 B, T, D, L = 3, 6, 10, 9
@@ -24,7 +24,7 @@ def batch():
 def label_attention(**settings):
     torch.manual_seed(1)
     head = LabelAttentionConfig(width=12, heads=3, **settings).build(D, L).eval()
-    head.set_classifier(bias_L=torch.randn(L))
+    head.bias.data.copy_(torch.randn(L))
     return head
 
 
@@ -83,7 +83,8 @@ def test_shortlist_gives_the_gathered_logits_and_sparse_gradients(batch, config)
 
 def test_flat_head_is_linear_in_the_pooled_vector(batch):
     head = FlatConfig().build(D, L).eval()
-    head.set_classifier(torch.ones(L, D), torch.arange(L))
+    head.weights.data.fill_(1)
+    head.bias.data.copy_(torch.arange(L))
     pooled = head.document_vectors(*batch)
     torch.testing.assert_close(head(*batch), pooled.sum(-1, keepdim=True) + torch.arange(L))
     torch.testing.assert_close(pooled[2], batch[0][2, 0])  # one token only: its mean is itself
@@ -111,7 +112,7 @@ def test_document_vectors_rank_labels_as_uniform_attention_does(batch):
     head = label_attention(normalize=False)
     with torch.no_grad():
         head.queries.zero_()
-    wanted = head.document_vectors(*batch) @ head.label_vectors().T + head.bias
+    wanted = head.document_vectors(*batch) @ head.weights.T + head.bias
     torch.testing.assert_close(head(*batch), wanted)
 
 

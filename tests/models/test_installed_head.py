@@ -14,7 +14,6 @@ from xmtc.errors import CheckpointError
 
 ROOT = Path(__file__).parents[2]
 HEAD = '''
-from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -39,30 +38,20 @@ class SumConfig(HeadDefaults):
 class SumHead(Head):
     def __init__(self, settings: SumConfig, width: int, labels: int) -> None:
         super().__init__(settings)
-        self.inner = nn.Module()
-        self.inner.rows = nn.Parameter(torch.randn(labels, width) * 0.1)
+        self.weights = nn.Parameter(torch.randn(labels, width) * 0.1)
         self.bias = nn.Parameter(torch.zeros(labels))
 
-    def label_tables(self) -> Mapping[str, nn.Parameter]:
-        return {"inner.rows": self.inner.rows, "bias": self.bias}
+    def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
+        return ((hidden_BTD * mask_BT[..., None]).sum(1).float() * self.settings.scale,)
 
-    def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        return (hidden_BTD * mask_BT[..., None]).sum(1).float() * self.settings.scale
+    def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
+        return read[0]
 
-    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        logits_BL = self.document_vectors(hidden_BTD, mask_BT) @ self.inner.rows.T + self.bias
+    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        logits_BL = read[0] @ self.weights.T + self.bias
         if shortlist is None or shortlist.ndim == 1:
             return logits_BL if shortlist is None else logits_BL[:, shortlist]
         return logits_BL.gather(1, shortlist.clamp(min=0)).masked_fill(shortlist < 0, -1e4)
-
-    def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
-        with torch.no_grad():
-            for table, values in ((self.inner.rows, weights_LP), (self.bias, bias_L)):
-                if values is not None:
-                    table.copy_(values)
-
-    def label_vectors(self) -> Tensor:
-        return self.inner.rows.detach()
 '''
 RUN = """
 import sys

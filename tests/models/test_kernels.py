@@ -8,9 +8,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from xmtc.models.kernels.dispatch import label_attention
 from xmtc.models.kernels.options import Options
+from xmtc.models.kernels.products import PADDED_LOGIT
 from xmtc.models.kernels.reference import normalise_rows
 from xmtc.models.kernels.sdpa import automatic_chunk
-from xmtc.models.kernels.shortlist import PADDED_LOGIT, label_attention_shortlist
+from xmtc.models.kernels.shortlist import label_attention_shortlist
 
 B, T, L, D, HEADS = 3, 7, 11, 12, 3
 NORMALISERS = ("softmax", "sparsemax", "entmax15")

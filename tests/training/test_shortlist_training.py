@@ -119,7 +119,7 @@ def one_process() -> Strategy:
 def tables_of(head: Head) -> list[RowShard]:
     """The label tables of a head, all rows in this process."""
     for name, table in head.label_tables().items():
-        head.set_table(name, RowShard.of(table))
+        setattr(head, name, RowShard.of(table))
     return list(head.label_tables().values())
 
 

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from xmtc.mining.config import IndexConfig
 from xmtc.mining.index import LabelIndex, label_vectors, query_vectors
-from xmtc.models.heads.base import Head
+from xmtc.models.heads.base import Head, ScoresByProduct
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.heads.label_attention import LabelAttentionHead
 
@@ -93,7 +93,8 @@ def make_world(labels: int, documents: int) -> World:
 
 def flat_head(world: World) -> Head:
     head = FlatConfig().build(WIDTH, len(world.bias_L)).eval()
-    head.set_classifier(world.rows_Ld, world.bias_L)
+    head.weights.data.copy_(world.rows_Ld)
+    head.bias.data.copy_(world.bias_L)
     return head
 
 
@@ -105,7 +106,8 @@ def attention_head(world: World) -> Head:
         head.key_projection.weight.copy_(torch.eye(WIDTH))
         head.value_projection.weight.copy_(torch.eye(WIDTH))
         head.queries.copy_(unit(world.rows_Ld) + 0.5 * unit(torch.randn(world.rows_Ld.shape)))
-    head.set_classifier(world.rows_Ld, world.bias_L)
+    head.weights.data.copy_(world.rows_Ld)
+    head.bias.data.copy_(world.bias_L)
     return head
 
 
@@ -131,7 +133,7 @@ def found_best(head: Head, index: LabelIndex, one: Tensor, size: int) -> NDArray
     """The best five labels of a document, as a scoring job finds them."""
     mask_BT = torch.ones(one.shape[:2], dtype=torch.bool)
     found_BK = index.search(query_vectors(head.document_vectors(one, mask_BT)), size)
-    if head.index_is_exact:
+    if isinstance(head, ScoresByProduct):
         return found_BK[0]
     kept_BK = torch.from_numpy(found_BK[found_BK >= 0][None])
     return kept_BK[0, head(one, mask_BT, kept_BK)[0].topk(BEST).indices].numpy()
@@ -165,7 +167,7 @@ def curve(name: str, head: Head, documents: list[Tensor], kinds: list[str]) -> I
             yield {"head": name, "index": kind, "build_s": round(seconds, 1), "mib": round(size_mib)}
             for settings in SETTINGS[kind]:
                 index = tuned(LabelIndex.open(path), settings)
-                for size in (BEST,) if head.index_is_exact else SHORTLISTS:
+                for size in (BEST,) if isinstance(head, ScoresByProduct) else SHORTLISTS:
                     index.search(
                         query_vectors(head.document_vectors(documents[0], torch.ones(1, TOKENS, dtype=torch.bool))),
                         size,

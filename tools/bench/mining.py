@@ -54,9 +54,9 @@ def overlap(found_BK: NDArray[np.int64], true_BK: NDArray[np.int64]) -> float:
 
 def candidates(head: LabelAttentionHead, hidden_BTD: Tensor, mask_BT: Tensor) -> dict[str, Tensor]:
     """Scores (B, L) by which labels could be looked up without computing their attention."""
-    mean_BL = head.document_vectors(hidden_BTD, mask_BT) @ head.label_vectors().float().T
+    mean_BL = head.document_vectors(hidden_BTD, mask_BT) @ head.weights.detach().float().T
     values_BTd = head.value_projection(hidden_BTD).masked_fill(~mask_BT[..., None], 0)
-    best_BL = torch.stack([(one @ head.label_vectors().float().T).amax(0) for one in values_BTd])
+    best_BL = torch.stack([(one @ head.weights.detach().float().T).amax(0) for one in values_BTd])
     return {
         "indexed: row and bias, mean value": mean_BL + head.bias,
         "row without bias, mean value": mean_BL,

@@ -156,7 +156,7 @@ def head_of(info: ModelInfo, width: int, tensors: Mapping[str, Tensor]) -> Head:
 
 
 def calibrated_vectors(head: Head, calibration: Calibration | None) -> LabelVectors:
-    """Compute vectors (L, d) whose product with a document's is the calibrated logit, if `Head.index_is_exact`."""
+    """Compute vectors (L, d) whose product with a document's is the calibrated logit, for `ScoresByProduct`."""
     if calibration is None:
         return LabelVectors.of(head)
     return LabelVectors.of(head, calibration.scale_L, calibration.offset_L)

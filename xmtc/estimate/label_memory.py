@@ -14,8 +14,9 @@ from torch import Tensor
 
 from xmtc.distributed.rowwise_config import AdamWConfig, RowwiseAdagradConfig, RowwiseOptimizerConfig
 from xmtc.estimate.cards import card_of
+from xmtc.models.heads.base import ScoresByProduct
 from xmtc.models.heads.config import FlatConfig, HeadSettings
-from xmtc.models.heads.flat import CHUNK
+from xmtc.models.kernels.products import CHUNK
 from xmtc.run.config import RunConfig
 from xmtc.training.config import PlantConfig
 
@@ -77,7 +78,7 @@ def trains_in_chunks(config: RunConfig) -> bool:
     """Whether all labels train chunk by chunk (`xmtc.training.flat_step`)."""
     finetune = config.finetune
     with torch.device("meta"):
-        products = config.model.head.build(8, 1).product_rows() is not None
+        products = isinstance(config.model.head.build(8, 1), ScoresByProduct)
     return products and finetune.label_optimizer is not None and not finetune.samples_labels and finetune.loss.separable
 
 

@@ -1,7 +1,7 @@
 """A FAISS index over label vectors, searched by inner product.
 
 The index holds each label's vector with its bias as an extra element; a document's query is its vector with an extra 1.
-Their product is the logit if `Head.index_is_exact`, as for a flat head. Otherwise it is an approximation: for label
+Their product is the logit of a head that is `ScoresByProduct`. Otherwise it is an approximation: for label
 attention, the logit of a label that attends to all tokens equally.
 
 Suffixes: L labels, B documents, d width of the vectors, K found labels.
@@ -32,16 +32,13 @@ class HasLabelVectors(Protocol):
     """The part of a head that an index uses; see `xmtc.models.heads.base.Head`."""
 
     @property
+    def weights(self) -> Tensor:
+        """(L, P)."""
+        ...
+
+    @property
     def bias(self) -> Tensor:
         """(L,)."""
-        ...
-
-    def label_vectors(self) -> Tensor:
-        """Return the vectors (L, P) of labels."""
-        ...
-
-    def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Compute the vectors (B, P) of documents."""
         ...
 
 
@@ -64,7 +61,7 @@ class LabelVectors:
     @classmethod
     def of(cls, head: HasLabelVectors, scale_L: Tensor | None = None, offset_L: Tensor | None = None) -> Self:
         """Refer to the current vectors of a head's labels; later changes of the head change them."""
-        return cls(head.label_vectors(), head.bias.detach(), scale_L, offset_L)
+        return cls(head.weights.detach(), head.bias.detach(), scale_L, offset_L)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.calibration import Calibration
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.base import FIRST_TOKEN, Encoder
-from xmtc.models.heads.base import Head
+from xmtc.models.heads.base import AttendsByLabel, GivesEvidence, Head, ReadsPooled
 from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.models.shortlists import check_shortlist
 
@@ -53,8 +53,8 @@ class Classifier(nn.Module):
 
     def read(self, batch: Batch) -> tuple[Tensor, ...]:
         """Compute the inputs that the label rows need, see `Head.read`."""
-        if self.head.settings.reads_fixed:
-            return self.head.read_fixed(self.pool(batch))
+        if isinstance(self.head, ReadsPooled):
+            return self.head.read_pooled(self.pool(batch))
         return self.head.read(self.encode(batch), batch.mask_BT)
 
     def document_vectors(self, batch: Batch) -> Tensor:
@@ -86,8 +86,17 @@ class Classifier(nn.Module):
         return gather_documents(hidden_WUD, batch)
 
     def contributions(self, batch: Batch, labels_S: Tensor) -> tuple[Tensor, Tensor]:
-        """Split logits into contributions of tokens (B, S, T) and a part without tokens (S,); these sum to them."""
+        """Split logits into contributions of tokens (B, S, T) and a part without tokens (S,); these sum to them.
+
+        Raises:
+            ConfigError: the head gives no evidence.
+        """
         head = self.head
+        if not isinstance(head, GivesEvidence):
+            raise ConfigError(
+                f"model.head.kind: {head.settings.kind}: this head gives no evidence, because its logit is not a sum "
+                "over tokens; use another head for that"
+            )
         shares_BST = head.contributions(self.encode(batch), batch.mask_BT, labels_S.expand(len(batch.mask_BT), -1))
         bias_S = head.bias[labels_S].float()
         if self.calibration is None:
@@ -146,8 +155,8 @@ def build_classifier(model: ModelConfig, vocab_size: int, labels: int) -> Classi
         raise ConfigError(f"model.overlap: {model.overlap} is more than half a window; give at most {half}")
     if encoder.first_token_is_blind and model.head.first_token == "alone":
         raise ConfigError(
-            f"model.{model.head.reads_tokens_by}: a decoder's first token sees no other, so it does not represent the "
-            "text; use last or mean, or set bidirectional: true in the encoder"
+            "model.head.pooling: a decoder's first token sees no other, so it does not represent the text; use last or "
+            "mean, or set bidirectional: true in the encoder"
         )
     return Classifier(encoder, model.head.build(encoder.width, labels), labels)
 
@@ -181,7 +190,7 @@ def _first_windows(values_WU: Tensor, batch: Batch) -> Tensor:
 def _group_parameters(classifier: Classifier) -> dict[str, list[nn.Parameter]]:
     """Partition the parameters that the build left trainable (with LoRA, the adapters and the head)."""
     head, encoder = classifier.head, classifier.encoder
-    attention = _candidates(head.attention_parameters())
+    attention = _candidates(head.attention_parameters()) if isinstance(head, AttendsByLabel) else []
     groups = {"head.attention": attention, "head.classifier": _without(_candidates(head.parameters()), attention)}
     layers = [_candidates(layer.parameters()) for layer in encoder.layers()]
     inside = [parameter for layer in layers for parameter in layer]

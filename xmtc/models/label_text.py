@@ -22,7 +22,7 @@ from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads.base import Head
+from xmtc.models.heads.base import Head, ReadsLabelTexts, RowsFromNames
 
 TOKENS_PER_BATCH = 4096
 MAX_LABELS = 50_000  # labels to learn from; a map of a few hundred dimensions needs far fewer
@@ -91,7 +91,8 @@ def label_texts(labels: LabelTable) -> list[str]:
 
 
 def refresh(head: Head, texts: TextVectors) -> None:
-    """Embed all label texts again, and let the head score with the new vectors."""
+    """Embed all label texts again, and let the head, which reads label texts, score with the new vectors."""
+    assert isinstance(head, ReadsLabelTexts)
     for rows, vectors_SD in texts.all():
         with torch.no_grad():
             head.keep_rows(head.rows_of_texts(vectors_SD), torch.from_numpy(rows).to(vectors_SD.device))
@@ -180,7 +181,7 @@ def rows_of_names(
     learned = np.sort(np.argsort(-counts_L, kind="stable")[: min(MAX_LABELS, int((counts_L > 0).sum()))])
     head, vectors_ND = classifier.head, embed(texts)
     vectors_LD, rows_L = embed([labels.names[i] or labels.labels[i] for i in learned]), torch.from_numpy(learned)
-    given = {name: rows.cpu() for name, rows in head.rows_from_names(vectors_ND.to(head.bias.device)).items()}
+    given = {name: rows.cpu() for name, rows in _from_names(head, vectors_ND).items()}
     maps = {
         name: learn_rows(vectors_LD, table[rows_L].detach().float().cpu().view(len(learned), -1))
         for name, table in head.label_tables().items()
@@ -188,6 +189,11 @@ def rows_of_names(
     }
     rows = {name: to_rows(vectors_ND) for name, to_rows in maps.items()}
     return RowsOfNames(rows | given, {name: to_rows.explained for name, to_rows in maps.items()})
+
+
+def _from_names(head: Head, vectors_ND: Tensor) -> Mapping[str, Tensor]:
+    """Compute the rows that names alone give, by table."""
+    return head.rows_from_names(vectors_ND.to(head.bias.device)) if isinstance(head, RowsFromNames) else {}
 
 
 def check_enough_trained(labels: LabelTable) -> None:
@@ -239,11 +245,11 @@ def init_rows_from_names(
     vectors_LD = vectors_LD.to(head.bias.device)
     one_L1 = torch.ones(len(vectors_LD), 1, dtype=torch.bool, device=vectors_LD.device)
     rows_Ld = head.document_vectors(vectors_LD[:, None], one_L1)
-    length = mean_of_all(head.label_vectors().float().norm(dim=1))
+    length = mean_of_all(head.weights.float().norm(dim=1))
     rows_Ld = torch.nn.functional.normalize(rows_Ld - mean_of_all(rows_Ld), dim=1) * length
-    head.set_classifier(rows_Ld)
+    head.weights.copy_(rows_Ld)
     tables = head.label_tables()
-    for name, rows_LR in head.rows_from_names(vectors_LD).items():
+    for name, rows_LR in _from_names(head, vectors_LD).items():
         tables[name].copy_(rows_LR)
 
 

@@ -17,6 +17,7 @@ from xmtc.data.tokenizer import special_tokens
 from xmtc.fusion.candidates import Pairs
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.models.classifier import Classifier
+from xmtc.models.heads.base import GivesEvidence
 from xmtc.predict.evidence import Explanation, merge_words, word_sums
 from xmtc.predict.fused import features_of
 from xmtc.predict.reasons import fused_explanations
@@ -104,8 +105,9 @@ class Explainer:
     ) -> list[Explanation]:
         """Add each word's share of the attention to the explanations."""
         with torch.inference_mode():
-            hidden_BTD = self.classifier.encode(batch)
-            attention_SHT = self.classifier.head.attention(hidden_BTD, batch.mask_BT, labels_S)[0]
+            head, hidden_BTD = self.classifier.head, self.classifier.encode(batch)
+            assert isinstance(head, GivesEvidence)  # it gave contributions
+            attention_SHT = head.attention(hidden_BTD, batch.mask_BT, labels_S)[0]
             received = self.classifier.attention_received(batch)
 
         def by_word(values_T: Tensor) -> tuple[float, ...]:

@@ -9,14 +9,15 @@ from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads.flat import best_products
+from xmtc.models.heads.base import ScoresByProduct
+from xmtc.models.kernels.products import best_products
 
 
 class ProductScores:
     """Finds a document's best labels among all, in chunks of labels.
 
     Args:
-        classifier: classifier whose head has `product_rows`.
+        classifier: classifier whose head is `ScoresByProduct`.
         size: K.
     """
 
@@ -28,10 +29,8 @@ class ProductScores:
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label ids int64 (B, K) and their logits (B, K), best first."""
         classifier, head = self._classifier, self._classifier.head
-        (pooled_BP,) = classifier.read(batch)
-        rows = head.product_rows()
-        assert rows is not None  # the caller has checked
-        return best_products(pooled_BP, rows, head.bias, self.size, classifier.calibrated)
+        (vectors_BP,) = classifier.read(batch)
+        return best_products(vectors_BP, head.weights, head.bias, self.size, classifier.calibrated)
 
 
 def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> ProductScores | None:
@@ -44,4 +43,4 @@ def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> Pr
     """
     if not independent or not isinstance(classifier, Classifier):
         return None
-    return ProductScores(classifier, size) if classifier.head.product_rows() is not None else None
+    return ProductScores(classifier, size) if isinstance(classifier.head, ScoresByProduct) else None

@@ -303,7 +303,7 @@ def _restrict(classifier: Classifier, label_ids: NDArray[np.int64]) -> None:
     """Reduce everything that has one row per label to these labels."""
     rows = torch.from_numpy(label_ids).to(classifier.head.bias.device)
     for name, table in classifier.head.label_tables().items():
-        classifier.head.set_table(name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))
+        setattr(classifier.head, name, nn.Parameter(table.detach()[rows].clone(), requires_grad=False))
     classifier.labels = len(rows)
     if classifier.calibration is not None:
         classifier.calibration = classifier.calibration.of(rows.cpu())

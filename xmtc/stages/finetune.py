@@ -7,6 +7,7 @@ from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
 from xmtc.distributed.memory import freed_memory_returned
+from xmtc.models.heads.base import ReadsPooled
 from xmtc.run.stage import Stage
 from xmtc.stages.scoring import numeric_metrics, quick_metrics, score
 from xmtc.stages.worker import Worker
@@ -56,13 +57,15 @@ def finetune(worker: Worker) -> None:
 def _init_from_documents(worker: Worker) -> None:
     """Initialise the head from a sample of training documents, the same on every rank. Collective."""
     classifier, settings = worker.classifier, worker.config.finetune
+    head = classifier.head
+    assert isinstance(head, ReadsPooled)
     collate = worker.collator(worker.train, cached=settings.cache_hidden and not worker.config.trains_encoder)
     batches = worker.batches(worker.train, settings.tokens_per_micro_batch, _INIT_DOCUMENTS)
     classifier.eval()
     with torch.inference_mode():
         fixed = [classifier.pool(collate(batch).to(worker.strategy.device)).float().cpu() for batch in batches]
     fixed_NKD = np.concatenate(all_gather_object(torch.cat(fixed).numpy()))
-    classifier.head.init_from_documents(torch.from_numpy(fixed_NKD).to(worker.strategy.device))
+    head.init_from_documents(torch.from_numpy(fixed_NKD).to(worker.strategy.device))
 
 
 def _attention_drift(worker: Worker) -> AttentionDrift | None:

@@ -9,6 +9,7 @@ from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.evaluate import layout
 from xmtc.files import write_text
 from xmtc.mig.ranking import TokenRanking
+from xmtc.models.heads.base import AttendsByLabel
 from xmtc.stages.worker import Worker
 
 DOCUMENTS = 200
@@ -35,6 +36,8 @@ def attention_overlap(worker: Worker, ranking: TokenRanking) -> dict[str, float]
     table = ranking.table(len(worker.tokenizer), values)
     collate = worker.collator(worker.dev)
     classifier = worker.classifier.eval()
+    head = classifier.head
+    assert isinstance(head, AttendsByLabel)
     sums = np.zeros(3)
     for micro_batch in worker.batches(worker.dev, worker.config.plant.tokens_per_micro_batch, DOCUMENTS):
         batch = collate(micro_batch).to(worker.strategy.device)
@@ -44,7 +47,7 @@ def attention_overlap(worker: Worker, ranking: TokenRanking) -> dict[str, float]
         hidden_BTD = classifier.encode(batch)  # equally often on every rank: weights may be partitioned
         if len(labels_S) == 0:
             continue
-        attention_BSHT = classifier.head.attention(hidden_BTD, batch.mask_BT, labels_S)
+        attention_BSHT = head.attention(hidden_BTD, batch.mask_BT, labels_S)
         top_SV = torch.from_numpy(table(labels_S.cpu().numpy()).copy()).to(attention_BSHT.device)
         top_PT = top_SV[columns_P[:, None], batch.token_ids_BT[rows_P]] * batch.mask_BT[rows_P]
         weight_P = batch.weight_B[rows_P]

@@ -9,6 +9,7 @@ from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.mig.ranking import TokenRanking
+from xmtc.models.heads.base import AttendsByLabel
 from xmtc.run.stage import Stage
 from xmtc.stages.worker import Worker
 from xmtc.training.config import PhaseConfig
@@ -51,8 +52,10 @@ def _rank(worker: Worker, collate: Callable[[MicroBatch], Batch]) -> None:
         return {METRIC: total / max(count, 1.0)}
 
     objective = PlantObjective(classifier, ranking, settings, len(worker.tokenizer), evaluate, worker.shard)
-    attention = list(classifier.head.attention_parameters())
-    tables = {id(table) for table in classifier.head.label_tables().values()}
+    head = classifier.head
+    assert isinstance(head, AttendsByLabel)  # checked before the run
+    attention = list(head.attention_parameters())
+    tables = {id(table) for table in head.label_tables().values()}
     queries = [parameter for parameter in attention if id(parameter) in tables]
     if worker.initial_model is not None:
         attention = queries  # tensors that all labels share keep the values learnt for known labels

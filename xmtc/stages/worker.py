@@ -80,7 +80,8 @@ class Worker:
             init_rows_from_names(
                 self.classifier, self.corpus.labels, self.shard.own, self.embed, self.shard.mean_of_all
             )
-        self.classifier.head.set_classifier(bias_L=self.log_odds())
+        with torch.no_grad():
+            self.classifier.head.bias.copy_(self.log_odds())
         if self.initial_model is not None:
             self.initial_model.load_rows(self.classifier.head, self.shard.own)
         self.texts = self._label_texts()

@@ -22,6 +22,7 @@ from xmtc.losses.base import LossOutput, SeparableLoss, Targets
 from xmtc.mining.index import label_vectors, query_vectors
 from xmtc.mining.miner import Miner
 from xmtc.models.classifier import Classifier
+from xmtc.models.heads.base import AttendsByLabel, ReadsLabelTexts, ScoresByProduct
 from xmtc.models.label_text import TextVectors, refresh
 from xmtc.training.config import FinetuneConfig
 from xmtc.training.flat_step import FlatStep
@@ -63,13 +64,13 @@ class FinetuneObjective(Objective):
 
     def _flat_step(self) -> FlatStep | None:
         """Train all labels chunk by chunk, if head and loss allow it and the rows have a separate optimizer."""
-        rows, bias = self.classifier.head.product_rows(), self.classifier.head.bias
+        head = self.classifier.head
         wanted = self.settings.label_optimizer is not None and self.settings.samples_labels is None
         if not wanted or not self.settings.loss.separable:
             return None
-        if not (isinstance(rows, RowShard) and isinstance(bias, RowShard)):
+        if not (isinstance(head, ScoresByProduct) and isinstance(head.weights, RowShard)):
             return None
-        return FlatStep(cast(SeparableLoss, self.loss), rows, bias)
+        return FlatStep(cast(SeparableLoss, self.loss), head.weights, cast(RowShard, head.bias))
 
     @override
     def before_step(self, step: int) -> None:
@@ -119,6 +120,7 @@ class FinetuneObjective(Objective):
 
     def _from_texts(self, texts: TextVectors, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
         head = self.classifier.head
+        assert isinstance(head, ReadsLabelTexts)  # only such a head has texts
         rows_SP = head.rows_of_texts(texts(labels_S.cpu().numpy()))
         head.keep_rows(rows_SP.detach(), labels_S)
         return head.score_rows(documents.read, rows_SP, labels_S)
@@ -167,7 +169,7 @@ class FinetuneObjective(Objective):
         head, alone = self.classifier.head, self.shard.world == 1
         targets, candidates = documents.targets, self.settings.mining.candidates
         queries_Gd = query_vectors(head.vectors(documents.read, documents.mask_GT))
-        trusted = alone and (head.index_is_exact or self.settings.mining.rerank == 1)
+        trusted = alone and (isinstance(head, ScoresByProduct) or self.settings.mining.rerank == 1)
         mined_M = self.miner.mine(
             queries_Gd,
             targets.rows_P.cpu().numpy(),
@@ -195,7 +197,7 @@ class AttentionDrift:
     other tokens: 0 means none, 1 all. (A divergence would be unbounded if a sparse normaliser drops a token.)
 
     Args:
-        classifier: classifier in its initial state.
+        classifier: classifier in its initial state, whose head attends by label.
         batch: batch, the same on all ranks.
         shard: this worker's labels; calls are collective.
     """
@@ -219,7 +221,8 @@ class AttentionDrift:
         """Compute attention without dropout, whose noise would count as distance."""
         training = self.classifier.training
         self.classifier.eval()
-        hidden_BTD = self.classifier.encode(self.batch)
-        attention_BSHT = self.classifier.head.attention(hidden_BTD, self.batch.mask_BT, self.labels_S)
+        head, hidden_BTD = self.classifier.head, self.classifier.encode(self.batch)
+        assert isinstance(head, AttendsByLabel)
+        attention_BSHT = head.attention(hidden_BTD, self.batch.mask_BT, self.labels_S)
         self.classifier.train(training)
         return attention_BSHT.float()

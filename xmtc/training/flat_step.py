@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from xmtc.distributed.row_shards import DeferredGradient, RowShard
 from xmtc.losses.base import LossOutput, SeparableLoss, Targets
-from xmtc.models.heads.flat import CHUNK
+from xmtc.models.kernels.products import CHUNK
 
 
 class FlatStep(DeferredGradient):

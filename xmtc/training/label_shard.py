@@ -72,7 +72,7 @@ class LabelShard:
             self.world = rank_and_world_size()[1]
             for name, table in self.head.label_tables().items():
                 if not isinstance(table, RowShard):
-                    self.head.set_table(name, RowShard.of(table))
+                    setattr(self.head, name, RowShard.of(table))
             bias = self.head.bias
             assert isinstance(bias, RowShard)  # every head has one
             self.first = bias.first

@@ -17,6 +17,7 @@ from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.losses.base import LossOutput
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
+from xmtc.models.heads.base import AttendsByLabel
 from xmtc.training.config import PlantConfig
 from xmtc.training.label_sampling import distinct
 from xmtc.training.label_shard import GatheredTokens, LabelShard
@@ -82,13 +83,18 @@ class PlantObjective(Objective):
 
     def lists(self, documents: GatheredTokens, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Collect scores, grades and mask (N, T) of lists with at least one graded token, and their documents (N,)."""
-        hidden_BTD, mask_BT = documents.hidden_BTD, documents.mask_BT
-        scores_BSHT = self.classifier.head.attention_scores(hidden_BTD, mask_BT, labels_S.to(hidden_BTD.device))
+        mask_BT = documents.mask_BT
+        scores_BSHT = self._attention_scores(documents, labels_S.to(mask_BT.device))
         grades_BST = self.grades(documents.token_ids_BT, labels_S) * mask_BT.unsqueeze(1)
         graded_BS = (grades_BST > 0).any(2)
         rows_N, columns_N = graded_BS.nonzero(as_tuple=True)
         scores_NT = scores_BSHT.mean(2)[rows_N, columns_N]
         return scores_NT, grades_BST[rows_N, columns_N], mask_BT[rows_N], rows_N
+
+    def _attention_scores(self, documents: GatheredTokens, labels_S: Tensor) -> Tensor:
+        head = self.classifier.head
+        assert isinstance(head, AttendsByLabel)
+        return head.attention_scores(documents.hidden_BTD, documents.mask_BT, labels_S)
 
     @torch.no_grad()
     def ndcg(self, batch: Batch) -> tuple[float, float]:
@@ -103,7 +109,7 @@ class PlantObjective(Objective):
         if len(rows_P) == 0:
             return 0.0, 0.0
         labels_S, columns_P = labels_P.unique(return_inverse=True)
-        scores_BSHT = self.classifier.head.attention_scores(documents.hidden_BTD, mask_BT, labels_S)
+        scores_BSHT = self._attention_scores(documents, labels_S)
         grades_PT = self.grades(documents.token_ids_BT, labels_S)[rows_P, columns_P] * mask_BT[rows_P]
         scores_PT = scores_BSHT.mean(2)[rows_P, columns_P]
         ndcg_P = ndcg_of_lists(scores_PT, grades_PT, mask_BT[rows_P], NDCG_CUTOFF)

@@ -13,7 +13,7 @@ from torch import Tensor
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads.base import Head
+from xmtc.models.heads.base import AttendsByLabel
 from xmtc.training.label_shard import GatheredTokens, LabelShard
 
 SHRINKAGE = 0.2
@@ -36,7 +36,7 @@ class PrototypeSums:
         self.positives_L = torch.zeros(labels, device=device)
         self.negatives_L = torch.zeros(labels, device=device)
 
-    def add(self, head: Head, documents: GatheredTokens) -> None:
+    def add(self, head: AttendsByLabel, documents: GatheredTokens) -> None:
         """Add one batch."""
         targets = documents.targets
         labels_S = targets.columns_P.unique()
@@ -99,14 +99,16 @@ def plant_classifier(
         shard: this worker's label rows.
         progress: called after each batch.
     """
-    classifier.eval()
-    sums = PrototypeSums(len(prior_L), classifier.head.label_vectors().shape[1], prior_L.device)
+    head = classifier.eval().head
+    assert isinstance(head, AttendsByLabel)
+    sums = PrototypeSums(len(prior_L), head.weights.shape[1], prior_L.device)
     for batch in batches:
-        sums.add(classifier.head, shard.gather_tokens(classifier.encode(batch), batch))
+        sums.add(head, shard.gather_tokens(classifier.encode(batch), batch))
         progress()
     if shard.world == 1:
         sums.all_reduce()
     rows_Ld, positive_L, negative_L = sums.rows(all_reduce_sum if shard.world > 1 else lambda value: value)
     gap_L = shard.of_all(positive_L - negative_L)
     scale = GAP / float(gap_L[gap_L > 0].median()) if bool((gap_L > 0).any()) else 0.0
-    classifier.head.set_classifier(rows_Ld.mul_(scale), prior_L - negative_L * scale)
+    head.weights.copy_(rows_Ld.mul_(scale))
+    head.bias.copy_(prior_L - negative_L * scale)

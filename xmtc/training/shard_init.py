@@ -39,7 +39,7 @@ def build_shard(model: ModelConfig, vocab_size: int, labels: int, seed: int, ran
             if low < high:
                 tables[name][0][low - first : high - first] = table.detach()[low - start : high - start]
     for name, (rows, trains) in tables.items():
-        head.set_table(name, RowShard.placed(rows, first, labels, trains))
+        setattr(head, name, RowShard.placed(rows, first, labels, trains))
     classifier.labels = labels
     classifier.regroup()
     return classifier

@@ -12,7 +12,8 @@ from xmtc.data.collate import Batch
 from xmtc.losses.base import Targets
 from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads.flat import best_products
+from xmtc.models.heads.base import ScoresByProduct
+from xmtc.models.kernels.products import best_products
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
 
 _LOGITS = 1 << 24  # most logits in memory at once, over all documents
@@ -55,10 +56,9 @@ class ShardScores:
     def own_best(self, documents: GatheredDocuments) -> tuple[Tensor, Tensor]:
         """Find this worker's best labels for all documents, numbered from its first label, and their logits (G, K)."""
         head = self._shard.head
-        rows = head.product_rows()
-        if self._index is None and rows is not None:
-            (pooled_GP,) = documents.read
-            return best_products(pooled_GP, rows, head.bias, min(self.size, self._shard.rows))
+        if self._index is None and isinstance(head, ScoresByProduct):
+            (vectors_GP,) = documents.read
+            return best_products(vectors_GP, head.weights, head.bias, min(self.size, self._shard.rows))
         width = self._shard.rows if self._index is None else self.size
         at_once = max(1, _LOGITS // width)  # may differ between ranks: the loop exchanges nothing
         parts = [

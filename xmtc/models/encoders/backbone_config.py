@@ -186,8 +186,8 @@ class MaxPoolConfig(_Wrapper):
         if self.variant == "all_max_attention" or head.first_token != "hardly":
             return None
         return (
-            f"{head.reads_tokens_by} hardly uses the first token, but encoder.variant: {self.variant} changes "
-            "only this token; use head.pooling: {kind: first}"
+            f"head.pooling hardly uses the first token, but encoder.variant: {self.variant} changes only this token; "
+            "use head.pooling: {kind: first}"
         )
 
     def build(self, vocab_size: int) -> "MaxPoolEncoder":

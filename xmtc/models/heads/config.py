@@ -6,7 +6,7 @@ inherits from `HeadDefaults` and has a `kind` and a `build`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 from typing_extensions import override
@@ -14,7 +14,7 @@ from typing_extensions import override
 from xmtc.config.base import config
 from xmtc.config.members import Members
 from xmtc.models.kernels.options import Implementation, Normaliser, Options
-from xmtc.models.poolings.config import FirstToken, MeanPoolingConfig, PoolingConfig
+from xmtc.models.poolings.config import FirstToken, MeanPoolingConfig, PoolingConfig, TokenPoolingConfig
 
 if TYPE_CHECKING:
     from xmtc.models.heads.base import Head
@@ -79,11 +79,6 @@ class HeadSettings(Protocol):
         ...
 
     @property
-    def reads_tokens_by(self) -> str:
-        """The key below `model` that decides which tokens count, with its value; for messages."""
-        ...
-
-    @property
     def reads_fixed(self) -> bool:
         """Whether the head reads only a document's `FixedPoolings`, and is initialised from those of a sample."""
         ...
@@ -126,11 +121,6 @@ class HeadDefaults(HeadSettings):
 
     @property
     @override
-    def reads_tokens_by(self) -> str:
-        return f"head.kind: {self.kind}"
-
-    @property
-    @override
     def reads_fixed(self) -> bool:
         return False
 
@@ -148,17 +138,12 @@ class HeadDefaults(HeadSettings):
 class _Pooled(HeadDefaults):
     """A head that pools the tokens of a document into one vector."""
 
-    pooling: PoolingConfig
+    pooling: Any
 
     @property
     def first_token(self) -> FirstToken:
         """That of the pooling."""
         return self.pooling.first_token
-
-    @property
-    def reads_tokens_by(self) -> str:
-        """The pooling."""
-        return f"head.pooling.kind: {self.pooling.kind}"
 
     @property
     def reads_fixed(self) -> bool:
@@ -250,9 +235,13 @@ class FlatConfig(_Pooled):
 
     @override
     def build(self, hidden_width: int, labels: int) -> "FlatHead":
-        from xmtc.models.heads.flat import FlatHead
+        from xmtc.models.heads.flat import FlatHead, SummaryHead
+        from xmtc.models.poolings.pooling import Summary
 
-        return FlatHead(self, self.pooling.build(hidden_width), labels)
+        pooling = self.pooling.build(hidden_width)
+        if isinstance(pooling, Summary):
+            return SummaryHead(self, pooling, labels)
+        return FlatHead(self, pooling, labels)
 
 
 @config
@@ -262,7 +251,7 @@ class TwoTowerConfig(_Pooled):
     kind: Literal["two_tower"] = "two_tower"
     width: Annotated[int, Field(ge=1)] = 256
     """Width of document and label vectors."""
-    pooling: PoolingConfig = MeanPoolingConfig()
+    pooling: TokenPoolingConfig = MeanPoolingConfig()
     """Pooling of a document's hidden states into one vector. Label texts are mean-pooled."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the document vector."""

@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from xmtc.models.dropout import Dropout
-from xmtc.models.heads.base import Head
+from xmtc.models.heads.base import AttendsByLabel, Head, RowsFromNames
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.models.kernels.dispatch import label_attention
 from xmtc.models.kernels.normalisers import attention_weights
+from xmtc.models.kernels.products import gather_rows
 from xmtc.models.kernels.reference import at_least_fp32, attention_scores, normalise_rows, split_heads
-from xmtc.models.kernels.shortlist import gather_rows, label_attention_shortlist
+from xmtc.models.kernels.shortlist import label_attention_shortlist
 
 
-class LabelAttentionHead(Head):
+class LabelAttentionHead(Head, AttendsByLabel, RowsFromNames):
     """K = H W_k, V = H W_v; label l attends with queries[l] and is scored by weights[l] and bias[l].
 
     Formulas: docs/explanation/kernels.md. Normalised queries have no gain, because the gain of the keys multiplies the
@@ -45,13 +46,8 @@ class LabelAttentionHead(Head):
         self.bias = nn.Parameter(torch.zeros(labels))
 
     @override
-    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        return self.score(self.read(hidden_BTD, mask_BT), mask_BT, shortlist)
-
-    @override
     def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
         """Keys and values (B, T, d)."""
-        del mask_BT
         hidden_BTD = self.dropout(hidden_BTD)
         return self.keys(hidden_BTD), self.value_projection(hidden_BTD)
 
@@ -69,7 +65,7 @@ class LabelAttentionHead(Head):
 
     @override
     def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
-        """The mean value (B, d) of a document's tokens."""
+        """The mean value (B, d) of a document's tokens, which gives the logits of uniform attention."""
         values_BTd = at_least_fp32(read[1])
         return (values_BTd * mask_BT[..., None]).sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)
 
@@ -82,7 +78,6 @@ class LabelAttentionHead(Head):
 
     @override
     def attention_scores(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        del mask_BT
         keys_BTd, queries_Sd = self.keys(hidden_BTD), self._query_rows(label_ids_S)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             scores_BHST = attention_scores(at_least_fp32(keys_BTd), queries_Sd, self.options.heads)
@@ -124,28 +119,10 @@ class LabelAttentionHead(Head):
 
     @override
     def label_tables(self) -> Mapping[str, nn.Parameter]:
-        return {"queries": self.queries, "weights": self.weights, "bias": self.bias}
-
-    @torch.no_grad()
-    @override
-    def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
-        """P is d."""
-        if weights_LP is not None:
-            self.weights.copy_(weights_LP)
-        if bias_L is not None:
-            self.bias.copy_(bias_L)
-
-    @override
-    def label_vectors(self) -> Tensor:
-        """The classifier rows (L, d).
-
-        ⟨weights[l], document_vectors(…)⟩ + bias[l] is the logit that label l would have with uniform attention.
-        """
-        return self.weights.detach()
+        return {"queries": self.queries, **super().label_tables()}
 
     @override
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """The mean value (B, d) of a document's tokens."""
         return self.vectors((hidden_BTD, self.value_projection(hidden_BTD)), mask_BT)
 
     @override

@@ -7,41 +7,40 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
-from xmtc.models.heads.base import Head
+from xmtc.models.heads.base import GivesEvidence, Head
 from xmtc.models.heads.config import NoHeadConfig
 
 
-class NoHead(Head):
-    """Replaces a head; it scores nothing and adds nothing to evidence."""
+class NoHead(Head, GivesEvidence):
+    """Replaces a head; it adds nothing to evidence. Nothing calls its other methods, see `HeadSettings.scores`."""
 
     def __init__(self, settings: NoHeadConfig, labels: int) -> None:
         super().__init__(settings)
         self.bias = nn.Parameter(torch.zeros(labels), requires_grad=False)
 
-    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        """Refuse: see `Head.forward`."""
-        raise self.cannot("scores nothing")
-
+    @override
     def label_tables(self) -> Mapping[str, nn.Parameter]:
-        """Return only the zero bias."""
+        """Only the zero bias."""
         return {"bias": self.bias}
 
-    def set_classifier(self, weights_LP: Tensor | None = None, bias_L: Tensor | None = None) -> None:
-        """Do nothing: there are no rows."""
+    @override
+    def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
+        raise NotImplementedError
 
-    def label_vectors(self) -> Tensor:
-        """Refuse: see `Head.label_vectors`."""
-        raise self.cannot("has no label vectors")
+    @override
+    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
 
-    def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Refuse: see `Head.document_vectors`."""
-        raise self.cannot("has no document vectors")
+    @override
+    def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
+        raise NotImplementedError
 
+    @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
-        """Return zeros (B, S, T)."""
         return hidden_BTD.new_zeros(len(mask_BT), shortlist_BS.shape[-1], mask_BT.shape[1])
 
+    @override
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        """Return zeros (B, S, 1, T)."""
         return hidden_BTD.new_zeros(len(mask_BT), len(label_ids_S), 1, mask_BT.shape[1])

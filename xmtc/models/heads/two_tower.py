@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 
+from xmtc.models.heads.base import ReadsLabelTexts
 from xmtc.models.heads.config import TwoTowerConfig
 from xmtc.models.heads.flat import FlatHead
 from xmtc.models.poolings.pooling import Pooling
@@ -31,17 +32,7 @@ class DocumentTower(Pooling):
 
     @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        return self._scaled(self.pooling(hidden_BTD, mask_BT))
-
-    @override
-    def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
-        return self._scaled(self.pooling.of_fixed(fixed_BKD))
-
-    @override
-    def init_from_documents(self, fixed_NKD: Tensor) -> None:
-        self.pooling.init_from_documents(fixed_NKD)
-
-    def _scaled(self, pooled_BX: Tensor) -> Tensor:
+        pooled_BX = self.pooling(hidden_BTD, mask_BT)
         return F.normalize(self.projection(pooled_BX).float(), dim=1) * self.log_scale.exp()
 
     @override
@@ -56,7 +47,7 @@ class DocumentTower(Pooling):
         return self.pooling.contributions(hidden_BTD, mask_BT, through_BSD)
 
 
-class TwoTowerHead(FlatHead):
+class TwoTowerHead(FlatHead, ReadsLabelTexts):
     """A flat head whose `weights` are stored label vectors, which are not trained.
 
     Attributes:

@@ -137,12 +137,9 @@ class SummaryPoolingConfig(_Pools):
         return Summary(width, self.width, self.members)
 
 
-PoolingConfig = Annotated[
-    FirstPoolingConfig
-    | LastPoolingConfig
-    | MeanPoolingConfig
-    | MaxPoolingConfig
-    | AttentionPoolingConfig
-    | SummaryPoolingConfig,
-    Discriminator("kind"),
-]
+_OfTokens = FirstPoolingConfig | LastPoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig
+
+TokenPoolingConfig = Annotated[_OfTokens, Discriminator("kind")]
+"""A pooling of the encoder's width."""
+PoolingConfig = Annotated[_OfTokens | SummaryPoolingConfig, Discriminator("kind")]
+"""Any pooling."""

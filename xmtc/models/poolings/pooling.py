@@ -25,13 +25,11 @@ class Pooling(nn.Module, ABC):
 
     Attributes:
         width: width of the pooled vector.
-        members: number of equal parts of the vector. In training, all parts but one of a document are zero.
     """
 
-    def __init__(self, width: int, members: int = 1) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.width = width
-        self.members = members
 
     @abstractmethod
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
@@ -44,14 +42,6 @@ class Pooling(nn.Module, ABC):
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
         """Compute each token's contribution to ⟨row, pooled vector⟩, (B, S, T); they sum to this product."""
         return (rows_BSD @ hidden_BTD.transpose(1, 2)) * self.weights(hidden_BTD, mask_BT).unsqueeze(1)
-
-    def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
-        """Compute pooled vectors (B, width) from `FixedPoolings`, for poolings that read nothing else."""
-        raise NotImplementedError
-
-    def init_from_documents(self, fixed_NKD: Tensor) -> None:
-        """Initialise parameters from the `FixedPoolings` of a sample of N training documents."""
-        raise NotImplementedError
 
 
 class OneToken(Pooling):
@@ -240,7 +230,8 @@ class Summary(Pooling):
     """
 
     def __init__(self, hidden_width: int, width: int, members: int) -> None:
-        super().__init__(width * members, members)
+        super().__init__(width * members)
+        self.members = members
         self.fixed = FixedPoolings(hidden_width)
         self.layer = SummaryLayer(self.fixed.count, hidden_width, self.width)
 
@@ -248,9 +239,8 @@ class Summary(Pooling):
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         return self.of_fixed(self.fixed(hidden_BTD, mask_BT))
 
-    @override
     def of_fixed(self, fixed_BKD: Tensor) -> Tensor:
-        """In training, documents take turns with the members."""
+        """Compute pooled vectors (B, width) from fixed poolings. In training, documents take turns with the members."""
         if self.members == 1 or not self.training:
             return self.layer(fixed_BKD) / self.members
         return self.layer.of_turns(fixed_BKD, self.members)
@@ -275,7 +265,7 @@ class Summary(Pooling):
         ).sum(0)
 
     @torch.no_grad()
-    @override
     def init_from_documents(self, fixed_NKD: Tensor) -> None:
+        """Initialise centres and gains from the fixed poolings of a sample of N training documents."""
         self.layer.centres_KD.copy_(fixed_NKD.mean(0))
         self.layer.gains_KD.copy_(1 / fixed_NKD.std(0, correction=0).clamp(min=_MIN_SPREAD))
