@@ -46,7 +46,7 @@ def test_candidates_that_are_own_or_found_twice_are_dropped_and_counted():
 
 
 def test_the_head_chooses_among_more_than_are_kept():
-    miner = Miner(MiningConfig(candidates=1, rerank=3), one_hot)
+    miner = Miner(MiningConfig(candidates=1), one_hot)
     miner.before_step(0)
     asked = []
 
@@ -55,8 +55,8 @@ def test_the_head_chooses_among_more_than_are_kept():
         return np.where(found_BK == 2, 1.0, 0.0).astype(np.float32)
 
     nobody = NOTHING, NOTHING
-    assert miner.mine(np.array([[9, 8, 7, 0, 0, 0]], np.float32), *nobody, rank).tolist() == [2]
-    assert asked == [[[0, 1, 2]]]
+    assert miner.mine(np.array([[9, 8, 7, 6, 0, 0]], np.float32), *nobody, rank).tolist() == [2]
+    assert asked == [[[0, 1, 2, 3]]]
     assert miner.mine(np.array([[9, 8, 7, 0, 0, 0]], np.float32), *nobody).tolist() == [0]
 
 

@@ -13,10 +13,10 @@ from test_predictor import LABELS, TEXTS, export
 
 import tiny_runs
 import xmtc
-from xmtc.artefact.label_index import ModelIndex
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError
 from xmtc.mining.config import IndexConfig
+from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.heads.config import FlatConfig
 from xmtc.pipeline import train_run
 from xmtc.predict.shortlist import Shortlist
@@ -39,7 +39,7 @@ def flat(tmp_path_factory) -> Path:
 
 def shortlist_of(model: xmtc.Model, size: int) -> Shortlist:
     classifier = model.classifier
-    index = ModelIndex.build(classifier.head, classifier.calibration, IndexConfig()).index
+    index = LabelIndex(LabelVectors.of(classifier.head, classifier.calibration), IndexConfig())
     return Shortlist(classifier, size, index)
 
 

@@ -14,7 +14,7 @@ index finds a shortlist by the mean of the tokens, and the head gives these labe
 Prints JSON lines; the last says whether one setting keeps both bars: recall of the exact top 5 of at least 0.95, and
 less than 10 ms for a document, index and head together, one document at a time on one thread.
 
-    .venv/bin/python tools/bench/label_index.py [--labels 1000000] [--documents 100] [--kinds ivf,hnsw]
+    .venv/bin/python tools/bench/label_index.py [--labels 1000000] [--documents 100] [--kinds ivf,flat]
 """
 
 import argparse
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import LabelIndex, label_vectors, query_vectors
+from xmtc.mining.index import INDEX, LabelIndex, label_vectors, query_vectors
 from xmtc.models.heads.base import Head, ScoresByProduct
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.heads.label_attention import LabelAttentionHead
@@ -43,7 +43,6 @@ RECALL_BAR, TIME_BAR_MS = 0.95, 10.0
 SHORTLISTS = (50, 200, 500, 1000)
 SETTINGS = {
     "ivf": [IndexConfig(kind="ivf", probes=probes) for probes in (4, 8, 16, 32, 64, 128, 256)],
-    "hnsw": [IndexConfig(kind="hnsw", search_depth=depth) for depth in (64, 128, 256, 512, 1024)],
     "flat": [IndexConfig(kind="flat")],
 }
 
@@ -160,29 +159,27 @@ def curve(name: str, head: Head, documents: list[Tensor], kinds: list[str]) -> I
         built = LabelIndex(vectors_Ld, SETTINGS[kind][0])
         seconds = time.perf_counter() - start
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "labels.faiss"
-            built.save(path)
+            built.save(Path(folder))
             del built
-            size_mib = path.stat().st_size / 2**20
+            size_mib = (Path(folder) / INDEX).stat().st_size / 2**20
             yield {"head": name, "index": kind, "build_s": round(seconds, 1), "mib": round(size_mib)}
             for settings in SETTINGS[kind]:
-                index = tuned(LabelIndex.open(path), settings)
+                index = tuned(LabelIndex.open(Path(folder), len(vectors_Ld)), settings)
                 for size in (BEST,) if isinstance(head, ScoresByProduct) else SHORTLISTS:
                     index.search(
                         query_vectors(head.document_vectors(documents[0], torch.ones(1, TOKENS, dtype=torch.bool))),
                         size,
                     )
-                    effort = {"ivf": settings.probes, "hnsw": settings.search_depth, "flat": None}[kind]
+                    effort = {"ivf": settings.probes, "flat": None}[kind]
                     found = measure(head, index, documents, exact, size)
                     yield {"head": name, "index": kind, "effort": effort, "shortlist": size, **found}
 
 
-def tuned(index: LabelIndex, settings: IndexConfig) -> LabelIndex:
-    """The same index, searched with another effort: the cells and links do not depend on it."""
+def tuned(index: LabelIndex | None, settings: IndexConfig) -> LabelIndex:
+    """The same index, searched with another effort: the cells do not depend on it."""
+    assert index is not None
     if hasattr(index._index, "nprobe"):
         index._index.nprobe = settings.probes
-    elif hasattr(index._index, "hnsw"):
-        index._index.hnsw.efSearch = settings.search_depth
     return index
 
 

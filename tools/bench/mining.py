@@ -1,7 +1,7 @@
 """Are a label index's neighbours the head's true hard negatives? Measured on a finished run.
 
 For training documents of the run, the m negatives that the trained head scores highest, by computing every logit, are
-compared with those that the index finds, re-ranked by the head or not (`finetune.mining.rerank`); with what other
+compared with those that the index finds, re-ranked by the head or not; with what other
 vectors would find; and with what the popularity of labels alone would. It also measures the
 time to build each kind of index,
 to query it, and its agreement with exact search. Prints JSON lines.
@@ -88,7 +88,7 @@ def study_kinds(head: LabelAttentionHead, hidden: list[Tensor], sample: list[Bat
         for hidden_BTD, batch in zip(hidden, sample, strict=True)
     ]
     exact = [np.argsort(-one @ vectors_Ld.T, axis=1)[:, :depth] for one in queries]
-    for kind in ("flat", "ivf", "hnsw"):
+    for kind in ("flat", "ivf"):
         start = time.perf_counter()
         index = LabelIndex(vectors_Ld, IndexConfig(kind=kind))
         built = time.perf_counter()

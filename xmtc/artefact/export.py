@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
@@ -26,16 +27,17 @@ from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.card import model_card
 from xmtc.artefact.info import ModelInfo, read_info, write_info
-from xmtc.artefact.label_index import ModelIndex, has_index, head_of
 from xmtc.artefact.output import HEAD, replacing
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.config import IndexConfig
+from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import FOLDER as ENCODER
+from xmtc.models.heads.base import Head
 from xmtc.models.json_files import read_json
 from xmtc.models.tensor_files import load_weights, part, whole
 
@@ -64,7 +66,7 @@ class ModelParts:
     threshold: float = 0.5
     thresholds_L: NDArray[np.float32] | None = None
     ensemble: Ensemble | None = None
-    index: ModelIndex | None = None
+    index: LabelIndex | None = None
 
     def limits(self) -> NDArray[np.float32] | None:
         """Return each label's minimum probability to be predicted, (L,); None if only the best label is predicted."""
@@ -80,7 +82,7 @@ def export_model(
     parts: ModelParts,
     trained: Mapping[str, Tensor],
     metrics: Mapping[str, Mapping[str, float]] | None = None,
-    index: ModelIndex | None = None,
+    index: LabelIndex | None = None,
 ) -> Path:
     """Write the exported model under a temporary name, and publish it by rename, replacing an earlier one.
 
@@ -100,9 +102,10 @@ def export_model(
         tensors = classifier.state_dict() | dict(trained)
         save_file(whole(part(tensors, "head."), "head."), temporary / HEAD)
         has_encoder = classifier.encoder.save(temporary, part(tensors, "encoder."), part(trained, "encoder."))
-        if has_index(parts.info):
+        if parts.info.has_index:
             head = head_of(parts.info, classifier.encoder.width, part(tensors, "head."))
-            (index or ModelIndex.build(head, classifier.calibration, IndexConfig())).save(temporary)
+            vectors = LabelVectors.of(head, classifier.calibration)
+            (index or LabelIndex(vectors, IndexConfig())).save(temporary)
         if classifier.calibration is not None:
             classifier.calibration.save(temporary / CALIBRATION)
         if parts.ensemble is not None:
@@ -120,6 +123,20 @@ def _card(parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_
     backbone = parts.classifier.encoder.backbone
     base = None if backbone is None else backbone.name
     return model_card(parts.info, parts.classifier, len(parts.labels), base=base, contents=contents, metrics=metrics)
+
+
+def head_of(info: ModelInfo, width: int, tensors: Mapping[str, Tensor]) -> Head:
+    """Build a head with these tensors, which are not copied.
+
+    Args:
+        info: description of the model.
+        width: width of the encoder.
+        tensors: whole tensors by the head's names.
+    """
+    with torch.device("meta"):
+        head = info.model.head.build(width, len(tensors["bias"]))
+    head.load_state_dict(dict(tensors), assign=True)
+    return head
 
 
 def load_model(directory: Path) -> ModelParts:
@@ -153,7 +170,7 @@ def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Clas
         ensemble = Ensemble.load(
             directory / SCORERS, info.model.scorers, info.model.fusion, has_head=info.model.head.scores
         )
-    index = ModelIndex.open(directory, len(labels))
+    index = LabelIndex.open(directory, len(labels))
     return ModelParts(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L, ensemble, index)
 
 

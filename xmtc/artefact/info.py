@@ -44,6 +44,11 @@ class ModelInfo:
     columns: DocumentColumns | None = None
     """Columns of id and text in the training data; null if they were not a table."""
 
+    @property
+    def has_index(self) -> bool:
+        """Whether the model has an index of labels: its head scores, and probabilities of labels are independent."""
+        return self.model.head.scores and self.task == "multi_label"
+
 
 def write_info(folder: Path, info: ModelInfo) -> None:
     """Write `config.json`, with the checksums of the files in the folder and the packages that the model needs."""

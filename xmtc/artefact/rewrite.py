@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from xmtc.artefact.export import CALIBRATION, SCORERS, ModelParts, load_model, write_thresholds
+from xmtc.artefact.export import CALIBRATION, SCORERS, ModelParts, head_of, load_model, write_thresholds
 from xmtc.artefact.info import write_info
-from xmtc.artefact.label_index import ModelIndex, head_of
 from xmtc.artefact.output import HEAD, check_output, replacing
 from xmtc.data.labels import LabelTable
 from xmtc.fusion.ensemble import Ensemble
+from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.calibration import Calibration
 
 
@@ -70,7 +70,7 @@ def write_model(model: Path, output: Path, parts: ModelParts, changed: LabelPart
             save_file(tensors, folder / HEAD)
             if parts.index is not None:
                 head = head_of(parts.info, parts.classifier.encoder.width, tensors)
-                ModelIndex.build(head, changed.calibration, parts.index.notes.built).save(folder)
+                LabelIndex(LabelVectors.of(head, changed.calibration), parts.index.config).save(folder)
         if changed.calibration is not None:
             changed.calibration.save(folder / CALIBRATION)
         if changed.ensemble is not None:

@@ -1,15 +1,17 @@
-"""A FAISS index over label vectors, searched by inner product.
+"""The index of labels: a FAISS index over label vectors, searched by inner product. Mining and shortlists use it.
 
 The index holds each label's vector with its bias as an extra element; a document's query is its vector with an extra 1.
 Their product is the logit of a head that is `ScoresByProduct`. Otherwise it is an approximation: for label
-attention, the logit of a label that attends to all tokens equally.
+attention, the logit of a label that attends to all tokens equally. If the head is calibrated, so are the vectors: label
+l has scale[l] times its row, and its calibrated bias.
 
 Suffixes: L labels, B documents, d width of the vectors, K found labels.
 """
 
+import logging
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -17,15 +19,24 @@ import faiss
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from xmtc.errors import CheckpointError, StorageError, XmtcError
+from xmtc.files import read_file, reading
 from xmtc.mining.config import IndexConfig
+
+logger = logging.getLogger(__name__)
 
 _TRAINING_VECTORS = 64  # per cell of an ivf index; FAISS warns below 39
 _CHUNK = 16_384  # labels whose vectors are copied at a time
 _HALF = 60_000.0  # greater numbers overflow in float16
 _SEED = 1234
+_GOOD_RECALL = 0.9
+_COPY = "copy the whole model folder, or export it again"
+
+INDEX, NOTES = "labels.faiss", "index.json"
+"""Files of an exported model: the index, and how it was built and what it finds."""
 
 
 class HasLabelVectors(Protocol):
@@ -39,6 +50,20 @@ class HasLabelVectors(Protocol):
     @property
     def bias(self) -> Tensor:
         """(L,)."""
+        ...
+
+
+class HasScales(Protocol):
+    """The part of a calibration that an index uses; see `xmtc.models.calibration.Calibration`."""
+
+    @property
+    def scale_L(self) -> Tensor:
+        """Factors, (L,)."""
+        ...
+
+    @property
+    def offset_L(self) -> Tensor:
+        """Offsets, (L,)."""
         ...
 
 
@@ -59,9 +84,14 @@ class LabelVectors:
     offset_L: Tensor | None = None
 
     @classmethod
-    def of(cls, head: HasLabelVectors, scale_L: Tensor | None = None, offset_L: Tensor | None = None) -> Self:
-        """Refer to the current vectors of a head's labels; later changes of the head change them."""
-        return cls(head.weights.detach(), head.bias.detach(), scale_L, offset_L)
+    def of(cls, head: HasLabelVectors, calibration: HasScales | None = None) -> Self:
+        """Refer to the current vectors of a head's labels, calibrated if the logits are; later changes change them."""
+        vectors = cls(head.weights.detach(), head.bias.detach())
+        return (
+            vectors
+            if calibration is None
+            else replace(vectors, scale_L=calibration.scale_L, offset_L=calibration.offset_L)
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,6 +136,31 @@ def query_vectors(vectors_BP: Tensor) -> NDArray[np.float32]:
     return torch.cat([vectors_BP, torch.ones(len(vectors_BP), 1)], 1).numpy()
 
 
+@dataclass(frozen=True)
+class IndexRecall:
+    """Recall of a shortlist from the index, measured on a sample of documents.
+
+    Attributes:
+        share: share of the best labels by exact scoring that are in the shortlist.
+        best: number of best labels per document.
+        shortlist: size of the shortlist.
+        documents: number of documents in the sample.
+    """
+
+    share: float
+    best: int
+    shortlist: int
+    documents: int
+
+
+@dataclass(frozen=True)
+class _Notes:
+    """The content of `index.json`."""
+
+    built: IndexConfig
+    recall: IndexRecall | None
+
+
 class LabelIndex:
     """Finds the labels nearest to documents.
 
@@ -113,11 +168,18 @@ class LabelIndex:
         vectors_Ld: finite vectors.
         config: see `IndexConfig`.
 
+    Attributes:
+        config: how the index was built.
+        recall: its recall; None if not measured, for example after a change of labels.
+
     Raises:
         XmtcError: the vectors are not finite, or there are none.
     """
 
+    recall: IndexRecall | None = None
+
     def __init__(self, vectors_Ld: NDArray[np.float32] | LabelVectors, config: IndexConfig) -> None:
+        self.config = config
         self.labels, self.width = vectors_Ld.shape
         if isinstance(vectors_Ld, np.ndarray):
             table = torch.from_numpy(vectors_Ld)
@@ -129,37 +191,43 @@ class LabelIndex:
                 "earlier checkpoint, or train with a lower learning rate"
             )
         threads = faiss.omp_get_max_threads()
-        faiss.omp_set_num_threads(config.build_threads)  # affects only this thread
+        faiss.omp_set_num_threads(1)  # only in this thread: training has the others
         try:
             self._index = _build(vectors_Ld, config, half=vectors_Ld.rows_LP.dtype != torch.float32 and largest < _HALF)
         finally:
             faiss.omp_set_num_threads(threads)
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Memory-map a saved index: searches read pages from the disk as they need them.
+    def open(cls, folder: Path, labels: int) -> Self | None:
+        """Memory-map a saved index: searches read pages from the disk as they need them; None if there is none.
 
         A memory-mapped index searches on the CPU, even if FAISS was built for GPUs.
 
         Raises:
-            CheckpointError: the file is missing or damaged.
+            CheckpointError: a file is missing or damaged, or belongs to another number of labels.
         """
-        opened = cls.__new__(cls)
+        path, opened = folder / INDEX, cls.__new__(cls)
+        if not path.is_file():
+            return None
         try:
             opened._index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
-            raise CheckpointError(
-                f"{path}: not an index ({str(error).splitlines()[0]}): copy the whole model folder, or export it again"
-            ) from error
+            raise CheckpointError(f"{path}: not an index ({str(error).splitlines()[0]}): {_COPY}") from error
         opened.labels, opened.width = opened._index.ntotal, opened._index.d
+        if opened.labels != labels:
+            raise CheckpointError(f"{path}: holds {opened.labels} labels, the model has {labels}; {_COPY}")
+        with reading(folder / NOTES, CheckpointError, _COPY, "missing or damaged"):
+            notes = TypeAdapter(_Notes).validate_json(read_file(folder / NOTES))
+        opened.config, opened.recall = notes.built, notes.recall
         return opened
 
-    def save(self, path: Path) -> None:
-        """Write the index; FAISS for CPUs and for GPUs read the same file.
+    def save(self, folder: Path) -> None:
+        """Write the index and its notes; FAISS for CPUs and for GPUs read the same file.
 
         Raises:
             StorageError: FAISS cannot write the file.
         """
+        path = folder / INDEX
         on_gpu = hasattr(faiss, "GpuIndex") and isinstance(self._index, faiss.GpuIndex)
         try:
             faiss.write_index(faiss.index_gpu_to_cpu(self._index) if on_gpu else self._index, str(path))
@@ -167,6 +235,21 @@ class LabelIndex:
             raise StorageError(
                 f"{path}: cannot be written ({error}): free disk space, or correct permissions"
             ) from error
+        notes = _Notes(self.config, self.recall)
+        (folder / NOTES).write_text(TypeAdapter(_Notes).dump_json(notes, indent=2).decode() + "\n")
+
+    def warn_of_misses(self) -> None:
+        """Log a warning if shortlists from this index miss many of the best labels."""
+        recall = self.recall
+        if recall is not None and recall.share < _GOOD_RECALL:
+            logger.warning(
+                "a shortlist of %d labels holds %.0f%% of the best %d (%d documents of dev): score without one, or "
+                "train again with more evaluate.index.probes",
+                recall.shortlist,
+                100 * recall.share,
+                recall.best,
+                recall.documents,
+            )
 
     def search(self, queries_Bd: NDArray[np.float32], count: int, *, fill: bool = False) -> NDArray[np.int64]:
         """Find the nearest labels (B, K) of each document, best first, K = min(count, L); -1 pads shorter results.
@@ -201,14 +284,9 @@ class LabelIndex:
 
 def _build(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:
     labels, width = vectors_Ld.shape
-    kind = config.chosen(labels)
-    if kind == "ivf":
+    if config.chosen(labels) == "ivf":
         return _cells(vectors_Ld, config, half=half)
-    if kind == "hnsw":
-        index = faiss.IndexHNSWFlat(width, config.links, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efSearch = config.search_depth
-    else:
-        index = _on_gpu(faiss.IndexFlatIP(width))
+    index = _on_gpu(faiss.IndexFlatIP(width))
     index.add(vectors_Ld[:])
     return index
 

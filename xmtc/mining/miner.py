@@ -16,6 +16,9 @@ from xmtc.mining.config import IndexConfig, MiningConfig
 from xmtc.mining.index import LabelIndex
 from xmtc.track.console import print_line
 
+RERANK = 4
+"""Labels to look up for each candidate that the head's scores keep, because the index ignores attention."""
+
 Snapshot = Callable[[], NDArray[np.float32]]
 Rank = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 Keep = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
@@ -78,7 +81,7 @@ class Miner:
         if late > 0 and (late - 1) % self._config.refresh_steps == 0:
             print_line(
                 f"mining: the index is {self._age} steps old at step {step}, and the next one is not ready: "
-                f"raise finetune.mining.refresh_steps ({self._config.refresh_steps}) or mining.index.build_threads"
+                f"raise finetune.mining.refresh_steps ({self._config.refresh_steps})"
             )
 
     def mine(
@@ -95,8 +98,8 @@ class Miner:
             queries_Bd: one query per document, see `query_vectors`.
             rows_P: document of each positive pair.
             labels_P: label of each positive pair.
-            rank: scores looked-up labels (B, K), where -1 stands for no label; the best of `rerank` times as many are
-                kept.
+            rank: scores looked-up labels (B, K), where -1 stands for no label; the best of `RERANK` times as many
+                are kept.
             keep: decides from the scores (B, K) which candidates are among the best of all workers' indexes. Needs
                 `rank`. None keeps all.
 
@@ -126,7 +129,7 @@ class Miner:
         wanted = self._config.candidates
         if rank is None:
             return index.search(queries_Bd, wanted), None
-        found_BK = index.search(queries_Bd, wanted * self._config.rerank)
+        found_BK = index.search(queries_Bd, wanted * RERANK)
         scores_BK = np.where(found_BK < 0, -np.inf, rank(found_BK)).astype(np.float32)
         best_BK = np.argsort(-scores_BK, axis=1, kind="stable")[:, :wanted]
         return np.take_along_axis(found_BK, best_BK, axis=1), np.take_along_axis(scores_BK, best_BK, axis=1)

@@ -111,7 +111,7 @@ class Model:
             tokens_per_batch = _CPU_TOKENS if device.type == "cpu" else _GPU_TOKENS
         self.device, self._tokens_per_batch = device, as_count(tokens_per_batch, "tokens_per_batch")
         self._bfloat16 = device.type == "cuda" if bfloat16 is None else bfloat16
-        self._model_index = parts.index
+        self._label_index = parts.index
 
     @classmethod
     def from_pretrained(
@@ -287,10 +287,10 @@ class Model:
     @cached_property
     def _index(self) -> LabelIndex | None:
         """The model's index; its first use warns if shortlists from it miss many labels."""
-        if self._model_index is None:
+        if self._label_index is None:
             return None
-        self._model_index.warn_of_misses()
-        return self._model_index.index
+        self._label_index.warn_of_misses()
+        return self._label_index
 
     def _shortlist(self, size: int | None) -> Shortlist | None:
         return None if size is None else Shortlist(self.classifier, as_count(size, "shortlist"), self._index)

@@ -19,13 +19,13 @@ from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.export import ModelParts
 from xmtc.artefact.info import ModelInfo
-from xmtc.artefact.label_index import ModelIndex
 from xmtc.data.collate import Batch, Collator
 from xmtc.data.readers import Rejected
 from xmtc.data.sampler import evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError
 from xmtc.fusion.candidates import Pairs
+from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.classifier import Classifier
 from xmtc.predict.evidence import Evidence, merge_words
 from xmtc.predict.explainer import Explainer, Tokenised
@@ -133,7 +133,8 @@ class BlockScorer:
         if self.only is not None and self._can_restrict():
             _restrict(self.classifier, self.only.allowed)
             if index is not None and settings.shortlist:  # the model's index also contains filtered labels
-                index = ModelIndex.build(self.classifier.head, self.classifier.calibration, index.notes.built)
+                vectors = LabelVectors.of(self.classifier.head, self.classifier.calibration)
+                index = LabelIndex(vectors, index.config)
             self.labels = self.labels.take(pa.array(self.only.allowed))
             self.thresholds_L = self.thresholds_L[self.only.allowed]
             self.only = None
@@ -143,7 +144,7 @@ class BlockScorer:
         if settings.shortlist:
             if index is not None:
                 index.warn_of_misses()
-            self.shortlist = Shortlist(self.classifier, settings.shortlist, None if index is None else index.index)
+            self.shortlist = Shortlist(self.classifier, settings.shortlist, index)
         self.workers = workers if device.type == "cpu" else 1
         self.scoring = Scoring(
             len(self.labels),

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from functools import cache, partial
 
-from xmtc.artefact.label_index import IndexRecall, ModelIndex
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import Thresholds
+from xmtc.mining.index import IndexRecall, LabelIndex
 from xmtc.models.label_text import may_name, name_unseen_labels
 from xmtc.predict.shortlist import Shortlist
 from xmtc.stages.exporting import export
@@ -38,7 +38,8 @@ def evaluate(worker: Worker) -> None:
     if worker.config.model.head.attends_by_label:
         write_overlap(worker)
     index = index_of(worker)
-    index = index and _with_recall(worker, splits[0], index)
+    if index is not None and worker.classifier.labels > 1:
+        index.recall = _recall(worker, splits[0], index)
     run_collectively(lambda: export(worker, trained, scored.ensemble, thresholds, metrics, index), here=worker.is_first)
 
 
@@ -47,7 +48,7 @@ def _evaluate_split(
     split: Split,
     scored: FusedPredictor | HeadPredictor,
     thresholds: Thresholds | None,
-    index_of: Callable[[Worker], ModelIndex | None],
+    index_of: Callable[[Worker], LabelIndex | None],
 ) -> tuple[Thresholds | None, dict[str, float]]:
     """Score a split and write its evaluation. Return the thresholds, tuned here if not given, and the metrics."""
     predictions, histogram = scored.predict(split)
@@ -67,7 +68,7 @@ def _evaluate_split(
     return thresholds, numeric_metrics(evaluation.metrics)
 
 
-def _index(worker: Worker) -> ModelIndex | None:
+def _index(worker: Worker) -> LabelIndex | None:
     """Build the index of the calibrated labels; None if the model has none."""
     config = worker.config
     if not config.model.head.scores or config.data.task != "multi_label":
@@ -76,15 +77,10 @@ def _index(worker: Worker) -> ModelIndex | None:
         return build_index(worker)
 
 
-def _with_recall(worker: Worker, split: Split, index: ModelIndex) -> ModelIndex:
-    """Add the recall on a sample of the split, where there is more than one label. Collective."""
-    return index.measured(_recall(worker, split, index)) if worker.classifier.labels > 1 else index
-
-
-def _recall(worker: Worker, split: Split, index: ModelIndex) -> IndexRecall:
+def _recall(worker: Worker, split: Split, index: LabelIndex) -> IndexRecall:
     """Measure how many of the best five labels a shortlist contains, on a sample of the split. Collective."""
     size = worker.config.evaluate.shortlist or min(RECALL_SHORTLIST, worker.classifier.labels // 2)
-    shortlist = Shortlist(worker.classifier, size, index.index)
+    shortlist = Shortlist(worker.classifier, size, index)
     cached = split.name == "dev" and not worker.config.trains_encoder  # fine-tuning has cached dev already
     collate, device = worker.collator(split, cached=cached), worker.strategy.device
     sample = worker.batches(split, RECALL_TOKENS, RECALL_DOCUMENTS)

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from xmtc.artefact.export import ModelParts, export_model
 from xmtc.artefact.info import ModelInfo
-from xmtc.artefact.label_index import ModelIndex
 from xmtc.data.readers.table_config import document_columns
 from xmtc.evaluate.thresholds import Thresholds
 from xmtc.fusion.ensemble import Ensemble
+from xmtc.mining.index import LabelIndex
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import NoHeadConfig
 from xmtc.stages.worker import Worker
@@ -22,7 +22,7 @@ def export(
     ensemble: Ensemble | None,
     thresholds: Thresholds | None,
     metrics: dict[str, dict[str, float]],
-    index: ModelIndex | None = None,
+    index: LabelIndex | None = None,
 ) -> None:
     """Export the model, replacing an earlier one of the run; without a head if the ensemble has none.
 

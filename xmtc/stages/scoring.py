@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from xmtc.artefact.label_index import ModelIndex
 from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
@@ -160,13 +159,13 @@ def _tune(
 def shortlist_of(worker: Worker) -> Shortlist | None:
     """Make the shortlist from an index of the current labels; None if all labels are scored."""
     size = worker.config.evaluate.shortlist
-    return None if size is None else Shortlist(worker.classifier, size, build_index(worker).index)
+    return None if size is None else Shortlist(worker.classifier, size, build_index(worker))
 
 
-def build_index(worker: Worker) -> ModelIndex:
+def build_index(worker: Worker) -> LabelIndex:
     """Build an index of the current labels."""
     classifier = worker.classifier
-    return ModelIndex.build(classifier.head, classifier.calibration, worker.config.evaluate.index)
+    return LabelIndex(LabelVectors.of(classifier.head, classifier.calibration), worker.config.evaluate.index)
 
 
 def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -169,7 +169,7 @@ class FinetuneObjective(Objective):
         head, alone = self.classifier.head, self.shard.world == 1
         targets, candidates = documents.targets, self.settings.mining.candidates
         queries_Gd = query_vectors(head.vectors(documents.read, documents.mask_GT))
-        trusted = alone and (isinstance(head, ScoresByProduct) or self.settings.mining.rerank == 1)
+        trusted = alone and isinstance(head, ScoresByProduct)
         mined_M = self.miner.mine(
             queries_Gd,
             targets.rows_P.cpu().numpy(),
