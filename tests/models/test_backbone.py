@@ -65,7 +65,7 @@ def test_the_first_token_is_pooled_where_it_sees_the_others(family):
         model.build(VOCAB, 3)
         return
     for causal in (encoder, MaxPoolConfig(base=encoder, variant="cls_max", last_layers=2)):
-        with pytest.raises(ConfigError, match=r"pooling\.kind: first: a decoder's first token sees no other"):
+        with pytest.raises(ConfigError, match=r"head\.pooling: a decoder's first token sees no other"):
             replace(model, encoder=causal).build(VOCAB, 3)
     for seeing in (replace(encoder, bidirectional=True), MaxPoolConfig(base=encoder, variant="cls_attention", heads=4)):
         replace(model, encoder=seeing).build(VOCAB, 3)

@@ -118,7 +118,7 @@ def test_what_a_variant_does_not_use_is_not_checked():
 @pytest.mark.parametrize("variant", ["cls_max", "cls_attention"])
 def test_a_pooling_past_the_enriched_token_is_refused(variant):
     encoder = MaxPoolConfig(base=BERT, variant=variant)
-    with pytest.raises(ValueError, match=rf"pooling\.kind: mean .* encoder\.variant: {variant} .*\{{kind: first\}}"):
+    with pytest.raises(ValueError, match=rf"head\.pooling .* encoder\.variant: {variant} .*\{{kind: first\}}"):
         ModelConfig(encoder=encoder, head=FlatConfig())
     ModelConfig(encoder=encoder, head=FlatConfig(pooling=FirstPoolingConfig()))
     ModelConfig(encoder=MaxPoolConfig(base=BERT), head=FlatConfig())
