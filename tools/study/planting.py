@@ -1,4 +1,4 @@
-"""The runs of the planting study: docs/benchmarks/planting_protocol.md says which and why.
+"""The runs of the planting study: docs/benchmarks/planting.md says which and why.
 
     python tools/study/planting.py data --settings b --out docs/benchmarks/planting
 

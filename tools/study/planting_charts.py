@@ -17,9 +17,8 @@ Lines = Mapping[tuple[str, int], dict[str, Any]]
 """Figures by arm and seed."""
 FEW_SHOT = {250: "g250", 500: "g500", 2000: "b"}
 """Settings that differ in the number of training documents alone."""
-STAGE_1_SETTING = "g500"
-STAGE_1_EPOCHS = {0: "random", 1: "stage1_1", 5: "planted_attention", 20: "stage1_20"}
-"""Arms that differ in the epochs of stage 1 alone."""
+BY_BINS = "g250"
+"""The setting that is shown by the number of training documents of a label."""
 SHOWN = {
     "random_long": "random start, as many epochs",
     "planted_attention": "planted attention",
@@ -42,13 +41,8 @@ def write_charts(settings: Mapping[str, Lines], folder: Path) -> None:
         settings: lines by setting.
         folder: gets `<chart>-light.svg` and `<chart>-dark.svg`.
     """
-    for setting, lines in settings.items():
-        if len(_arms(lines)) > 2:
-            _write(folder / f"{setting}-bins", _bins, lines)
-            _write(folder / f"{setting}-epochs", _epochs, lines)
-    lines = settings.get(STAGE_1_SETTING, {})
-    if all(len(_of(lines, arm)) == SEEDS for arm in STAGE_1_EPOCHS.values()):
-        _write(folder / "stage-1-epochs", _stage_1_epochs, lines)
+    if len(_arms(settings.get(BY_BINS, {}))) > 2:
+        _write(folder / f"{BY_BINS}-bins", _bins, settings[BY_BINS])
     sizes = {size: settings[setting] for size, setting in FEW_SHOT.items() if setting in settings}
     if len(sizes) > 1:
         _write(folder / "few-shot", _few_shot, sizes)
@@ -78,14 +72,6 @@ def _bins(axes: Axes, lines: Lines) -> None:
     axes.set(xlabel="training documents of the label", ylabel="macro-F1, %")
 
 
-def _epochs(axes: Axes, lines: Lines) -> None:
-    """Macro-F1 on the choosing half of dev after each epoch of stage 2, mean and range over seeds."""
-    for arm in _arms(lines):
-        curves_SE = [[100 * epoch["macro_f1"] for epoch in line["curves"]["finetune"]] for line in _of(lines, arm)]
-        _band(axes, _look_of(arm), range(1, len(curves_SE[0]) + 1), np.transpose(curves_SE))
-    axes.set(xlabel="epoch of stage 2", ylabel="macro-F1, %", ylim=(0, None))
-
-
 def _few_shot(axes: Axes, sizes: Mapping[int, Lines]) -> None:
     """Macro-F1 of labels with 1 to 5 training documents by training documents, mean and range over seeds."""
     for arm in ("random_long", "planted_attention", "prototypes", "planted"):
@@ -101,26 +87,6 @@ def _few_shot(axes: Axes, sizes: Mapping[int, Lines]) -> None:
     axes.set_xticks(list(sizes), [f"{size:,}" for size in sizes])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel="training documents", ylabel="macro-F1, labels with 1–5 documents, %", ylim=(0, None))
-
-
-def _stage_1_epochs(axes: Axes, lines: Lines) -> None:
-    """How well stage 1 ranks tokens, and what the head is worth after the same stage 2, by epochs of stage 1."""
-    places = range(len(STAGE_1_EPOCHS))
-    arms = list(STAGE_1_EPOCHS.values())
-    measured: dict[str, Callable[[dict[str, Any]], float]] = {
-        "tokens after stage 1: nDCG@10": _ranked,
-        "head: nDCG@5": lambda line: line["head"]["ndcg@5"],
-        "head: macro-F1, rare labels": lambda line: line["head"]["bins"]["1-5"],
-    }
-    for place, (title, measure) in enumerate(measured.items()):
-        _band(axes, _look(place, title), places, [[measure(line) for line in _of(lines, arm)] for arm in arms])
-    axes.set_xticks(places, [str(epochs) for epochs in STAGE_1_EPOCHS])
-    axes.set(xlabel="epochs of stage 1", ylabel="%", ylim=(0, None))
-
-
-def _ranked(line: dict[str, Any]) -> float:
-    """Dev nDCG@10 of the epoch of stage 1 that is kept, in percent; NaN without stage 1."""
-    return max((100 * epoch["ndcg@10"] for epoch in line["curves"].get("plant", ())), default=np.nan)
 
 
 def _band(axes: Axes, look: dict[str, Any], x: Sequence[int], values: Sequence[Sequence[float]]) -> None:

@@ -1,4 +1,4 @@
-"""The settings and arms of docs/benchmarks/planting_protocol.md as configurations."""
+"""The settings and arms of docs/benchmarks/planting.md as configurations."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ ORDER = ("random_long", "planted_attention", "prototypes", "planted", "shuffled"
 PARTS = ("random_long", "planted_attention", "prototypes", "planted", "prototypes_long")
 """What the two parts of planting do, each by itself and together."""
 SIGNALS: dict[str, SignalConfig] = {"tfidf": TfIdfConfig(), "pmi": PointwiseConfig(), "chi2": ChiSquaredConfig()}
-STAGE_1 = ("stage1_1", "stage1_10", "stage1_20")
+STAGE_1 = ("stage1_1", "stage1_20")
 RECIPES = ("published", "published_random")
 QUESTIONS = ("random", "shuffled", "common_only", *STAGE_1)
 SCORERS = [{"kind": "linear", "penalties": [0.1], "prune": 0.2}, {"kind": "word_neighbours"}]
@@ -43,7 +43,6 @@ class Arm:
         longer: whether stage 2 also has the epochs of stage 1.
         published: whether the sections of `plant_published.yaml` apply.
         signal: that ranks tokens, if it is not information gain.
-        top_k: tokens of a label.
     """
 
     plants: bool = True
@@ -52,7 +51,6 @@ class Arm:
     longer: bool = False
     published: bool = False
     signal: SignalConfig | None = None
-    top_k: int = 1000
 
 
 ARMS = {
@@ -68,8 +66,6 @@ ARMS = {
     "published_random": Arm(plants=False, longer=True, published=True),
     "common_only": Arm(),  # the study takes rare labels out of the ranking
     **{name: Arm(epochs=int(name.removeprefix("stage1_"))) for name in STAGE_1},
-    "k10": Arm(top_k=10),
-    "k100": Arm(top_k=100),
 }
 
 
@@ -98,9 +94,7 @@ def _eurlex(documents: int, arms: Sequence[str]) -> Setting:
 
 SETTINGS = {
     "b": _eurlex(2000, (*ORDER, "random", "prototypes_long")),
-    "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS, "k10", "k100"), epochs=3),
-    "f250": _eurlex(250, ("random_long", "planted")),
-    "f500": _eurlex(500, ("random_long", "planted")),
+    "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS), epochs=3),
     "g250": _eurlex(250, (*PARTS, *RECIPES)),
     "g500": _eurlex(500, (*PARTS, *QUESTIONS)),
     "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, PARTS, epochs=4),
@@ -173,7 +167,7 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
         signal = replace(signal, seed=seed)
     epochs = (config.plant.epochs if arm.epochs is None else arm.epochs) if arm.plants else 0
     plant = replace(config.plant, epochs=epochs, prototypes=arm.plants and arm.prototypes)
-    return replace(config, plant=plant, mig=replace(config.mig, signal=signal, top_k=arm.top_k))
+    return replace(config, plant=plant, mig=replace(config.mig, signal=signal))
 
 
 def _longer(config: RunConfig) -> RunConfig:
