@@ -42,9 +42,9 @@ def fetch(path: str) -> Path:
     """Return a local path unchanged, or the local copy of a URI."""
     if "://" not in path:
         return Path(path)
-    from xmtc.run import copies
+    from xmtc.storage import fetch as storage
 
-    return copies.fetch(path)
+    return storage.fetch(path)
 
 
 def config_for(config_or_data: str) -> Path:

@@ -1,8 +1,10 @@
 """Write files and directories atomically, and hash and parse their content."""
 
 import errno
+import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import stat
@@ -14,6 +16,8 @@ from typing import Any
 from uuid import uuid4
 
 from xmtc.errors import DataError, StorageError, XmtcError
+
+logger = logging.getLogger(__name__)
 
 GENERATOR = '<meta name="generator" content="xmtc">'
 """Stands in the head of every page, so that no page replaces anything else."""
@@ -188,6 +192,25 @@ def publish_directory(written: Path, directory: Path) -> None:
         raise
     flush(directory.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process of this machine make `path` at a time; the others wait and then find it finished.
+
+    Raises:
+        StorageError: nothing can be written next to it.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = (path.parent / f".{path.name}.lock").open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.info("%s: another process makes it; waiting", path)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _beside(path: Path, suffix: str) -> Path:

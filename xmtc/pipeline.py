@@ -1,7 +1,7 @@
 """The whole job: prepare → MIG → plant → fine-tune → evaluate → report. Finished stages are skipped."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,14 +17,15 @@ from xmtc.mig.ranking import TokenRanking, ranking_fingerprint
 from xmtc.preflight.doctor import check_machine
 from xmtc.report.runs import report_runs, warn_if_worse
 from xmtc.run.config import RunConfig
-from xmtc.run.copies import fetch_run, has_remote_parts, publish_run, published_run
+from xmtc.run.copies import RunCopies
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.run.state import RunState, check_resume
+from xmtc.score.job import model_digest
 from xmtc.stages.comparing import compare_with_initial_model
-from xmtc.stages.initial_model import initial_model_digest
 from xmtc.stages.mig import rank_tokens
 from xmtc.stages.prepare import fingerprint_of, prepare_corpus
+from xmtc.storage.fetch import remote_parts
 from xmtc.track.console import print_line
 
 
@@ -43,62 +44,66 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
     """
     check(config)
     check_machine(config)
-    paths = RunPaths.of(config)
-    world = max(1, config.distributed.max_workers)
-    with published_run(paths):
+    copies = RunCopies(config)
+    with copies.published():
+        local = copies.fetch_inputs()
         if not overwrite:
-            _check_unfinished(config, paths)
+            _check_unfinished(copies, local)
         with RunState.open(
-            paths.root,
+            copies.paths.root,
             config,
             resume=config.track.resume,
             stages=stages(config),
             seeds={"run": config.seed},
-            world_size=world,
+            world_size=max(1, config.distributed.max_workers),
         ) as state:
-            _run_stages(config, paths, state)
-    print_summary(paths)
-    return paths.root
+            _run_stages(copies, local, state)
+    print_summary(copies.paths)
+    if copies.run_uri is not None:
+        print(f"these are copies of {copies.run_uri}")
+    return copies.paths.root
 
 
-def _check_unfinished(config: RunConfig, paths: RunPaths) -> None:
+def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:
     """Refuse to replace a finished run whose data now make another corpus."""
-    record = check_resume(paths.root, config, config.track.resume)
+    root = copies.paths.root
+    record = check_resume(root, copies.config, copies.config.track.resume)
     if record is not None and record.finished:
-        now = fingerprint_of(config, paths)
+        now = fingerprint_of(local)
         if record.fingerprints.get("corpus", now) != now:
             raise ConfigError(
-                f"{paths.root}: this run is finished, and its data have changed since (source, tokenizer or version); "
+                f"{root}: this run is finished, and its data have changed since (source, tokenizer or version); "
                 "use another name, or --overwrite to replace its model and report"
             )
 
 
-def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
-    with _stage(state, paths, Stage.PREPARE, config_hash(config.data)):
-        corpus = _prepare(config, paths)
+def _run_stages(copies: RunCopies, local: RunConfig, state: RunState) -> None:
+    config, paths = copies.config, copies.paths
+    with _stage(state, copies, Stage.PREPARE, config_hash(config.data)):
+        corpus = _prepare(copies, local)
         corpus.verify()  # otherwise training would silently use damaged data
     state.set_fingerprint("corpus", corpus.fingerprint)
     for line in label_lines(config, workload_of_corpus(corpus)):
         print_line(line)
     ranking = ranking_fingerprint(corpus.fingerprint, config.mig)
     if Stage.MIG in stages(config):
-        with _stage(state, paths, Stage.MIG, ranking):
+        with _stage(state, copies, Stage.MIG, ranking):
             rank_tokens(config, paths, corpus)
         state.set_fingerprint(Stage.MIG, ranking)
     try:
-        for stage, fingerprint in model_stages(config, corpus.fingerprint, ranking):
+        start = [] if paths.initial_model is None else [model_digest(paths.initial_model)]
+        for stage, fingerprint in model_stages(config, corpus.fingerprint, ranking, start):
             if not _is_done(state, stage, fingerprint):
-                with _stage(state, paths, stage, fingerprint):
-                    run_workers(stage, config, paths)
-                    fetch_run(paths)  # rank 0 may have been on another node
+                with _stage(state, copies, stage, fingerprint):
+                    run_workers(stage, copies)
                     if stage is Stage.SCORERS and config.model.head.scores:
                         report_runs([paths.root], paths.report("dev"), "dev")
                         print_line(f"first report: {paths.report('dev')}")
                     if stage is Stage.EVALUATE:
-                        compare_with_initial_model(config, paths, corpus)
+                        compare_with_initial_model(local, paths, corpus)
     finally:
         end_workers(config)
-    with _stage(state, paths, Stage.REPORT, ""):
+    with _stage(state, copies, Stage.REPORT, ""):
         for split in paths.evaluated():
             report_runs([paths.root], paths.report(split), split)
             if config.model.init_from is not None:
@@ -106,12 +111,12 @@ def _run_stages(config: RunConfig, paths: RunPaths, state: RunState) -> None:
 
 
 @contextmanager
-def _stage(state: RunState, paths: RunPaths, stage: Stage, fingerprint: str) -> Iterator[None]:
+def _stage(state: RunState, copies: RunCopies, stage: Stage, fingerprint: str) -> Iterator[None]:
     """Record a stage and publish its start and its result."""
     with state.stage(stage, fingerprint):
-        publish_run(paths)
+        copies.publish_run()
         yield
-    publish_run(paths)
+    copies.publish_run()
 
 
 def _is_done(state: RunState, stage: Stage, fingerprint: str) -> bool:
@@ -132,18 +137,19 @@ def stages(config: RunConfig) -> list[Stage]:
     return [stage for stage in Stage if not skipped.get(stage, False)]
 
 
-def model_stages(config: RunConfig, corpus: str, ranking: str) -> list[tuple[Stage, str]]:
+def model_stages(config: RunConfig, corpus: str, ranking: str, start: Sequence[str] = ()) -> list[tuple[Stage, str]]:
     """List the stages that need the model, each with a fingerprint of everything its result depends on.
 
     Args:
         config: of the run.
         corpus: fingerprint of the corpus.
         ranking: fingerprint of the ranking of its tokens.
+        start: digests of initial weights that the settings do not determine.
     """
     # Training the head reads nothing of the scorers, and the ranking only in stage 1.
     learned = ranking if config.plants and config.plant.epochs else corpus
     alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
-    plant = config_hash(learned, config.seed, alone, config.plant, *initial_model_digest(config))
+    plant = config_hash(learned, config.seed, alone, config.plant, *start)
     finetune = config_hash(plant, config.finetune)
     found = [(Stage.PLANT, plant)] if config.plants else []
     found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
@@ -160,38 +166,43 @@ def model_stages(config: RunConfig, corpus: str, ranking: str) -> list[tuple[Sta
 def prepare_stage(config: RunConfig) -> Corpus:
     """Prepare only the corpus, see `xmtc prepare`."""
     check_tokenizer(config)
-    return _prepare(config, RunPaths.of(config))
+    copies = RunCopies(config)
+    return _prepare(copies, copies.fetch_inputs())
 
 
-def _prepare(config: RunConfig, paths: RunPaths) -> Corpus:
+def _prepare(copies: RunCopies, local: RunConfig) -> Corpus:
     """Prepare on the cluster that training joins, or on this machine."""
     mapper = None
-    # Copies of remote parts are only on this machine, so it does all the work.
-    if config.distributed.max_workers > 0 and not has_remote_parts(config.data):
+    # Copies are only on this machine, so it does all the work.
+    if local.distributed.max_workers > 0 and not any(remote_parts(copies.config.data)):
         from xmtc.cluster.tasks import cluster_mapper
 
-        mapper = cluster_mapper(config)
-    return prepare_corpus(config, paths, mapper)
+        mapper = cluster_mapper(local)
+    if copies.corpus_uri is not None:
+        copies.fetch_corpus(fingerprint_of(local))
+    corpus = prepare_corpus(local, mapper)
+    copies.publish_corpus()
+    return corpus
 
 
 def mig_stage(config: RunConfig) -> tuple[Corpus, TokenRanking]:
     """Prepare the corpus and rank its tokens, see `xmtc mig`."""
     check_tokenizer(config)
-    paths = RunPaths.of(config)
-    corpus = _prepare(config, paths)
-    return corpus, rank_tokens(config, paths, corpus)
+    copies = RunCopies(config)
+    corpus = _prepare(copies, copies.fetch_inputs())
+    return corpus, rank_tokens(config, copies.paths, corpus)
 
 
-def run_workers(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
+def run_workers(stage: Stage, copies: RunCopies) -> None:
     """Run a stage in this process, or on Ray workers."""
-    if config.distributed.max_workers == 0:
+    if copies.config.distributed.max_workers == 0:
         from xmtc.stages.run_stage import run_stage
 
-        run_stage(stage, config, paths)
+        run_stage(stage, copies.config, copies.paths)
     else:
         from xmtc.cluster.training import train_on_cluster
 
-        train_on_cluster(stage, config, paths)
+        train_on_cluster(stage, copies)
 
 
 def end_workers(config: RunConfig) -> None:
@@ -209,5 +220,3 @@ def print_summary(paths: RunPaths) -> None:
     Console().print(summary_table(metrics, f"{paths.root.name}: {split}"))
     print(f"report: {paths.report(split)}")
     print(f"model:  {paths.model}")
-    if paths.root_uri:
-        print(f"these are copies of {paths.root_uri}")

@@ -34,7 +34,7 @@ from xmtc.pipeline import prepare_stage
 from xmtc.report.runs import report_runs
 from xmtc.report.write import MAX_RUNS
 from xmtc.run.config import RunConfig
-from xmtc.run.copies import fetch_run
+from xmtc.run.copies import RunCopies
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.run.state import check_resume, read_run
@@ -129,12 +129,12 @@ def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: T
     runs = [run for cell in cells for run in cell.runs]
     failures = train_all(runs, base, train)
     for run in runs:
-        fetch_run(RunPaths.of(run))  # at a URI, another machine may have trained it
+        RunCopies(run).fetch_run()  # at a URI, another machine may have trained it
     rows = [summarise(cell, settings.metrics, failures) for cell in cells]
-    paths = RunPaths.of(replace(base, name=f"{base.name}-sweep"))
-    write_comparison(paths.root, rows, settings)
-    paths.mirror.push()
-    print(f"comparison: {paths.root / 'sweep.md'}")
+    comparison = RunCopies(replace(base, name=f"{base.name}-sweep"))
+    write_comparison(comparison.paths.root, rows, settings)
+    comparison.publish_run()
+    print(f"comparison: {comparison.paths.root / 'sweep.md'}")
     return sum(len(row.failed) for row in rows)
 
 

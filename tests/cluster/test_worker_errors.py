@@ -37,7 +37,7 @@ def test_an_error_of_one_worker_is_raised_there_and_its_group_is_not_tried_again
     errors = WorkerErrors()
     assert not errors.report(DataError("shard 3: damaged"), 1, 2)
     monkeypatch.setattr("xmtc.stages.run_stage.run_stage", lambda *_: pytest.fail("tries again"))
-    cluster._train_on_worker({"errors": errors, "stage": "plant", "config": None, "paths": None})
+    cluster._train_on_worker({"errors": errors, "stage": "plant", "copies": None})
     found = errors.first()
     assert isinstance(found, DataError)
 

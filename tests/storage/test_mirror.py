@@ -12,10 +12,9 @@ from gloo import run_gloo
 from s3_server import BUCKET, names
 from xmtc.distributed.collectives import is_leader, rank_and_world_size
 from xmtc.errors import ConfigError, StorageError
-from xmtc.storage.config import StorageConfig
+from xmtc.storage.config import StorageConfig, is_remote
 from xmtc.storage.mirror import Mirror
 from xmtc.storage.remote import Remote
-from xmtc.storage.uri import is_remote
 from xmtc.training.checkpoint import CheckpointStore
 
 

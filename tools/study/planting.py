@@ -80,7 +80,7 @@ class Shared:
 
     def __init__(self, config: RunConfig) -> None:
         self.config, self.paths = config, RunPaths.of(config)
-        self.corpus = prepare_corpus(config, self.paths)
+        self.corpus = prepare_corpus(config)
         self.counts_L = np.asarray(self.corpus.labels.train_counts, np.int64)
         self.ranking: TokenRanking = rank_corpus(self.corpus, config.mig, self.paths.ranking)[0]
         self._scored: dict[str, list[list[Scored]]] = {}

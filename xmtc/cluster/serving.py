@@ -8,10 +8,10 @@ from ray import serve
 
 from xmtc.errors import ConfigError
 from xmtc.predict.predictor import Model
-from xmtc.run.copies import fetch
 from xmtc.score.command import use_bfloat16
 from xmtc.serve.app import make_app
 from xmtc.serve.config import TOKEN_VARIABLE, ServeConfig, Tuning, read_token, read_tuning
+from xmtc.storage.fetch import fetch
 
 DEPLOYMENT = "xmtc"
 

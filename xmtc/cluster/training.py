@@ -17,9 +17,10 @@ from ray.train.v2.api.exceptions import TrainingFailedError
 
 from xmtc.cluster.connection import connect
 from xmtc.cluster.worker_errors import WorkerErrors, explain_failed_collective
+from xmtc.distributed.collectives import run_collectively
 from xmtc.errors import TrainingError, XmtcError
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
+from xmtc.run.copies import RunCopies
 from xmtc.run.stage import Stage
 from xmtc.track.console import print_line
 
@@ -27,31 +28,32 @@ _RESIZE_INTERVAL_S = 600.0
 """Seconds between checks for room for more workers. Adding workers repeats the steps since the newest checkpoint."""
 
 
-def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
+def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
     """Run a stage on `distributed.workers` Ray workers. If a worker dies, all restart from the newest checkpoint.
 
     Ray stays up for the next stage; see `disconnect`.
 
     Args:
         stage: name of the stage.
-        config: configuration of the run.
-        paths: paths of the run, which every worker must be able to reach.
+        copies: run and corpus, at URIs or at paths that every worker can reach. Afterwards, the files of the run are
+            here too.
 
     Raises:
         TrainingError: training failed more often than `distributed.max_failures` allows.
         XmtcError: a worker's error.
         KeyboardInterrupt: on Ctrl-C, after the workers have ended.
     """
+    config = copies.config
     settings = config.distributed
     connect(config)
     _warn_if_cluster_is_small(config)
     # Each attempt has a unique name: for a name that has finished before, Ray silently does nothing.
     name = f"{stage}-{time.time_ns()}"
-    storage = paths.root / ".ray"
+    storage = copies.paths.root / ".ray"
     errors = WorkerErrors()
     trainer = TorchTrainer(
         _train_on_worker,
-        train_loop_config={"stage": stage, "config": config, "paths": paths, "errors": errors},
+        train_loop_config={"stage": stage, "copies": copies, "errors": errors},
         torch_config=TorchConfig(
             backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=int(settings.timeout_s)
         ),
@@ -77,6 +79,7 @@ def train_on_cluster(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
         found = errors.first()
         if found is not None:
             raise found
+        copies.fetch_run()  # rank 0 may have been on another node
     finally:
         shutil.rmtree(storage, ignore_errors=True)  # Ray's internal files, which another attempt cannot use
 
@@ -107,19 +110,21 @@ def _interruptible(stage: str) -> Iterator[None]:
 def _train_on_worker(settings: dict[str, Any]) -> None:
     from xmtc.stages.run_stage import run_stage
 
-    errors: WorkerErrors = settings["errors"]
+    stage, copies, errors = settings["stage"], settings["copies"], settings["errors"]
     if errors.first() is not None:
         return
     try:
-        run_stage(settings["stage"], settings["config"], settings["paths"])
+        run_collectively(copies.fetch_for_worker)
+        run_stage(stage, copies.config, copies.paths)
+        run_collectively(copies.publish_run, here=get_context().get_world_rank() == 0)
     except XmtcError as error:
         context = get_context()
         if not errors.report(error, context.get_world_rank(), context.get_world_size()):
             raise
     except RuntimeError as error:
-        message = explain_failed_collective(error, settings["config"].distributed.timeout_s)
+        message = explain_failed_collective(error, copies.config.distributed.timeout_s)
         if message is not None:
-            print_line(f"{settings['stage']}: {message}")
+            print_line(f"{stage}: {message}")
         raise  # Ray starts the workers again
 
 

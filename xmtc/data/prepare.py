@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -28,8 +28,7 @@ from xmtc.data.spool import Spool
 from xmtc.data.tokenizer import PretrainedTokenizer, TokenizerSource, definition, identity
 from xmtc.data.words import WORDS_FILES, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import file_sha256, publish_directory, writing
-from xmtc.storage.lock import locked
+from xmtc.files import file_sha256, locked, publish_directory, writing
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,6 @@ def prepare(
     *,
     map_unordered: MapUnordered | None = None,
     progress: Progress | None = None,
-    fetch: Callable[[str], None] = lambda fingerprint: None,
 ) -> Corpus:
     """Prepare the corpus, or open it if it already exists with the same fingerprint.
 
@@ -53,7 +51,6 @@ def prepare(
         map_unordered: runs work in parallel. Default: a process per core. If it uses other machines, all must share the
             file system of the corpus directory.
         progress: progress bar.
-        fetch: called first with the fingerprint; may copy such a corpus from elsewhere.
 
     Raises:
         DataError: the source is wrong, or `config.corpus` is not a corpus.
@@ -63,7 +60,6 @@ def prepare(
     source = _tokenizer_source(config, backbone)
     fingerprint = corpus_fingerprint(config, source)
     with locked(path):
-        fetch(fingerprint)
         found = _reusable(path, fingerprint)
         if found is not None:
             return found

@@ -3,8 +3,7 @@
 from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.errors import ConfigError
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
-from xmtc.run.initial_model import initial_model_folder
+from xmtc.run.copies import initial_model_folder
 
 
 def check(config: RunConfig) -> None:
@@ -17,7 +16,7 @@ def check(config: RunConfig) -> None:
     _check_row_dtype(config)
     check_tokenizer(config)
     if config.model.init_from is not None:
-        initial_model_folder(RunPaths.of(config))
+        initial_model_folder(config.model.init_from, config.storage)
 
 
 def _check_row_dtype(config: RunConfig) -> None:

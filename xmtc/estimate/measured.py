@@ -1,7 +1,7 @@
 """Estimate a run on this machine: count documents in the source, and measure speeds on them."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -15,8 +15,8 @@ from xmtc.estimate.survey import Survey, survey
 from xmtc.estimate.timing import Corpus, stage_seconds
 from xmtc.models.heads.config import HeadSettings
 from xmtc.run.config import RunConfig
-from xmtc.run.copies import local_source
 from xmtc.scorers.config import Load
+from xmtc.storage.fetch import fetch_parts
 from xmtc.track.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def measure(config: RunConfig, width: int) -> Measured | None:
         width: D, width of the encoder.
     """
     try:
-        found = survey(local_source(config.data, config.storage), Progress())
+        found = survey(replace(config.data, source=fetch_parts(config.data.source, config.storage)), Progress())
     except (DataError, StorageError) as error:
         log.warning("the source cannot be read: %s", error)
         return None

@@ -19,8 +19,8 @@ from xmtc.data.readers.table_config import (
     table_of,
 )
 from xmtc.errors import DataError
-from xmtc.run.copies import fetch
-from xmtc.storage.uri import is_remote
+from xmtc.storage.config import is_remote
+from xmtc.storage.fetch import fetch
 
 _SPLITS = {
     "train": ("train", "training", "trn"),

@@ -9,11 +9,10 @@ from xmtc.data.readers.files import check_file
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.preflight.finding import Check
 from xmtc.run.config import RunConfig
-from xmtc.run.copies import is_there, local_source, remote_parts
-from xmtc.storage.config import StorageConfig
+from xmtc.storage.config import StorageConfig, is_remote
+from xmtc.storage.fetch import is_there, remote_parts
 from xmtc.storage.probe import ends_within, probe
 from xmtc.storage.remote import is_denied
-from xmtc.storage.uri import is_remote
 
 _PATIENCE_S = 60.0
 _ONCE = StorageConfig(retry_minutes=0)
@@ -42,7 +41,7 @@ def check_places(config: RunConfig) -> Iterator[Check]:
 
 
 def _local_source(config: RunConfig) -> Iterator[Check]:
-    reader = local_source(config.data, config.storage).source.build()
+    reader = config.data.source.build()
     if not isinstance(reader, HasFiles):
         return
     fix = "correct data.source, or copy the files there; paths are relative to the folder in which you start xmtc"

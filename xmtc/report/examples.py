@@ -11,7 +11,7 @@ from xmtc.files import reading
 from xmtc.report.section import Example
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus
-from xmtc.run.directory import RunDirectory, RunPaths
+from xmtc.run.directory import RunDirectory
 
 SHOWN_LABELS = 8
 
@@ -35,7 +35,7 @@ def choose_examples(run: Path, split: str, count: int) -> list[Example]:
         if not needed.is_file():
             raise DataError(f"{needed}: missing, and --examples needs it: give a run that was trained and evaluated")
     config = load_config(RunConfig, directory.config, [])
-    corpus = open_corpus(RunPaths.of(config))
+    corpus = open_corpus(config)
     part, tokenizer, labels = corpus.split(split), corpus.tokenizer(), corpus.labels.labels
     rows = np.sort(np.random.default_rng(config.seed).permutation(len(part))[:count])
     doc_ids = part.doc_ids()

@@ -21,7 +21,7 @@ from xmtc.report.run_results import RunResults
 from xmtc.report.write import write_report
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus
-from xmtc.run.directory import RunDirectory, RunPaths
+from xmtc.run.directory import RunDirectory
 from xmtc.run.state import read_run
 from xmtc.track.console import print_line
 
@@ -102,7 +102,7 @@ def evaluate_run(run: Path) -> None:
     if not found:
         raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
     _warn_of_incomplete(files, found)
-    corpus, record = open_corpus(RunPaths.of(config)), read_run(run)
+    corpus, record = open_corpus(config), read_run(run)
     trained_on = corpus.fingerprint if record is None else record.fingerprints.get("corpus", corpus.fingerprint)
     if corpus.fingerprint != trained_on:
         raise DataError(

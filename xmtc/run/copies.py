@@ -1,74 +1,208 @@
-"""Local copies of what the configuration or the command line names by URI, and publishing the results."""
+"""What a run names by URI: local copies before its stages, and publishing around each of them."""
 
-import dataclasses
-import fnmatch
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from xmtc.artefact.hub import locate_model
 from xmtc.artefact.output import check_replaceable
 from xmtc.data import manifest as manifests
 from xmtc.data.manifest import Manifest
 from xmtc.errors import ConfigError, StorageError
-from xmtc.run.directory import RunPaths
-from xmtc.storage.config import StorageConfig
-from xmtc.storage.lock import locked
-from xmtc.storage.uri import is_remote
+from xmtc.files import locked
+from xmtc.run.directory import RunDirectory, RunPaths
+from xmtc.storage.config import StorageConfig, is_remote
+from xmtc.storage.fetch import fetch, fetch_parts, on_this_machine
 from xmtc.training.layout import of_a_checkpoint
 
 if TYPE_CHECKING:
     from xmtc.data.corpus import Corpus
-    from xmtc.data.prepare import DataConfig
+    from xmtc.run.config import RunConfig
     from xmtc.storage.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _STATUS = ("run.json", "config.yaml", "metrics.jsonl")
 
 
-def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str], bool] | None = None) -> Path:
-    """Return a local path for a path or URI: of a file, a folder, or a pattern of files.
+class RunCopies:
+    """This machine's copies of what a run names by URI. What it names by path is used directly, and nothing is copied.
 
-    Args:
-        path: as the user gave it; without a scheme, or with `file://`, it is local already.
-        storage: settings of the cache for copies. Default: the default cache.
-        choose: selects files of a folder by their names in it. Default: all.
+    The process that starts the run makes the copies once, before the stages, and publishes the run directory before and
+    after each stage. Workers on other nodes receive this object, and make copies of their own.
+
+    Attributes:
+        config: the configuration, as the user wrote it.
+        paths: where the stages find their files.
+    """
+
+    def __init__(self, config: "RunConfig") -> None:
+        from xmtc.storage.mirror import Mirror
+
+        self.config, paths = config, RunPaths.of(config)
+        runs, corpus, start = config.track.directory, config.data.corpus, config.model.init_from
+        run_uri = f"{runs.rstrip('/')}/{config.name}" if is_remote(runs) else None
+        self._run = Mirror(paths.root, config.storage.remote(run_uri) if run_uri else None)
+        self._corpus = Mirror(paths.corpus, config.storage.remote(corpus) if is_remote(corpus) else None)
+        self.paths = replace(paths, mirror=self._run)
+        # Workers run in other directories.
+        self._start = str(Path(start).absolute()) if start is not None and Path(start).exists() else start
+
+    @property
+    def run_uri(self) -> str | None:
+        """Where the run is published; None if it stays here."""
+        return self._run.remote.uri if self._run.remote else None
+
+    @property
+    def corpus_uri(self) -> str | None:
+        """Where the corpus is published; None if it stays here."""
+        return self._corpus.remote.uri if self._corpus.remote else None
+
+    def fetch_inputs(self) -> "RunConfig":
+        """Copy source and initial model, which `paths` then has. Return the configuration of these copies.
+
+        Raises:
+            StorageError: there is nothing at a URI, or it cannot be copied.
+            ConfigError: `model.init_from` is no model.
+        """
+        self._fetch_initial_model()
+        data = fetch_parts(self.config.data.source, self.config.storage)
+        return replace(self.config, data=replace(self.config.data, source=data, corpus=str(self.paths.corpus)))
+
+    def fetch_for_worker(self) -> None:
+        """Update the copies that a worker needs: run directory, corpus and initial model.
+
+        Raises:
+            StorageError: something cannot be read, or is damaged at the URI.
+        """
+        self.fetch_run()
+        self.fetch_corpus()
+        self._fetch_initial_model()
+
+    def _fetch_initial_model(self) -> None:
+        if self._start is not None:
+            self.paths = replace(self.paths, initial_model=initial_model_folder(self._start, self.config.storage))
+
+    def fetch_run(self) -> None:
+        """Update the local run directory, without checkpoints: only one is needed, and `CheckpointStore` fetches it.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        self._run.pull(choose=lambda name: not of_a_checkpoint(name))
+
+    def publish_run(self) -> None:
+        """Copy changed files of the run directory to its URI.
+
+        Raises:
+            StorageError: it cannot be written, or another machine has written there meanwhile.
+        """
+        if self._run.changed_elsewhere("run.json"):
+            raise StorageError(
+                f"{self._run.place}: another machine has continued this run meanwhile; let one of them finish, then "
+                "run the same command again, or use another name"
+            )
+        self._run.push(choose=lambda name: not of_a_checkpoint(name))
+
+    @contextmanager
+    def published(self) -> Iterator[None]:
+        """Fetch the run directory, and publish it at the end, also after an error of the run."""
+        self.fetch_run()
+        try:
+            yield
+        except StorageError:
+            raise
+        except BaseException:
+            try:
+                self.publish_run()
+            except StorageError as error:  # the first error must not be lost
+                logger.warning("%s", error)
+            raise
+        self.publish_run()
+
+    def fetch_corpus(self, fingerprint: str | None = None) -> None:
+        """Copy the corpus, and compare each shard with its hash.
+
+        Args:
+            fingerprint: fingerprint of the wanted corpus; another one is left alone. None: any.
+
+        Raises:
+            StorageError: it cannot be read, or its files at the URI are damaged.
+        """
+        if self._corpus.remote is None:
+            return
+        with locked(self.paths.corpus):
+            own = _manifest(self.paths.corpus)
+            if own is not None and _fingerprint(own) == fingerprint:
+                return
+            theirs = self._corpus.remote.read(manifests.NAME)
+            if theirs is not None and theirs == own:
+                return
+            wanted = theirs is not None and fingerprint in (None, _fingerprint(theirs))
+            if own is None or wanted:  # an interrupted copy, or a corpus that must not be mixed with another
+                shutil.rmtree(self.paths.corpus, ignore_errors=True)
+            if theirs is not None and wanted:
+                self._pull_corpus(Manifest.parse(theirs, f"{self._corpus.place}/{manifests.NAME}"))
+
+    def _pull_corpus(self, manifest: Manifest) -> None:
+        self._corpus.pull(sha256={file.path: file.sha256 for file in manifest.files()})
+        place = self._corpus.place
+        logger.info("corpus %s: copied to %s, every shard compared with its hash", place, self.paths.corpus)
+
+    def publish_corpus(self) -> None:
+        """Copy the corpus to its URI, its manifest last, unless it is there.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        mirror = self._corpus
+        if mirror.remote is not None and mirror.remote.read(manifests.NAME) != _manifest(mirror.local):
+            _replace(mirror)
+            logger.info("corpus %s: published", mirror.place)
+
+
+def _manifest(corpus: Path) -> bytes | None:
+    path = corpus / manifests.NAME
+    return path.read_bytes() if path.is_file() else None
+
+
+def _fingerprint(manifest: bytes) -> str | None:
+    found = re.search(rb'"fingerprint": "(\w+)"', manifest)
+    return found.group(1).decode() if found else None
+
+
+def _replace(mirror: "Mirror") -> None:
+    """Publish a directory over an older one. A reader may find it missing for a while, but never a mixture."""
+    mirror.remove("")
+    mirror.push(choose=lambda name: not name.startswith("hidden/"))
+
+
+def open_corpus(config: "RunConfig") -> "Corpus":
+    """Open the corpus of a run; copy it first if it is at a URI."""
+    from xmtc.data.corpus import Corpus
+
+    copies = RunCopies(config)
+    copies.fetch_corpus()
+    return Corpus.open(copies.paths.corpus)
+
+
+def initial_model_folder(name: str, storage: StorageConfig) -> Path:
+    """Find the folder of the exported model that `model.init_from` names; fetch it if it is at a URI.
 
     Raises:
-        StorageError: there is nothing, or it cannot be copied.
+        ConfigError: there is no model.
+        CheckpointError, StorageError: it cannot be fetched.
     """
-    if (local := _on_this_machine(path)) is not None:
-        return local
-    storage, uri = storage or StorageConfig(), path.rstrip("/")
-    if re.search(r"[*?\[]", uri):
-        folder, pattern = _split_pattern(uri)
-        mirror = storage.mirror("fetched", folder)
-        mirror.pull(choose=lambda name: fnmatch.fnmatch(name, pattern))
-        return mirror.local / pattern
-    folder, name = uri.rsplit("/", 1)
-    if choose is None and storage.remote(uri).is_file():
-        mirror = storage.mirror("fetched", folder)
-        mirror.pull(name)
-        return mirror.local / name
-    mirror = storage.mirror("fetched", uri)
-    mirror.pull(choose=choose or (lambda name: True), exact=True)
-    if not any(mirror.local.glob("[!.]*")):
-        raise StorageError(f"{uri}: nothing there")
-    return mirror.local
-
-
-def _on_this_machine(path: str) -> Path | None:
-    if path.startswith("file://"):
-        return Path(unquote(urlsplit(path).path))
-    return None if is_remote(path) else Path(path)
+    place = locate_model(str(fetch(name, storage)))
+    folder = found if (found := RunDirectory(place).model).is_dir() else place
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"model.init_from: {name}: no exported model there; give the `model` folder of a run")
+    return folder
 
 
 def fetch_model(path: str) -> Path:
@@ -88,119 +222,6 @@ def fetch_status(path: str) -> Path:
     return fetch(path, choose=lambda name: name in _STATUS or name.endswith("/manifest.json"))
 
 
-def _split_pattern(uri: str) -> tuple[str, str]:
-    parts = uri.split("/")
-    first = next(i for i, part in enumerate(parts) if re.search(r"[*?\[]", part))
-    return "/".join(parts[:first]), "/".join(parts[first:])
-
-
-def local_source(data: "DataConfig", storage: StorageConfig) -> "DataConfig":
-    """Replace every URI of the source by a local copy; the corpus's fingerprint stays the same."""
-    return dataclasses.replace(data, source=_localised(data.source, storage))
-
-
-def has_remote_parts(config: Any) -> bool:
-    """Whether any URI is in these settings."""
-    return any(True for _ in remote_parts(config))
-
-
-def remote_parts(config: Any) -> Iterator[str]:
-    """Yield every URI in these settings."""
-    if isinstance(config, str):
-        if is_remote(config):
-            yield config
-    elif dataclasses.is_dataclass(config):
-        for field in dataclasses.fields(config):
-            yield from remote_parts(getattr(config, field.name))
-    elif isinstance(config, tuple):
-        for part in config:
-            yield from remote_parts(part)
-
-
-def is_there(uri: str, storage: StorageConfig) -> bool:
-    """Whether `fetch` would find something.
-
-    Raises:
-        StorageError: there is no answer.
-    """
-    uri = uri.rstrip("/")
-    if re.search(r"[*?\[]", uri):
-        folder, pattern = _split_pattern(uri)
-        return any(fnmatch.fnmatch(name, pattern) for name in storage.remote(folder).list())
-    return storage.remote(uri).is_file() or bool(storage.remote(uri).list())
-
-
-def _localised(value: T, storage: StorageConfig) -> T:
-    changed: Any = value
-    if isinstance(value, str) and is_remote(value):
-        changed = str(fetch(value, storage))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-        changed = dataclasses.replace(value, **{name: _localised(part, storage) for name, part in fields.items()})
-    elif isinstance(value, tuple):
-        changed = tuple(_localised(part, storage) for part in value)
-    return changed
-
-
-def fetch_corpus(paths: RunPaths) -> None:
-    """Copy the corpus at a URI to this machine, and compare each shard with its hash.
-
-    Raises:
-        StorageError: it cannot be read, or its files at the URI are damaged.
-    """
-    if paths.corpus_uri is not None:
-        with locked(paths.corpus):
-            fetch_locked(paths)
-
-
-def fetch_locked(paths: RunPaths, fingerprint: str | None = None) -> None:
-    """Fetch the corpus like `fetch_corpus`, in a process that holds the corpus's lock.
-
-    Args:
-        paths: paths of the run.
-        fingerprint: fingerprint of the wanted corpus; another one is left alone. None: any.
-
-    Raises:
-        StorageError: it cannot be read, or its files at the URI are damaged.
-    """
-    mirror = paths.corpus_mirror
-    if mirror.remote is None:
-        return
-    own = _manifest_text(paths.corpus)
-    if own is not None and _fingerprint(own) == fingerprint:
-        return
-    theirs = mirror.remote.read(manifests.NAME)
-    if theirs is not None and theirs == own:
-        return
-    if theirs is None or (fingerprint is not None and _fingerprint(theirs) != fingerprint):
-        if own is None:  # an interrupted copy
-            shutil.rmtree(paths.corpus, ignore_errors=True)
-        return
-    shutil.rmtree(paths.corpus, ignore_errors=True)  # no mixture of two corpora, whenever this is interrupted
-    manifest = Manifest.parse(theirs, f"{mirror.place}/{manifests.NAME}")
-    mirror.pull(sha256={file.path: file.sha256 for file in manifest.files()})
-    logger.info("corpus %s: copied to %s, every shard compared with its hash", mirror.place, paths.corpus)
-
-
-def publish_corpus(paths: RunPaths) -> None:
-    """Copy a corpus to its URI, its manifest last, unless it already exists.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    mirror = paths.corpus_mirror
-    if mirror.remote is None or mirror.remote.read(manifests.NAME) == _manifest_text(paths.corpus):
-        return
-    _replace(mirror)
-    logger.info("corpus %s: published", mirror.place)
-
-
-def _replace(mirror: "Mirror") -> None:
-    """Publish a directory over an older one. A reader may find it missing for a while, but never a mixture."""
-    mirror.remove("")
-    mirror.push(choose=lambda name: not name.startswith("hidden/"))
-
-
 @contextmanager
 def published_model(path: str) -> Iterator[Path]:
     """Yield a local directory to write a model to; publish it at the end, replacing an earlier one.
@@ -212,7 +233,7 @@ def published_model(path: str) -> Iterator[Path]:
         ConfigError: something else is at the URI.
         StorageError: it cannot be read or written.
     """
-    if (local := _on_this_machine(path)) is not None:
+    if (local := on_this_machine(path)) is not None:
         yield local
         return
     mirror, remote = StorageConfig().mirror("fetched", path), StorageConfig().remote(path)
@@ -223,70 +244,3 @@ def published_model(path: str) -> Iterator[Path]:
     yield mirror.local
     _replace(mirror)
     logger.info("%s: published", path)
-
-
-def open_corpus(paths: RunPaths) -> "Corpus":
-    """Open the corpus of a run; copy it first if it is at a URI."""
-    from xmtc.data.corpus import Corpus
-
-    fetch_corpus(paths)
-    return Corpus.open(paths.corpus)
-
-
-def _manifest_text(directory: Path) -> bytes | None:
-    return _bytes(directory / manifests.NAME)
-
-
-def _bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
-
-
-def _fingerprint(text: bytes) -> str | None:
-    found = re.search(rb'"fingerprint": "(\w+)"', text)
-    return found.group(1).decode() if found else None
-
-
-def fetch_run(paths: RunPaths) -> None:
-    """Update the local run directory, without checkpoints: only one is needed, and `CheckpointStore` fetches it.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
-    paths.mirror.pull(choose=lambda name: not of_a_checkpoint(name))
-
-
-def publish_run(paths: RunPaths) -> None:
-    """Copy changed files of the run directory to its URI.
-
-    Raises:
-        StorageError: it cannot be written, or another machine has written there meanwhile.
-    """
-    mirror = paths.mirror
-    if mirror.changed_elsewhere("run.json"):
-        raise StorageError(
-            f"{mirror.place}: another machine has continued this run meanwhile; let one of them finish, then run "
-            "the same command again, or use another name"
-        )
-    mirror.push(choose=lambda name: not of_a_checkpoint(name))
-
-
-@contextmanager
-def published_run(paths: RunPaths) -> Iterator[None]:
-    """Fetch the run directory from its URI, and publish it at the end, also after an error of the run."""
-    fetch_run(paths)
-    try:
-        yield
-    except StorageError:
-        raise
-    except BaseException:
-        _try_to_publish(paths)
-        raise
-    publish_run(paths)
-
-
-def _try_to_publish(paths: RunPaths) -> None:
-    """Publish after another error, which must not be lost if this fails too."""
-    try:
-        publish_run(paths)
-    except StorageError as error:
-        logger.warning("%s", error)

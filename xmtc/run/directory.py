@@ -1,18 +1,18 @@
 """Where the files of a run are."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from xmtc.evaluate import layout
 from xmtc.run.stage import Stage
-from xmtc.storage.config import StorageConfig
-from xmtc.storage.uri import is_remote
+from xmtc.storage.config import is_remote
 from xmtc.track.layout import METRICS_LOG
 
 if TYPE_CHECKING:
     from xmtc.run.config import RunConfig
     from xmtc.storage.mirror import Mirror
+    from xmtc.training.checkpoint import CheckpointStore
 
 _ORDER = {"dev": 0, "test": 1}
 
@@ -94,47 +94,31 @@ class RunDirectory:
 
 @dataclass(frozen=True)
 class RunPaths(RunDirectory):
-    """A run directory and its corpus: absolute, because workers run in other directories, and always local.
+    """A run directory and what its stages read: absolute, because workers run in other directories, and always local.
 
     Attributes:
         corpus: the corpus directory.
-        root_uri, corpus_uri: the URIs that these are copies of, or None.
-        storage: where copies are kept.
-        init_from: the model that training continues from, as every node finds it, or None.
+        initial_model: folder of the model that training continues from, or None.
+        mirror: copies checkpoints of the run directory to its URI; None if it has none.
     """
 
     corpus: Path
-    root_uri: str | None = None
-    corpus_uri: str | None = None
-    storage: StorageConfig = field(default_factory=StorageConfig)
-    init_from: str | None = None
+    initial_model: Path | None = None
+    mirror: "Mirror | None" = None
 
     @classmethod
     def of(cls, config: "RunConfig") -> "RunPaths":
-        """Resolve the paths of a configuration against the working directory."""
+        """Resolve the paths of a configuration against the working directory; those of URIs are their copies'."""
         storage, runs, corpus = config.storage, config.track.directory, config.data.corpus
-        root_uri = f"{runs.rstrip('/')}/{config.name}" if is_remote(runs) else None
-        corpus_uri = corpus if is_remote(corpus) else None
-        start = config.model.init_from
         return cls(
-            storage.path("runs", root_uri) if root_uri else (Path(runs) / config.name).absolute(),
-            storage.path("corpora", corpus_uri) if corpus_uri else Path(corpus).absolute(),
-            root_uri,
-            corpus_uri,
-            storage,
-            str(Path(start).absolute()) if start is not None and Path(start).exists() else start,
+            storage.path("runs", f"{runs.rstrip('/')}/{config.name}")
+            if is_remote(runs)
+            else (Path(runs) / config.name).absolute(),
+            storage.path("corpora", corpus) if is_remote(corpus) else Path(corpus).absolute(),
         )
 
-    @property
-    def mirror(self) -> "Mirror":
-        """Keeps the run directory and its URI the same, if it has one."""
-        from xmtc.storage.mirror import Mirror
+    def checkpoint_store(self, stage: Stage, keep_last: int) -> "CheckpointStore":
+        """Open the checkpoints of a stage."""
+        from xmtc.training.checkpoint import CheckpointStore
 
-        return Mirror(self.root, self.storage.remote(self.root_uri) if self.root_uri else None)
-
-    @property
-    def corpus_mirror(self) -> "Mirror":
-        """Keeps the corpus and its URI the same, if it has one."""
-        from xmtc.storage.mirror import Mirror
-
-        return Mirror(self.corpus, self.storage.remote(self.corpus_uri) if self.corpus_uri else None)
+        return CheckpointStore(self.checkpoints_of(stage), keep_last, self.mirror)

@@ -24,8 +24,7 @@ from xmtc.data.readers.table import RowCount, TableReader
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
 from xmtc.files import real
-from xmtc.storage.config import StorageConfig
-from xmtc.storage.uri import is_remote
+from xmtc.storage.config import StorageConfig, is_remote
 
 if TYPE_CHECKING:
     from xmtc.storage.remote import Stamp

@@ -8,8 +8,7 @@ from typing_extensions import override
 
 from xmtc.errors import DataError
 from xmtc.files import file_sha256, read_file, replacing
-from xmtc.storage.config import StorageConfig
-from xmtc.storage.uri import is_remote
+from xmtc.storage.config import StorageConfig, is_remote
 
 
 class Place(Protocol):

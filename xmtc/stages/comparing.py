@@ -20,9 +20,7 @@ from xmtc.evaluate.store import read_predictions, write_evaluation
 from xmtc.evaluate.thresholds import tune_threshold
 from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
-from xmtc.run.copies import local_source
 from xmtc.run.directory import RunPaths
-from xmtc.run.initial_model import initial_model_folder
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
 
@@ -38,9 +36,9 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
     Raises:
         DataError: a document of the split is no longer in the source.
     """
-    if paths.init_from is None:
+    if paths.initial_model is None:
         return
-    model = Model.from_pretrained(initial_model_folder(paths))
+    model = Model.from_pretrained(paths.initial_model)
     known_L = np.array([label in model.labels for label in corpus.labels.labels])
     learnt = set(model.ensemble.doc_ids) if model.ensemble is not None else set()
     for name in (name for name in paths.evaluated() if name in corpus.splits):
@@ -50,7 +48,7 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
             print_line(f"init_from: no document of {name} is left for comparing the models")
             continue
         ids, top_k = split.doc_ids(), config.evaluate.top_k
-        before = _predicted(model, config, paths, corpus.labels, [ids[row] for row in rows_N])
+        before = _predicted(model, config, corpus.labels, [ids[row] for row in rows_N])
         after = read_predictions(paths.predictions(name), corpus.labels.labels, ids, top_k).take(rows_N)
         folders = paths.against_initial_model("before"), paths.against_initial_model("after")
         for folder, predictions in zip(folders, (before, after), strict=True):
@@ -92,15 +90,13 @@ def _measure(
     )
 
 
-def _predicted(
-    model: Model, config: RunConfig, paths: RunPaths, labels: LabelTable, doc_ids: Sequence[str]
-) -> SparsePredictions:
+def _predicted(model: Model, config: RunConfig, labels: LabelTable, doc_ids: Sequence[str]) -> SparsePredictions:
     """Predict the labels of documents of the source, by their ids in this run."""
     rows, top_k = {doc_id: row for row, doc_id in enumerate(doc_ids)}, min(config.evaluate.top_k, len(model.labels))
     ids_NK = np.full((len(rows), top_k), -1, np.int32)
     scores_NK = np.zeros((len(rows), top_k), np.float32)
     with Progress().task("score with the previous model", len(rows)) as task:
-        for batch in _batches(config, paths, rows):
+        for batch in _batches(config, rows):
             found = model.predict([one.text for one in batch], top_k)
             for one, best in zip(batch, found, strict=True):
                 kept = [prediction for prediction in best if prediction.label in labels]
@@ -111,13 +107,13 @@ def _predicted(
     return SparsePredictions(ids_NK, scores_NK)
 
 
-def _batches(config: RunConfig, paths: RunPaths, wanted: Collection[str]) -> Iterator[tuple[Document, ...]]:
+def _batches(config: RunConfig, wanted: Collection[str]) -> Iterator[tuple[Document, ...]]:
     """Read documents from the source again, because the corpus has only their tokens.
 
     Raises:
         DataError: one is no longer there.
     """
-    reader = local_source(config.data, paths.storage).source.build()
+    reader = config.data.source.build()
     found = (
         row
         for row in reader.read(map_processes, Progress(enabled=False))

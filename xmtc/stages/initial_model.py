@@ -20,13 +20,7 @@ from xmtc.models.encoders.base import FOLDER as ENCODER
 from xmtc.models.heads.base import Head
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.run.initial_model import initial_model_folder
 from xmtc.score.job import model_digest
-
-
-def initial_model_digest(config: RunConfig) -> list[str]:
-    """Return digests of the initial weights that the settings do not determine; empty without `model.init_from`."""
-    return [] if config.model.init_from is None else [model_digest(initial_model_folder(RunPaths.of(config)))]
 
 
 @dataclass(frozen=True)
@@ -106,23 +100,26 @@ class InitialModel:
             ) from error
 
 
-def open_initial_model(paths: RunPaths, tokenizer: PreTrainedTokenizerFast, labels: LabelTable) -> InitialModel | None:
+def open_initial_model(
+    config: RunConfig, paths: RunPaths, tokenizer: PreTrainedTokenizerFast, labels: LabelTable
+) -> InitialModel | None:
     """Open the model that a run continues from; None without `model.init_from`.
 
     Raises:
-        ConfigError: there is no model, or its tokenizer differs from the corpus's.
+        ConfigError: its tokenizer differs from the corpus's.
         CheckpointError: the model is damaged.
     """
-    if paths.init_from is None:
+    name, folder = config.model.init_from, paths.initial_model
+    if name is None:
         return None
-    folder = initial_model_folder(paths)
+    assert folder is not None, "the run's copies have been made"
     parts = load_model(folder)
     if not same_ids(parts.tokenizer, tokenizer):
         raise ConfigError(
-            f"model.init_from: {paths.init_from}: its tokenizer assigns other token ids than the corpus's; set "
+            f"model.init_from: {name}: its tokenizer assigns other token ids than the corpus's; set "
             f"data.tokenizer to {{kind: pretrained, name: {folder / 'tokenizer'}}}"
         )
-    return _match_labels(paths.init_from, folder, parts, labels)
+    return _match_labels(name, folder, parts, labels)
 
 
 def _match_labels(name: str, folder: Path, parts: ModelParts, labels: LabelTable) -> InitialModel:

@@ -1,4 +1,4 @@
-"""Run one stage that needs the model on this rank: fetch its inputs, do the work, publish the result."""
+"""Run one stage that needs the model on this rank."""
 
 import gc
 from collections.abc import Iterator
@@ -6,10 +6,8 @@ from contextlib import contextmanager
 
 import torch
 
-from xmtc.distributed.collectives import run_collectively
 from xmtc.distributed.memory import release_freed_memory
 from xmtc.run.config import RunConfig
-from xmtc.run.copies import fetch_corpus, fetch_run, publish_run
 from xmtc.run.directory import RunPaths
 from xmtc.run.stage import Stage
 from xmtc.stages.evaluate import evaluate
@@ -23,9 +21,7 @@ _WORK = {Stage.SCORERS: scorers, Stage.PLANT: plant, Stage.FINETUNE: finetune, S
 
 
 def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
-    """Run one stage on this rank. If run or corpus are at a URI, it uses this node's copies."""
-    run_collectively(lambda: fetch_run(paths))
-    run_collectively(lambda: fetch_corpus(paths))
+    """Run one stage on this rank."""
     try:
         _run(stage, config, paths)
     finally:
@@ -39,7 +35,6 @@ def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
         _print_initial_weights(worker)
     with denormals_as_zero():
         _WORK[stage](worker)
-    run_collectively(lambda: publish_run(paths), here=worker.is_first)
 
 
 def _print_initial_weights(worker: Worker) -> None:

@@ -27,7 +27,6 @@ from xmtc.stages.initial_model import open_initial_model
 from xmtc.track.progress import Progress
 from xmtc.track.tracker import Tracker
 from xmtc.training.callbacks.base import StageContext
-from xmtc.training.checkpoint import CheckpointStore
 from xmtc.training.config import FinetuneConfig, PlantConfig
 from xmtc.training.hidden import Encoding, open_hidden
 from xmtc.training.label_shard import LabelShard
@@ -69,7 +68,7 @@ class Worker:
         with config.distributed.chosen_strategy().loading(config.distributed.precision):
             self.classifier = self._build(split)
         self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
-        self.initial_model = open_initial_model(paths, self.tokenizer, self.corpus.labels)
+        self.initial_model = open_initial_model(config, paths, self.tokenizer, self.corpus.labels)
         if self.initial_model is not None:
             self.initial_model.load_shared(self.classifier)
         self.classifier.to(self.strategy.device)
@@ -133,11 +132,11 @@ class Worker:
         collator = partial(Collator, split, self.tokenizer, window=window, overlap=overlap)
         if not cached:
             return collator()
-        if self.paths.corpus_uri is not None and sum(all_gather_object(is_leader(self.corpus.path))) > 1:
+        if sum(all_gather_object(is_leader(self.corpus.path))) > 1:
             raise ConfigError(
                 "plant.cache_hidden, finetune.cache_hidden: workers on several nodes write hidden states together, but "
-                f"every node has its own copy of {self.paths.corpus_uri}; set both to false, or storage.cache to a "
-                "folder that all nodes share"
+                f"every node has its own copy of the corpus, {self.corpus.path}; set both to false, or storage.cache "
+                "to a folder that all nodes share"
             )
         precision = self.config.distributed.precision
         encoder = to_plain(self.config.model.encoder)
@@ -208,7 +207,6 @@ class Worker:
         )
         track = self.config.track
         context = StageContext(stage.value, self.paths.root, self.strategy.rank, self.strategy.device)
-        directory, mirror = self.paths.checkpoints_of(stage), self.paths.mirror
         trained = [p for phase in phases for group in phase.groups() for p in group.parameters]
         with Tracker(self.paths.root, track, self.strategy.rank, settings=to_plain(self.config)) as tracker:
             Loop(
@@ -226,9 +224,9 @@ class Worker:
                 ),
                 LoopServices(
                     self.strategy,
-                    CheckpointStore(directory, track.keep_last, mirror),
+                    self.paths.checkpoint_store(stage, track.keep_last),
                     tracker,
-                    BestWeights(directory / "best.safetensors", objective, trained, mirror),
+                    BestWeights(self.paths.checkpoints_of(stage) / "best.safetensors", objective, trained),
                     [callback.build(context) for callback in settings.callbacks],
                 ),
             ).run()

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 60
 
 
+def is_remote(path: str) -> bool:
+    """Whether a path of the configuration is a URI, such as `s3://bucket/corpora/laws` or `file:///mnt/laws`."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
+
+
 @config
 class StorageConfig:
     """Local copies of what is at a URI, and how long to retry. Credentials come from the client's own settings."""

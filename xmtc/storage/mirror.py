@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from xmtc.errors import StorageError
-from xmtc.files import file_sha256, reading, replacing, write_text
-from xmtc.storage.lock import locked
+from xmtc.files import file_sha256, locked, reading, replacing, write_text
 from xmtc.storage.remote import Remote, Stamp
 
 logger = logging.getLogger(__name__)

@@ -70,6 +70,10 @@ class Remote:
         clients = [getattr(module, name) for module, name in loaded if module is not None]
         self._errors: tuple[type[BaseException], ...] = (OSError, ValueError, *clients)
 
+    def __reduce__(self) -> tuple[type["Remote"], tuple[str, float]]:
+        """Open it again in another process."""
+        return Remote, (self.uri, self._retry_s)
+
     def __truediv__(self, name: str) -> "Remote":
         """Return the place `name` below this one."""
         return Remote(f"{self.uri}/{name}", self._retry_s)

@@ -136,6 +136,15 @@ class CheckpointStore:
         run_collectively(lambda: self._verified(path), here=self._is_leader)
         return replace(found, checkpoint=replace(found.checkpoint, path=path))
 
+    def fetch(self, path: Path) -> None:
+        """Update a file next to the checkpoints, which rank 0 may have written on another node.
+
+        Raises:
+            StorageError: the remote directory cannot be read.
+        """
+        name = self._name(path)
+        self._mirror.pull(self._name(path.parent), lambda other: other == name)
+
     def _publish(
         self, temporary: Path, final: Path, content: dict[str, Any], explain: Callable[[list[str]], XmtcError]
     ) -> None:

@@ -23,9 +23,9 @@ from xmtc.data.progress import Progress
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object, barrier, broadcast_object
 from xmtc.distributed.strategy import Strategy
+from xmtc.files import locked
 from xmtc.models.classifier import Classifier
 from xmtc.models.poolings.pooling import FixedPoolings
-from xmtc.storage.lock import locked
 from xmtc.track.console import print_line
 
 _FLUSH_S = 30.0  # seconds of encoding that a killed run loses at most

@@ -126,6 +126,7 @@ class Loop:
                 f"stopping after epoch {position.epochs_done} of {planned}: {settings.metric} has not improved for "
                 f"{settings.patience} epochs ({settings.name}.patience)"
             )
+        self.store.fetch(self.best.path)
         self.best.restore()
         return position
 

@@ -15,7 +15,6 @@ from xmtc.distributed.row_shards import RowShard, blocks_of_all_ranks, copy_rows
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
 from xmtc.files import reading, replacing
-from xmtc.storage.mirror import Mirror
 
 _WRONG, _FIX = "missing or damaged", "copy it again, or train under another name"
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
@@ -28,16 +27,13 @@ class BestWeights:
     undo the changes of later phases.
 
     Args:
-        path: a `.safetensors` file on storage that all ranks share, or in `mirror`.
+        path: a `.safetensors` file on storage that all ranks share, or whose copy `CheckpointStore` fetches.
         module: the unpartitioned module at the start of the stage.
         trained: all parameters that the stage will train.
-        mirror: copies rank 0's file to other nodes, together with the epoch's checkpoint.
     """
 
-    def __init__(
-        self, path: Path, module: nn.Module, trained: Iterable[nn.Parameter], mirror: Mirror | None = None
-    ) -> None:
-        self.path, self.module, self._mirror = path, module, mirror
+    def __init__(self, path: Path, module: nn.Module, trained: Iterable[nn.Parameter]) -> None:
+        self.path, self.module = path, module
         wanted = {id(p) for p in trained}
         named = {n: p for n, p in module.named_parameters() if id(p) in wanted}
         self.shards = {n: p for n, p in named.items() if isinstance(p, RowShard)}  # these train in every phase
@@ -58,9 +54,6 @@ class BestWeights:
         Raises:
             CheckpointError: the file is missing or damaged, or belongs to another model.
         """
-        if self._mirror is not None:
-            name = self.path.relative_to(self._mirror.local).as_posix()
-            self._mirror.pull(self.path.parent.relative_to(self._mirror.local).as_posix(), lambda n: n == name)
         load_into(self.module, self.path, self.start.keys() | self.shards.keys())
 
 

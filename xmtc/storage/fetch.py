@@ -1,0 +1,97 @@
+"""Local copies of files and folders that are named by URI."""
+
+import dataclasses
+import fnmatch
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from xmtc.errors import StorageError
+from xmtc.storage.config import StorageConfig, is_remote
+
+T = TypeVar("T")
+
+
+def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str], bool] | None = None) -> Path:
+    """Return a local path for a path or URI: of a file, a folder, or a pattern of files.
+
+    Args:
+        path: as the user gave it; without a scheme, or with `file://`, it is local already.
+        storage: settings of the cache for copies. Default: the default cache.
+        choose: selects files of a folder by their names in it. Default: all.
+
+    Raises:
+        StorageError: there is nothing, or it cannot be copied.
+    """
+    if (local := on_this_machine(path)) is not None:
+        return local
+    storage, uri = storage or StorageConfig(), path.rstrip("/")
+    if re.search(r"[*?\[]", uri):
+        folder, pattern = _split_pattern(uri)
+        mirror = storage.mirror("fetched", folder)
+        mirror.pull(choose=lambda name: fnmatch.fnmatch(name, pattern))
+        return mirror.local / pattern
+    folder, name = uri.rsplit("/", 1)
+    if choose is None and storage.remote(uri).is_file():
+        mirror = storage.mirror("fetched", folder)
+        mirror.pull(name)
+        return mirror.local / name
+    mirror = storage.mirror("fetched", uri)
+    mirror.pull(choose=choose or (lambda name: True), exact=True)
+    if not any(mirror.local.glob("[!.]*")):
+        raise StorageError(f"{uri}: nothing there")
+    return mirror.local
+
+
+def on_this_machine(path: str) -> Path | None:
+    """Return the local path that a path or `file://` URI names; None for other URIs."""
+    if path.startswith("file://"):
+        return Path(unquote(urlsplit(path).path))
+    return None if is_remote(path) else Path(path)
+
+
+def _split_pattern(uri: str) -> tuple[str, str]:
+    parts = uri.split("/")
+    first = next(i for i, part in enumerate(parts) if re.search(r"[*?\[]", part))
+    return "/".join(parts[:first]), "/".join(parts[first:])
+
+
+def is_there(uri: str, storage: StorageConfig) -> bool:
+    """Whether `fetch` would find something.
+
+    Raises:
+        StorageError: there is no answer.
+    """
+    uri = uri.rstrip("/")
+    if re.search(r"[*?\[]", uri):
+        folder, pattern = _split_pattern(uri)
+        return any(fnmatch.fnmatch(name, pattern) for name in storage.remote(folder).list())
+    return storage.remote(uri).is_file() or bool(storage.remote(uri).list())
+
+
+def remote_parts(settings: Any) -> Iterator[str]:
+    """Yield every URI in these settings."""
+    if isinstance(settings, str):
+        if is_remote(settings):
+            yield settings
+    elif dataclasses.is_dataclass(settings):
+        for field in dataclasses.fields(settings):
+            yield from remote_parts(getattr(settings, field.name))
+    elif isinstance(settings, tuple):
+        for part in settings:
+            yield from remote_parts(part)
+
+
+def fetch_parts(settings: T, storage: StorageConfig) -> T:
+    """Replace every URI in these settings by its local copy."""
+    changed: Any = settings
+    if isinstance(settings, str) and is_remote(settings):
+        changed = str(fetch(settings, storage))
+    elif dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+        fields = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings) if field.init}
+        changed = dataclasses.replace(settings, **{name: fetch_parts(part, storage) for name, part in fields.items()})
+    elif isinstance(settings, tuple):
+        changed = tuple(fetch_parts(part, storage) for part in settings)
+    return changed
