@@ -26,7 +26,7 @@ LARGE = [
     "fsspec",
 ]
 COMMANDS = (
-    *("prepare", "mig", "train", "sweep", "evaluate", "report", "predict", "score", "export", "labels", "labels add"),
+    *("prepare", "mig", "train", "sweep", "evaluate", "report", "predict", "score", "labels", "labels add"),
     *("labels remove", "labels rename", "labels merge"),
     *("explain", "status", "doctor", "serve", "init", "push"),
 )
