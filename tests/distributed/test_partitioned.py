@@ -11,9 +11,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from gloo import run_gloo
 from models.tiny import VOCAB, whole_documents
 from xmtc.data.collate import Batch
-from xmtc.distributed.partitioned import is_partitioned
 from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
 from xmtc.distributed.strategy import ParameterGroup
+from xmtc.distributed.zero3 import is_partitioned
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import Classifier
 from xmtc.models.config import ModelConfig
@@ -21,7 +21,7 @@ from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 
 LABELS = 11
-ZERO = DeepSpeedConfig(stage=3, extra={"zero_optimization": {"stage3_param_persistence_threshold": 0}})
+ZERO = DeepSpeedConfig(stage=3, zero_optimization={"stage3_param_persistence_threshold": 0})
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def _is_ours(name: str) -> bool:
 
 def all_ways(folder: Path) -> list[tuple[list[float], int]]:
     return [
-        trained(DDPConfig(find_unused_parameters=True), folder, partitioned=False),
+        trained(DDPConfig(), folder, partitioned=False),
         trained(ZERO, folder, partitioned=True),
         trained(DeepSpeedConfig(stage=3), folder, partitioned=True),
     ]

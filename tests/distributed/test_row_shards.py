@@ -19,7 +19,7 @@ STRATEGIES: dict[str, StrategyConfig] = {
     "zero0": DeepSpeedConfig(stage=0),
     "zero1": DeepSpeedConfig(stage=1),
     "zero2": DeepSpeedConfig(stage=2),
-    "zero3": DeepSpeedConfig(stage=3, extra={"zero_optimization": {"stage3_param_persistence_threshold": 0}}),
+    "zero3": DeepSpeedConfig(stage=3, zero_optimization={"stage3_param_persistence_threshold": 0}),
 }
 
 

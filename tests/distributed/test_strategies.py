@@ -26,7 +26,7 @@ STRATEGIES: dict[str, StrategyConfig] = {
     "zero1": DeepSpeedConfig(stage=1),
     "zero2": DeepSpeedConfig(stage=2),
     # Parameters below the threshold would stay whole on every rank: all of this model's.
-    "zero3": DeepSpeedConfig(stage=3, extra={"zero_optimization": {"stage3_param_persistence_threshold": 0}}),
+    "zero3": DeepSpeedConfig(stage=3, zero_optimization={"stage3_param_persistence_threshold": 0}),
     "zero3_offload": DeepSpeedConfig(stage=3, offload_optimizer="cpu", offload_parameters="cpu"),
 }
 SAVED_AT = STEPS + 1  # in the middle of the second phase

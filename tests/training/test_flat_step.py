@@ -39,12 +39,9 @@ class Rows(torch.nn.Module):
         return self.step(self.layer(x_BP), targets).sum
 
 
-def prepared(
-    model: Rows, rate: float, momentum: float, rounding: str = "stochastic"
-) -> tuple[Strategy, torch.nn.Module]:
+def prepared(model: Rows, rate: float, momentum: float) -> tuple[Strategy, torch.nn.Module]:
     strategy = DistributedConfig().build_strategy(torch.device("cpu"))
-    optimizer = SGDConfig(momentum=momentum, rounding=rounding)  # pyright: ignore[reportArgumentType]
-    rows = ParameterGroup("rows", [model.weights, model.bias], rate, 0.0, optimizer)
+    rows = ParameterGroup("rows", [model.weights, model.bias], rate, 0.0, SGDConfig(momentum=momentum))
     return strategy, strategy.prepare(model, [ParameterGroup("layer", [*model.layer.parameters()], 1e-3, 0.0), rows])
 
 
@@ -91,19 +88,18 @@ def test_bfloat16_rows_learn():
     assert losses[-1] < 0.2 * losses[0]
 
 
-@pytest.mark.parametrize(("rounding", "within"), [("kahan", 0.02), ("stochastic", 0.2)])
-def test_rounded_rows_follow_fp32(rounding, within):
+def test_rounded_rows_follow_fp32():
     """200 steps, most of them below half a unit in the last place."""
     exact, found = (Rows(BinaryCrossEntropyConfig(), 7, dtype) for dtype in (torch.float32, torch.bfloat16))
     exact.weights.data.copy_(found.weights.data)
     start = exact.weights.detach().clone()
     for model in (exact, found):
-        strategy, module = prepared(model, 1e-3, 0.0, rounding)
+        strategy, module = prepared(model, 1e-3, 0.0)
         for _ in range(200):
             take_step(strategy, module, scale=1.0)
         strategy.close()
     moved = (exact.weights - start).norm()
-    assert (found.weights.float() - exact.weights).norm() < within * moved + 0.004 * start.norm()
+    assert (found.weights.float() - exact.weights).norm() < 0.2 * moved + 0.004 * start.norm()
 
 
 def test_document_vectors_that_are_not_finite_stop_the_step():

@@ -23,7 +23,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from xmtc.config.load import load_config
-from xmtc.distributed.process_group import destroy_process_group, init_process_group
+from xmtc.distributed.process_group import default_device, destroy_process_group, init_process_group
 from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -70,7 +70,7 @@ def train(config: RunConfig, clock: str) -> dict[str, float]:
     paths = RunPaths.of(config)
     paths.root.mkdir(parents=True)
     if config.distributed.max_workers:
-        init_process_group(rank=0, world_size=1, file_store=paths.root / "store")
+        init_process_group(rank=0, world_size=1, file_store=paths.root / "store", device=default_device())
     meter = partial(Throughput, clock={"wall": time.perf_counter, "cpu": time.process_time}[clock])
     with redirect_stdout(sys.stderr), patch.object(loop, "Throughput", meter):
         run_stage("finetune", config, paths)

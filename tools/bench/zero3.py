@@ -86,7 +86,7 @@ def work(folder: Path, rank: int, workers: int) -> None:
     config: StrategyConfig = SingleConfig()
     if workers > 1:
         init_process_group(rank=rank, world_size=workers, file_store=folder / "store", device=torch.device("cpu"))
-        config = DeepSpeedConfig(stage=3, extra={"zero_optimization": ZERO})
+        config = DeepSpeedConfig(stage=3, zero_optimization=ZERO)
     start = time.perf_counter()
     strategy = config.build("fp32", torch.device("cpu"))
     begun_gib = memory_gib("VmRSS")

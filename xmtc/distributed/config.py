@@ -23,6 +23,19 @@ def inside_ray_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
+def native_bfloat16(*, gpu: bool) -> bool:
+    """Whether this machine's GPU, or else its CPU, has instructions for products in bfloat16.
+
+    Without them bfloat16 is emulated, and slower than float32.
+    """
+    import torch
+
+    if gpu:
+        return torch.cuda.get_device_capability()[0] >= 8
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16"))
+
+
 @config
 class DistributedConfig:
     """Workers, their resources, and their strategy."""

@@ -1,4 +1,4 @@
-"""The process group: use an existing one (Ray Train makes one), or make one."""
+"""The device of this process, and the process group where Ray Train makes none: in tests and benchmarks."""
 
 import os
 from datetime import timedelta
@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 
 from xmtc.distributed.collectives import is_distributed
-from xmtc.errors import ConfigError
 
 
 def default_device() -> torch.device:
@@ -19,60 +18,29 @@ def default_device() -> torch.device:
 
 
 def init_process_group(
-    *,
-    rank: int | None = None,
-    world_size: int | None = None,
-    file_store: Path | None = None,
-    timeout_s: float = 1800.0,
-    device: torch.device | None = None,
-) -> bool:
-    """Join the process group: gloo on CPU, NCCL on GPU.
+    *, rank: int, world_size: int, file_store: Path, device: torch.device, timeout_s: float = 1800.0
+) -> None:
+    """Join a process group: gloo on CPU, NCCL on GPU.
 
     Args:
-        rank: rank of this process. Default: RANK, which torchrun sets.
-        world_size: number of processes. Default: WORLD_SIZE.
-        file_store: path, on storage that all ranks share, of a file that does not exist yet. Replaces MASTER_ADDR and
-            MASTER_PORT.
+        rank: rank of this process.
+        world_size: number of processes.
+        file_store: path, on storage that all ranks share, of a file that does not exist yet.
+        device: device of this process.
         timeout_s: seconds after which a collective fails because another rank does not join.
-        device: device of this process. Default: `default_device()`.
-
-    Returns:
-        True if this call made the group; the caller then has to destroy it. False if one existed; it keeps its timeout.
-
-    Raises:
-        ConfigError: neither the arguments nor the environment give the rank or the address of the other ranks.
     """
-    if is_distributed():
-        return False
-    rank, world_size = _from_environment(rank, world_size, file_store)
-    device = device or default_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        init_method=f"file://{file_store.resolve()}" if file_store else "env://",
+        init_method=f"file://{file_store.resolve()}",
         rank=rank,
         world_size=world_size,
         timeout=timedelta(seconds=timeout_s),
     )
-    return True
 
 
 def destroy_process_group() -> None:
     """Leave the process group, if there is one."""
     if is_distributed():
         dist.destroy_process_group()
-
-
-def _from_environment(rank: int | None, world_size: int | None, file_store: Path | None) -> tuple[int, int]:
-    wanted = {"RANK": rank, "WORLD_SIZE": world_size}
-    missing = [name for name, value in wanted.items() if value is None and name not in os.environ]
-    if file_store is None:
-        missing += [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-    if missing:
-        raise ConfigError(
-            f"no process group: {', '.join(missing)} not in the environment. Start the workers through Ray or "
-            "torchrun, or set distributed.workers=0 to train in this process."
-        )
-    found = {name: int(os.environ[name]) if value is None else value for name, value in wanted.items()}
-    return found["RANK"], found["WORLD_SIZE"]

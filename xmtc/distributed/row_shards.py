@@ -15,7 +15,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from xmtc.distributed.collectives import all_gather_rows, broadcast_rows, rank_and_world_size
-from xmtc.distributed.state import FIX, save_tensors
+from xmtc.distributed.state_files import FIX, save_tensors
 from xmtc.errors import CheckpointError
 from xmtc.files import reading
 

@@ -1,108 +1,83 @@
 """The settings of row-wise optimizers, and the size of their state."""
 
+from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from xmtc.config.base import config
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from xmtc.distributed.rowwise_optim import LazyAdam, RowAdamW, RowSGD, RowwiseAdagrad
-
-Rounding = Literal["stochastic", "kahan"]
+    from xmtc.distributed.rowwise_optim import LazyAdam, RowAdamW, RowSGD, RowwiseAdagrad, RowwiseOptimizer
 
 
 @config
-class RowwiseAdagradConfig:
+class RowwiseSettings:
+    """What all row-wise optimizers have."""
+
+    learning_rate: float
+    weight_decay: Annotated[float, Field(ge=0, description="Decoupled decay of the rows that move.")] = 0.0
+
+    @abstractmethod
+    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
+        """Compute bytes of state per row.
+
+        Args:
+            elements: numbers in the row.
+            bfloat16: whether the table is in bfloat16; float32 otherwise.
+        """
+
+    @abstractmethod
+    def build(self, parameters: "Iterable[Tensor]") -> "RowwiseOptimizer":
+        """Build the optimizer of these tables."""
+
+
+@config
+class RowwiseAdagradConfig(RowwiseSettings):
     """Adagrad with one accumulator per row (Duchi et al. 2011, as used for embedding tables): 4 bytes per label."""
 
     kind: Literal["rowwise_adagrad"] = "rowwise_adagrad"
     learning_rate: Annotated[float, Field(gt=0)] = 0.05
     """Learning rate of the label tables. A row's first step moves each element by about this much."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled decay, applied to touched rows only."""
-    rounding: Rounding = "stochastic"
-    """How tables in bfloat16 round. `stochastic` keeps small updates on average. `kahan` keeps them to 16 bits of
-    mantissa, without randomness, and takes 2 more bytes per element."""
 
+    @override
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """Compute bytes of state per row: an accumulator.
+        return 4
 
-        Args:
-            elements: numbers in the row.
-            bfloat16: whether the table is in bfloat16; float32 otherwise.
-        """
-        return 4 + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
-
+    @override
     def build(self, parameters: "Iterable[Tensor]") -> "RowwiseAdagrad":
-        """Build the optimizer of these tables."""
         from xmtc.distributed.rowwise_optim import RowwiseAdagrad
 
-        return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
-
-
-class _TwoMoments:
-    """State size of both kinds of Adam."""
-
-    rounding: Rounding
-    counts: ClassVar[int] = 1
-
-    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """Compute bytes of state per row: two moments per element, and step counts.
-
-        Args:
-            elements: numbers in the row.
-            bfloat16: whether the table is in bfloat16; float32 otherwise.
-        """
-        return 8 * elements + 4 * self.counts + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
+        return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
 
 
 @config
-class LazyAdamConfig(_TwoMoments):
+class LazyAdamConfig(RowwiseSettings):
     """Adam that reads and writes only touched rows, and moves them as far as AdamW does: 8 bytes per element."""
 
-    counts: ClassVar[int] = 2
     kind: Literal["lazy_adam"] = "lazy_adam"
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """Learning rate of the label tables."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled decay, applied to touched rows only."""
-    rounding: Rounding = "stochastic"
-    """How tables in bfloat16 round. `stochastic` keeps small updates on average. `kahan` keeps them to 16 bits of
-    mantissa, without randomness, and takes 2 more bytes per element."""
 
+    @override
+    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
+        """Two moments per element, and two step counts."""
+        return 8 * elements + 8
+
+    @override
     def build(self, parameters: "Iterable[Tensor]") -> "LazyAdam":
-        """Build the optimizer of these tables."""
         from xmtc.distributed.rowwise_optim import LazyAdam
 
-        return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
+        return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
 
 
 @config
-class AdamWConfig(_TwoMoments):
-    """AdamW on every row at every step, for label tables in bfloat16 or with a separate learning rate."""
-
-    kind: Literal["adamw"] = "adamw"
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    """Learning rate of the label tables."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    """Decoupled decay of every row."""
-    rounding: Rounding = "stochastic"
-    """How tables in bfloat16 round. `stochastic` keeps small updates on average. `kahan` keeps them to 16 bits of
-    mantissa, without randomness, and takes 2 more bytes per element."""
-
-    def build(self, parameters: "Iterable[Tensor]") -> "RowAdamW":
-        """Build the optimizer of these tables."""
-        from xmtc.distributed.rowwise_optim import RowAdamW
-
-        return RowAdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, rounding=self.rounding)
-
-
-@config
-class SGDConfig:
+class SGDConfig(RowwiseSettings):
     """SGD with momentum, for the largest label sets: the momentum has the dtype of the rows."""
 
     kind: Literal["sgd"] = "sgd"
@@ -110,40 +85,34 @@ class SGDConfig:
     """Learning rate of the label tables."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Decay of the momentum; with momentum, every row moves at every step. 0: no momentum."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled decay, applied to the rows that move."""
-    rounding: Rounding = "stochastic"
-    """How tables in bfloat16 round. `stochastic` keeps small updates on average. `kahan` keeps them to 16 bits of
-    mantissa and takes 2 more bytes per element; the momentum is rounded stochastically."""
 
+    @override
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        """Compute bytes of state per row: the momentum.
+        return (2 if bfloat16 else 4) * elements if self.momentum else 0
 
-        Args:
-            elements: numbers in the row.
-            bfloat16: whether the table is in bfloat16; float32 otherwise.
-        """
-        momentum = (2 if bfloat16 else 4) * elements if self.momentum else 0
-        return momentum + _lacking_bytes(self.rounding, elements, bfloat16=bfloat16)
-
+    @override
     def build(self, parameters: "Iterable[Tensor]") -> "RowSGD":
-        """Build the optimizer of these tables."""
         from xmtc.distributed.rowwise_optim import RowSGD
 
-        return RowSGD(
-            parameters,
-            momentum=self.momentum,
-            lr=self.learning_rate,
-            weight_decay=self.weight_decay,
-            rounding=self.rounding,
-        )
+        return RowSGD(parameters, momentum=self.momentum, lr=self.learning_rate, weight_decay=self.weight_decay)
 
 
-def _lacking_bytes(rounding: Rounding, elements: int, *, bfloat16: bool) -> int:
-    """Compute bytes that compensated sums take per row, for the rounding errors of bfloat16."""
-    return 2 * elements if rounding == "kahan" and bfloat16 else 0
+@dataclass(frozen=True, kw_only=True)
+class AdamWConfig(RowwiseSettings):
+    """AdamW on every row at every step, for label tables without a row-wise optimizer; no `kind` names it."""
+
+    learning_rate: float = 1e-3
+
+    @override
+    def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
+        """Two moments per element, and a step count."""
+        return 8 * elements + 4
+
+    @override
+    def build(self, parameters: "Iterable[Tensor]") -> "RowAdamW":
+        from xmtc.distributed.rowwise_optim import RowAdamW
+
+        return RowAdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
 
 
-RowwiseOptimizerConfig = Annotated[
-    RowwiseAdagradConfig | LazyAdamConfig | AdamWConfig | SGDConfig, Field(discriminator="kind")
-]
+RowwiseOptimizerConfig = Annotated[RowwiseAdagradConfig | LazyAdamConfig | SGDConfig, Field(discriminator="kind")]

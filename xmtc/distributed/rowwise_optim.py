@@ -1,22 +1,21 @@
 """Optimizers for label tables. They update only the rows that a step touches, or all rows chunk by chunk.
 
 They accept sparse gradients, dense gradients, and gradients computed for one chunk of rows at a time
-(`DeferredGradient`). Tables may be bfloat16: stochastic rounding or compensated sums keep updates smaller than half a
-unit in the last place. All state has one row per label and can be split like the tables.
+(`DeferredGradient`). Tables may be bfloat16: stochastic rounding keeps updates smaller than half a unit in the last
+place, on average. All state has one row per label and can be split like the tables.
 
 Suffixes: L rows of a table, R touched rows, D width.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from typing_extensions import override
 
 from xmtc.distributed.collectives import all_reduce_max_ints
-from xmtc.distributed.rounding import rounding_noise, split_sum, stochastic_round_
-from xmtc.distributed.rowwise_config import Rounding
 
 Rows = slice | Tensor
 _CHUNK = 1 << 20  # numbers of a table that are updated at a time
@@ -56,6 +55,22 @@ def chunks_of(table: Tensor) -> Iterator[slice]:
         yield slice(start, min(start + rows, len(table)))
 
 
+def rounding_noise(shape: torch.Size, device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+    """Draw random 16-bit integers, as int32, for `stochastic_round_`."""
+    return torch.randint(0, 1 << 16, shape, dtype=torch.int32, device=device, generator=generator)
+
+
+def stochastic_round_(values: Tensor, noise: Tensor) -> Tensor:
+    """Round fp32 values in place to bf16 values, up or down with the probabilities that keep the expected value.
+
+    The noise (from `rounding_noise`, in the shape of the values) is added to the bits that bf16 drops; then these bits
+    are cut off. If values share noise, each rounding is unbiased, but the roundings depend on each other. Finite values
+    only.
+    """
+    values.view(torch.int32).add_(noise).bitwise_and_(-(1 << 16))
+    return values
+
+
 class RowwiseOptimizer(Optimizer):
     """Reads and writes touched rows. Subclasses compute how far a row moves.
 
@@ -63,24 +78,20 @@ class RowwiseOptimizer(Optimizer):
         touches_all: whether rows without a gradient move too.
     """
 
-    touches_all: ClassVar[bool] = False
+    touches_all: bool = False
 
-    def __init__(
-        self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float, rounding: Rounding = "stochastic"
-    ) -> None:
+    def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
-        self.rounding = rounding
+        self.tables: list[Tensor] = self.param_groups[0]["params"]
         self._noise: Tensor | None = None
-        self._group_of = {id(table): group for group in self.param_groups for table in group["params"]}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Update every table that has a gradient."""
         loss = closure() if closure is not None else None
-        for group in self.param_groups:
-            for table in group["params"]:
-                if table.grad is not None:
-                    self._take(table, table.grad)
+        for table in self.tables:
+            if table.grad is not None:
+                self._take(table, table.grad)
         return loss
 
     def _take(self, table: Tensor, gradient: Tensor) -> None:
@@ -109,23 +120,19 @@ class RowwiseOptimizer(Optimizer):
             gradient_RD: gradient of these rows, fp32.
         """
         self.make_state(table)
-        group, state = self._group_of[id(table)], self.state[table]
-        parts = {kind: _read(tensor, rows) for kind, tensor in state.items() if kind != "lacking"}
+        settings, state = self.param_groups[0], self.state[table]
+        parts = {kind: _read(tensor, rows) for kind, tensor in state.items()}
         direction_RD = self.direction(parts, gradient_RD)
         values_RD = _read(table, rows)
-        if "lacking" in state:
-            values_RD += state["lacking"][rows]
-        values_RD.mul_(1 - group["lr"] * group["weight_decay"]).sub_(direction_RD, alpha=group["lr"])
+        values_RD.mul_(1 - settings["lr"] * settings["weight_decay"]).sub_(direction_RD, alpha=settings["lr"])
         for kind, part in parts.items():
             self._write(state[kind], rows, part)
-        if "lacking" in state:
-            values_RD, state["lacking"][rows] = split_sum(values_RD)
         self._write(table, rows, values_RD)
 
     def _write(self, table: Tensor, rows: Rows, values_RD: Tensor) -> None:
-        if table.dtype == torch.bfloat16 and values_RD.dtype == torch.float32:
+        if table.dtype == torch.bfloat16:
             values_RD = stochastic_round_(values_RD, self._noise_of(values_RD, rows)).to(torch.bfloat16)
-        elif isinstance(rows, slice) and table.dtype != torch.bfloat16:
+        elif isinstance(rows, slice):
             return  # `values_RD` is a view
         table[rows] = values_RD
 
@@ -146,8 +153,6 @@ class RowwiseOptimizer(Optimizer):
         """Initialise the table's state if it has none yet."""
         if not self.state[table]:
             self.state[table].update(self.fresh_state(table))
-            if self.rounding == "kahan" and table.dtype == torch.bfloat16:
-                self.state[table]["lacking"] = torch.zeros_like(table, requires_grad=False)
 
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """Return the initial state. Every tensor has one row per label."""
@@ -175,12 +180,13 @@ def _read(table: Tensor, rows: Rows) -> Tensor:
 class RowwiseAdagrad(RowwiseOptimizer):
     """g / √(Σ mean(g²)), the mean over a row's elements and the sum over the steps that touched it."""
 
+    @override
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """`sum`, fp32 (L,)."""
         return {"sum": torch.zeros(len(table), dtype=torch.float32, device=table.device)}
 
+    @override
     def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
-        """See the base."""
         squares_R = gradient_RD.square().flatten(1).mean(1) if gradient_RD.dim() > 1 else gradient_RD.square()
         scale_R = state["sum"].add_(squares_R).sqrt().add_(1e-10)
         return gradient_RD / _by_row(scale_R, gradient_RD)
@@ -191,13 +197,14 @@ class RowAdamW(RowwiseOptimizer):
 
     touches_all = True
 
+    @override
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """`mean` and `square` in fp32 of the table's shape, `steps` int32 (L,)."""
         moments = {kind: torch.zeros(table.shape, device=table.device) for kind in ("mean", "square")}
         return moments | {"steps": torch.zeros(len(table), dtype=torch.int32, device=table.device)}
 
+    @override
     def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
-        """See the base."""
         steps = _by_row(state["steps"].add_(1), gradient_RD).float()
         mean_RD = state["mean"].lerp_(gradient_RD, 0.1)
         square_RD = state["square"].lerp_(gradient_RD.square(), 0.001)
@@ -221,22 +228,24 @@ class LazyAdam(RowAdamW):
         super().__init__(parameters, **settings)
         self.clock = 0
 
+    @override
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
-        """See the base; `last` int32 (L,), the step that touched a row last."""
+        """`last` int32 (L,), the step that touched a row last."""
         return super().fresh_state(table) | {"last": torch.zeros(len(table), dtype=torch.int32, device=table.device)}
 
+    @override
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See the base."""
         self.clock += 1
         return super().step(closure)
 
+    @override
     def resume(self) -> None:
-        """See the base: some row was touched by the last step."""
+        """Some row was touched by the last step."""
         newest = [int(state["last"].max()) for state in self.state.values() if len(state["last"])]
         (self.clock,) = all_reduce_max_ints([max(newest, default=0)])
 
+    @override
     def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
-        """See the base."""
         steps = _by_row(state["steps"].add_(1), gradient_RD).float()
         passed = _by_row(self.clock - state["last"], gradient_RD).float()
         state["last"].fill_(self.clock)
@@ -255,14 +264,15 @@ class RowSGD(RowwiseOptimizer):
     def __init__(self, parameters: Iterable[Tensor], *, momentum: float, **settings: Any) -> None:
         super().__init__(parameters, **settings)
         self.momentum = momentum
-        self.touches_all = momentum > 0  # pyright: ignore[reportAttributeAccessIssue]
+        self.touches_all = momentum > 0
 
+    @override
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """`momentum` of the table's shape and dtype."""
         return {"momentum": torch.zeros_like(table, requires_grad=False)} if self.momentum else {}
 
+    @override
     def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
-        """See the base."""
         return state["momentum"].mul_(self.momentum).add_(gradient_RD) if self.momentum else gradient_RD
 
 

@@ -19,7 +19,7 @@ from xmtc.data.config import DataConfig
 from xmtc.data.overview import ONE_LABEL, warnings_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.data.readers.base import shown_column
-from xmtc.distributed.precision import native_bfloat16
+from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.measured import corpus_of, head_speed
 from xmtc.estimate.probe import Speeds, probe

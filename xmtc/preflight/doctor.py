@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from xmtc.data.pretrained import resolve_pretrained
-from xmtc.distributed.precision import native_bfloat16
+from xmtc.distributed.config import native_bfloat16
 from xmtc.distributed.strategies.settings import Tool
 from xmtc.errors import ConfigError
 from xmtc.estimate.estimate import Estimate, estimate, label_lines

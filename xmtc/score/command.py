@@ -15,7 +15,7 @@ from xmtc.data.readers import ReaderConfig, Rejected
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
 from xmtc.data.readers.table_config import table_of
-from xmtc.distributed.precision import native_bfloat16
+from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import ConfigError, DataError
 from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, Prediction, choose_device

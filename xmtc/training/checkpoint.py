@@ -25,7 +25,7 @@ from xmtc.distributed.collectives import (
     rank_and_world_size,
     run_collectively,
 )
-from xmtc.distributed.state import FIX
+from xmtc.distributed.state_files import FIX
 from xmtc.errors import CheckpointError, XmtcError
 from xmtc.files import TEMPORARY, file_sha256, flush, publish_directory, read_json, reading
 from xmtc.storage.mirror import Mirror

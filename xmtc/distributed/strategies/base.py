@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from xmtc.distributed import state as files
+from xmtc.distributed import state_files as files
 from xmtc.distributed.collectives import rank_and_world_size
-from xmtc.distributed.state import ParameterState
+from xmtc.distributed.state_files import ParameterState
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.distributed.strategy import ParameterGroup, Strategy
 from xmtc.errors import CheckpointError, ConfigError

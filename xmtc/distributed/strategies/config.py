@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
 from typing_extensions import override
 
 from xmtc.config.base import config
@@ -27,25 +26,7 @@ if TYPE_CHECKING:
 
     from xmtc.distributed.strategy import Strategy
 
-_MANAGED = {
-    "train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "gradient_accumulation_steps",
-    "managed_gradient_accumulation",
-    "gradient_clipping",
-    "prescale_gradients",
-    "gradient_predivide_factor",
-    "optimizer",
-    "scheduler",
-    "fp16",
-    "bf16",
-    "torch_autocast",
-    "data_types",
-    "steps_per_print",
-    "zero_allow_untested_optimizer",
-    "zero_force_ds_cpu_optimizer",
-}
-_MANAGED_ZERO = {"stage", "offload_optimizer", "offload_param"}
+_MANAGED = {"stage", "offload_optimizer", "offload_param"}
 _BUCKET = 500_000_000  # numbers in DeepSpeed's default buffer for the exchange of gradients
 _SWAP_ALIGNMENT = 1 << 16  # numbers; DeepSpeed wants a multiple of 1 kB × its `aio.intra_op_parallelism` (1 by default)
 
@@ -68,9 +49,9 @@ class SingleConfig(Replicated):
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
         """Build the strategy of this process."""
-        from xmtc.distributed.strategies.single import SingleStrategy
+        from xmtc.distributed.strategies.replicated import ReplicatedStrategy
 
-        return SingleStrategy(precision, device)
+        return ReplicatedStrategy(precision, device)
 
 
 @config
@@ -78,10 +59,6 @@ class DDPConfig(Replicated):
     """Every worker holds the whole model. The simplest choice if model and optimizer fit in a worker's memory."""
 
     kind: Literal["ddp"] = "ddp"
-    bucket_mib: Annotated[float, Field(gt=0)] = 25.0
-    """Size of the buckets in which gradients are exchanged during the backward pass."""
-    find_unused_parameters: bool = False
-    """Set this if the loss of some steps does not depend on all trained parameters. Every step then walks the graph."""
 
     @property
     @override
@@ -96,7 +73,7 @@ class DDPConfig(Replicated):
         """Build the strategy of this process, which must be in a process group."""
         from xmtc.distributed.strategies.ddp import DDPStrategy
 
-        return DDPStrategy(self, precision, device)
+        return DDPStrategy(precision, device)
 
 
 @config
@@ -113,19 +90,14 @@ class DeepSpeedConfig(StrategySettings):
     """Where parameters are kept while they are not in use (stage 3)."""
     nvme_path: str | None = None
     """Folder on a fast disk of every node, for `nvme`. A worker deletes its files when it ends, unless it is killed."""
-    extra: dict[str, Any] = field(default_factory=dict)
-    """Further keys of DeepSpeed's configuration, such as `{zero_optimization: {overlap_comm: true}}`. xmtc sets batch
-    sizes, accumulation, clipping, optimizer, precision, stage and offload; these are refused here."""
+    zero_optimization: dict[str, Any] = field(default_factory=dict)
+    """Further keys of this section of DeepSpeed's configuration, such as `{overlap_comm: true}`; xmtc sets stage and
+    offload."""
 
     def __post_init__(self) -> None:
-        """Refuse keys that the training loop sets, and offloading that the stage does not support."""
-        zero = self.extra.get("zero_optimization", {})
-        if not isinstance(zero, dict):
-            raise ValueError(f"extra.zero_optimization must be a mapping, not {zero!r}")
-        managed = sorted(_MANAGED & set(self.extra))
-        managed += [f"zero_optimization.{key}" for key in sorted(_MANAGED_ZERO & set(zero))]
-        if managed:
-            raise ValueError(f"extra must not set {', '.join(managed)}: managed by the training loop and this section")
+        """Refuse keys that this section sets, and offloading that the stage does not support."""
+        if managed := sorted(_MANAGED & set(self.zero_optimization)):
+            raise ValueError(f"zero_optimization must not set {', '.join(managed)}: other keys of this section do")
         if self.offload_optimizer and self.stage == 0:
             raise ValueError("offload_optimizer needs stage 1, 2 or 3")
         if self.offload_parameters and self.stage != 3:
@@ -190,7 +162,7 @@ class DeepSpeedConfig(StrategySettings):
         """From stage 1, AdamW also updates a flat copy of the parameters."""
         if self.stage == 0:
             return replicated_bytes(trained, workers)
-        share, zero = trained / workers, self.extra.get("zero_optimization", {})
+        share, zero = trained / workers, self.zero_optimization
         buffers = 2 if zero.get("overlap_comm", self.stage == 3) else 1
         return TrainingBytes(
             gradients=4 * (share if self.partitions.gradients else trained),
@@ -225,7 +197,7 @@ class DeepSpeedConfig(StrategySettings):
         """Under stage 3, each worker keeps its share, unless it offloads to a disk."""
         if self.stage < 3 or self.on_disk:
             return nullcontext()
-        from xmtc.distributed.partitioned import Loading
+        from xmtc.distributed.zero3 import Loading
 
         return Loading(self.engine_config(precision)).active()
 
@@ -237,7 +209,7 @@ class DeepSpeedConfig(StrategySettings):
             folder: folder that this process offloads to.
             largest: number of elements in this rank's share of the largest parameter.
         """
-        zero: dict[str, Any] = {**self.extra.get("zero_optimization", {}), "stage": self.stage}
+        zero: dict[str, Any] = {**self.zero_optimization, "stage": self.stage}
         places: dict[str, dict[str, Any]] = {"cpu": {"device": "cpu"}, "nvme": {"device": "nvme", "nvme_path": folder}}
         if self.offload_optimizer:
             zero["offload_optimizer"] = places[self.offload_optimizer]
@@ -246,7 +218,6 @@ class DeepSpeedConfig(StrategySettings):
             if self.offload_parameters == "nvme":
                 zero["offload_param"]["buffer_size"] = -(-largest // _SWAP_ALIGNMENT) * _SWAP_ALIGNMENT
         return {
-            **self.extra,
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": 1,
             "zero_optimization": zero,

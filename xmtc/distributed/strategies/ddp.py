@@ -10,7 +10,6 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from xmtc.distributed.strategies.config import DDPConfig
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy
 from xmtc.distributed.strategies.settings import Precision
 
@@ -18,18 +17,12 @@ from xmtc.distributed.strategies.settings import Precision
 class DDPStrategy(ReplicatedStrategy):
     """DDP that sums gradients; by default DDP averages them."""
 
-    def __init__(self, config: DDPConfig, precision: Precision, device: torch.device) -> None:
+    def __init__(self, precision: Precision, device: torch.device) -> None:
         super().__init__(precision, device)
-        self._config = config
         self._module: DistributedDataParallel | None = None
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        self._module = DistributedDataParallel(
-            model,
-            forward_sync_buffers=False,
-            bucket_cap_mb=self._config.bucket_mib,
-            find_unused_parameters=self._config.find_unused_parameters,
-        )
+        self._module = DistributedDataParallel(model, forward_sync_buffers=False)
         self._module.register_comm_hook(None, _sum_bucket)
         return self._module
 

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from xmtc.distributed.memory import release_freed_memory
-from xmtc.distributed.partitioned import gatherings
-from xmtc.distributed.state import MOMENTS, ParameterState
+from xmtc.distributed.state_files import MOMENTS, ParameterState
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
 from xmtc.distributed.strategies.config import DeepSpeedConfig
 from xmtc.distributed.strategies.deepspeed_support import (
@@ -35,6 +34,7 @@ from xmtc.distributed.strategies.deepspeed_support import (
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy
 from xmtc.distributed.strategies.settings import Demand, Precision
 from xmtc.distributed.strategy import ParameterGroup
+from xmtc.distributed.zero3 import gatherings
 from xmtc.errors import ConfigError
 
 

@@ -1,4 +1,4 @@
-"""Base of strategies that keep the whole model and optimizer on every rank: a single process, and DDP."""
+"""A single process, and the base of strategies that keep the whole model and optimizer on every rank."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from typing_extensions import override
 
-from xmtc.distributed.state import ParameterState
+from xmtc.distributed.state_files import ParameterState
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
 from xmtc.distributed.strategy import ParameterGroup
 

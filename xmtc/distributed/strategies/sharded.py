@@ -163,7 +163,7 @@ class ShardedRowsStrategy(Strategy):
         return [part.div_(self.loss_scale) for part in found]
 
     def _update(self, deferred: Sequence[DeferredGradient]) -> None:
-        of = {id(shard): optimizer for optimizer in self._optimizers for shard in optimizer.param_groups[0]["params"]}
+        of = {id(shard): optimizer for optimizer in self._optimizers for shard in optimizer.tables}
         for shard in self._shards.values():
             if shard.grad is None and shard.deferred is None:  # none of this rank's rows was scored
                 nothing = torch.empty(1, 0, dtype=torch.int64, device=shard.device)
@@ -178,12 +178,11 @@ class ShardedRowsStrategy(Strategy):
 
     def _states(self) -> dict[str, Mapping[str, Tensor]]:
         """Collect the optimizers' state by table name; create it if there was no step yet."""
-        states: dict[str, Mapping[str, Tensor]] = {}
+        names, states = {id(shard): name for name, shard in self._shards.items()}, {}
         for optimizer in self._optimizers:
-            for name, shard in self._shards.items():
-                if any(shard is one for one in optimizer.param_groups[0]["params"]):
-                    optimizer.make_state(shard)
-                    states[name] = optimizer.state[shard]
+            for shard in optimizer.tables:
+                optimizer.make_state(shard)
+                states[names[id(shard)]] = optimizer.state[shard]
         return states
 
     def _hide(self, model: nn.Module) -> None:
@@ -203,8 +202,8 @@ class ShardedRowsStrategy(Strategy):
 
 def _optimizer(group: ParameterGroup) -> RowwiseOptimizer:
     """Build the group's optimizer (default: AdamW) with the group's learning rate and decay."""
-    config = group.optimizer or AdamWConfig()
-    return replace(config, learning_rate=group.learning_rate, weight_decay=group.weight_decay).build(group.parameters)
+    settings = group.optimizer or AdamWConfig()
+    return replace(settings, learning_rate=group.learning_rate, weight_decay=group.weight_decay).build(group.parameters)
 
 
 def _split(groups: Sequence[ParameterGroup], *, shards: bool) -> list[tuple[int, ParameterGroup]]:

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from xmtc.distributed.partitioned import Loading
+from xmtc.distributed.zero3 import Loading
 from xmtc.errors import ConfigError
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModel, BitsAndBytesConfig, PreTrainedCo
 from transformers.utils import logging as hf_logging
 
 from xmtc.data.pretrained import resolve_pretrained
-from xmtc.distributed.partitioned import BlockGathering, Loading
+from xmtc.distributed.zero3 import BlockGathering, Loading
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.blocks import blocks_of

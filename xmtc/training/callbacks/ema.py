@@ -11,7 +11,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from typing_extensions import override
 
 from xmtc.distributed.row_shards import RowShard, own_rows
-from xmtc.distributed.state import FIX, save_tensors
+from xmtc.distributed.state_files import FIX, save_tensors
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.files import reading
 from xmtc.training.callbacks.base import Callback, StageContext
