@@ -13,11 +13,9 @@ from xmtc.distributed.strategies.settings import (
     Demand,
     Partitions,
     Precision,
-    Replicated,
     StrategySettings,
     Tool,
     TrainingBytes,
-    replicated_bytes,
 )
 from xmtc.errors import ConfigError
 
@@ -32,7 +30,7 @@ _SWAP_ALIGNMENT = 1 << 16  # numbers; DeepSpeed wants a multiple of 1 kB × its 
 
 
 @config
-class SingleConfig(Replicated):
+class SingleConfig(StrategySettings):
     """Trains in a single process."""
 
     kind: Literal["single"] = "single"
@@ -43,34 +41,20 @@ class SingleConfig(Replicated):
         return 1
 
     @override
-    def refusals(self) -> Mapping[Demand, str]:
-        """Nothing is refused."""
-        return {}
-
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        """Build the strategy of this process."""
         from xmtc.distributed.strategies.replicated import ReplicatedStrategy
 
         return ReplicatedStrategy(precision, device)
 
 
 @config
-class DDPConfig(Replicated):
+class DDPConfig(StrategySettings):
     """Every worker holds the whole model. The simplest choice if model and optimizer fit in a worker's memory."""
 
     kind: Literal["ddp"] = "ddp"
 
-    @property
     @override
-    def max_workers(self) -> int | None:
-        return None
-
-    @override
-    def refusals(self) -> Mapping[Demand, str]:
-        return {}
-
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        """Build the strategy of this process, which must be in a process group."""
         from xmtc.distributed.strategies.ddp import DDPStrategy
 
         return DDPStrategy(precision, device)
@@ -116,11 +100,6 @@ class DeepSpeedConfig(StrategySettings):
 
     @property
     @override
-    def max_workers(self) -> int | None:
-        return None
-
-    @property
-    @override
     def partitions(self) -> Partitions:
         return Partitions(parameters=self.stage == 3, gradients=self.stage >= 2, optimizer_state=self.stage >= 1)
 
@@ -153,15 +132,13 @@ class DeepSpeedConfig(StrategySettings):
 
     @override
     def weight_bytes(self, size: float, workers: int) -> float:
-        if self.offload_parameters:
-            return 0.0
-        return size / workers if self.partitions.parameters else size
+        return 0.0 if self.offload_parameters else super().weight_bytes(size, workers)
 
     @override
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
         """From stage 1, AdamW also updates a flat copy of the parameters."""
         if self.stage == 0:
-            return replicated_bytes(trained, workers)
+            return super().training_bytes(trained, workers)
         share, zero = trained / workers, self.zero_optimization
         buffers = 2 if zero.get("overlap_comm", self.stage == 3) else 1
         return TrainingBytes(
@@ -176,12 +153,8 @@ class DeepSpeedConfig(StrategySettings):
         optimizer = 16.0 * trained if self.offload_optimizer == "nvme" else 0.0
         return optimizer + (weights if self.offload_parameters == "nvme" else 0.0)
 
+    @override
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        """Build the strategy of this process, which must be in a process group.
-
-        Raises:
-            ConfigError: tensors are offloaded to a disk, but the library that writes to it is missing.
-        """
         from xmtc.distributed.strategies.deepspeed import ZeroStage0Strategy, ZeroStrategy
         from xmtc.distributed.strategies.deepspeed_support import can_swap, import_deepspeed
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from typing_extensions import override
-
 if TYPE_CHECKING:
     import torch
 
@@ -56,7 +54,10 @@ class TrainingBytes:
 
 
 class StrategySettings(Protocol):
-    """The settings of a strategy. A package adds one by an entry point in the group `xmtc.strategies`."""
+    """The settings of a strategy. A package adds one by an entry point in the group `xmtc.strategies`.
+
+    Those that override nothing but `build` give every worker the whole model, its gradients and optimizer state.
+    """
 
     @property
     def kind(self) -> str:
@@ -66,37 +67,38 @@ class StrategySettings(Protocol):
     @property
     def max_workers(self) -> int | None:
         """Maximum number of workers; None: any number."""
-        ...
+        return None
 
     @property
     def partitions(self) -> Partitions:
         """Which tensors the strategy divides among the workers."""
-        ...
+        return Partitions()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """Programs and libraries that every node needs in addition to Python packages."""
-        ...
+        return ()
 
     @property
     def offload_folder(self) -> str | None:
         """The folder, on a disk of every node, that tensors are offloaded to; None if they stay in memory."""
-        ...
+        return None
 
     def refusals(self) -> Mapping[Demand, str]:
         """List the features that the strategy does not support, each with the conflicting key, the reason and the fix.
 
         Each text completes a sentence that begins with the setting that needs the feature: `<setting> and <text>`.
         """
-        ...
+        return {}
 
     def weight_bytes(self, size: float, workers: int) -> float:
         """Compute bytes of memory that weights of this size take on one worker."""
-        ...
+        return size / workers if self.partitions.parameters else size
 
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
         """Compute bytes of memory that one worker needs to train this many float32 numbers with AdamW."""
-        ...
+        buffers = 4.0 * trained if workers > 1 else 0.0
+        return TrainingBytes(gradients=4.0 * trained, optimizer_state=8.0 * trained, exchange_buffers=buffers)
 
     def disk_bytes(self, trained: int, weights: float) -> float:
         """Compute bytes that all workers together write to `offload_folder`.
@@ -105,11 +107,11 @@ class StrategySettings(Protocol):
             trained: number of trained elements.
             weights: bytes of all weights.
         """
-        ...
+        return 0.0
 
     def loading(self, precision: Precision) -> AbstractContextManager[object]:
-        """Wrap the construction of a model, after `build`, to control how pretrained weights are loaded."""
-        ...
+        """Wrap the construction of a model, after `build`; by default, every worker loads all weights."""
+        return nullcontext()
 
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
         """Build the strategy of this process. With several workers, the process must be in a process group.
@@ -118,45 +120,3 @@ class StrategySettings(Protocol):
             ConfigError: this machine lacks something that the strategy needs.
         """
         ...
-
-
-class Replicated(StrategySettings):
-    """Base of settings whose strategy gives every worker the whole model, its gradients and optimizer state."""
-
-    @property
-    @override
-    def partitions(self) -> Partitions:
-        return Partitions()
-
-    @property
-    @override
-    def tools(self) -> tuple[Tool, ...]:
-        return ()
-
-    @property
-    @override
-    def offload_folder(self) -> str | None:
-        return None
-
-    @override
-    def weight_bytes(self, size: float, workers: int) -> float:
-        return size
-
-    @override
-    def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
-        return replicated_bytes(trained, workers)
-
-    @override
-    def disk_bytes(self, trained: int, weights: float) -> float:
-        return 0.0
-
-    @override
-    def loading(self, precision: Precision) -> AbstractContextManager[object]:
-        """Every worker loads all weights."""
-        return nullcontext()
-
-
-def replicated_bytes(trained: int, workers: int) -> TrainingBytes:
-    """Compute training memory without partitioning: gradients, AdamW's two moments, and buckets for the exchange."""
-    buffers = 4.0 * trained if workers > 1 else 0.0
-    return TrainingBytes(gradients=4.0 * trained, optimizer_state=8.0 * trained, exchange_buffers=buffers)
