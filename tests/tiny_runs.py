@@ -9,8 +9,7 @@ import yaml
 
 from xmtc.config.load import load_config
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
-from xmtc.run.stage import Stage
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.stages.run_stage import run_stage
 
 LABELS = ["law", "fish", "heart", "trade", "school", "steel"]

@@ -25,13 +25,14 @@ from xmtc.cli_options import (
     TextColumn,
     Version,
     check_arguments,
-    config_for,
-    fetch,
-    fetch_model,
-    fetch_status,
+    config_file,
     load_run,
+    local_model,
+    local_path,
+    local_status,
     next_to,
     show_log,
+    split_inputs,
 )
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.track.console import printable
@@ -94,7 +95,7 @@ def train(
     ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
-    run = load_run(config_for(config), overrides, print_config)
+    run = load_run(config_file(config), overrides, print_config)
     if dry_run:
         from xmtc.estimate.estimate import dry_run as estimate_run
 
@@ -179,7 +180,7 @@ def evaluate(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", parser=fetch, help="Run directories or URIs; give several to compare."),
+        typer.Argument(metavar="RUN", parser=local_path, help="Run directories or URIs; give several to compare."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     split: Annotated[str | None, typer.Option(help="dev or test \\[default: test if the run has it].")] = None,
@@ -200,7 +201,9 @@ def predict(
     text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to label; repeatable.")] = None,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", parser=fetch, help="JSON lines, CSV or Parquet, or one text per line; - for stdin."),
+        typer.Option(
+            "--input", parser=local_path, help="JSON lines, CSV or Parquet, or one text per line; - for stdin."
+        ),
     ] = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
@@ -260,7 +263,6 @@ def score(
 ) -> None:
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
     from xmtc.artefact.info import describe
-    from xmtc.run.sources import split_inputs
     from xmtc.score.command import make_job, parse_threshold, read_labels, run_locally, use_bfloat16
     from xmtc.score.inputs import text_columns
     from xmtc.score.job import Settings
@@ -269,7 +271,7 @@ def score(
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
     if engine not in ("local", "ray"):
         raise typer.BadParameter(f"--engine {engine}: give local or ray")
-    folder = fetch_model(model)
+    folder = local_model(model)
     settings = Settings(
         top_k=top_k,
         threshold=parse_threshold(threshold),
@@ -286,7 +288,7 @@ def score(
     files, sources = split_inputs(inputs)
     job = make_job(folder, files, output, settings, sources, model)
     if engine == "ray":
-        from xmtc.cluster.scoring import score_on_cluster
+        from xmtc.cluster.score_job import score_on_cluster
 
         score_on_cluster(job, device=device, address=address, **limits)
     else:
@@ -349,7 +351,6 @@ def explain(
     """Show exactly what each word adds to the logit of a label, and where the attention looks."""
     from xmtc.artefact.info import describe
     from xmtc.predict.predictor import Model
-    from xmtc.run.sources import split_inputs
     from xmtc.score.explain import explain_text, find_document, print_sections, write_page
     from xmtc.score.inputs import text_columns
 
@@ -372,7 +373,7 @@ def explain(
 def status(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", parser=fetch_status, help="Run directory or URI, such as runs/quickstart."),
+        typer.Argument(metavar="RUN", parser=local_status, help="Run directory or URI, such as runs/quickstart."),
     ],
 ) -> None:
     """Print which stages of a run are finished, and its latest metrics."""

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from xmtc.errors import StorageError
 from xmtc.track.console import print_line
 
 if TYPE_CHECKING:
+    from xmtc.data.readers import ReaderConfig
     from xmtc.run.config import RunConfig
 
 
@@ -38,16 +40,14 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(130) from interrupt
 
 
-def fetch(path: str) -> Path:
+def local_path(path: str) -> Path:
     """Return a local path unchanged, or the local copy of a URI."""
-    if "://" not in path:
-        return Path(path)
-    from xmtc.storage import fetch as storage
+    from xmtc.storage.fetch import fetch
 
-    return storage.fetch(path)
+    return fetch(path)
 
 
-def config_for(config_or_data: str) -> Path:
+def config_file(config_or_data: str) -> Path:
     """Return the given configuration, or write one for the given data."""
     if config_or_data.endswith((".yaml", ".yml")):
         return Path(config_or_data)
@@ -62,22 +62,18 @@ def next_to(predictions: Path) -> Path:
     return folder if predictions.is_dir() else predictions.with_suffix("")
 
 
-def fetch_model(path: str) -> Path:
+def local_model(path: str) -> Path:
     """Return a local model unchanged, or the local copy of a model at a URI or on the Hugging Face Hub."""
-    if "://" not in path and Path(path).exists():
-        return Path(path)
-    from xmtc.run import copies
+    from xmtc.run.copies import fetch_model
 
-    return copies.fetch_model(path)
+    return fetch_model(path)
 
 
-def fetch_status(path: str) -> Path:
+def local_status(path: str) -> Path:
     """Return a local run directory unchanged, or local copies of the small files of a run at a URI."""
-    if "://" not in path:
-        return Path(path)
-    from xmtc.run import copies
+    from xmtc.run.copies import fetch_status
 
-    return copies.fetch_status(path)
+    return fetch_status(path)
 
 
 def load_run(config: Path, overrides: list[str] | None, print_config: bool) -> "RunConfig":
@@ -91,6 +87,13 @@ def load_run(config: Path, overrides: list[str] | None, print_config: bool) -> "
         print(dump_yaml(run), end="")
         raise typer.Exit()
     return run
+
+
+def split_inputs(inputs: Sequence[str]) -> tuple[list[str], dict[str, "ReaderConfig"]]:
+    """Separate files from configurations, and return the files and the source of each configuration."""
+    configurations = [given for given in inputs if Path(given).suffix in (".yaml", ".yml")]
+    files = [given for given in inputs if given not in configurations]
+    return files, {given: load_run(Path(given), None, print_config=False).data.source for given in configurations}
 
 
 def show_version(requested: bool) -> None:
@@ -114,7 +117,7 @@ def check_arguments() -> None:
 
 
 _MODEL = "Model directory (runs/quickstart/model), URI, or owner/name on the Hub."
-ModelDir = Annotated[Path, typer.Argument(metavar="MODEL", parser=fetch_model, help=_MODEL)]
+ModelDir = Annotated[Path, typer.Argument(metavar="MODEL", parser=local_model, help=_MODEL)]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
 Overrides = Annotated[

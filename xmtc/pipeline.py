@@ -18,8 +18,7 @@ from xmtc.preflight.doctor import check_machine
 from xmtc.report.runs import report_runs, warn_if_worse
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import RunCopies
-from xmtc.run.directory import RunPaths
-from xmtc.run.stage import Stage
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import RunState, check_resume
 from xmtc.score.job import model_digest
 from xmtc.stages.comparing import compare_with_initial_model

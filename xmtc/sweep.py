@@ -35,8 +35,7 @@ from xmtc.report.runs import report_runs
 from xmtc.report.write import MAX_RUNS
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import RunCopies
-from xmtc.run.directory import RunPaths
-from xmtc.run.stage import Stage
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import check_resume, read_run
 from xmtc.track.console import print_line
 from xmtc.track.tracker import read_metrics

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine
 from test_batch import FP32, contents, read_output, score, write_rows
 from test_predictor import TEXTS, export
 
-from xmtc.cluster.scoring import _stream, score_on_cluster
+from xmtc.cluster.score_job import _stream, score_on_cluster
 from xmtc.errors import ConfigError
 from xmtc.score.command import make_job
 

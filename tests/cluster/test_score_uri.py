@@ -16,7 +16,7 @@ from test_batch import FP32, contents, score, write_rows
 from test_predictor import TEXTS, export
 
 from s3_server import BUCKET, names, s3
-from xmtc.cluster.scoring import _read, _Scorer, _tokenise
+from xmtc.cluster.score_job import _read, _Scorer, _tokenise
 from xmtc.data.progress import Silent
 from xmtc.errors import CheckpointError, DataError
 from xmtc.run.copies import fetch_model

@@ -18,8 +18,7 @@ from xmtc.errors import ConfigError
 from xmtc.estimate.check import check
 from xmtc.pipeline import train_run
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
-from xmtc.run.stage import Stage
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import read_run
 from xmtc.stages import run_stage as stages
 from xmtc.stages.worker import Worker

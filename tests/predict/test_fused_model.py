@@ -21,7 +21,7 @@ from xmtc.errors import ConfigError
 from xmtc.pipeline import model_stages, train_run
 from xmtc.report.run_results import RunResults
 from xmtc.run.config import RunConfig
-from xmtc.run.stage import Stage
+from xmtc.run.directory import Stage
 from xmtc.score.command import make_job, run_locally
 from xmtc.score.explain import explain_text
 from xmtc.score.inputs import text_columns

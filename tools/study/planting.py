@@ -37,9 +37,8 @@ from xmtc.mig.ranking import TokenRanking
 from xmtc.mig.stage import rank_corpus
 from xmtc.models.label_text import label_texts
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.provenance import git_state, versions
-from xmtc.run.stage import Stage
 from xmtc.scorers.base import DenseScored, Features, Scored, Scorer, Training
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.label_text import label_words

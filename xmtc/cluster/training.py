@@ -21,7 +21,7 @@ from xmtc.distributed.collectives import run_collectively
 from xmtc.errors import TrainingError, XmtcError
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import RunCopies
-from xmtc.run.stage import Stage
+from xmtc.run.directory import Stage
 from xmtc.track.console import print_line
 
 _RESIZE_INTERVAL_S = 600.0

@@ -29,8 +29,7 @@ from xmtc.estimate.timing import disk_of_states, in_words
 from xmtc.files import reading
 from xmtc.models.classifier import Classifier
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
-from xmtc.run.stage import Stage
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.training.config import PhaseConfig
 from xmtc.training.unfreeze import trained_groups
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xmtc.estimate.probe import HeadSpeed, Speeds
 from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.run.config import RunConfig
-from xmtc.run.stage import Stage
+from xmtc.run.directory import Stage
 from xmtc.scorers.config import MAX_PAIRS, Load, Work
 from xmtc.training.config import PlantConfig
 

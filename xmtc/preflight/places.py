@@ -1,18 +1,19 @@
 """Check that the source is there, and that the configuration's URIs can be reached, read and, if needed, written."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+from uuid import uuid4
 
 from xmtc.data import manifest as manifests
 from xmtc.data.readers.files import check_file
-from xmtc.errors import ConfigError, DataError, StorageError
+from xmtc.errors import ConfigError, DataError, StorageError, XmtcError
 from xmtc.preflight.finding import Check
 from xmtc.run.config import RunConfig
 from xmtc.storage.config import StorageConfig, is_remote
 from xmtc.storage.fetch import is_there, remote_parts
-from xmtc.storage.probe import ends_within, probe
-from xmtc.storage.remote import is_denied
+from xmtc.storage.remote import Remote, is_denied
 
 _PATIENCE_S = 60.0
 _ONCE = StorageConfig(retry_minutes=0)
@@ -59,8 +60,46 @@ def _local_source(config: RunConfig) -> Iterator[Check]:
 
 
 def _writable(name: str, uri: str) -> Check:
-    probe(_ONCE.remote(uri))
+    _use(_ONCE.remote(uri))
     return Check(name, "ok", f"{uri} can be listed, written, read and deleted from")
+
+
+def _use(remote: Remote) -> None:
+    """List, write, read and delete a small file with a unique name, which mirrors ignore.
+
+    Raises:
+        StorageError: the first of these that fails; its cause is the client's error.
+    """
+    name = f".xmtc-probe-{uuid4().hex}"
+    remote.list(name)
+    remote.write(name, name.encode())
+    try:
+        if remote.read(name) != name.encode():
+            raise StorageError(f"{remote.uri}/{name}: what was written there is not what is read")
+    finally:
+        remote.remove(name)
+
+
+def _ends_in_time(action: Callable[[], None]) -> bool:
+    """Whether an action ends in time; some clients wait for minutes without an answer, without a way to prevent it.
+
+    Raises:
+        XmtcError: the action does.
+    """
+    errors: list[XmtcError] = []
+
+    def run() -> None:
+        try:
+            action()
+        except XmtcError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE_S)
+    if errors:
+        raise errors[0]
+    return not thread.is_alive()
 
 
 def _corpus(uri: str) -> Check:
@@ -84,7 +123,7 @@ def _check(name: str, uri: str, look: Callable[[], Check]) -> Check:
     found: list[Check] = []
     reach = "make sure that this machine can reach the server: network, proxy, the client's endpoint (AWS_ENDPOINT_URL)"
     try:
-        if ends_within(lambda: found.append(look()), _PATIENCE_S) and found:
+        if _ends_in_time(lambda: found.append(look())) and found:
             return found[0]
     except ConfigError as error:
         return Check(name, "missing", str(error), "install it on every node")

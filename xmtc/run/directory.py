@@ -1,11 +1,11 @@
-"""Where the files of a run are."""
+"""The stages of a run, and where its files are."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from xmtc.evaluate import layout
-from xmtc.run.stage import Stage
 from xmtc.storage.config import is_remote
 from xmtc.track.layout import METRICS_LOG
 
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from xmtc.training.checkpoint import CheckpointStore
 
 _ORDER = {"dev": 0, "test": 1}
+
+
+class Stage(StrEnum):
+    """The stages of a run, in the order in which they run, as in `run.json` and `metrics.jsonl`."""
+
+    PREPARE = "prepare"
+    MIG = "mig"
+    SCORERS = "scorers"
+    PLANT = "plant"
+    FINETUNE = "finetune"
+    EVALUATE = "evaluate"
+    REPORT = "report"
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from xmtc.config import yaml_tree
 from xmtc.config.plain import config_hash, differences, redacted, to_plain
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.files import read_file, reading, write_text, writing
-from xmtc.run.directory import RunDirectory
+from xmtc.run.directory import RunDirectory, Stage
 from xmtc.run.provenance import GitState, git_state, versions
-from xmtc.run.stage import Stage
 
 _LOCK_FILE = ".lock"
 _FORMAT = 1

@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from xmtc.errors import DataError
-from xmtc.run.directory import RunDirectory
-from xmtc.run.stage import Stage
+from xmtc.run.directory import RunDirectory, Stage
 from xmtc.run.state import StageRecord, read_run
 from xmtc.track.console import duration, printable
 from xmtc.track.tracker import read_metrics

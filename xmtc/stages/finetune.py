@@ -8,7 +8,7 @@ from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
 from xmtc.distributed.memory import freed_memory_returned
 from xmtc.models.heads.base import ReadsPooled
-from xmtc.run.stage import Stage
+from xmtc.run.directory import Stage
 from xmtc.stages.scoring import numeric_metrics, quick_metrics, score
 from xmtc.stages.worker import Worker
 from xmtc.training.config import PhaseConfig

@@ -10,7 +10,7 @@ from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import AttendsByLabel
-from xmtc.run.stage import Stage
+from xmtc.run.directory import Stage
 from xmtc.stages.worker import Worker
 from xmtc.training.config import PhaseConfig
 from xmtc.training.plant import METRIC, PlantObjective

@@ -8,8 +8,7 @@ import torch
 
 from xmtc.distributed.memory import release_freed_memory
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
-from xmtc.run.stage import Stage
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.stages.evaluate import evaluate
 from xmtc.stages.finetune import finetune
 from xmtc.stages.plant import plant

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from xmtc.run.stage import Stage
+from xmtc.run.directory import Stage
 from xmtc.stages.worker import Worker
 from xmtc.training.weights import load_into
 

@@ -20,8 +20,7 @@ from xmtc.files import file_sha256
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_text import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
-from xmtc.run.stage import Stage
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.scorers.occurrences import Occurrences
 from xmtc.stages.initial_model import open_initial_model
 from xmtc.track.progress import Progress

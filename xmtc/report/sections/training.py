@@ -10,7 +10,7 @@ from xmtc.report.scale import Axis
 from xmtc.report.section import Page, Section
 from xmtc.report.svg import Series, line_chart
 from xmtc.report.titles import union
-from xmtc.run.stage import Stage
+from xmtc.run.directory import Stage
 
 _MEASURED_ON_THE_WAY = {
     str(Stage.PLANT): "How well the attention ranks each label's informative tokens, on dev.",
