@@ -16,11 +16,9 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 from pydantic import Field
 from scipy import stats
 
-from xmtc.artefact.export import load_model
 from xmtc.config.base import config
 from xmtc.config.load import load_config, read_tree
 from xmtc.config.plain import config_hash
@@ -82,7 +80,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class CellResult:
     """What became of a cell.
 
     Attributes:
@@ -91,9 +89,7 @@ class Row:
         metrics: metric → mean over the runs.
         ci95: metric → interval of the mean: by Student's t over the seeds, empty if fewer than two of them finished;
             in a sweep of one seed, over documents.
-        parameters: of encoder and head.
         train_s: see `train_seconds`, mean over the runs.
-        docs_per_s: documents trained on a second, median of what was logged.
         failed: seed → why.
     """
 
@@ -101,14 +97,12 @@ class Row:
     runs: list[str]
     metrics: dict[str, float]
     ci95: dict[str, list[float]]
-    parameters: int | None
     train_s: float | None
-    docs_per_s: float | None
     failed: dict[int, str]
 
 
 def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: Train) -> int:
-    """Train every cell and seed and write `sweep.json`, `.csv`, `.md` and `report.html`.
+    """Train every cell and seed and write `sweep.json`, `sweep.md` and `report.html`.
 
     A run that fails is named, and the others continue; the same command retries it.
 
@@ -151,12 +145,12 @@ def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> tuple[
         try:
             cell = Cell(values, make_runs(config_file, overrides, base, chosen, settings.seeds))
         except ConfigError as error:
-            raise ConfigError(f"{grid_file}: with {describe(values)}: {error}") from None
+            raise ConfigError(f"{grid_file}: with {words_of(values)}: {error}") from None
         first = cell.runs[0]
         nameless = config_hash(replace(first, name="-", data=replace(first.data, corpus="-")))
         if nameless in cells:
-            same = describe(cells[nameless].values)
-            raise ConfigError(f"{grid_file}: {same} and {describe(values)} are the same configuration; take one out")
+            same = words_of(cells[nameless].values)
+            raise ConfigError(f"{grid_file}: {same} and {words_of(values)} are the same configuration; take one out")
         cells[nameless] = cell
     for run in (run for cell in cells.values() for run in cell.runs):
         check_resume(RunPaths.of(run).root, run, run.track.resume)
@@ -248,12 +242,12 @@ def _side_by_side(
     return map_tasks(attempt, runs, needs)
 
 
-def describe(values: Mapping[str, Any]) -> str:
+def words_of(values: Mapping[str, Any]) -> str:
     """Describe the values of a cell."""
     return ", ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
-def summarise(cell: Cell, wanted: Sequence[str], failures: Mapping[str, str]) -> Row:
+def summarise(cell: Cell, wanted: Sequence[str], failures: Mapping[str, str]) -> CellResult:
     """Compute means and costs of the finished runs of a cell.
 
     Args:
@@ -272,15 +266,12 @@ def summarise(cell: Cell, wanted: Sequence[str], failures: Mapping[str, str]) ->
         of_documents = found[0].get("ci95", {}).get(key) if len(cell.runs) == 1 else None
         intervals[key] = student_interval(numbers) or of_documents or []
     seconds = [s for s in map(train_seconds, runs) if s is not None]
-    speeds = [entry["perf/docs_per_s"] for paths in runs for entry in _training(paths)]
-    return Row(
+    return CellResult(
         values=cell.values,
         runs=[str(paths.root) for paths in runs],
         metrics=means,
         ci95=intervals,
-        parameters=_parameters(runs[0]) if runs else None,
         train_s=statistics.mean(seconds) if seconds else None,
-        docs_per_s=statistics.median(speeds) if speeds else None,
         failed={run.seed: failures[run.name] for run in cell.runs if run.name in failures},
     )
 
@@ -294,49 +285,37 @@ def student_interval(numbers: Sequence[float]) -> list[float] | None:
     return [mean - half, mean + half]
 
 
-def write_comparison(output: Path, rows: Sequence[Row], settings: SweepConfig) -> None:
-    """Write the table in three formats, best cell first, and a report of the best cells' first runs."""
+def write_comparison(output: Path, rows: Sequence[CellResult], settings: SweepConfig) -> None:
+    """Write the table as JSON and Markdown, best cell first, and a report of the best cells' first runs."""
     first = settings.metrics[0]
     sign = -1 if next(metric.higher_is_better for metric in all_metrics() if metric.name == first) else 1
     rows = sorted(rows, key=lambda row: sign * row.metrics[first] if first in row.metrics else math.inf)
     output.mkdir(parents=True, exist_ok=True)
     content = {"seeds": settings.seeds, "metrics": settings.metrics, "cells": [asdict(row) for row in rows]}
     write_text(output / "sweep.json", json.dumps(content, indent=2) + "\n")
-    flat = [_flat(row) for row in rows]
-    write_text(output / "sweep.csv", pd.DataFrame(flat).to_csv(index=False))
     write_text(output / "sweep.md", _markdown(rows, settings))
     best = [Path(row.runs[0]) for row in rows if row.runs][:MAX_RUNS]
     if best:
         report_runs(best, output / layout.REPORT, "dev")
 
 
-def _flat(row: Row) -> dict[str, Any]:
-    cells: dict[str, Any] = {key: json.dumps(value) for key, value in row.values.items()}
-    for key, mean in row.metrics.items():
-        low, high = row.ci95[key] or (None, None)
-        cells |= {key: mean, f"{key} low": low, f"{key} high": high}
-    costs = {"parameters": row.parameters, "train_s": row.train_s, "docs_per_s": row.docs_per_s}
-    return cells | costs | {"runs": len(row.runs), "failed": len(row.failed)}
-
-
-def _markdown(rows: Sequence[Row], settings: SweepConfig) -> str:
-    heads = [*settings.grid, *settings.metrics, "parameters", "training, s", "docs/s", "runs", "first run"]
+def _markdown(rows: Sequence[CellResult], settings: SweepConfig) -> str:
+    heads = [*settings.grid, *settings.metrics, "training, s", "runs", "first run"]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join(_cells(row, settings.metrics)) + " |" for row in rows]
     seeds = "over seeds (Student's t)" if len(settings.seeds) > 1 else "over documents (bootstrap), of one seed"
     lines += ["", f"Metrics of dev in percent, means with 95 % intervals {seeds}."]
     for row in rows:
-        lines += [f"Failed: {describe(row.values)}, seed {seed}: {why}" for seed, why in row.failed.items()]
+        lines += [f"Failed: {words_of(row.values)}, seed {seed}: {why}" for seed, why in row.failed.items()]
     return "\n".join(lines) + "\n"
 
 
-def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
+def _cells(row: CellResult, metrics: Sequence[str]) -> list[str]:
     shown = [json.dumps(value) for value in row.values.values()]
     for key in metrics:
         interval = f" [{100 * row.ci95[key][0]:.1f}, {100 * row.ci95[key][1]:.1f}]" if row.ci95.get(key) else ""
         shown.append(f"{100 * row.metrics[key]:.1f}{interval}" if key in row.metrics else "–")
-    costs = [(row.parameters, ",.0f"), (row.train_s, ",.0f"), (row.docs_per_s, ",.1f")]
-    shown += ["–" if number is None else format(number, form) for number, form in costs]
+    shown.append("–" if row.train_s is None else f"{row.train_s:,.0f}")
     first = Path(row.runs[0]).name if row.runs else "–"  # as the report calls the cell
     return [*shown, f"{len(row.runs)} of {len(row.runs) + len(row.failed)}", first]
 
@@ -359,12 +338,3 @@ def train_seconds(paths: RunPaths) -> float | None:
         return None
     ends_s = {entry["stage"]: float(entry["time_s"]) for entry in read_metrics(paths.metrics_log)}
     return max(stage.seconds, ends_s.get(Stage.FINETUNE, 0.0) - ends_s.get(Stage.PLANT, 0.0))
-
-
-def _training(paths: RunPaths) -> list[dict[str, Any]]:
-    entries = read_metrics(paths.metrics_log)
-    return [one for one in entries if one["stage"] == Stage.FINETUNE and "perf/docs_per_s" in one]
-
-
-def _parameters(paths: RunPaths) -> int:
-    return sum(parameter.numel() for parameter in load_model(paths.model).classifier.parameters())

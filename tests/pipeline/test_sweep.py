@@ -1,6 +1,5 @@
 """Sweeps: which runs a grid becomes, resuming, failures that are named, the comparison."""
 
-import csv
 import json
 import re
 from dataclasses import replace
@@ -11,13 +10,12 @@ import yaml
 
 from tiny_runs import load, write_config
 from xmtc import sweep as sweeping
-from xmtc.artefact.export import load_model
 from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.run.directory import RunPaths
 from xmtc.run.state import RunState
 from xmtc.sweep import (
-    Row,
+    CellResult,
     SweepConfig,
     combinations,
     plan,
@@ -101,14 +99,9 @@ def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
     for cell in cells:
         found = [json.loads((sweeping.Path(run) / "eval/dev/metrics.json").read_text()) for run in cell["runs"]]
         assert cell["metrics"]["p@1"] == pytest.approx((found[0]["p@1"] + found[1]["p@1"]) / 2)
-        classifier = load_model(sweeping.Path(cell["runs"][0]) / "model").classifier
-        trained = sum(parameter.numel() for parameter in classifier.parameters())
-        assert cell["parameters"] == trained
         assert cell["train_s"] > 0
-        assert cell["docs_per_s"] > 0
     assert cells[0]["metrics"]["micro_f1"] >= cells[1]["metrics"]["micro_f1"]
-    with (output / "sweep.csv").open() as lines:
-        assert {row["model.head.pooling.kind"] for row in csv.DictReader(lines)} == {'"mean"', '"max"'}
+    assert {cell["values"]["model.head.pooling.kind"] for cell in cells} == {"mean", "max"}
     assert sweeping.Path(cells[0]["runs"][0]).name in (output / "sweep.md").read_text().splitlines()[2]
     assert (output / "report.html").stat().st_size > 10_000
 
@@ -162,7 +155,7 @@ def test_a_grid_that_is_wrong_is_refused(config, tmp_path):
 
 def test_the_calibration_error_is_best_where_it_is_lowest(tmp_path):
     rows = [
-        Row({"a": n}, [], {"ece": ece} if ece else {}, {"ece": []}, None, None, None, {})
+        CellResult({"a": n}, [], {"ece": ece} if ece else {}, {"ece": []}, None, {})
         for n, ece in ((1, 0.3), (2, None), (3, 0.1))
     ]
     write_comparison(tmp_path, rows, SweepConfig(grid={"a": [1, 2, 3]}, metrics=["ece"]))

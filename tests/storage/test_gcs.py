@@ -62,7 +62,7 @@ def test_changes_travel_both_ways_and_once(server, tmp_path):
     assert one.changed_elsewhere("a")
     one.pull()
     assert (one.local / "a").read_text() == "2"
-    assert (one.remote / "a").is_file()
+    assert Remote(f"{one.remote.uri}/a").is_file()
     assert not one.remote.is_file()
     one.remove("")
     assert names(f"{PLACE}/both") == set()

@@ -32,7 +32,7 @@ from xmtc.score.job import Job, Record, finish, model_digest, open_job, publish
 from xmtc.score.local import check_documents, check_rejected, pending_files, rows_left
 from xmtc.track.progress import Progress
 
-Row = dict[str, Any]
+RayRow = dict[str, Any]
 
 
 def score_on_cluster(
@@ -117,7 +117,7 @@ def _stream(job: Job, records: list[Record], device: str, workers: int | None) -
             yield Record(row["block"], row["rows"], row["size"], row["sha256"], rejected)
 
 
-def _read(job: Job, done: frozenset[str], row: Row) -> Iterator[Row]:
+def _read(job: Job, done: frozenset[str], row: RayRow) -> Iterator[RayRow]:
     index = int(row["file"])
     for raw in read_blocks(index, job.files[index], job.settings.columns, job.settings.block_rows, done):
         yield {
@@ -130,7 +130,7 @@ def _read(job: Job, done: frozenset[str], row: Row) -> Iterator[Row]:
         }
 
 
-def _tokenise(job: Job, row: Row) -> Row:
+def _tokenise(job: Job, row: RayRow) -> RayRow:
     tokenizer, info = _tokenizer(job.source, job.model_digest)
     rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
     raw = RawBlock(int(row["file"]), int(row["block"]), tuple(row["doc_ids"]), tuple(row["texts"]), rejected)
@@ -165,7 +165,7 @@ def _here(model: str, digest: str) -> Path:
     return folder
 
 
-def _token_block(row: Row) -> TokenBlock:
+def _token_block(row: RayRow) -> TokenBlock:
     """Convert a row from `_tokenise` back to a block."""
     ends = np.cumsum(np.frombuffer(row["lengths"], np.int32))[:-1]
     ids = np.split(np.array(np.frombuffer(row["ids"], np.int32)), ends) if len(row["doc_ids"]) else []
@@ -186,7 +186,7 @@ class _Scorer:
             load_model(_here(job.source, job.model_digest)), job.settings, choose_device(device), workers=1
         )
 
-    def __call__(self, row: Row) -> Row:
+    def __call__(self, row: RayRow) -> RayRow:
         block = _token_block(row)
         record = publish(self.job.output, block.name, self.scorer.score(block), block.rejected)
         return {

@@ -26,7 +26,7 @@ _ATTEMPTS = 3  # to download a file that arrives damaged
 
 T = TypeVar("T")
 Choose = Callable[[str], bool]
-Record = dict[str, dict[str, Stamp]]
+Copied = dict[str, dict[str, Stamp]]
 
 
 class Mirror:
@@ -169,7 +169,7 @@ class Mirror:
         return [name for name in names if not _private(name)]
 
     @contextmanager
-    def _locked(self) -> Iterator[Record]:
+    def _locked(self) -> Iterator[Copied]:
         """Lock the mirror against other processes of this machine, and yield the record."""
         with locked(self.local.with_name(f"{self.local.name}.mirror")):
             yield self._read()
@@ -178,7 +178,7 @@ class Mirror:
     def _record_path(self) -> Path:
         return self.local.with_name(f".{self.local.name}.mirror.json")
 
-    def _read(self) -> Record:
+    def _read(self) -> Copied:
         """Read the record; without one of this remote directory it is empty, and everything is copied again."""
         assert self.remote is not None
         path = self._record_path
@@ -188,7 +188,7 @@ class Mirror:
             found = json.loads(path.read_text(encoding="utf-8"))
             return found["files"] if found["uri"] == self.remote.uri else {}
 
-    def _save(self, record: Record) -> None:
+    def _save(self, record: Copied) -> None:
         assert self.remote is not None
         write_text(self._record_path, json.dumps({"uri": self.remote.uri, "files": record}))
 

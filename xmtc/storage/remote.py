@@ -74,10 +74,6 @@ class Remote:
         """Open it again in another process."""
         return Remote, (self.uri, self._retry_s)
 
-    def __truediv__(self, name: str) -> "Remote":
-        """Return the place `name` below this one."""
-        return Remote(f"{self.uri}/{name}", self._retry_s)
-
     def list(self, folder: str = "") -> dict[str, Stamp]:
         """List all files below `folder`, by name relative to this directory, with their versions."""
         top = self._path(folder)
