@@ -40,7 +40,7 @@ from xmtc.data.corpus import Corpus, Split
 from xmtc.data.sampler import MicroBatch, Sampler
 from xmtc.data.tokenizer import special_tokens
 from xmtc.distributed.memory import keep_freed_memory
-from xmtc.distributed.strategies.replicated import ReplicatedStrategy
+from xmtc.distributed.strategies.replicated import SingleStrategy
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.losses.base import Targets
 from xmtc.models.classifier import Classifier
@@ -108,7 +108,7 @@ class Result:
         return self.documents / (self.seconds if clock == "wall" else self.cpu_seconds)
 
 
-class WatchedStrategy(ReplicatedStrategy):
+class WatchedStrategy(SingleStrategy):
     """Starts the clock when the optimizer is ready, and stops it after the last step."""
 
     def __init__(self, watch: Watch) -> None:

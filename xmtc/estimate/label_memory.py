@@ -12,7 +12,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from xmtc.distributed.rowwise_config import AdamWConfig, RowwiseAdagradConfig, RowwiseOptimizerConfig
+from xmtc.distributed.rowwise_config import AdamWConfig, RowwiseAdagradConfig, RowwiseSettings
 from xmtc.estimate.cards import card_of
 from xmtc.models.heads.base import ScoresByProduct
 from xmtc.models.heads.config import FlatConfig, HeadSettings
@@ -82,7 +82,7 @@ def trains_in_chunks(config: RunConfig) -> bool:
     return products and finetune.label_optimizer is not None and not finetune.samples_labels and finetune.loss.separable
 
 
-def _state_of_rows(optimizer: RowwiseOptimizerConfig, rows: Sequence[Tensor]) -> int:
+def _state_of_rows(optimizer: RowwiseSettings, rows: Sequence[Tensor]) -> int:
     """Estimate bytes of an optimizer's state for one row of each table."""
     return sum(
         optimizer.row_state_bytes(row.numel(), bfloat16=row.dtype == torch.bfloat16)

@@ -42,9 +42,9 @@ class SingleConfig(StrategySettings):
 
     @override
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        from xmtc.distributed.strategies.replicated import ReplicatedStrategy
+        from xmtc.distributed.strategies.replicated import SingleStrategy
 
-        return ReplicatedStrategy(precision, device)
+        return SingleStrategy(precision, device)
 
 
 @config

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from xmtc.distributed.state_files import ParameterState
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
+from xmtc.distributed.strategies.settings import Precision
 from xmtc.distributed.strategy import ParameterGroup
 
 
@@ -80,6 +81,14 @@ class ReplicatedStrategy(StrategyBase):
     def _steps(self, steps: int) -> None:
         for parameter in self._trained.values():
             self._optimizer.state[parameter]["step"].fill_(steps)
+
+
+class SingleStrategy(ReplicatedStrategy):
+    """Trains in one process, also where it belongs to a group."""
+
+    def __init__(self, precision: Precision, device: torch.device) -> None:
+        super().__init__(precision, device)
+        self.rank, self.world_size = 0, 1
 
 
 def fresh_moments(parameter: nn.Parameter) -> dict[str, Any]:
