@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from xmtc.config.base import config
 from xmtc.config.load import load_config
 from xmtc.config.plain import config_hash, differences, dump_yaml
 from xmtc.errors import ConfigError, DataError, StorageError
@@ -21,6 +22,12 @@ from xmtc.track.config import TrackConfig
 from xmtc.track.sinks.config import TensorBoardConfig
 
 CONFIG = TrackConfig(sinks=(TensorBoardConfig(),), checkpoint_every_minutes=1e-5)
+
+
+@config
+class Whole:
+    track: TrackConfig
+    seed: int = 1
 
 
 def test_resolved_yaml_loads_to_an_equal_config(tmp_path: Path) -> None:
@@ -92,7 +99,15 @@ def test_resume_never_must_and_another_configuration(tmp_path: Path) -> None:
     changed = replace(CONFIG, keep_last=5, log_every_steps=1)
     with pytest.raises(ConfigError, match=r"another configuration[^*]*keep_last: 2 -> 5"):
         RunState.open(run_dir, changed)
-    RunState.open(run_dir, changed, resume="must", may_change=("keep_last", "log_every_steps")).close()
+
+
+def test_tracking_may_change_in_a_run_that_continues(tmp_path: Path) -> None:
+    RunState.open(tmp_path, Whole(track=CONFIG)).close()
+    (tmp_path / "checkpoints" / "step_00000001").mkdir(parents=True)
+    changed = Whole(track=replace(CONFIG, keep_last=5, log_every_steps=1))
+    RunState.open(tmp_path, changed, resume="must").close()
+    with pytest.raises(ConfigError, match="another configuration[^*]*seed: 1 -> 2"):
+        RunState.open(tmp_path, replace(changed, seed=2))
 
 
 def test_a_run_that_trained_nothing_leaves_its_name_to_another_configuration(tmp_path: Path) -> None:

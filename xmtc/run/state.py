@@ -129,7 +129,6 @@ class RunState:
         stages: Sequence[str] = (),
         seeds: Mapping[str, int] | None = None,
         world_size: int = 1,
-        may_change: Sequence[str] = MAY_CHANGE,
     ) -> "RunState":
         """Begin a run in `directory`, or continue the existing one.
 
@@ -140,16 +139,15 @@ class RunState:
             stages: names of all stages in order, so that run.json lists the pending ones.
             seeds: seeds by what they seed.
             world_size: number of ranks.
-            may_change: top-level sections that may differ from the existing run.
 
         Raises:
             ConfigError: `resume` does not allow it, the existing run has another configuration, another process
                 is at work in the directory, or nothing can be written there.
         """
-        check_resume(directory, config, resume, may_change)  # refuses before a directory is made
+        check_resume(directory, config, resume)  # refuses before a directory is made
         lock = _lock(directory)
         try:
-            old = check_resume(directory, config, resume, may_change)  # what the last holder of the lock left
+            old = check_resume(directory, config, resume)  # what the last holder of the lock left
         except ConfigError:
             lock.close()
             raise
@@ -223,16 +221,13 @@ def _error_message(error: BaseException) -> str:
     return redacted(f"{type(error).__name__}: {error}") if isinstance(error, XmtcError) else type(error).__name__
 
 
-def check_resume(
-    directory: Path, config: Any, resume: Resume, may_change: Sequence[str] = MAY_CHANGE
-) -> RunRecord | None:
+def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | None:
     """Find the existing run that may continue with this configuration; None if there is none.
 
     Args:
         directory: the run directory.
         config: the resolved configuration; an earlier start with another one that trained nothing counts as no run.
         resume: see `RunState.open`.
-        may_change: see `RunState.open`.
 
     Raises:
         ConfigError: `resume` does not allow it, or the existing run has another configuration.
@@ -246,7 +241,7 @@ def check_resume(
         raise ConfigError(f"track.resume: never: {directory} holds a run already; use another name, or resume=auto")
     before = yaml_tree.read(RunDirectory(directory).config, []).plain()
     after = redacted(to_plain(config))
-    for section in may_change:
+    for section in MAY_CHANGE:
         before.pop(section, None)
         after.pop(section, None)
     changes = list(differences(before, after))

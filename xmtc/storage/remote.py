@@ -132,24 +132,19 @@ class Remote:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file; it appears there when it is complete."""
-
-        def put() -> None:
-            target = self._path(name)
-            partial = target if self._whole_files else f"{target}.part"
-            self._fs.pipe_file(partial, content)
-            if partial != target:
-                self._fs.mv(partial, target)
-            self._fs.invalidate_cache()
-
-        self._with_retries("writing", name, put)
+        self._put(name, lambda target: self._fs.pipe_file(target, content))
 
     def upload(self, path: Path, name: str) -> Stamp:
         """Copy a local file to `name`; it appears there when it is complete."""
+        return self._put(name, lambda target: self._fs.put_file(str(path), target))
+
+    def _put(self, name: str, send: Callable[[str], object]) -> Stamp:
+        """Let `send` write to the path that it gets, which becomes `name` when it is complete."""
 
         def put() -> Stamp:
             target = self._path(name)
             partial = target if self._whole_files else f"{target}.part"
-            self._fs.put_file(str(path), partial)
+            send(partial)
             if partial != target:
                 self._fs.mv(partial, target)
             self._fs.invalidate_cache()
