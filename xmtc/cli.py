@@ -15,12 +15,14 @@ from xmtc.cli_labels import labels_app
 from xmtc.cli_options import (
     CommandGroup,
     ConfigFile,
+    Device,
     Exclude,
     IdColumn,
     Include,
     ModelDir,
     ModelName,
     Overrides,
+    Precision,
     PrintConfig,
     TextColumn,
     Version,
@@ -257,8 +259,8 @@ def score(
     id_column: IdColumn = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Number of threads (local) or actors (ray).")] = None,
     address: Annotated[str | None, typer.Option(help="HOST:PORT of a Ray cluster \\[default: start Ray here].")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
+    device: Device = "auto",
+    precision: Precision = "auto",
     block_rows: Annotated[int, typer.Option(min=1, help="Rows to read, score and write at a time.")] = 2048,
 ) -> None:
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
@@ -310,8 +312,8 @@ def serve(
     annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to.")] = None,
     queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id).")] = None,
     order: Annotated[str, typer.Option(help="Which documents come first: uncertain, rare or file.")] = "uncertain",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
+    device: Device = "auto",
+    precision: Precision = "auto",
 ) -> None:
     """Serve a model over HTTP, with a page in the browser. SIGTERM or Ctrl-C stops it."""
     from xmtc.serve.config import read_config

@@ -131,6 +131,8 @@ TextColumn = Annotated[
 IdColumn = Annotated[
     str | None, typer.Option("--id", help="Column with identifiers \\[default: as in training, or file and row].")
 ]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
+Precision = Annotated[str, typer.Option(help="auto, bf16 or fp32.")]
 _LABELS = "a label, branch:LABEL with everything beneath it, or @FILE with one per line; repeatable"
 Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
 Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,15 +21,6 @@ from xmtc.run.config import RunConfig
 from xmtc.track.console import print_line
 
 _TEXT, _LABELS = "text", "labels"
-
-
-@runtime_checkable
-class _Listable(Protocol):
-    """Columns of pandas and NumPy, as they turn themselves into lists."""
-
-    def tolist(self) -> list[Any]:
-        """Convert the values to a list."""
-        ...
 
 
 def train(
@@ -156,7 +147,8 @@ def _values(column: Any) -> list[Any]:
         return column.to_pylist()
     if isinstance(column, str) or not isinstance(column, Iterable):
         raise DataError(f"a {type(column).__name__} is not a list of texts or labels")
-    return column.tolist() if isinstance(column, _Listable) else list(column)
+    convert = getattr(column, "tolist", None)  # pandas and NumPy
+    return list(column) if convert is None else convert()
 
 
 def _label_list(value: Any) -> list[str]:

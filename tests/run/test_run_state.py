@@ -106,7 +106,7 @@ def test_tracking_may_change_in_a_run_that_continues(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step_00000001").mkdir(parents=True)
     changed = Whole(track=replace(CONFIG, keep_last=5, log_every_steps=1))
     RunState.open(tmp_path, changed, resume="must").close()
-    with pytest.raises(ConfigError, match="another configuration[^*]*seed: 1 -> 2"):
+    with pytest.raises(ConfigError, match=r"another configuration[^*]*seed: 1 -> 2"):
         RunState.open(tmp_path, replace(changed, seed=2))
 
 
