@@ -84,7 +84,7 @@ def test_two_machines_share_nothing_but_the_uri(model, host, tmp_path):
     records = open_job(job_at("two-out", source), overwrite=False)
     assert [record.block for record in records] == ["00000-00000", "00000-00001"]
     done = frozenset(record.block for record in records)
-    left = [row["block"] for row in _read(job, done, {"file": 0})]
+    left = [row["raw"].block for row in _read(job, done, {"file": 0})]
     assert left == [2, 3, 4]
     manifest = score_local(job_at("two-out", source), Silent(), device="cpu")
     assert manifest["parts"] == expected["parts"]

@@ -10,7 +10,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import ray
 import torch
 from ray.data import ActorPoolStrategy, DataContext
@@ -20,14 +19,13 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.artefact.export import load_model, load_tokenizer
 from xmtc.artefact.info import ModelInfo
 from xmtc.cluster.connection import join
-from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, ConfigError, XmtcError
 from xmtc.predict.predictor import choose_device
 from xmtc.preflight.ray_cluster import require_answer
 from xmtc.run.copies import fetch_model
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.command import print_summary
-from xmtc.score.inputs import RawBlock, read_blocks
+from xmtc.score.inputs import read_blocks
 from xmtc.score.job import Job, Record, finish, model_digest, open_job, publish
 from xmtc.score.local import check_documents, check_rejected, pending_files, rows_left
 from xmtc.track.progress import Progress
@@ -98,6 +96,7 @@ def _stream(job: Job, records: list[Record], device: str, workers: int | None) -
     actors = workers or max(1, int(gpus if gpu else resources.get("CPU", 2) - 1))
     context = DataContext.get_current().copy()
     context.target_max_block_size = 1  # every row (a block of the corpus) is sent separately
+    context.enable_fallback_to_arrow_object_ext_type = True  # a row is one of our objects
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     with DataContext.current(context):
@@ -113,38 +112,18 @@ def _stream(job: Job, records: list[Record], device: str, workers: int | None) -
             num_gpus=1 if gpu else 0,
         )
         for row in scored.iter_rows():
-            rejected = tuple(zip(row["where"], row["reason"], strict=True))
-            yield Record(row["block"], row["rows"], row["size"], row["sha256"], rejected)
+            yield row["record"]
 
 
 def _read(job: Job, done: frozenset[str], row: RayRow) -> Iterator[RayRow]:
     index = int(row["file"])
     for raw in read_blocks(index, job.files[index], job.settings.columns, job.settings.block_rows, done):
-        yield {
-            "file": raw.file,
-            "block": raw.block,
-            "doc_ids": list(raw.doc_ids),
-            "texts": list(raw.texts),
-            "where": [row.where for row in raw.rejected],
-            "reason": [row.reason for row in raw.rejected],
-        }
+        yield {"raw": raw}
 
 
 def _tokenise(job: Job, row: RayRow) -> RayRow:
     tokenizer, info = _tokenizer(job.source, job.model_digest)
-    rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
-    raw = RawBlock(int(row["file"]), int(row["block"]), tuple(row["doc_ids"]), tuple(row["texts"]), rejected)
-    block = tokenise(raw, tokenizer, info, evidence=job.settings.evidence)
-    return {
-        "name": block.name,
-        "doc_ids": list(block.doc_ids),
-        "lengths": block.lengths.tobytes(),
-        "ids": b"".join(ids.tobytes() for ids in block.ids_N),
-        "texts": list(block.texts),
-        "offsets": b"".join(offsets.tobytes() for offsets in block.offsets_N),
-        "where": [one.where for one in block.rejected],
-        "reason": [one.reason for one in block.rejected],
-    }
+    return {"tokens": tokenise(row["raw"], tokenizer, info, evidence=job.settings.evidence)}
 
 
 @cache
@@ -165,17 +144,6 @@ def _here(model: str, digest: str) -> Path:
     return folder
 
 
-def _token_block(row: RayRow) -> TokenBlock:
-    """Convert a row from `_tokenise` back to a block."""
-    ends = np.cumsum(np.frombuffer(row["lengths"], np.int32))[:-1]
-    ids = np.split(np.array(np.frombuffer(row["ids"], np.int32)), ends) if len(row["doc_ids"]) else []
-    offsets = np.split(np.frombuffer(row["offsets"], np.int64).reshape(-1, 2), ends) if len(row["texts"]) else []
-    rejected = tuple(Rejected(*pair) for pair in zip(row["where"], row["reason"], strict=True))
-    return TokenBlock(
-        row["name"], tuple(row["doc_ids"]), tuple(ids), rejected, texts=tuple(row["texts"]), offsets_N=tuple(offsets)
-    )
-
-
 class _Scorer:
     """An actor: scores blocks and publishes them."""
 
@@ -187,16 +155,8 @@ class _Scorer:
         )
 
     def __call__(self, row: RayRow) -> RayRow:
-        block = _token_block(row)
-        record = publish(self.job.output, block.name, self.scorer.score(block), block.rejected)
-        return {
-            "block": record.block,
-            "rows": record.rows,
-            "size": record.size,
-            "sha256": record.sha256,
-            "where": [where for where, _ in record.rejected],
-            "reason": [reason for _, reason in record.rejected],
-        }
+        block: TokenBlock = row["tokens"]
+        return {"record": publish(self.job.output, block.name, self.scorer.score(block), block.rejected)}
 
 
 def _explain(error: RayError) -> XmtcError:
