@@ -2,13 +2,13 @@
 
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
-
-from xmtc.distributed.process_group import destroy_process_group, init_process_group
 
 # Imported once, by the server that all processes are forked from. The first optimizer step imports `torch._dynamo`.
 PRELOADED = ["xmtc.distributed.strategies.base", "xmtc.training.finetune", "xmtc.training.plant", "torch._dynamo"]
@@ -41,16 +41,16 @@ def _worker(
     rank: int, function: Callable[..., Any], world_size: int, folder: Path, args: tuple[Any, ...], timeout_s: float
 ) -> None:
     torch.set_num_threads(1)
-    init_process_group(
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder.resolve() / 'store'}",
         rank=rank,
         world_size=world_size,
-        file_store=folder / "store",
-        timeout_s=timeout_s,
-        device=torch.device("cpu"),
+        timeout=timedelta(seconds=timeout_s),
     )
     try:
         torch.save(function(*args), folder / f"rank{rank}.pt")
     except BaseException:
         traceback.print_exc()  # the parent shows the first failure only, often another rank's lost connection
         raise
-    destroy_process_group()
+    dist.destroy_process_group()

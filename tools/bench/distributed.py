@@ -22,8 +22,9 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
+import torch.distributed as dist
+
 from xmtc.config.load import load_config
-from xmtc.distributed.process_group import default_device, destroy_process_group, init_process_group
 from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -70,11 +71,12 @@ def train(config: RunConfig, clock: str) -> dict[str, float]:
     paths = RunPaths.of(config)
     paths.root.mkdir(parents=True)
     if config.distributed.max_workers:
-        init_process_group(rank=0, world_size=1, file_store=paths.root / "store", device=default_device())
+        dist.init_process_group("gloo", init_method=f"file://{paths.root / 'store'}", rank=0, world_size=1)
     meter = partial(Throughput, clock={"wall": time.perf_counter, "cpu": time.process_time}[clock])
     with redirect_stdout(sys.stderr), patch.object(loop, "Throughput", meter):
         run_stage("finetune", config, paths)
-    destroy_process_group()
+    if config.distributed.max_workers:
+        dist.destroy_process_group()
     steps = [m for m in read_metrics(paths.metrics_log) if "perf/tokens_per_s" in m][WARM_UP:]
     keys = {"tokens_per_s": "perf/tokens_per_s", "waiting": "time/data_wait_frac"}
     return {short: statistics.median(step[key] for step in steps) for short, key in keys.items()}

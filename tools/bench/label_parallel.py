@@ -17,13 +17,13 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from pydantic import TypeAdapter
 
 from bars import held, memory_bytes
 from xmtc.data.collate import Batch
 from xmtc.distributed.config import DistributedConfig
-from xmtc.distributed.process_group import destroy_process_group, init_process_group
 from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
 from xmtc.losses.config import BinaryCrossEntropyConfig
 from xmtc.mining.config import IndexConfig, MiningConfig
@@ -99,11 +99,10 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
 
 def worker(rank: int, world: int, folder: str, args: argparse.Namespace) -> None:
     if world > 1:
-        store = Path(folder) / "store"
-        init_process_group(rank=rank, world_size=world, file_store=store, timeout_s=600, device=torch.device("cpu"))
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
     (Path(folder) / f"{rank}.json").write_text(json.dumps(measure(rank, world, args)))
     if world > 1:
-        destroy_process_group()
+        dist.destroy_process_group()
 
 
 def measured(world: int, labels: int, args: argparse.Namespace) -> dict[str, float]:

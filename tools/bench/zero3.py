@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
 from bars import memory_bytes
 from xmtc.data.collate import Batch
-from xmtc.distributed.process_group import destroy_process_group, init_process_group
 from xmtc.distributed.strategies.config import DeepSpeedConfig, SingleConfig, StrategyConfig
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.models.classifier import Classifier
@@ -85,7 +85,7 @@ def score(model: Classifier) -> float:
 def work(folder: Path, rank: int, workers: int) -> None:
     config: StrategyConfig = SingleConfig()
     if workers > 1:
-        init_process_group(rank=rank, world_size=workers, file_store=folder / "store", device=torch.device("cpu"))
+        dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=workers)
         config = DeepSpeedConfig(stage=3, zero_optimization=ZERO)
     start = time.perf_counter()
     strategy = config.build("fp32", torch.device("cpu"))
@@ -112,7 +112,7 @@ def work(folder: Path, rank: int, workers: int) -> None:
         json.dumps({"workers": workers, "rank": rank, **rounded, "values": [round(v, 7) for v in values]}), flush=True
     )
     if workers > 1:
-        destroy_process_group()
+        dist.destroy_process_group()
 
 
 def measured(folder: Path, workers: int) -> list[dict]:

@@ -36,6 +36,15 @@ def native_bfloat16(*, gpu: bool) -> bool:
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16"))
 
 
+def default_device() -> "torch.device":
+    """Return the GPU of this process (from LOCAL_RANK, which launchers set), or the CPU if there is no GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+
+
 @config
 class DistributedConfig:
     """Workers, their resources, and their strategy."""
@@ -113,7 +122,6 @@ class DistributedConfig:
         Args:
             device: device of this worker. Default: `default_device()`.
         """
-        from xmtc.distributed.process_group import default_device
         from xmtc.distributed.strategies.sharded import ShardedRowsStrategy
 
         strategy = self.chosen_strategy().build(self.precision, device or default_device())
