@@ -87,7 +87,7 @@ format: $(VENV)/.stamp-dev  ## fix what ruff can fix
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.stamp  ## write the reference pages of configuration and command line
-	$(BIN)/python -m xmtc.run.reference docs/reference/configuration.md
+	$(BIN)/python tools/docs/configuration_reference.py docs/reference/configuration.md
 	$(BIN)/python tools/docs/cli_reference.py docs/reference/cli.md
 
 site: $(VENV)/.stamp-docs docs  ## build the documentation into site/; broken links and anchors are errors

@@ -49,7 +49,7 @@ torch.set_num_threads(1)
 assert pytest.main([tests, "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tests]) == 0
 
 from xmtc.run.config import RunConfig
-from xmtc.run.reference import reference as write_reference
+from configuration_reference import reference as write_reference
 
 with open(reference, "w", encoding="utf-8") as file:
     file.write(write_reference(RunConfig))
@@ -177,7 +177,7 @@ def installed(tmp_path_factory) -> Installed:
         ["score", model, config, "--output", scored],
         ["report", str(folder / "runs" / "recipes"), "--output", page],
     ]
-    paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests")]
+    paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests"), str(ROOT / "tools/docs")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     given = json.dumps([str(folder / "site" / "tests"), str(folder / "reference.md"), config, *calls])
     command = [sys.executable, "-c", _CALLS, given]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from configuration_reference import reference
 from xmtc.config.load import load_config
 from xmtc.config.plain import dump_yaml
 from xmtc.config.shape import Shape
 from xmtc.run.config import RunConfig
-from xmtc.run.reference import reference
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/small_encoders.md"

@@ -1,4 +1,4 @@
-"""Writes docs/reference/configuration.md from the schema: `python -m xmtc.run.reference PAGE`."""
+"""The reference page of the configuration: `python tools/docs/configuration_reference.py PAGE`."""
 
 import json
 import re
