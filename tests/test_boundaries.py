@@ -23,7 +23,7 @@ from xmtc.artefact.relabel import remove_labels
 from xmtc.config.load import load_config
 from xmtc.data.corpus import Corpus
 from xmtc.data.labels import LabelTable
-from xmtc.data.tensor_files import read_json, read_tensors, write_tensors
+from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError, XmtcError
 from xmtc.files import reading, reason_of, write_text, writing
 from xmtc.mig.ranking import TokenRanking
@@ -191,7 +191,7 @@ def readers(whole):
         "model": (model / "config.json", lambda path: Model.from_pretrained(path.parent, device="cpu")),
         "weights": (model / "head.safetensors", lambda path: Model.from_pretrained(path.parent, device="cpu")),
         "tensors": (model / "head.safetensors", lambda path: read_tensors(path, ())),
-        "json": (model / "config.json", lambda path: read_json(path, ())),
+        "json": (model / "config.json", lambda path: read_object(path, ())),
         "ranking": (whole.run / "mig" / "ranking.safetensors", TokenRanking.load),
         "corpus": (whole.folder / "corpus" / "manifest.json", lambda path: Corpus.open(path.parent)),
         "run": (whole.run / "run.json", lambda path: read_run(path.parent)),

@@ -38,7 +38,7 @@ from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import FOLDER as ENCODER
 from xmtc.models.heads.base import Head
-from xmtc.models.json_files import read_json
+from xmtc.models.json_files import read_model_json
 from xmtc.models.tensor_files import load_weights, part, whole
 
 CALIBRATION, SCORERS = "calibration.safetensors", "scorers"
@@ -204,7 +204,7 @@ def read_thresholds(path: Path, labels: int) -> tuple[float, NDArray[np.float32]
     Raises:
         CheckpointError: the file is missing or damaged, or belongs to another model.
     """
-    content = read_json(path)
+    content = read_model_json(path)
     if not isinstance(content, dict) or set(content) != {"global", "per_label"}:
         raise CheckpointError(f'{path}: must be {{"global": 0.5, "per_label": null or a list}}, with no other key')
     threshold, per_label = content["global"], content["per_label"]

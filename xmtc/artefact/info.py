@@ -16,7 +16,7 @@ from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import CheckpointError
 from xmtc.files import file_sha256, reading
 from xmtc.models.config import ModelConfig
-from xmtc.models.json_files import read_json
+from xmtc.models.json_files import read_model_json
 
 FORMAT_VERSION = 1
 _PACKAGES, _CHECKSUMS = "packages", "sha256"
@@ -96,7 +96,7 @@ def describe(directory: Path) -> ModelInfo:
 def _content(directory: Path) -> dict[str, Any]:
     """Read `config.json` without its format."""
     path = directory / "config.json"
-    content = read_json(path)
+    content = read_model_json(path)
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise CheckpointError(f"{path}: not a model exported by xmtc; give the `model` folder of a run")
     version = content.pop("format_version", None)

@@ -27,7 +27,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+def read_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """Read the object in a JSON file.
 
     Raises:

@@ -21,7 +21,7 @@ from scipy import sparse
 
 from xmtc.data.arrays import Matrix
 from xmtc.data.config import WordsConfig
-from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
+from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class Vocabulary:
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        plain = read_json(folder / WORDS_FILES[0], ("terms", "documents", "ngrams"))
+        plain = read_object(folder / WORDS_FILES[0], ("terms", "documents", "ngrams"))
         tensors = read_tensors(folder / WORDS_FILES[1], ("documents_V",))
         return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"])
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from xmtc.data.arrays import Matrix
-from xmtc.data.tensor_files import read_json, read_tensors, write_json, write_tensors
+from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_tensors
 from xmtc.errors import DataError
 from xmtc.fusion.calibrate import LogOdds
 from xmtc.fusion.candidates import Pairs
@@ -124,7 +124,7 @@ class Fusion:
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        found = read_json(folder / "fusion.json", ("names", "kind"))
+        found = read_object(folder / "fusion.json", ("names", "kind"))
         names, kind = tuple(found["names"]), combination_of(found["kind"])
         keys = [f"{part}.{number}" for number in range(len(names)) for part in ("scores", "log_odds")]
         tensors = read_tensors(folder / _FILE, (*kind.TENSORS, *keys))

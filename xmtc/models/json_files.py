@@ -8,7 +8,7 @@ from xmtc.errors import CheckpointError
 from xmtc.files import reading
 
 
-def read_json(path: Path) -> Any:
+def read_model_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:

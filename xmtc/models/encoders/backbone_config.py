@@ -11,7 +11,7 @@ from xmtc.config.base import config
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.models.encoders.light_config import MultilevelConfig, SelfAttentionConfig
 from xmtc.models.encoders.settings import EncoderDefaults
-from xmtc.models.json_files import read_json
+from xmtc.models.json_files import read_model_json
 
 if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
@@ -155,7 +155,7 @@ class _Wrapper(EncoderDefaults):
         shape, backbone = folder / "config.json", self.backbone
         if backbone is None or backbone.quantize or not shape.is_file():
             return self
-        return self.with_backbone(replace(backbone, from_config=read_json(shape)))
+        return self.with_backbone(replace(backbone, from_config=read_model_json(shape)))
 
 
 @config
