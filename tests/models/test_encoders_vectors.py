@@ -59,7 +59,7 @@ def test_wrong_files_are_named(tmp_path, text, width, error, message):
 
 def test_missing_file():
     encoder = BagConfig(embedding=EmbeddingConfig(vectors="nowhere.txt")).build(5)
-    with pytest.raises(DataError, match=r"nowhere\.txt is not a file"):
+    with pytest.raises(DataError, match=r"nowhere\.txt"):
         encoder.load_vectors(VOCABULARY)
 
 

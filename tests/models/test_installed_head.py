@@ -76,12 +76,12 @@ config = tiny_runs.load(path, "model.head={kind: sum, scale: 0.2}", "plant.epoch
 assert estimate(config, Workload(documents=60, labels=6, vocab_size=200, longest=48, tokens=20)).peak > 0
 run = train_run(config)
 assert tiny_runs.metrics(run)
-with pytest.raises(ConfigError, match="plant.epochs: .* is sum"):
+with pytest.raises(ConfigError, match=r"plant.epochs: .* is sum"):
     train_run(tiny_runs.load(path, "model.head={kind: sum}", "name=planted"))
 model = xmtc.Model.from_pretrained(run / "model", device="cpu")
 best, = model.predict(["the fishery of fishing and fish"], top_k=6, shortlist=5)
 assert len(best) == 5
-with pytest.raises(ConfigError, match="model.head.kind: sum: this head gives no evidence"):
+with pytest.raises(ConfigError, match="model.head.kind: sum"):
     model.explain("the fishery of fishing", ["fish"])
 BlockScorer(load_model(run / "model"), Settings(include=("fish", "law"), top_k=2), torch.device("cpu"), 1)
 """
