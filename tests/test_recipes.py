@@ -259,7 +259,7 @@ def test_a_strategy_explains_what_it_refuses(installed: Installed) -> None:
 
 
 def test_a_configuration_that_needs_them_is_refused_without_the_package(installed: Installed) -> None:
-    with pytest.raises(ConfigError, match=r"finetune\.loss\.kind: 'hinge': unknown kind; .*known: asymmetric_focal"):
+    with pytest.raises(ConfigError, match=r"finetune\.loss\.kind: 'hinge': .*asymmetric_focal"):
         tiny_runs.load(installed.folder / "recipes.yaml")
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny import tiny, whole_documents
 from transformers import AutoModel, AutoTokenizer
 
+from tiny import tiny, whole_documents
 from xmtc.artefact.export import ModelParts, export_model, load_model
 from xmtc.artefact.info import ModelInfo
 from xmtc.data.labels import LabelTable

@@ -189,7 +189,7 @@ def test_names_may_hold_separators_of_lines_that_json_allows(tmp_path):
 
 def test_files_and_models_that_will_not_do(model, tmp_path):
     file = write(tmp_path / "new.jsonl", NEW[0])
-    with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
+    with pytest.raises(DataError, match=r"none\.jsonl"):
         add_labels(model, tmp_path / "none.jsonl", tmp_path / "longer")
     with pytest.raises(DataError, match="no labels; write lines such as"):
         add_labels(model, write(tmp_path / "empty.jsonl", ""), tmp_path / "longer")
@@ -201,7 +201,7 @@ def test_files_and_models_that_will_not_do(model, tmp_path):
     with pytest.raises(ConfigError, match="a single-label model cannot get labels"):
         add_labels(one, file, tmp_path / "longer")
     few = export(tmp_path / "few", calibrated=False, counts=np.arange(LABELS) // 15)
-    with pytest.raises(ConfigError, match="15 trained labels are too few"):
+    with pytest.raises(ConfigError, match="15 trained labels"):
         add_labels(few, file, tmp_path / "longer")
 
 
@@ -237,7 +237,7 @@ def test_labels_without_documents_are_scored_as_added_ones_would_be(tmp_path):
 
 def test_too_few_trained_labels_are_found_before_training(tmp_path):
     parts, embed = whole_model(tmp_path / "model", calibrated=False, counts=np.arange(LABELS) // 15)
-    with pytest.raises(ConfigError, match="15 trained labels are too few"):
+    with pytest.raises(ConfigError, match="15 trained labels"):
         init_rows_from_names(parts.classifier, parts.labels, slice(None), embed, lambda values: values.mean(0))
 
 

@@ -97,7 +97,7 @@ def test_mistakes_are_reported_in_one_line(hub, model):
     hub.repositories[NAME] = {"README.md": b"x"}
     assert "no model exported by xmtc" in message(CheckpointError)
     hub.repositories[NAME]["data.csv"] = b"x"
-    with pytest.raises(ConfigError, match=r"has data\.csv"):
+    with pytest.raises(ConfigError, match=r"data\.csv"):
         push(model, NAME)
     assert set(hub.repositories[NAME]) == {"README.md", "data.csv"}
     with pytest.raises(ConfigError, match="give owner/name"):

@@ -105,7 +105,7 @@ def test_a_damaged_index_is_named(model, tmp_path, name):
 
 
 def test_an_index_of_another_number_of_labels_is_named(model):
-    with pytest.raises(CheckpointError, match=f"holds {LABELS} labels, the model has 4"):
+    with pytest.raises(CheckpointError, match=f"{LABELS} labels, .* 4"):
         LabelIndex.open(model, 4)
 
 

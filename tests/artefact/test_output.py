@@ -63,7 +63,7 @@ def test_a_changed_model_is_published_at_a_uri(model, tmp_path, monkeypatch):
         assert there.isfile("/team/renamed/head.safetensors")
         assert there.isfile("/team/renamed/tokenizer/tokenizer.json")
     there.pipe("/team/renamed/notes.txt", b"mine")
-    with pytest.raises(ConfigError, match=r"memory://team/renamed: has notes.txt, which is not part of the model"):
+    with pytest.raises(ConfigError, match=r"memory://team/renamed: .*notes\.txt"):
         rename(model, "memory://team/renamed")
     assert there.cat("/team/renamed/notes.txt") == b"mine"
     assert [path.name for path in tmp_path.iterdir()] == [".cache"]

@@ -219,9 +219,7 @@ def test_a_full_disk_ends_the_run_which_resumes_once_there_is_room(tiny, tmp_pat
     try:
         settings = tiny_runs.load(config, "name=full", f"track.directory={disk}", "track.checkpoint_every_steps=3")
         fill_after_the_first_checkpoint(disk, monkeypatch)
-        with pytest.raises(
-            CheckpointError, match=r"could not be written .* bytes are free.*free disk space and resume"
-        ):
+        with pytest.raises(CheckpointError, match="bytes are free"):
             train_run(settings)
         monkeypatch.undo()
         (disk / "ballast").unlink()

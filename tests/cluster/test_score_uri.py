@@ -113,7 +113,7 @@ def test_what_changes_while_it_is_scored_is_named(model, host, tmp_path):
     host("a")
     job = job_at("changed-out", source)
     put_rows(tmp_path, "changed-in", 4)
-    with pytest.raises(DataError, match=r"changed-in/a\.jsonl: changed while it was scored"):
+    with pytest.raises(DataError, match=r"changed-in/a\.jsonl: changed"):
         next(iter(_read(job, frozenset(), {"file": 0})))
     path = tmp_path / "thresholds.json"
     path.write_text(json.dumps({"global": 0.25, "per_label": None}))

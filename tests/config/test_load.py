@@ -250,7 +250,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="byte 9 is not UTF-8"):
         load_config(Run, tmp_path / "latin.yaml")
     (tmp_path / "control.yaml").write_text("name: a\nseed: \x001\n")
-    with pytest.raises(ConfigError, match=r"control\.yaml:2: not valid YAML: unacceptable character #x0000"):
+    with pytest.raises(ConfigError, match=r"control\.yaml:2: .*#x0000"):
         load_config(Run, tmp_path / "control.yaml")
 
 

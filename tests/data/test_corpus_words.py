@@ -123,10 +123,10 @@ def test_a_damaged_vocabulary_says_so(tmp_path: Path) -> None:
     words.write_bytes(b"[" + whole[1:])
     with pytest.raises(DataError, match=r"the vocabulary is damaged; delete"):
         Corpus.open(path).vocabulary()
-    with pytest.raises(DataError, match=r"words\.json: changed since it was written"):
+    with pytest.raises(DataError, match=r"words\.json: changed"):
         Corpus.open(path).verify()
     words.unlink()
-    with pytest.raises(DataError, match=r"words\.json: missing from the corpus"):
+    with pytest.raises(DataError, match=r"words\.json: missing"):
         Corpus.open(path).vocabulary()
 
 

@@ -91,5 +91,5 @@ def test_an_installed_reader_makes_a_corpus(data_config, tmp_path):
 def test_its_settings_are_checked_like_any_others(data_config, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("source: {kind: lines, paht: a.txt}\ncorpus: c\n")
-    with pytest.raises(ConfigError, match=r"source\.paht: unknown key; did you mean 'path'\?"):
+    with pytest.raises(ConfigError, match=r"source\.paht: .*'path'"):
         load_config(data_config, path)

@@ -110,7 +110,7 @@ def test_absent_labels_are_counted_and_named(tmp_path):
 def test_a_label_may_have_one_row_of_its_file(tmp_path):
     file = write_jsonl(tmp_path / "labels.jsonl", [{"label": f"l{i}", "name": "x"} for i in (0, 1, 2, 3, 4, 5, 6, 2)])
     source = jsonl_source(tmp_path, documents(40), labels={"path": str(file)})
-    with pytest.raises(DataError, match=r"labels\.jsonl: label 'l2' is in row 3 and again in row 8; keep one"):
+    with pytest.raises(DataError, match=r"labels\.jsonl: .*'l2' .*row 3 .*row 8"):
         build(data_config(tmp_path / "corpus", source))
 
 

@@ -87,7 +87,7 @@ def test_something_else_is_never_overwritten(tmp_path):
 
 def test_a_place_where_nothing_can_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match=r"file/corpus: cannot be written: .* or choose another place"):
+    with pytest.raises(StorageError, match="file/corpus: "):
         build(data_config(tmp_path / "file" / "corpus", jsonl_source(tmp_path, documents(9))))
 
 
@@ -161,7 +161,7 @@ def test_rare_and_unseen_labels(tmp_path):
     assert corpus.manifest.counts.dropped_labels == 1
     assert corpus.manifest.counts.without_labels == 1
     assert corpus.split("dev").label_ids(0).tolist() == [corpus.labels.index("unseen")]
-    with pytest.raises(DataError, match="no label has 99 training documents"):
+    with pytest.raises(DataError, match="99 training documents"):
         build(data_config(tmp_path / "other", source, min_label_documents=99))
     assert not (tmp_path / "other").exists()
 
@@ -169,7 +169,7 @@ def test_rare_and_unseen_labels(tmp_path):
 def test_bad_rows_are_errors_or_are_counted(tmp_path):
     rows = [*documents(30), {"id": "empty", "text": "", "labels": ["l0"]}, {"id": "bare", "text": "a", "labels": []}]
     source = jsonl_source(tmp_path, rows)
-    with pytest.raises(DataError, match=r"train\.jsonl:31: no text in 'text'; correct the row, or set data"):
+    with pytest.raises(DataError, match=r"train\.jsonl:31: .*'text'"):
         build(data_config(tmp_path / "corpus", source))
     assert left_over(tmp_path) == []
     corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip"))
@@ -177,7 +177,7 @@ def test_bad_rows_are_errors_or_are_counted(tmp_path):
     assert corpus.manifest.counts.without_labels == 1
     assert corpus.manifest.counts.read == 32
     named = jsonl_source(tmp_path, rows, columns={"text": "body"})
-    with pytest.raises(DataError, match=r"no training .* \(32 rows were bad, the first: .*:1: no column 'body'"):
+    with pytest.raises(DataError, match=r"32 rows .*:1: .*'body'"):
         build(data_config(tmp_path / "other", named, on_bad_row="skip"))
 
 
@@ -196,11 +196,11 @@ def test_documents_without_labels_are_kept_or_dropped_and_counted(tmp_path, choi
 
 def test_documents_without_labels_are_errors_where_they_must_not_be(tmp_path):
     source = jsonl_source(tmp_path, [*documents(30), {"id": "bare", "text": "a", "labels": []}])
-    with pytest.raises(DataError, match=r"document 'bare': no labels, but data\.without_labels is error"):
+    with pytest.raises(DataError, match=r"document 'bare': .*data\.without_labels"):
         build(data_config(tmp_path / "corpus", source, without_labels="error"))
     one = [{**row, "labels": row["labels"][:1]} for row in documents(30)]
     source = jsonl_source(tmp_path, [*one, {"id": "bare", "text": "a", "labels": []}])
-    with pytest.raises(DataError, match=r"document 'bare': no labels, but data\.task is single_label"):
+    with pytest.raises(DataError, match=r"document 'bare': .*data\.task"):
         build(data_config(tmp_path / "corpus", source, task="single_label"))
     corpus = build(data_config(tmp_path / "corpus", source, task="single_label", without_labels="drop"))
     assert corpus.manifest.counts.without_labels == 1
@@ -217,7 +217,7 @@ def test_repeated_doc_ids_are_counted(tmp_path):
 def test_label_that_is_not_in_the_label_file(tmp_path):
     source = jsonl_source(tmp_path, documents(30))
     source["labels"] = {"path": str(write_jsonl(tmp_path / "labels.jsonl", [{"label": "l0", "name": "zero"}]))}
-    with pytest.raises(DataError, match="label 'l1' is not in the label file"):
+    with pytest.raises(DataError, match="label 'l1'"):
         build(data_config(tmp_path / "corpus", source))
     source["labels"]["closed"] = False
     corpus = build(data_config(tmp_path / "corpus", source))
@@ -227,19 +227,19 @@ def test_label_that_is_not_in_the_label_file(tmp_path):
 def test_document_without_tokens(tmp_path):
     rows = [*documents(30), {"id": "blank", "text": "\u200b\u0007", "labels": ["l0"]}]
     source = jsonl_source(tmp_path, rows)
-    with pytest.raises(DataError, match=r"document 'blank' of .*only padding"):
+    with pytest.raises(DataError, match="document 'blank' "):
         build(data_config(tmp_path / "corpus", source))
     corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip", split={"dev": 0, "test": 0}))
     assert corpus.manifest.counts.rejected == 1
     found = corpus.split("train").label_matrix().toarray().sum(0)
     np.testing.assert_array_equal(corpus.labels.train_counts, found)
     padding = jsonl_source(tmp_path, [*documents(30), {"id": "pad", "text": "[PAD] [PAD]", "labels": ["l0"]}])
-    with pytest.raises(DataError, match=r"document 'pad' of .*only padding"):
+    with pytest.raises(DataError, match="document 'pad' "):
         build(data_config(tmp_path / "corpus", padding))
 
 
 def test_single_label(tmp_path):
-    with pytest.raises(DataError, match=r"2 labels, but data\.task is single_label"):
+    with pytest.raises(DataError, match=r"2 labels, .*data\.task"):
         small_corpus(tmp_path, task="single_label")
     corpus = small_corpus(tmp_path, task="single_label", on_bad_row="skip")
     assert corpus.manifest.task == "single_label"
@@ -262,7 +262,7 @@ def test_single_label_documents_of_rare_labels_are_dropped_with_them(tmp_path):
     assert corpus.manifest.counts.without_labels == 2
     assert corpus.labels.train_counts.sum() == len(corpus.split("train"))
     write_jsonl(tmp_path / "train.jsonl", [{"text": f"text {i}", "labels": ["a"]} for i in range(3)])
-    with pytest.raises(DataError, match=r"single_label, but every training document has the label 'a'"):
+    with pytest.raises(DataError, match=r"single_label, .*'a'"):
         build(data_config(tmp_path / "other", source, **settings))
 
 
@@ -332,7 +332,7 @@ def test_damaged_corpora_say_so(tmp_path):
     shard = path / "train" / "00000.arrow"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-100])
-    with pytest.raises(DataError, match=r"00000\.arrow: \d+ bytes instead of \d+; delete"):
+    with pytest.raises(DataError, match=r"00000\.arrow: \d+ bytes instead of \d+"):
         Corpus.open(path).split("train")
     shard.write_bytes(whole[:-100] + bytes(100))
     with pytest.raises(DataError, match="damaged"):
@@ -346,19 +346,19 @@ def test_damaged_corpora_say_so(tmp_path):
         Corpus.open(path).split("train")
     (path / "tokenizer" / "tokenizer.json").write_text('{"half":')
     for _ in range(2):  # damaged, then missing
-        with pytest.raises(DataError, match=r"tokenizer: cannot be read: .*; delete"):
+        with pytest.raises(DataError, match="tokenizer: "):
             Corpus.open(path).tokenizer()
         shutil.rmtree(path / "tokenizer", ignore_errors=True)
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
-    with pytest.raises(DataError, match="corpus format 99, this xmtc reads 2"):
+    with pytest.raises(DataError, match=r"format 99, .*2"):
         Corpus.open(path)
     (path / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
-    with pytest.raises(DataError, match=r"corpus format 1, this xmtc reads 2; delete its folder and prepare it again"):
+    with pytest.raises(DataError, match=r"format 1, .*2"):
         small_corpus(tmp_path)
     with pytest.raises(DataError, match="no corpus here"):
         Corpus.open(tmp_path / "none")
-    with pytest.raises(DataError, match="no split 'moon'; the corpus has: train, dev, test"):
+    with pytest.raises(DataError, match=r"'moon'.*train, dev, test"):
         build(data_config(tmp_path / "new", jsonl_source(tmp_path, documents(99)))).split("moon")
 
 
@@ -370,7 +370,7 @@ def test_propensities_follow_the_formula(tmp_path):
         assert found == pytest.approx(1 / (1 + c * np.exp(-a * np.log(count + b))))
     assert table.index(table.labels[3]) == 3
     assert table.indices(table.labels).tolist() == list(range(len(table)))
-    with pytest.raises(DataError, match="no label 'moon'"):
+    with pytest.raises(DataError, match="'moon'"):
         table.index("moon")
 
 

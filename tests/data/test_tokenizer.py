@@ -27,7 +27,7 @@ def test_pretrained_is_not_cut_or_padded():
 
 
 def test_unknown_names_say_so(tmp_path):
-    with pytest.raises(ConfigError, match="no packaged model 'none'; there are: all-MiniLM-L6-v2"):
+    with pytest.raises(ConfigError, match=r"'none'.*all-MiniLM-L6-v2"):
         load_pretrained("packaged:none")
     with pytest.raises(ConfigError, match="cannot be loaded"):
         load_pretrained(str(tmp_path))
@@ -70,7 +70,7 @@ def test_unigram_on_fewer_texts_than_it_asks_tokens_for():
 
 def test_unigram_needs_room_for_every_letter():
     texts = ["".join(chr(0x4E00 + i) for i in range(300))]
-    with pytest.raises(ConfigError, match="vocab_size: the training texts have more different letters"):
+    with pytest.raises(ConfigError, match="vocab_size: "):
         train_tokenizer(TrainedTokenizerConfig(model="unigram", vocab_size=100), iter(texts), 1)
 
 

@@ -225,11 +225,11 @@ def test_load_names_what_does_not_fit(tmp_path):
     model = torch.nn.Linear(3, 2)
     single_with([ParameterGroup("all", list(model.parameters()), 0.1, 0.0)], model).save(tmp_path)
     fewer = single_with([ParameterGroup("weight", [model.weight], 0.1, 0.0)], model)
-    with pytest.raises(CheckpointError, match="1 parameters in it are not trained now, first bias"):
+    with pytest.raises(CheckpointError, match="bias"):
         fewer.load(tmp_path)
     wider = torch.nn.Linear(4, 2)
     other = single_with([ParameterGroup("all", list(wider.parameters()), 0.1, 0.0)], wider)
-    with pytest.raises(CheckpointError, match=r"weight has shape \(2, 3\), expected \(2, 4\)"):
+    with pytest.raises(CheckpointError, match=r"weight .*\(2, 3\).*\(2, 4\)"):
         other.load(tmp_path)
     with pytest.raises(CheckpointError, match="holds no training state"):
         other.load(tmp_path / "absent")
@@ -243,9 +243,9 @@ def test_parameters_that_cannot_be_trained():
     model = torch.nn.Linear(3, 2)
     with pytest.raises(ConfigError, match="exactly one group"):
         single_with([ParameterGroup("a", [model.weight], 1, 0), ParameterGroup("b", [model.weight], 1, 0)], model)
-    with pytest.raises(ConfigError, match="'empty' has no parameters"):
+    with pytest.raises(ConfigError, match="'empty'"):
         single_with([ParameterGroup("empty", [], 1, 0)], model)
-    with pytest.raises(ConfigError, match=r"weight is torch\.bfloat16"):
+    with pytest.raises(ConfigError, match=r"weight .*torch\.bfloat16"):
         single_with([ParameterGroup("a", [model.weight], 1, 0)], model.to(torch.bfloat16))
 
 

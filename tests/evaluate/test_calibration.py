@@ -87,10 +87,10 @@ def test_bins_with_little_share_one_fit_and_a_reversed_one_is_not_taken(world):
 def test_a_file_that_does_not_fit_is_refused(tmp_path):
     Calibration(torch.ones(3), torch.zeros(3)).save(tmp_path / "c.safetensors")
     assert torch.equal(Calibration.load(tmp_path / "c.safetensors", 3).scale_L, torch.ones(3))
-    with pytest.raises(CheckpointError, match="calibrates 3 labels, the model has 4"):
+    with pytest.raises(CheckpointError, match=r"3 labels, .* 4"):
         Calibration.load(tmp_path / "c.safetensors", 4)
     (tmp_path / "c.safetensors").write_bytes(b"cut")
-    with pytest.raises(CheckpointError, match=r"c\.safetensors: cannot be read"):
+    with pytest.raises(CheckpointError, match=r"c\.safetensors"):
         Calibration.load(tmp_path / "c.safetensors", 3)
     with pytest.raises(ValueError, match="must be positive"):
         Calibration(torch.zeros(2), torch.zeros(2))

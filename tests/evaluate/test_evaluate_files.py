@@ -72,14 +72,14 @@ def test_a_threshold_for_labels_that_exclude_each_other_is_refused(corpus, tmp_p
     gold = shutil.copytree(corpus.path, tmp_path / "gold")
     manifest = (gold / "manifest.json").read_text()
     (gold / "manifest.json").write_text(manifest.replace("multi_label", "single_label"))
-    with pytest.raises(ConfigError, match=r"gold: single-label: the best .* leave out --threshold"):
+    with pytest.raises(ConfigError, match="--threshold"):
         evaluate_files(tmp_path / "p.parquet", gold, "test", tmp_path / "o", EvaluateConfig(), Thresholds(0.5))
 
 
 def test_the_wrong_split_is_named(corpus, tmp_path):
     split = corpus.split("train")
     write(tmp_path / "p.parquet", split.doc_ids(), [["law"]] * len(split), [[0.9]] * len(split))
-    with pytest.raises(DataError, match="20 of 20 gold documents have no predictions, the first is 'test0'"):
+    with pytest.raises(DataError, match=r"20 of 20 .*'test0'"):
         evaluate_files(tmp_path / "p.parquet", corpus.path, "test", tmp_path / "o", EvaluateConfig())
     assert not (tmp_path / "o").exists()
 
@@ -88,7 +88,7 @@ def test_an_output_that_is_a_file_is_refused(corpus, tmp_path):
     split = corpus.split("test")
     write(tmp_path / "p.parquet", split.doc_ids(), [["law"]] * len(split), [[0.9]] * len(split))
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(StorageError, match="taken: cannot be written: File exists"):
+    with pytest.raises(StorageError, match="taken: "):
         evaluate_files(tmp_path / "p.parquet", corpus.path, "test", tmp_path / "taken", EvaluateConfig(resamples=0))
     assert (tmp_path / "taken").read_text() == "mine"
 
@@ -97,7 +97,7 @@ def test_the_output_of_a_scoring_job_can_be_evaluated(corpus, tmp_path):
     split, scores = corpus.split("test"), tmp_path / "scores"
     scores.mkdir()
     config = EvaluateConfig(resamples=0)
-    with pytest.raises(DataError, match=r"manifest\.json: missing; a folder of predictions is the output of"):
+    with pytest.raises(DataError, match=r"manifest\.json"):
         evaluate_files(scores, corpus.path, "test", tmp_path / "o", config)
     ids = split.doc_ids()
     for number, rows in enumerate((ids[:12], ids[12:])):

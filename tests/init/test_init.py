@@ -69,7 +69,7 @@ def test_what_is_written_is_a_configuration_that_says_why(written):
     text = written.read_text()
     assert "# Estimate on this machine:" in text
     assert re.search(r"6 different ones in\s+82 rows", text), text
-    with pytest.raises(ConfigError, match=r"news\.yaml already exists: give another name with -o"):
+    with pytest.raises(ConfigError, match=r"news\.yaml .*-o"):
         write_config(str(written.with_name("news.csv")), Answers(), budget="1m", output=written)
 
 
@@ -116,7 +116,7 @@ def test_tables_of_every_kind_are_the_same_table():
     assert _table(texts, [1, 0, 1], ["text"], "labels")["labels"].to_pylist() == [["1"], ["0"], ["1"]]
     with pytest.raises(DataError, match="item 1 is a int, not a string"):
         _table(["a", 3, "b"], labels, ["text"], "labels")
-    with pytest.raises(DataError, match="no column 'text' in the table; there are: body"):
+    with pytest.raises(DataError, match=r"'text' .*body"):
         _table({"body": texts}, None, ["text"], "labels")
 
 
@@ -128,11 +128,11 @@ def test_folders_name_splits_and_label_files(tmp_path):
     assert found.labels == str(tmp_path / "labels.jsonl")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").write_text("x")
-    with pytest.raises(DataError, match=r"no \.jsonl.* in this folder; it holds notes\.txt"):
+    with pytest.raises(DataError, match=r"\.jsonl.*notes\.txt"):
         find_files(str(tmp_path / "other"))
     for name in ("north", "south"):
         write_jsonl(tmp_path / f"other/{name}.jsonl", ROWS[:3])
-    with pytest.raises(DataError, match=r"no file of this folder is named train: north\.jsonl, south\.jsonl"):
+    with pytest.raises(DataError, match=r"train: north\.jsonl, south\.jsonl"):
         find_files(str(tmp_path / "other"))
     with pytest.raises(DataError, match="no such file"):
         find_files(str(tmp_path / "none.csv"))
@@ -148,7 +148,7 @@ def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
     assert files.labels == str(tmp_path / "subjects.ttl")
     assert label_columns(files, choose_roles(columns, Answers(), "here")) == {"label": "id", "parents": "parent_ids"}
     (tmp_path / "subjects.ttl").write_text(prefixes + "e:other a skos:Concept .\n")
-    with pytest.raises(DataError, match=r"subjects\.ttl: no label of 'labels' is a concept's IRI"):
+    with pytest.raises(DataError, match=r"subjects\.ttl: .*'labels'"):
         label_columns(files, choose_roles(columns, Answers(), "here"))
 
 
@@ -191,7 +191,7 @@ def test_labels_that_may_be_something_else_are_doubted(tmp_path, written, separa
 def test_mixed_encodings_name_the_line(tmp_path):
     data = write_csv(tmp_path / "news.csv", ROWS)
     data.write_bytes(data.read_bytes() + "x,café und mehr Wörter,law\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"news\.csv:82: not UTF-8"):
+    with pytest.raises(DataError, match=r"news\.csv:82: "):
         write_config(str(data), Answers(), output=tmp_path / "x.yaml")
 
 
@@ -359,7 +359,7 @@ def test_budgets_that_are_none(text):
 
 
 def test_names_that_no_run_can_have(tmp_path):
-    with pytest.raises(ConfigError, match=r"--name \.\./x: a run's name has letters"):
+    with pytest.raises(ConfigError, match=r"--name \.\./x"):
         write_config(str(tmp_path / "none.csv"), Answers(), name="../x")
 
 

@@ -232,5 +232,5 @@ def test_foreign_token_ids_are_refused(token: int) -> None:
 
 def test_rows_of_labels_must_match_the_documents() -> None:
     split = RandomSplit.of([[2], [3]], [[0]], vocab_size=5, labels=1)
-    with pytest.raises(DataError, match="1 rows of labels for 2 documents"):
+    with pytest.raises(DataError, match=r"1 rows .*2 documents"):
         rank(split, MigConfig())

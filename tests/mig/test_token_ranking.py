@@ -103,7 +103,7 @@ def test_a_failed_save_leaves_the_old_file(
         ranking.save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(StorageError, match=r"cannot be written: .*choose another place"):
+    with pytest.raises(StorageError, match="cannot be written: "):
         ranking.save(path / "below a file" / "ranking.safetensors")
 
 
@@ -193,6 +193,6 @@ def test_a_corpus_is_ranked_once(tmp_path: Path) -> None:
 
 
 def test_nothing_to_rank_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"lower mig\.min_documents"):
+    with pytest.raises(DataError, match=r"mig\.min_documents"):
         rank_corpus(SmallCorpus(), MigConfig(min_documents=101), tmp_path / "ranking.safetensors")
     assert not list(tmp_path.iterdir())

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import DECODERS, FAMILIES, VOCAB, tiny, whole_documents
 from transformers import AutoTokenizer
 
+from tiny import DECODERS, FAMILIES, VOCAB, tiny, whole_documents
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError
 from xmtc.models.config import ModelConfig

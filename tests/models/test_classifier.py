@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import VOCAB, tiny, whole_documents
 
+from tiny import VOCAB, tiny, whole_documents
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
 from xmtc.models.classifier import gather_documents

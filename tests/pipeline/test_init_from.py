@@ -89,7 +89,7 @@ def test_the_report_compares_both_on_the_same_documents_and_labels(new: Path) ->
 
 def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None:
     path = _config(tmp_path, old)
-    with pytest.raises(ConfigError, match=r"model\.init_from: nowhere: no exported model there"):
+    with pytest.raises(ConfigError, match=r"model\.init_from: nowhere"):
         train_run(load(path, "model.init_from=nowhere"))
     with pytest.raises(ConfigError, match=r"tokenizer assigns other token ids.*kind: pretrained"):
         train_run(
@@ -102,7 +102,7 @@ def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None
             )
         )
     config = load(path, "model.head={kind: label_attention, width: 8, heads: 2}", "name=third")
-    with pytest.raises(ConfigError, match=r"model\.head: does not fit model\.init_from"):
+    with pytest.raises(ConfigError, match=r"model\.head: .*model\.init_from"):
         train_run(config)
 
 

@@ -160,7 +160,7 @@ def test_a_pretrained_backbone_takes_tokenizers_that_number_tokens_as_it_does(wh
     for name in ("packaged:all-MiniLM-L6-v2", tmp_path):
         check(tokenizer(name))
     for command in (check, pipeline.prepare_stage):
-        with pytest.raises(ConfigError, match=r"data\.tokenizer: .*corpus/tokenizer does not match the token ids"):
+        with pytest.raises(ConfigError, match=r"data\.tokenizer: .*corpus/tokenizer"):
             command(tokenizer(whole.folder / "corpus" / "tokenizer"))
 
 

@@ -107,7 +107,7 @@ def test_unknown_labels_are_named(filters, words):
 
 
 def test_what_a_filter_cannot_be(models):
-    with pytest.raises(DataError, match=r"branch:L01: the model's labels have no hierarchy"):
+    with pytest.raises(DataError, match="branch:L01"):
         models["model"].predict(TEXTS, include=["branch:L01"])
     assert {p.label for p in models["model"].predict(TEXTS[:1], include="L01")[0]} == {"L01"}
     with pytest.raises(ConfigError, match="leave out shortlist"):

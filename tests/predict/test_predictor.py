@@ -242,9 +242,9 @@ def test_no_texts_no_predictions(model):
 
 
 def test_an_unknown_label_device_or_folder_is_named(model, directory, tmp_path):
-    with pytest.raises(DataError, match="no label 'nonsense'"):
+    with pytest.raises(DataError, match="'nonsense'"):
         model.explain("text", ["nonsense"])
-    with pytest.raises(ConfigError, match="there is no device 'gpu'"):
+    with pytest.raises(ConfigError, match="'gpu'"):
         xmtc.Model.from_pretrained(directory, device="gpu")
     with pytest.raises(CheckpointError, match=r"config\.json: missing"):
         xmtc.Model.from_pretrained(tmp_path)
@@ -255,7 +255,7 @@ def test_importing_the_package_is_cheap():
 
 
 def test_unknown_attributes_of_the_package_are_errors():
-    with pytest.raises(AttributeError, match="has no attribute 'Modle'"):
+    with pytest.raises(AttributeError, match="'Modle'"):
         _ = xmtc.Modle
 
 

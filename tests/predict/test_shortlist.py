@@ -98,7 +98,7 @@ def test_fillers_do_not_count_for_recall(directory):
 @pytest.mark.parametrize("size", [0, LABELS, LABELS + 5])
 def test_a_shortlist_of_all_labels_is_refused(directory, size):
     model = xmtc.Model.from_pretrained(directory, device="cpu")
-    with pytest.raises(ConfigError, match=f"a shortlist of {size} of 23 labels"):
+    with pytest.raises(ConfigError, match=f"{size} of 23"):
         shortlist_of(model, size)
 
 
@@ -167,5 +167,5 @@ def test_training_evaluates_through_a_shortlist(tmp_path):
 
 def test_a_single_label_task_is_not_evaluated_through_a_shortlist(tmp_path):
     path = tiny_runs.write_config(tmp_path)
-    with pytest.raises(ConfigError, match=r"evaluate\.shortlist: the labels of a single-label task"):
+    with pytest.raises(ConfigError, match=r"evaluate\.shortlist: "):
         tiny_runs.load(path, "evaluate.shortlist=5", "data.task=single_label")

@@ -53,7 +53,7 @@ def test_an_item_that_is_no_string_is_named_by_its_place(texts, wrong, kind):
     if kind == "object array":
         container = np.empty(len(items), object)
         container[:] = items
-    with pytest.raises(DataError, match=rf"^text {len(texts)} is a \w+, not a string"):
+    with pytest.raises(DataError, match=rf"^text {len(texts)} "):
         as_texts(container)
 
 

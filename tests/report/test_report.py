@@ -228,10 +228,10 @@ def test_an_output_that_can_be_no_page_is_refused(runs, tmp_path, output):
 def test_what_cannot_be_reported_is_named(runs, tmp_path):
     with pytest.raises(DataError, match="no evaluation"):
         RunResults.load(tmp_path)
-    with pytest.raises(DataError, match=r"of split 'dev' \(it has test\)"):
+    with pytest.raises(DataError, match=r"'dev' .*test"):
         RunResults.load(runs[0], "dev")
     result = RunResults.load(runs[0])
-    with pytest.raises(DataError, match="two runs are named 'planted'"):
+    with pytest.raises(DataError, match="'planted'"):
         write_report([result, result], tmp_path / "report.html")
     with pytest.raises(DataError, match="1 to 8 runs"):
         write_report([], tmp_path / "report.html")

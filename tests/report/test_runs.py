@@ -47,7 +47,7 @@ def test_a_corpus_rebuilt_with_other_counts_is_refused(run, tmp_path):
     corpus = next(line for line in text.splitlines() if line.startswith("  corpus: "))
     (run / "config.yaml").write_text(text.replace(corpus, f"  corpus: {tmp_path / 'corpus'}"))
     before = (run / "eval" / "test" / "metrics.json").read_bytes()
-    with pytest.raises(DataError, match=r"corpus: no longer the corpus that .*tiny was trained on"):
+    with pytest.raises(DataError, match=r"corpus: .*tiny"):
         evaluate_run(run)
     assert (run / "eval" / "test" / "metrics.json").read_bytes() == before
 
@@ -67,7 +67,7 @@ def test_examples_are_shown_only_when_asked_for(run, tmp_path):
 
 def test_examples_need_a_run(run, tmp_path):
     report_runs([run / "eval" / "test"], tmp_path / "report.html")
-    with pytest.raises(DataError, match=r"config\.yaml: missing, and --examples needs it"):
+    with pytest.raises(DataError, match=r"config\.yaml: .*--examples"):
         report_runs([run / "eval" / "test"], tmp_path / "report.html", examples=1)
 
 

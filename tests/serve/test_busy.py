@@ -278,5 +278,5 @@ def test_limits_are_set_like_any_configuration(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ConfigError, match=r"batching\.tokens"):
         read("batching.tokens=0")
     monkeypatch.setattr(config, "_PACKAGES", {"no_such_module": "no-such-package"})
-    with pytest.raises(ConfigError, match=r"needs the package no-such-package: pip install 'xmtc\[serve\]'"):
+    with pytest.raises(ConfigError, match=r"no-such-package: .*xmtc\[serve\]"):
         read()

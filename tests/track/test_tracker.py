@@ -82,10 +82,10 @@ def test_damaged_records_name_their_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     good = '{"stage": "a", "step": 1, "time_s": 0}\n'
     path.write_text(good + "oops\n" + good)
-    with pytest.raises(DataError, match=r"metrics.jsonl:2: not a JSON record"):
+    with pytest.raises(DataError, match=r"metrics\.jsonl:2: "):
         read_metrics(path)
     path.write_text(good + "[]\n")
-    with pytest.raises(DataError, match=r"metrics.jsonl:2: a record needs stage, step and time_s"):
+    with pytest.raises(DataError, match=r"metrics\.jsonl:2: .*stage, step and time_s"):
         read_metrics(path)
     assert read_metrics(tmp_path / "none.jsonl") == []
 
@@ -182,7 +182,7 @@ def test_tensorboard_holds_the_metrics_and_hides_what_a_resume_repeats(tmp_path:
 def test_a_missing_package_names_the_extra(tmp_path: Path, sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("wandb", "mlflow", "tensorboardX"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError, match=rf"track.sinks: {sink.kind}: .*pip install 'xmtc\[track\]'"):
+    with pytest.raises(ConfigError, match=rf"track\.sinks: {sink.kind}: .*xmtc\[track\]"):
         Tracker(tmp_path, TrackConfig(sinks=(sink,)))
 
 

