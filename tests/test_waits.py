@@ -41,7 +41,7 @@ def closed_port() -> int:
 def test_train_refuses_impossible_requirements_within_seconds(tmp_path, xmtc, monkeypatch, overrides, words):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     if "wandb" in words:
-        monkeypatch.setattr("xmtc.preflight.doctor.find_spec", lambda name: None if name == "wandb" else name)
+        monkeypatch.setattr("xmtc.preflight.machine.find_spec", lambda name: None if name == "wandb" else name)
     config = tiny_runs.write_config(tmp_path)
     start = time.monotonic()
     outcome = xmtc("train", config, *(each.replace("PORT", str(closed_port())) for each in overrides))

@@ -100,7 +100,9 @@ def train(
     run = load_run(config_file(config), overrides, print_config)
     if dry_run:
         from xmtc.estimate.estimate import dry_run as estimate_run
+        from xmtc.preflight.configuration import check
 
+        check(run)
         estimate_run(run)
         return
     from xmtc.pipeline import train_run

@@ -10,10 +10,12 @@ from rich.console import Console
 from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.corpus import Corpus
 from xmtc.errors import ConfigError
-from xmtc.estimate.check import check, check_tokenizer
-from xmtc.estimate.estimate import label_lines, workload_of_corpus
+from xmtc.estimate.estimate import learn_from
+from xmtc.estimate.memory import label_lines
+from xmtc.estimate.size import size_of_corpus
 from xmtc.evaluate.summary import summary_table
 from xmtc.mig.ranking import TokenRanking, ranking_fingerprint
+from xmtc.preflight.configuration import check, check_tokenizer
 from xmtc.preflight.doctor import check_machine
 from xmtc.report.runs import report_runs, warn_if_worse
 from xmtc.run.config import RunConfig
@@ -57,6 +59,8 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
             world_size=max(1, config.distributed.max_workers),
         ) as state:
             _run_stages(copies, local, state)
+            if len(state.record.sessions) == 1:
+                learn_from(config, {stage: record.seconds or 0.0 for stage, record in state.record.stages.items()})
     print_summary(copies.paths)
     if copies.run_uri is not None:
         print(f"these are copies of {copies.run_uri}")
@@ -82,7 +86,7 @@ def _run_stages(copies: RunCopies, local: RunConfig, state: RunState) -> None:
         corpus = _prepare(copies, local)
         corpus.verify()  # otherwise training would silently use damaged data
     state.set_fingerprint("corpus", corpus.fingerprint)
-    for line in label_lines(config, workload_of_corpus(corpus)):
+    for line in label_lines(config, size_of_corpus(corpus)):
         print_line(line)
     ranking = ranking_fingerprint(corpus.fingerprint, config.mig)
     if Stage.MIG in stages(config):

@@ -2,13 +2,13 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 import tiny_runs
 from xmtc.data.pretrained import DEFAULT_BACKBONE
-from xmtc.estimate import measured, probe
-from xmtc.estimate.probe import HeadSpeed, Speeds, gain, probe_head
-from xmtc.models.heads.config import FlatConfig
+from xmtc.estimate import probe
+from xmtc.estimate.probe import encoder_seconds, gain, head_seconds
 
 
 @pytest.fixture
@@ -26,24 +26,14 @@ def test_threads_gain_up_to_the_number_of_cores() -> None:
 
 
 @pytest.mark.usefixtures("cores")
-def test_times_of_a_head_are_those_of_the_run_s_threads(monkeypatch) -> None:
+def test_times_are_those_of_the_run_s_threads(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(probe, "_best_of", lambda times, work: 1.0)
-    one, four = (probe_head(FlatConfig(), 64, 500, 20.0, None, 5, threads=count) for count in (1, 4))
-    for name in ("train_s", "step_s", "score_s"):
-        assert getattr(one, name) == pytest.approx(getattr(four, name) * gain(4)), name
-
-
-def test_measurements_get_the_threads_of_the_run(tmp_path, monkeypatch) -> None:
-    given = {}
-    speeds = Speeds(prepare_s=0.1, products=1e9, items=1e7, encode_s={}, cores=2)
-    head = HeadSpeed(train_s=0.1, step_s=0.1, score_s=0.1)
-    monkeypatch.setattr(measured, "probe", lambda *_, threads: given.update(probe=threads) or speeds)
-    monkeypatch.setattr(measured, "probe_head", lambda *settings: given.update(head=settings[-1]) or head)
-    measured._head.cache_clear()
+    monkeypatch.setattr(probe, "_encoding", lambda *_: 1.0)
     model = {"encoder": {"kind": "hugging_face", "name": DEFAULT_BACKBONE}}
-    path = tiny_runs.write_config(tmp_path, model=model, distributed={"workers": 0, "threads": 3})
-    found = measured.measure(tiny_runs.load(path), 384)
-    measured._head.cache_clear()
-    assert found is not None
-    assert found.stages is not None
-    assert given == {"probe": 3, "head": 3}
+    path = tiny_runs.write_config(tmp_path, model=model)
+    one, four = (tiny_runs.load(path, f"distributed.threads={count}") for count in (1, 4))
+    heads = [head_seconds(config, 384, 500, 5.0) for config in (one, four)]
+    for name in ("train_s", "step_s", "score_s"):
+        assert getattr(heads[0], name) == pytest.approx(getattr(heads[1], name) * gain(4)), name
+    encoded = [encoder_seconds(config, [np.arange(9, dtype=np.int32)], [48])[48] for config in (one, four)]
+    assert encoded[0] == pytest.approx(encoded[1] * gain(4))

@@ -21,10 +21,10 @@ from xmtc.config.load import load_config
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.errors import ConfigError, DataError
-from xmtc.estimate.measured import corpus_of
-from xmtc.estimate.probe import HeadSpeed, Speeds
+from xmtc.estimate.probe import HeadSpeed
+from xmtc.estimate.seconds import Speeds, stage_seconds
+from xmtc.estimate.size import Size, size_of_source
 from xmtc.estimate.survey import Survey, survey
-from xmtc.estimate.timing import stage_seconds
 from xmtc.init import dialogue
 from xmtc.init.command import label_doubts, name_of, seconds_of
 from xmtc.init.commented import commented_yaml
@@ -41,7 +41,8 @@ from xmtc.track.progress import Progress
 
 ROWS = [{**row, "text": f"document {row['text']} and more words"} for row in documents(80)]
 SOURCE = {"kind": "csv", "files": {"train": "news.csv"}, "columns": {"text": "text", "labels": "labels"}}
-SPEEDS = Speeds(prepare_s=0.004, products=5e10, items=1e7, encode_s={96: 0.02, 512: 0.1, 256: 0.05, 128: 0.03}, cores=2)
+SPEEDS = Speeds(core_s=0.2, encode_s={96: 0.02, 512: 0.1, 256: 0.05, 128: 0.03}, head=None)
+LENGTHS = np.array([100, 300, 400])
 
 
 def write_csv(path: Path, rows: list[dict], delimiter: str = ",", separator: str = "|") -> Path:
@@ -250,12 +251,14 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
         exact=True,
     )
 
-    def timed(config: RunConfig) -> dict[str, float]:
-        head = HeadSpeed(train_s=0.02, step_s=0.01, score_s=0.01) if config.model.head.scores else None
-        return stage_seconds(config, corpus_of(config, found), SPEEDS, head)
+    def timed(config: RunConfig, size: Size) -> dict[str, float]:
+        per_token = 1 if config.model.head.reads_fixed else 200
+        head = HeadSpeed(train_s=0.02 / per_token, step_s=0.01, score_s=0.01 / per_token)
+        return stage_seconds(config, size, replace(SPEEDS, head=head if config.model.head.scores else None), 384)
 
     room = Room(seconds=seconds, memory=16 * 2**30, disk=100 * 2**30)
-    return choose(list(candidates(task, lengths_to_try(400))), timed, lambda c: corpus_of(c, found), float, room)
+    options = list(candidates(task, lengths_to_try(400)))
+    return choose(options, lambda config: size_of_source(config, found, LENGTHS), timed, room)
 
 
 def test_a_larger_budget_never_gives_a_cheaper_recipe():

@@ -64,7 +64,8 @@ import xmtc
 from pathlib import Path
 from xmtc.errors import ConfigError
 from xmtc.pipeline import train_run
-from xmtc.estimate.estimate import Workload, estimate
+from xmtc.estimate.estimate import estimate
+from xmtc.estimate.size import Size
 from xmtc.score.batch import BlockScorer, Settings
 from xmtc.artefact.export import load_model
 
@@ -73,7 +74,7 @@ folder = Path(sys.argv[1])
 path = folder / "tiny.yaml"
 config = tiny_runs.load(path, "model.head={kind: sum, scale: 0.2}", "plant.epochs=0",
                         "finetune.mining={candidates: 2, uniform: 2}")
-assert estimate(config, Workload(documents=60, labels=6, vocab_size=200, longest=48, tokens=20)).peak > 0
+assert estimate(config, Size(train=60, labels=6, vocab_size=200, longest=48, tokens=20)).peak > 0
 run = train_run(config)
 assert tiny_runs.metrics(run)
 with pytest.raises(ConfigError, match=r"plant.epochs: .* is sum"):

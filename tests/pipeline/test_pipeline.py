@@ -15,8 +15,8 @@ from xmtc import pipeline
 from xmtc.config.plain import differences, to_plain
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import ConfigError
-from xmtc.estimate.check import check
 from xmtc.pipeline import train_run
+from xmtc.preflight.configuration import check
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import read_run

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -169,8 +169,7 @@ def build(cell: Cell) -> tuple[Classifier, LabelShard]:
     torch.manual_seed(3)
     head = HEADS[cell.head]
     if cell.rows != "float32":
-        head = head.with_row_dtype("bfloat16")
-        assert head is not None
+        head = replace(head, row_dtype="bfloat16")
     encoder = Tokens()
     classifier = Classifier(encoder, head.build(WIDTH, LABELS), LABELS)
     return classifier, LabelShard(classifier)

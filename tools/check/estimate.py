@@ -9,7 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from xmtc.config.load import load_config
-from xmtc.estimate.estimate import SHARE, estimate, print_estimate, rates, workload_of
+from xmtc.estimate.estimate import estimate, print_estimate, rates
+from xmtc.estimate.gpu import SHARE
+from xmtc.estimate.size import size_of
 from xmtc.run.config import RunConfig
 
 
@@ -27,9 +29,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     config = load_config(RunConfig, arguments.config, arguments.overrides)
-    given = {name: getattr(arguments, name) for name in ("documents", "tokens", "labels")}
-    workload = replace(workload_of(config), **{name: value for name, value in given.items() if value is not None})
-    found = estimate(config, workload, arguments.gpus)
+    given = {"train": arguments.documents, "tokens": arguments.tokens, "labels": arguments.labels}
+    size = replace(size_of(config), **{name: value for name, value in given.items() if value is not None})
+    found = estimate(config, size, arguments.gpus)
     if arguments.json:
         peaks = rates(config, arguments.peak_tflops)
         hours = {name: found.hours(peak, arguments.share) for name, peak in peaks.items()}

@@ -40,7 +40,7 @@ from transformers import (
 from same_runs import losses
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
-from xmtc.estimate.estimate import backbone_shape
+from xmtc.estimate.memory import backbone_shape
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
 from xmtc.models.heads.config import LabelAttentionConfig

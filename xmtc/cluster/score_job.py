@@ -21,7 +21,7 @@ from xmtc.artefact.info import ModelInfo
 from xmtc.cluster.connection import join
 from xmtc.errors import CheckpointError, ConfigError, XmtcError
 from xmtc.predict.predictor import choose_device
-from xmtc.preflight.ray_cluster import require_answer
+from xmtc.preflight.machine import require_answer
 from xmtc.run.copies import fetch_model
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.command import print_summary

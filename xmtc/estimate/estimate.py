@@ -1,81 +1,36 @@
-"""Estimate memory, disk, steps and time of a run before it begins, without weights and without a GPU.
+"""Estimate memory, disk, steps and time of a run before it begins, without a GPU."""
 
-Parameter counts come from a model on the meta device, and activations from a simulated micro-batch of the longest
-documents (see `simulate`). The rest is arithmetic. Bytes are per worker.
-"""
-
-import json
+import logging
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from torch import nn
 
 from xmtc.data.corpus import Corpus
-from xmtc.data.pretrained import resolve_pretrained
-from xmtc.data.windows import cut
-from xmtc.errors import ConfigError
-from xmtc.estimate.cards import CARDS, card_of
-from xmtc.estimate.check import check
-from xmtc.estimate.label_memory import describe, label_memory, memory_of_worker, scored_labels
-from xmtc.estimate.measured import Measured, measure
-from xmtc.estimate.simulate import Shapes, meta_classifier, simulate_finetune
-from xmtc.estimate.timing import disk_of_states, in_words
-from xmtc.files import reading
-from xmtc.models.classifier import Classifier
+from xmtc.data.pretrained import DEFAULT_BACKBONE
+from xmtc.errors import ConfigError, DataError, StorageError
+from xmtc.estimate.gpu import CARDS, SHARE, card_of, training_flops
+from xmtc.estimate.memory import GIB, label_lines, memory_of_worker, meta_classifier, trained_parameters, worker_memory
+from xmtc.estimate.memory import products as products_of
+from xmtc.estimate.probe import core_seconds, encoder_seconds, head_seconds
+from xmtc.estimate.seconds import Speeds, in_words, is_telling, learn, stage_seconds
+from xmtc.estimate.size import Size, is_prepared, size_of, size_of_corpus, size_of_source
+from xmtc.estimate.survey import SAMPLE, survey
+from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
-from xmtc.training.config import PhaseConfig
-from xmtc.training.unfreeze import trained_groups
+from xmtc.storage.fetch import fetch_parts
+from xmtc.track.progress import Progress
 
-# Published shapes of backbones whose files may not be on this machine.
-_LLAMA: dict[str, Any] = {"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 8192}
-_SHAPES: dict[str, dict[str, Any]] = {
-    "meta-llama/Meta-Llama-3-8B": _LLAMA
-    | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
-    | {"num_attention_heads": 32, "num_key_value_heads": 8},
-    "meta-llama/Llama-3.2-1B": _LLAMA
-    | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
-    | {"num_attention_heads": 32, "num_key_value_heads": 8},
-    "mistralai/Mistral-7B-v0.3": {"model_type": "mistral", "vocab_size": 32768, "max_position_embeddings": 32768}
-    | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "sliding_window": None}
-    | {"num_attention_heads": 32, "num_key_value_heads": 8},
-    "microsoft/Phi-3-mini-4k-instruct": {"model_type": "phi3", "vocab_size": 32064, "max_position_embeddings": 4096}
-    | {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32}
-    | {"num_attention_heads": 32, "num_key_value_heads": 32, "pad_token_id": 0},
-}
-_QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # per weight; NF4 with doubly quantised scales of blocks of 64
-_GIB = 2**30
-CPU_TFLOPS, SHARE = 0.1, 0.4  # peak of a core with AVX-512; share of the peak that training reaches
+log = logging.getLogger(__name__)
+
 _EXAMPLES = ("L4", "A100", "H100")  # where nobody has said which card it is
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workload:
-    """What the corpus is like.
-
-    Attributes:
-        documents, dev_documents: of train and dev.
-        tokens: mean tokens of a document, cut at the maximum.
-        longest: tokens of the longest document.
-        labels, vocab_size: L and V.
-        prepared: whether these are of a prepared corpus.
-        origin: where these come from, for messages.
-    """
-
-    documents: int = 100_000
-    dev_documents: int = 10_000
-    tokens: float = 1000.0
-    longest: int = 6000
-    labels: int = 10_000
-    vocab_size: int = 30_000
-    prepared: bool = False
-    origin: str = "ASSUMED, because the source cannot be read here (tools/check/estimate.py accepts other sizes)"
+Ids = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -89,7 +44,8 @@ class Estimate:
         steps: optimizer steps by stage.
         flops: operations of the encoder's matrix products, for the whole run and all workers.
         workers: number of workers.
-        workload: size of the corpus that it was estimated for.
+        size: size of the corpus that it was estimated for.
+        width: D, width of the encoder.
         offloaded: bytes in `nvme_path`, of all workers together.
     """
 
@@ -100,7 +56,8 @@ class Estimate:
     steps: Mapping[str, int]
     flops: float
     workers: int
-    workload: Workload
+    size: Size
+    width: int
     offloaded: float = 0.0
 
     @property
@@ -108,176 +65,159 @@ class Estimate:
         """Bytes of one worker."""
         return sum(self.memory.values())
 
-    def hours(self, peak_tflops: float, share: float) -> float:
-        """Estimate the training time at a share of the devices' peak."""
-        return self.flops / (self.workers * peak_tflops * 1e12 * share) / 3600
+    def hours(self, tflops: float, share: float) -> float:
+        """Compute the time of the encoder at a share of the devices' peak."""
+        return self.flops / (self.workers * tflops * 1e12 * share) / 3600
 
 
-def estimate(config: RunConfig, workload: Workload | None = None, workers: int | None = None) -> Estimate:
-    """Estimate what a run will take.
+def estimate(config: RunConfig, size: Size | None = None, workers: int | None = None) -> Estimate:
+    """Estimate memory, disk and steps of a run.
 
     Args:
         config: configuration of the run.
-        workload: size of the corpus. Default: see `workload_of`.
+        size: size of the corpus. Default: see `size_of`.
         workers: number of workers. Default: the smallest number in `distributed.workers`, with the most memory each.
 
     Raises:
-        ConfigError: the shape of the backbone is neither in the table here nor in files on this machine.
+        ConfigError: the shape of the backbone is neither known nor in files on this machine.
     """
-    workload = workload or workload_of(config)
+    size = size or size_of(config)
     world = max(1, config.distributed.min_workers if workers is None else workers)
-    classifier = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, workload.labels)
-    phase = config.finetune.phases[-1]
-    trained = [
-        p
-        for name in trained_groups(list(classifier.parameter_groups()), phase)
-        for p in _group(classifier, name)
-        if config.model.head.scores
-    ]
-    numbers = sum(p.numel() for p in trained)
-    total = sum(p.numel() for p in classifier.parameters())
-    shapes = micro_batch(config, workload, classifier.encoder.window)
-    memory = _weights(config, classifier, trained, world) | _training(config, numbers, world)
-    if config.model.head.trains_rows:
-        tables = sum(table.numel() for table in classifier.head.label_tables().values())
-        rows = label_memory(config, classifier.encoder.width, workload.labels, shapes.documents)
-        memory |= _training(config, numbers - tables, world) | {"label rows: gradients, moments": rows.training}
-        if not config.distributed.chosen_strategy().partitions.parameters:
-            memory["trained weights"] += rows.tables - sum(t.nbytes for t in classifier.head.label_tables().values())
-    linear = _product_weights(classifier)
+    classifier = meta_classifier(config, size)
+    trained = sum(p.numel() for p in trained_parameters(config, classifier))
+    weights = [p for layer in products_of(classifier.encoder) for p in layer.parameters(recurse=False) if p.dim() > 1]
     layers = sum(name.startswith("encoder.") for name in classifier.parameter_groups())
-    if config.model.head.scores:
-        scored = scored_labels(config, workload.labels, shapes.documents)
-        simulated = meta_classifier(config.model, backbone_shape(config), workload.vocab_size, scored)
-        bf16 = config.distributed.precision == "bf16"
-        memory["activations, head, logits"] = simulate_finetune(simulated, phase, shapes, bf16=bf16)
+    width, whole = classifier.encoder.width, sum(p.nbytes for p in classifier.parameters())
     return Estimate(
-        memory=memory,
-        disk=_disk(config, workload, classifier.encoder.width, numbers),
-        parameters=total,
-        trained=numbers,
-        steps=_steps(config, workload),
-        flops=_flops(config, workload, linear, max(1, layers)),
+        memory=worker_memory(config, classifier, size, world),
+        disk={
+            "corpus": 4 * size.tokens * (size.train + size.dev),
+            "hidden states": hidden_states_bytes(config, size, width),
+            "checkpoints": 12.0 * trained * (config.track.keep_last + 1) + 4.0 * trained,
+        },
+        parameters=sum(p.numel() for p in classifier.parameters()),
+        trained=trained,
+        steps=_steps(config, size),
+        flops=training_flops(config, size, sum(p.numel() for p in weights), max(1, layers)),
         workers=world,
-        workload=workload,
-        offloaded=config.distributed.chosen_strategy().disk_bytes(numbers, _all_weights(classifier)),
+        size=size,
+        width=width,
+        offloaded=config.distributed.chosen_strategy().disk_bytes(trained, whole),
     )
 
 
-def workload_of(config: RunConfig) -> Workload:
-    """Find the size of the prepared corpus, or assume one that respects `data.limit` and `data.max_length`."""
-    longest = config.data.max_length
-    if _is_prepared(config):
-        return workload_of_corpus(Corpus.open(RunPaths.of(config).corpus))
-    limit, shape = config.data.limit, backbone_shape(config) or {}
-    return Workload(
-        documents=limit.train or Workload.documents,
-        dev_documents=limit.dev or Workload.dev_documents,
-        tokens=min(longest, max(longest / 2, 100)),
-        longest=longest,
-        vocab_size=int(shape.get("vocab_size", Workload.vocab_size)),
-    )
+def hidden_states_bytes(config: RunConfig, size: Size, width: int) -> float:
+    """Estimate bytes of cached hidden states of train and dev, or of their poolings if nothing else is read.
+
+    Args:
+        config: configuration of the run.
+        size: size of its corpus.
+        width: D, width of the encoder.
+    """
+    finetune = config.finetune
+    trains = finetune.cache_hidden and finetune.phases[0].encoder_layers == 0
+    trains |= config.plants and config.plant.cache_hidden
+    if not (trains if config.model.head.scores else config.scores_states):
+        return 0.0
+    vectors = size.tokens if config.reads_tokens else FixedPoolings.count
+    return (size.train + size.dev) * vectors * width * (2 if config.distributed.precision == "bf16" else 4)
 
 
-def workload_of_corpus(corpus: Corpus) -> Workload:
-    """Find the size of a prepared corpus."""
-    lengths = np.asarray(corpus.split("train").lengths)
-    return Workload(
-        documents=len(lengths),
-        dev_documents=len(corpus.split("dev")) if "dev" in corpus.splits else 0,
-        tokens=float(lengths.mean()),
-        longest=int(lengths.max()),
-        labels=len(corpus.labels),
-        vocab_size=len(corpus.tokenizer()),
-        prepared=True,
-        origin="of the prepared corpus",
-    )
+def speeds_of(config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]) -> Speeds:
+    """Measure this machine for a run, in a few seconds.
 
-
-def workload_of_source(config: RunConfig, found: Measured) -> Workload:
-    """Find the size of a corpus from counts of its source."""
-    lengths = np.minimum(found.lengths, config.data.max_length)
-    shape = backbone_shape(config) or {}
-    return Workload(
-        documents=found.found.documents.get("train", 0),
-        dev_documents=found.found.documents.get("dev", 0),
-        tokens=float(lengths.mean()),
-        longest=int(lengths.max()),
-        labels=found.found.labels,
-        vocab_size=int(shape.get("vocab_size", Workload.vocab_size)),
-        origin="counted in the source" if found.found.exact else "extrapolated from a part of the source",
-    )
-
-
-def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
-    """Find the backbone's Transformers configuration in its files or the table here; None for other encoders.
+    Args:
+        config: configuration of the run.
+        size: size of its corpus.
+        width: D, width of the encoder.
+        ids_N: token ids of some documents.
 
     Raises:
-        ConfigError: it is in neither place.
+        ConfigError: the encoder cannot be loaded.
     """
-    encoder = config.model.encoder.backbone
-    if encoder is None:
-        return None
-    if encoder.from_config is not None:
-        return dict(encoder.from_config)
-    if encoder.name in _SHAPES:
-        return dict(_SHAPES[encoder.name])
-    path = Path(resolve_pretrained(encoder.name)) / "config.json"
-    if not path.is_file():
-        raise ConfigError(
-            f"model.encoder.name: {encoder.name} is not on this machine, and its shape is unknown; give the folder "
-            f"of the model, or one of {', '.join(_SHAPES)}"
-        )
-    # Some keys are understood only by the configuration class of their architecture; unknown keys are harmless.
-    with reading(path, ConfigError, "download the model again"):
-        return json.loads(path.read_text(encoding="utf-8"))
-
-
-def micro_batch(config: RunConfig, workload: Workload, window: int) -> Shapes:
-    """Return the largest micro-batch of the longest documents."""
-    tokens = min(workload.longest, config.data.max_length)
-    documents = max(1, config.finetune.tokens_per_micro_batch // tokens)
-    windows = len(cut(tokens, window - 2, config.model.overlap, 1, 1).starts_W)
-    # The windows of one document are equally long; documents hardly ever are.
-    return Shapes(documents, tokens, documents * windows, min(window, tokens), workload.labels, padded=documents > 1)
-
-
-def label_lines(config: RunConfig, workload: Workload) -> list[str]:
-    """Describe the memory that the label set takes on a worker and, if that is too much, settings that reduce it."""
-    try:
-        shape = backbone_shape(config)
-    except ConfigError as error:
-        return [f"the memory for the labels is unknown: {error}"]
-    encoder = meta_classifier(config.model, shape, workload.vocab_size, 1).encoder
-    documents = micro_batch(config, workload, encoder.window).documents
-    return list(describe(config, encoder.width, workload.labels, documents))
+    encodes, head = config.model.head.scores or config.scores_states, None
+    if config.model.head.scores:
+        head = head_seconds(config, width, size.labels, size.labels_per_document)
+    lengths = [config.data.max_length] if encodes else []
+    return Speeds(core_s=core_seconds(), encode_s=encoder_seconds(config, ids_N, lengths), head=head)
 
 
 def dry_run(config: RunConfig) -> None:
-    """Check the configuration and print the estimate, without loading weights.
+    """Print the estimate of a run: of its corpus, of its source, or of an assumed corpus.
 
     Raises:
-        ConfigError: the run would refuse the configuration, or the shape of the backbone is unknown.
+        ConfigError: the shape of the backbone is unknown.
     """
-    check(config)
-    gpu = config.distributed.gpus_per_worker > 0
-    width = meta_classifier(config.model, backbone_shape(config), Workload.vocab_size, 1).encoder.width
-    measured = measure(config, width)
-    load = workload_of(config) if measured is None or _is_prepared(config) else workload_of_source(config, measured)
-    found = estimate(config, load)
-    stages = None if measured is None or gpu else measured.stages
-    print_estimate(config, found, stages=stages)
-    print(*label_lines(config, found.workload), sep="\n")
+    size, ids_N = _look(config)
+    found = estimate(config, size)
+    print_estimate(config, found, stages=_stages(config, size, found.width, ids_N))
+    print(*label_lines(config, size), sep="\n")
 
 
-def _is_prepared(config: RunConfig) -> bool:
-    return (RunPaths.of(config).corpus / "manifest.json").is_file()
+def learn_from(config: RunConfig, took: Mapping[str, float]) -> None:
+    """Keep what the stages of a finished run took on this machine, for later estimates.
+
+    Args:
+        config: configuration of the run, whose corpus is here.
+        took: seconds by stage.
+    """
+    if not is_telling(took) or not is_prepared(config):
+        return
+    with suppress(ConfigError):  # the shape of the backbone is unknown
+        size, ids_N = _look(config)
+        stages = _stages(config, size, meta_classifier(config, size).encoder.width, ids_N)
+        if stages is not None:
+            learn(stages, took)
+
+
+def _look(config: RunConfig) -> tuple[Size, list[Ids]]:
+    """Find the size of a run's corpus, and token ids of some documents; none if nothing can be read here."""
+    if is_prepared(config):
+        corpus = Corpus.open(RunPaths.of(config).corpus)
+        train = corpus.split("train")
+        return size_of_corpus(corpus), [train.tokens(i) for i in range(0, len(train), -(-len(train) // SAMPLE))]
+    try:
+        found = survey(replace(config.data, source=fetch_parts(config.data.source, config.storage)), Progress())
+    except (DataError, StorageError) as error:
+        log.warning("the source cannot be read: %s", error)
+        return size_of(config), []
+    if not found.texts:
+        return size_of(config), []
+    backbone = config.model.encoder.backbone
+    try:
+        ids_N = found.token_ids(DEFAULT_BACKBONE if backbone is None or backbone.from_config else backbone.name)
+    except ConfigError:  # the encoder is not on this machine
+        ids_N = found.token_ids(DEFAULT_BACKBONE)
+    return size_of_source(config, found, np.array([len(ids) for ids in ids_N])), ids_N
+
+
+def _stages(config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]) -> dict[str, float] | None:
+    """Estimate the seconds of each stage; None if it uses other processes or a GPU, or its encoder is not here."""
+    backbone, distributed = config.model.encoder.backbone, config.distributed
+    if not ids_N or distributed.max_workers or distributed.gpus_per_worker:
+        return None
+    if backbone is None or backbone.from_config is not None:
+        return None
+    try:
+        return stage_seconds(config, size, speeds_of(config, size, width, ids_N), width)
+    except ConfigError:
+        return None
+
+
+def _steps(config: RunConfig, size: Size) -> dict[str, int]:
+    if not config.model.head.scores:
+        return {}
+    finetune = sum(phase.epochs for phase in config.finetune.phases)
+    steps = {str(Stage.FINETUNE): finetune * math.ceil(size.train / config.finetune.batch_size)}
+    if config.plants and config.plant.epochs:
+        return {str(Stage.PLANT): config.plant.epochs * math.ceil(size.train / config.plant.batch_size)} | steps
+    return steps
 
 
 def print_estimate(
     config: RunConfig,
     found: Estimate,
-    peak_tflops: float | None = None,
+    tflops: float | None = None,
     share: float = SHARE,
     *,
     stages: Mapping[str, float] | None = None,
@@ -287,147 +227,49 @@ def print_estimate(
     Args:
         config: configuration of the run.
         found: the estimate.
-        peak_tflops: peak rate of a worker. Default: that of its card or core.
+        tflops: peak rate of a worker. Default: that of its card.
         share: share of the peak that training reaches.
         stages: seconds of each stage, if measured.
     """
-    load = found.workload
+    size = found.size
     print(
-        f"{config.name}: {found.workers} worker{'s' if found.workers > 1 else ''}; {load.origin}: "
-        f"{load.documents:,} documents of {load.tokens:,.0f} tokens"
+        f"{config.name}: {found.workers} worker{'s' if found.workers > 1 else ''}; {size.origin}: "
+        f"{size.train:,} documents of {size.tokens:,.0f} tokens (longest {size.longest:,}), {size.labels:,} labels"
     )
-    print(f"(longest {load.longest:,}), {load.labels:,} labels")
     print(f"parameters: {found.parameters:,}; at most {found.trained:,} train at once")
     table = Table("memory of one worker", "GiB", title_justify="left")
-    for name, size in (*found.memory.items(), ("together", found.peak)):
-        table.add_row(name, f"{size / _GIB:,.2f}")
+    for name, part in (*found.memory.items(), ("together", found.peak)):
+        table.add_row(name, f"{part / GIB:,.2f}")
     Console().print(table)
     room = memory_of_worker(config)
     if room is not None and found.peak > room:
-        print(f"this exceeds the {room / _GIB:,.1f} GiB of a worker")
-    for name, size in found.disk.items():
-        print(f"disk, {name}: {size / _GIB:,.2f} GiB")
+        print(f"this exceeds the {room / GIB:,.1f} GiB of a worker")
+    for name, part in found.disk.items():
+        print(f"disk, {name}: {part / GIB:,.2f} GiB")
     if found.offloaded:
-        print(f"disk, nvme_path, all workers together: {found.offloaded / _GIB:,.2f} GiB")
+        print(f"disk, nvme_path, all workers together: {found.offloaded / GIB:,.2f} GiB")
     if found.steps:
         print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
     if stages is not None:
         parts = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in stages.items())
         print(f"time, measured on this machine, assuming that it is idle: {in_words(sum(stages.values()))} ({parts})")
-        return
-    times = "; ".join(_time(found, name, peak, share) for name, peak in rates(config, peak_tflops).items())
-    print(
-        f"time in the encoder: about {times} ({found.flops:.3g} FLOP); its attention and the head take additional time"
-    )
-    if config.distributed.gpus_per_worker and peak_tflops is None and card_of(config.distributed) is None:
-        print("the card is unknown; name it with distributed.resources_per_worker={accelerator_type:A100: 0.001}")
+    elif config.distributed.gpus_per_worker or tflops is not None:
+        times = "; ".join(_time(found, name, peak, share) for name, peak in rates(config, tflops).items())
+        print(f"time in the encoder, computed, not measured: about {times} ({found.flops:.3g} FLOP)")
+        print("its attention and the head take additional time")
+        if tflops is None and card_of(config.distributed) is None:
+            print("the card is unknown; name it with distributed.resources_per_worker={accelerator_type:A100: 0.001}")
 
 
-def rates(config: RunConfig, peak_tflops: float | None = None) -> dict[str, float]:
-    """Return peak rates in TFLOP/s by the name of a worker's card or core; several cards if the card is unknown."""
-    distributed = config.distributed
-    if peak_tflops is not None:
-        return {"a worker": peak_tflops}
-    if distributed.gpus_per_worker == 0:
-        return {"a core": CPU_TFLOPS}
-    card = card_of(distributed)
+def rates(config: RunConfig, tflops: float | None = None) -> dict[str, float]:
+    """Return peak rates in TFLOP/s by the name of a worker's card; several cards if it is unknown."""
+    if tflops is not None:
+        return {"a worker": tflops}
+    card = card_of(config.distributed)
     cards = [card] if card is not None else [one for one in CARDS if one.name in _EXAMPLES]
-    return {one.name: one.tflops(distributed.precision) for one in cards}
+    return {one.name: one.tflops for one in cards}
 
 
-def _time(found: Estimate, name: str, peak_tflops: float, share: float) -> str:
-    hours = found.hours(peak_tflops, share)
-    time = f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
-    return f"{time} at {share:.0%} of {peak_tflops:g} TFLOP/s ({name})"
-
-
-def _all_weights(classifier: Classifier) -> float:
-    """Estimate bytes of all parameters before quantisation."""
-    return float(sum(p.numel() * p.element_size() for p in classifier.parameters()))
-
-
-def _group(classifier: Classifier, name: str) -> list[nn.Parameter]:
-    return list(classifier.parameter_groups()[name])
-
-
-def _weights(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter], world: int) -> dict[str, float]:
-    """Estimate bytes of frozen and trained weights that are not offloaded."""
-    strategy = config.distributed.chosen_strategy()
-    ours = {id(p) for p in trained}
-    backbone = config.model.encoder.backbone
-    quantize = backbone.quantize if backbone is not None else None
-    inside = {id(m.weight) for m in _block_products(classifier)} if quantize else set()
-    frozen = 0.0
-    for parameter in classifier.parameters():
-        if id(parameter) not in ours:
-            size = _QUANTISED_BYTES[quantize] if id(parameter) in inside and quantize else parameter.element_size()
-            frozen += parameter.numel() * size
-    own = sum(p.numel() * p.element_size() for p in trained)
-    return {
-        "frozen weights": strategy.weight_bytes(frozen, world),
-        "trained weights": strategy.weight_bytes(own, world),
-    }
-
-
-def _training(config: RunConfig, numbers: int, world: int) -> dict[str, float]:
-    """Estimate bytes of gradients, optimizer state and exchange buffers; float32 throughout."""
-    found = config.distributed.chosen_strategy().training_bytes(numbers, world)
-    return {
-        "gradients": found.gradients,
-        "optimizer state": found.optimizer_state,
-        "exchange buffers": found.exchange_buffers,
-    }
-
-
-def _block_products(classifier: Classifier) -> list[nn.Module]:
-    """List the layers of the backbone that multiply every token by their weights, without adapters."""
-    kinds = nn.Linear | nn.Conv1d | nn.RNNBase
-    named = classifier.encoder.named_modules()
-    return [module for name, module in named if isinstance(module, kinds) and "lora_" not in name]
-
-
-def _product_weights(classifier: Classifier) -> int:
-    modules = _block_products(classifier)
-    return sum(p.numel() for module in modules for p in module.parameters(recurse=False) if p.dim() > 1)
-
-
-def _disk(config: RunConfig, workload: Workload, width: int, trained: int) -> dict[str, float]:
-    documents = workload.documents + workload.dev_documents
-    return {
-        "corpus": 4 * workload.tokens * documents,
-        "hidden states": disk_of_states(config, documents, workload.tokens, width),
-        "checkpoints": 12.0 * trained * (config.track.keep_last + 1) + 4.0 * trained,
-    }
-
-
-def _steps(config: RunConfig, workload: Workload) -> dict[str, int]:
-    if not config.model.head.scores:
-        return {}
-    finetune = sum(phase.epochs for phase in config.finetune.phases)
-    steps = {str(Stage.FINETUNE): finetune * math.ceil(workload.documents / config.finetune.batch_size)}
-    if config.plants and config.plant.epochs:
-        return {str(Stage.PLANT): config.plant.epochs * math.ceil(workload.documents / config.plant.batch_size)} | steps
-    return steps
-
-
-def _flops(config: RunConfig, workload: Workload, linear: int, layers: int) -> float:
-    """Count 2 FLOP per weight and token forward, and as many for each kind of gradient and for recomputation."""
-    backbone, forward = config.model.encoder.backbone, 2.0 * linear * workload.tokens * workload.documents
-    lora = backbone is not None and backbone.lora is not None
-    recompute = backbone is not None and backbone.gradient_checkpointing
-    if not config.model.head.scores:
-        return config.scores_states * forward
-    passes = 0.0
-    plant = config.plant
-    frozen: list[tuple[bool, int]] = [(plant.cache_hidden, plant.epochs + plant.prototypes)] if config.plants else []
-    for phase in config.finetune.phases:
-        if phase.encoder_layers == 0:
-            frozen.append((config.finetune.cache_hidden, phase.epochs))
-        else:
-            passes += phase.epochs * (1 + _trained_share(phase, layers) * (1 + (not lora) + recompute))
-    passes += sum(epochs for cached, epochs in frozen if not cached) + any(cached for cached, _ in frozen)
-    return passes * forward
-
-
-def _trained_share(phase: PhaseConfig, layers: int) -> float:
-    return 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / layers)
+def _time(found: Estimate, name: str, tflops: float, share: float) -> str:
+    seconds = in_words(3600 * found.hours(tflops, share))
+    return f"{seconds} at {share:.0%} of {tflops:g} TFLOP/s ({name})"

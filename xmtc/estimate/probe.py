@@ -1,15 +1,15 @@
-"""Measure this machine's speed at the steps of a run, in a few seconds, on the user's documents.
+"""Measure this machine in a few seconds: real batches of the encoder, steps of the head, and a fixed piece of work.
 
 The CPU time of one thread is measured, because other programs hardly affect it, and extrapolated to the threads of a
 run. The figures therefore assume an idle machine.
 
-Suffixes: B documents, T tokens, D width, S labels with logits, L labels.
+Suffixes: B documents, T tokens, D width, S labels with logits.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,20 +18,19 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from transformers import PreTrainedTokenizerFast
 
-from xmtc.data.collate import Batch, Collator
+from xmtc.data.collate import Collator
 from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import load_pretrained
-from xmtc.data.words import count_words
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.models.classifier import Classifier
 from xmtc.models.config import ModelConfig
-from xmtc.models.heads.config import HeadSettings, NoHeadConfig
+from xmtc.models.heads.config import NoHeadConfig
+from xmtc.run.config import RunConfig
 from xmtc.scorers.config import LabelTextConfig
 
-_ENCODE_TOKENS = 4096
-_MATRIX, _ITEMS = 1_200, 400_000
+_ENCODE_TOKENS, _ENCODE_SECONDS = 4096, 1.5
 _SCALING = 0.85  # exponent of the number of cores
 _HEAD_SHAPE = 8, 96  # documents, and tokens per document, for measuring a head
 _POOLED_SHAPE = 64, 1  # the same for a head that reads only poolings
@@ -39,12 +38,12 @@ _POOLED_SHAPE = 64, 1  # the same for a head that reads only poolings
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSpeed:
-    """Times of a head.
+    """Seconds of a head for a token, or for a document if it reads only poolings.
 
     Attributes:
-        train_s: seconds to read a document's states, and for its forward and backward pass.
-        step_s: seconds of an optimizer step over all label rows.
-        score_s: seconds to score a document against all labels.
+        train_s: forward and backward pass.
+        step_s: an optimizer step over all label rows; whatever the number of documents.
+        score_s: scores of all labels.
     """
 
     train_s: float
@@ -52,90 +51,12 @@ class HeadSpeed:
     score_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speeds:
-    """Measured speeds.
-
-    Attributes:
-        prepare_s: seconds of one core to read, tokenise and count a document.
-        products: floating-point operations per second of matrix products.
-        items: elements sorted per second.
-        encode_s: by max_length, seconds to encode a document truncated to that length.
-        cores: number of cores that preparation uses.
-    """
-
-    prepare_s: float
-    products: float
-    items: float
-    encode_s: Mapping[int, float] = field(default_factory=dict)
-    cores: int
-
-
-def probe(
-    texts: Sequence[str],
-    model: ModelConfig | None,
-    lengths: Sequence[int],
-    precision: Precision = "fp32",
-    seconds: float = 1.5,
-    threads: int | None = None,
-) -> Speeds:
-    """Measure this machine.
-
-    Args:
-        texts: a sample of the documents.
-        model: model whose encoder to measure, with packaged or downloaded weights; None if the run encodes nothing.
-        lengths: values of `max_length` at which to measure the encoder.
-        precision: precision in which the encoder computes.
-        seconds: time to spend on the encoder at each length.
-        threads: threads of the run; None: a thread for each core.
-
-    Raises:
-        ConfigError: the encoder cannot be loaded.
-    """
-    name = None if model is None or model.encoder.backbone is None else model.encoder.backbone.name
-    tokenizer = load_pretrained(name or DEFAULT_BACKBONE)
+def core_seconds() -> float:
+    """Measure a fixed piece of work on one core: matrix products and sorting, as much of each."""
+    random = np.random.default_rng(0)
+    matrix, values = random.random((1_200, 1_200), np.float32), random.random((40, 10_000), np.float32)
     with _one_thread():
-        found = Speeds(
-            prepare_s=_preparing(texts, tokenizer),
-            products=2 * _MATRIX**3 / _best_of(3, _product()) * gain(None),  # of NumPy, whose threads no setting limits
-            items=_ITEMS / _best_of(3, _sort()),
-            cores=cpu_count(),
-        )
-        if model is None or not lengths:
-            return found
-        encoder = _encoder(model, len(tokenizer))
-        device = next(encoder.parameters()).device
-        with _autocast(precision, device):
-            one_s = {n: _encoding(texts, encoder, model, tokenizer, n, seconds) for n in lengths}
-    speed_up = gain(threads) if device.type == "cpu" else 1.0
-    return replace(found, encode_s={n: one / speed_up for n, one in one_s.items()})
-
-
-def probe_head(
-    settings: HeadSettings,
-    width: int,
-    labels: int,
-    tokens: float,
-    sampled: int | None,
-    kept: int,
-    precision: Precision = "fp32",
-    threads: int | None = None,
-) -> HeadSpeed:
-    """Measure a head on random hidden states of a few tokens. Its time is proportional to tokens, or to documents.
-
-    Args:
-        settings: settings of the head.
-        width: D.
-        labels: L.
-        tokens: mean T of the documents; 1 for a head that reads only poolings, whose time does not depend on T.
-        sampled: number of labels with logits in a training batch; None: all.
-        kept: number of labels that a document has.
-        precision: precision in which the head computes.
-        threads: as for `probe`.
-    """
-    here: Precision = "fp32" if torch.cuda.is_available() else precision  # bf16 of a GPU may be emulated on its CPU
-    with _one_thread(), _autocast(here, torch.device("cpu")):
-        return _probe_head(settings, width, labels, tokens, sampled, kept, gain(threads))
+        return _best_of(3, lambda: matrix @ matrix) + _best_of(3, lambda: np.argsort(values, axis=1))
 
 
 def gain(threads: int | None) -> float:
@@ -147,13 +68,43 @@ def gain(threads: int | None) -> float:
     return min(threads or cpu_count(), cpu_count(), 32) ** _SCALING
 
 
-def _probe_head(
-    settings: HeadSettings, width: int, labels: int, tokens: float, sampled: int | None, kept: int, speed_up: float
-) -> HeadSpeed:
+def encoder_seconds(config: RunConfig, ids_N: Sequence[NDArray[np.int32]], lengths: Sequence[int]) -> dict[int, float]:
+    """Measure the encoder of a run, with its weights, on a GPU or on the run's threads.
+
+    Args:
+        config: configuration of the run.
+        ids_N: token ids of some documents.
+        lengths: values of `data.max_length` to measure.
+
+    Returns:
+        Seconds for the mean document, by length.
+
+    Raises:
+        ConfigError: the encoder cannot be loaded.
+    """
+    model, backbone = config.model, config.model.encoder.backbone
+    tokenizer = load_pretrained(DEFAULT_BACKBONE if backbone is None else backbone.name)
+    encoder = _encoder(model, len(tokenizer))
+    device = next(encoder.parameters()).device
+    speed_up = gain(config.distributed.torch_threads()) if device.type == "cpu" else 1.0
+    with _one_thread(), _autocast(config.distributed.precision, device):
+        return {n: _encoding(ids_N, encoder, model, tokenizer, n) / speed_up for n in lengths}
+
+
+def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document: float) -> HeadSpeed:
+    """Measure the head of a run on random hidden states of a few tokens.
+
+    Args:
+        config: configuration of the run.
+        width: D.
+        labels: L.
+        labels_per_document: mean number of labels of a document.
+    """
+    settings, finetune = config.model.head, config.finetune
     head = settings.build(width, labels)
     shape = _POOLED_SHAPE if settings.reads_fixed else _HEAD_SHAPE
     hidden_BTD, mask_BT = torch.randn(*shape, width), torch.ones(shape, dtype=torch.bool)
-    count = min(labels, max(sampled or labels, kept))
+    count = min(labels, max(finetune.sampled_labels or labels, round(labels_per_document * finetune.batch_size)))
     shortlist_S = torch.randperm(labels)[:count].sort().values if count < labels else None
     optimizer = torch.optim.AdamW(head.parameters())
 
@@ -166,10 +117,14 @@ def _probe_head(
         with torch.inference_mode():
             head(hidden_BTD, mask_BT)
 
-    share = tokens / shape[1] / shape[0] / speed_up
-    train_s, step_s = _best_of(1, train) * share, _best_of(1, optimizer.step) / speed_up
-    head.eval()
-    return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score) * share)
+    # bf16 of a GPU may be emulated on its CPU
+    here: Precision = "fp32" if torch.cuda.is_available() else config.distributed.precision
+    speed_up = gain(config.distributed.torch_threads())
+    share = 1 / shape[0] / shape[1] / speed_up
+    with _one_thread(), _autocast(here, torch.device("cpu")):
+        train_s, step_s = _best_of(1, train) * share, _best_of(1, optimizer.step) / speed_up
+        head.eval()
+        return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score) * share)
 
 
 def _best_of(times: int, work: Callable[[], object]) -> float:
@@ -198,27 +153,6 @@ def _autocast(precision: Precision, device: torch.device) -> AbstractContextMana
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def _product() -> Callable[[], object]:
-    matrix = np.random.default_rng(0).random((_MATRIX, _MATRIX), dtype=np.float32)
-    return lambda: matrix @ matrix
-
-
-def _sort() -> Callable[[], object]:
-    values = np.random.default_rng(0).random((40, _ITEMS // 40), dtype=np.float32)
-    return lambda: np.argsort(values, axis=1)
-
-
-def _preparing(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> float:
-    """Measure one core's seconds per document: tokenise it, and find its words twice, for vocabulary and counts."""
-    chosen, backend = list(texts[:200]), tokenizer.backend_tokenizer
-    begun = time.thread_time()
-    for text in chosen:
-        backend.encode(text, add_special_tokens=False)
-    count_words(chosen)
-    count_words(chosen)
-    return (time.thread_time() - begun) / len(chosen)
-
-
 def _encoder(model: ModelConfig, vocab_size: int) -> Classifier:
     """Build the encoder without a trained head."""
     alone = replace(model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False)
@@ -227,37 +161,30 @@ def _encoder(model: ModelConfig, vocab_size: int) -> Classifier:
 
 
 def _encoding(
-    texts: Sequence[str],
+    ids_N: Sequence[NDArray[np.int32]],
     encoder: Classifier,
     model: ModelConfig,
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
-    seconds: float,
 ) -> float:
-    """Measure the seconds per document of a GPU or of one CPU thread, in batches as in a run, over all lengths."""
-    encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    documents = UnlabelledDocuments([np.array(one.ids[:max_length], np.int32) for one in encoded if one.ids])
+    """Measure seconds per document of a GPU or of one CPU thread, in batches as in a run, over all lengths."""
+    documents = UnlabelledDocuments([ids[:max_length] for ids in ids_N if len(ids)])
     collate = Collator(documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap)
     parts = evaluation_batches(documents.lengths, _ENCODE_TOKENS)
+    order = [len(parts) - 1, *np.random.default_rng(0).permutation(len(parts))]  # the first one warms up
     device = next(encoder.parameters()).device
-    _encode(encoder, collate(_batch(parts[-1])).to(device))  # warms up
     clock = time.perf_counter if device.type == "cuda" else time.thread_time
     begun, tokens = clock(), 0
-    for place in np.random.default_rng(0).permutation(len(parts)):
-        tokens += _encode(encoder, collate(_batch(parts[place])).to(device))
-        if clock() - begun > seconds:
+    for number, place in enumerate(order):
+        batch = collate(MicroBatch(parts[place], np.ones(len(parts[place]), np.float32))).to(device)
+        with torch.inference_mode():
+            encoder.encode(batch)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        if number == 0:
+            begun = clock()
+            continue
+        tokens += int(batch.mask_BT.sum())
+        if clock() - begun > _ENCODE_SECONDS:
             break
     return (clock() - begun) / tokens * float(documents.lengths.mean())
-
-
-def _batch(part: NDArray[np.int64]) -> MicroBatch:
-    return MicroBatch(part, np.ones(len(part), np.float32))
-
-
-def _encode(encoder: Classifier, batch: Batch) -> int:
-    """Encode a batch, and return the number of tokens without padding."""
-    with torch.inference_mode():
-        encoder.encode(batch)
-        if batch.mask_BT.is_cuda:
-            torch.cuda.synchronize()
-    return int(batch.mask_BT.sum())

@@ -89,10 +89,14 @@ class Survey:
         """Mean number of different words of a document in the sample."""
         return float(np.mean([len(set(words_of(text))) for text in self.texts]))
 
-    def lengths(self, tokenizer: str) -> NDArray[np.int64]:
-        """Count the tokens of the sampled texts, before truncation."""
+    def token_ids(self, tokenizer: str) -> list[NDArray[np.int32]]:
+        """Tokenise the sampled texts, without truncation.
+
+        Raises:
+            ConfigError: there is no such tokenizer on this machine.
+        """
         backend = load_pretrained(tokenizer).backend_tokenizer
-        return np.array([len(one.ids) for one in backend.encode_batch(self.texts, add_special_tokens=False)], np.int64)
+        return [np.array(one.ids, np.int32) for one in backend.encode_batch(self.texts, add_special_tokens=False)]
 
 
 def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) -> Survey:

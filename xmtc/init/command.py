@@ -21,17 +21,18 @@ from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.data.readers.base import shown_column
 from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import ConfigError, DataError
-from xmtc.estimate.measured import corpus_of, head_speed
-from xmtc.estimate.probe import Speeds, probe
+from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
+from xmtc.estimate.seconds import Speeds, in_words, stage_seconds
+from xmtc.estimate.size import Size, size_of_source
 from xmtc.estimate.survey import Survey, survey
-from xmtc.estimate.timing import in_words, stage_seconds
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles, find_files
 from xmtc.init.facts import read_facts
 from xmtc.init.reasons import header, reasons
-from xmtc.init.recipes import Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
+from xmtc.init.recipes import WIDTH, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
 from xmtc.init.vocabularies import label_columns
+from xmtc.models.heads.config import HeadSettings
 from xmtc.run.config import RunConfig
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
@@ -105,12 +106,13 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     progress = Progress()
     found = survey(_data_config(files, source), progress)
     source |= _check(found, roles, data)
-    lengths = found.lengths(DEFAULT_BACKBONE)
+    ids_N = found.token_ids(DEFAULT_BACKBONE)
+    lengths = np.array([len(ids) for ids in ids_N])
     task = _task(source, name, roles, found)
     print_line("measuring this machine: a few seconds")
     tried = lengths_to_try(int(np.percentile(lengths, 95)))
     options = list(candidates(task, tried))
-    speeds = probe(found.texts, options[0].config().model, tried, task.precision)
+    speeds = Speeds(core_s=core_seconds(), encode_s=encoder_seconds(options[0].config(), ids_N, tried), head=None)
     choice = _choose(options, found, lengths, speeds, budget_s)
     return Plan(files=files, roles=roles, found=found, lengths=lengths, choice=choice, budget_s=budget_s)
 
@@ -252,16 +254,17 @@ def _choose(
         memory=psutil.virtual_memory().available,
         disk=shutil.disk_usage(Path.cwd()).free,
     )
+    heads: dict[HeadSettings, HeadSpeed] = {}
 
-    def tokens(max_length: int) -> float:
-        return float(np.minimum(lengths, max_length).mean())
+    def timed(config: RunConfig, size: Size) -> dict[str, float]:
+        settings, head = config.model.head, None
+        if settings.scores:
+            if settings not in heads:
+                heads[settings] = head_seconds(config, WIDTH, size.labels, size.labels_per_document)
+            head = heads[settings]
+        return stage_seconds(config, size, replace(speeds, head=head), WIDTH)
 
-    def timed(config: RunConfig) -> dict[str, float]:
-        width = corpus_of(config, found).load.width
-        head = head_speed(config, width, found.labels, tokens(config.data.max_length), found.labels_per_document)
-        return stage_seconds(config, corpus_of(config, found), speeds, head)
-
-    return choose(options, timed, lambda config: corpus_of(config, found), tokens, room)
+    return choose(options, lambda config: size_of_source(config, found, lengths), timed, room)
 
 
 def machine() -> str:

@@ -1,6 +1,6 @@
 """Recipes for a training run, from the best to the cheapest, and the choice of one that fits a time budget.
 
-Each recipe consists of a few settings. `xmtc.estimate.timing` estimates its cost from them.
+Each recipe consists of a few settings. `xmtc.estimate.seconds` estimates its cost from them.
 """
 
 import json
@@ -11,11 +11,15 @@ from typing import Any
 from xmtc.config.shape import adapter
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.distributed.strategies.settings import Precision
-from xmtc.estimate.label_memory import label_memory
-from xmtc.estimate.timing import Corpus, disk_of_states, memory_of_scorers
+from xmtc.estimate.estimate import hidden_states_bytes
+from xmtc.estimate.memory import label_memory, meta_classifier
+from xmtc.estimate.seconds import scorer_bytes
+from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
 
 Settings = dict[str, Any]
+WIDTH = 384
+"""Width of the packaged encoder."""
 _WINDOW = 510  # tokens of a document that fit into a window of the packaged encoder
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
@@ -274,28 +278,26 @@ class Choice:
 
 def choose(
     options: Sequence[Candidate],
-    timed: Callable[[RunConfig], dict[str, float]],
-    corpus: Callable[[RunConfig], Corpus],
-    tokens: Callable[[int], float],
+    measured: Callable[[RunConfig], Size],
+    timed: Callable[[RunConfig, Size], dict[str, float]],
     room: Room,
 ) -> Choice:
     """Choose the best candidate that fits.
 
     Args:
         options: candidates, best first.
+        measured: estimates the size of a configuration's corpus.
         timed: estimates the seconds of each stage of a configuration.
-        corpus: estimates the size of a configuration's corpus.
-        tokens: computes the mean tokens of a document truncated to a length.
         room: available resources.
     """
     passed: list[str] = []
     last: Choice | None = None
     for candidate in options:
         config = candidate.config()
-        needed = corpus(config)
-        too_large = _head_problem(config, needed, room)
-        last = Choice(candidate, {} if too_large else timed(config), passed, fits=True)
-        problem = too_large or _problem(last, config, needed, tokens(candidate.max_length), room)
+        size = measured(config)
+        too_large = _head_problem(config, size, room)
+        last = Choice(candidate, {} if too_large else timed(config, size), passed, fits=True)
+        problem = too_large or _problem(last, config, size, room)
         if problem is None:
             return last
         passed = [*passed, f"{candidate.recipe.name} at {candidate.max_length} tokens {problem}"]
@@ -303,20 +305,20 @@ def choose(
     return Choice(last.candidate, last.stages, last.passed_over, fits=False)
 
 
-def _head_problem(config: RunConfig, corpus: Corpus, room: Room) -> str | None:
+def _head_problem(config: RunConfig, size: Size, room: Room) -> str | None:
     """Say why there is too little memory even to measure a head's speed; None if there is enough."""
     if not config.model.head.scores:
         return None
-    needed = label_memory(config, corpus.load.width, corpus.load.labels, config.finetune.batch_size).total
+    needed = label_memory(config, meta_classifier(config, size), size).total
     return f"needs {needed / 2**30:.1f} GiB of memory" if needed > 0.7 * room.memory else None
 
 
-def _problem(choice: Choice, config: RunConfig, corpus: Corpus, tokens: float, room: Room) -> str | None:
+def _problem(choice: Choice, config: RunConfig, size: Size, room: Room) -> str | None:
     """Say why a candidate does not fit; None if it does."""
     if choice.seconds > room.seconds:
         return f"would take {choice.seconds / 60:,.0f} min"
-    if (needed := memory_of_scorers(config, corpus)) > 0.7 * room.memory:
+    if (needed := scorer_bytes(config, size, WIDTH)) > 0.7 * room.memory:
         return f"needs {needed / 2**30:.1f} GiB of memory"
-    if (needed := disk_of_states(config, corpus.train + corpus.dev, tokens, corpus.load.width)) > 0.8 * room.disk:
+    if (needed := hidden_states_bytes(config, size, WIDTH)) > 0.8 * room.disk:
         return f"needs {needed / 2**30:.1f} GiB of disk"
     return None

@@ -1,7 +1,10 @@
-"""Check that the source is there, and that the configuration's URIs can be reached, read and, if needed, written."""
+"""Check the places of a configuration: free disk space, the source, and what is at URIs."""
 
+import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 from uuid import uuid4
@@ -9,12 +12,15 @@ from uuid import uuid4
 from xmtc.data import manifest as manifests
 from xmtc.data.readers.files import check_file
 from xmtc.errors import ConfigError, DataError, StorageError, XmtcError
-from xmtc.preflight.finding import Check
+from xmtc.estimate.estimate import Estimate
+from xmtc.preflight.machine import GIB, Check, found
 from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
 from xmtc.storage.config import StorageConfig, is_remote
 from xmtc.storage.fetch import is_there, remote_parts
 from xmtc.storage.remote import Remote, is_denied
 
+_MIN_FREE_GIB = 5
 _PATIENCE_S = 60.0
 _ONCE = StorageConfig(retry_minutes=0)
 
@@ -26,6 +32,44 @@ class HasFiles(Protocol):
     def files(self) -> list[Path]:
         """Paths of all files."""
         ...
+
+
+def check_disks(config: RunConfig | None) -> Iterator[Check]:
+    """Check the disks of runs and corpora, or of their copies if they are at a URI."""
+    paths = RunPaths.of(config) if config else None
+    runs, corpus = (paths.root.parent, paths.corpus) if paths else (Path("runs"), Path("corpora"))
+    for name, path in (("runs", runs), ("corpus", corpus)):
+        yield _room(f"disk: {name}", path, _MIN_FREE_GIB * GIB, "free disk space, or choose another folder")
+
+
+def check_estimated_disks(config: RunConfig, estimated: Estimate) -> Iterator[Check]:
+    """Check the disk space for cached hidden states, and for tensors that the strategy offloads to a disk.
+
+    Without this space, training would fail.
+    """
+    needed = [
+        (
+            "hidden states",
+            RunPaths.of(config).corpus,
+            estimated.disk["hidden states"],
+            "free disk space, or set plant.cache_hidden=false finetune.cache_hidden=false",
+        )
+    ]
+    if (folder := config.distributed.chosen_strategy().offload_folder) is not None:
+        needed.append(("disk: nvme_path", Path(folder), estimated.offloaded, "free disk space, or choose another disk"))
+    for name, path, size, fix in needed:
+        if size:
+            check = _room(name, path, size, fix, needed=True)
+            yield replace(check, detail=f"{check.detail}; about {size / GIB:,.2f} GiB needed")
+
+
+def _room(name: str, path: Path, wanted: float, fix: str, *, needed: bool = False) -> Check:
+    """Check the disk where a folder is, or would be created."""
+    folder = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Check(name, "missing", f"{folder} is not writable", "choose another folder")
+    free = shutil.disk_usage(folder).free
+    return found(name, free >= wanted, f"{free / GIB:,.1f} GiB free at {path}", fix, needed=needed)
 
 
 def check_places(config: RunConfig) -> Iterator[Check]:
@@ -120,11 +164,11 @@ def _source(uris: list[str]) -> Check:
 
 
 def _check(name: str, uri: str, look: Callable[[], Check]) -> Check:
-    found: list[Check] = []
+    results: list[Check] = []
     reach = "make sure that this machine can reach the server: network, proxy, the client's endpoint (AWS_ENDPOINT_URL)"
     try:
-        if _ends_in_time(lambda: found.append(look())) and found:
-            return found[0]
+        if _ends_in_time(lambda: results.append(look())) and results:
+            return results[0]
     except ConfigError as error:
         return Check(name, "missing", str(error), "install it on every node")
     except StorageError as error:

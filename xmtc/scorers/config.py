@@ -1,6 +1,5 @@
 """Settings of the scorers and their fusion. Reading them imports no implementation."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from pydantic import Field
@@ -15,51 +14,12 @@ if TYPE_CHECKING:
     from xmtc.scorers.base import Scorer, Training
 
 Feature = Literal["words", "states", "label_texts"]
-_BRANCHES = 100  # number of branches at a tree's top
 CombinationKind = Literal["linear", "trees"]
 LEAST_FOR_TREES = 2_000
 """A fusion does not try trees with fewer right pairs."""
 MAX_PAIRS = 500_000
 """Number of pairs that trees are fitted on at most; more take longer and help little."""
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """The size of a scorer's task, for estimates.
-
-    Attributes:
-        documents: N, number of training documents.
-        labels: L.
-        terms: V, size of the vocabulary.
-        words: mean number of distinct words of a document.
-        labels_a_document: mean number of labels.
-        width: D, width of pooled states.
-    """
-
-    documents: int
-    labels: int
-    terms: int
-    words: float
-    labels_a_document: float
-    width: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """A rough estimate of a scorer's time and memory.
-
-    Attributes:
-        fit_products, score_products: floating-point operations of dense products, to fit and to score a document.
-        fit_items, score_items: elements that are sorted or multiplied one by one.
-        bytes: peak memory.
-    """
-
-    fit_products: float = 0.0
-    fit_items: float = 0.0
-    score_products: float = 0.0
-    score_items: float = 0.0
-    bytes: float = 0.0
 
 
 class ScorerSettings(Protocol):
@@ -78,10 +38,6 @@ class ScorerSettings(Protocol):
     @property
     def shares_work(self) -> bool:
         """Whether all ranks call `fit` and share its work (`Training.ranks`); otherwise only rank 0 calls it."""
-        ...
-
-    def work(self, load: Load) -> Work:
-        """Estimate the cost of fitting and scoring."""
         ...
 
     def fit(self, training: "Training") -> "Scorer":
@@ -149,23 +105,6 @@ class LinearConfig(ScorerSettings):
         """Yes: ranks share Gram matrix and labels."""
         return True
 
-    def work(self, load: Load) -> Work:
-        """For each penalty, a factorisation over the smaller of terms and documents; then all labels."""
-        terms = min(self.most_terms, load.terms)
-        size = min(terms, load.documents)
-        products = size**3 / 3 * len(self.penalties) + 2 * size**2 * load.labels
-        products += load.documents * size * min(2_000, terms)  # products of frequent terms
-        rare = load.words / 2
-        pairs = load.documents * rare * (rare if size == terms else load.documents * rare / terms)
-        cells = terms * load.labels
-        kept = min(terms, 400 * max(load.documents * load.labels_a_document / max(load.labels, 1), 1))
-        return Work(
-            fit_products=products,
-            fit_items=0.1 * pairs + 1.5 * cells + 0.2 * load.documents * load.words * load.labels * (size < terms),
-            score_items=0.1 * load.words * load.labels * kept / terms + 0.3 * load.labels,
-            bytes=4 * (2 + len(self.penalties)) * size**2 + 8.0 * (4_096 * terms + kept * load.labels),
-        )
-
     def fit(self, training: "Training") -> "Scorer":
         """Fit one row of weights per label."""
         from xmtc.scorers.linear import fit_linear
@@ -190,21 +129,6 @@ class WordNeighboursConfig(FittedByOneRank, ScorerSettings):
     """Exponents p of the cosine to choose from by leave-one-out."""
     sample: Annotated[int, Field(ge=1)] = 2_000
     """Number of training documents whose leave-one-out scores decide."""
-
-    def work(self, load: Load) -> Work:
-        """Estimate a product with all training documents, and a search for the best of them."""
-        rare = load.words / 2
-        items = 0.3 * load.documents + 0.1 * rare * rare * load.documents / max(load.terms, 1)
-        score = Work(score_products=2.0 * 1_000 * load.documents, score_items=items)
-        options = len(self.neighbours) * len(self.power) > 1
-        sampled = min(self.sample, load.documents) * options
-        return Work(
-            fit_products=sampled * score.score_products,
-            fit_items=sampled * score.score_items,
-            score_products=score.score_products,
-            score_items=score.score_items,
-            bytes=(4_000.0 + 18.0 * (512 if options else 32)) * load.documents,  # table, cosines of a block
-        )
 
     def fit(self, training: "Training") -> "Scorer":
         """Keep the training rows."""
@@ -241,13 +165,6 @@ class StateNeighboursConfig(FittedByOneRank, ScorerSettings):
         """Pooled states."""
         return frozenset({"states"})
 
-    def work(self, load: Load) -> Work:
-        """Estimate a product with the states of all training documents, or of a part of them with inverted lists."""
-        read = load.documents if load.documents <= 200_000 else load.documents**0.5 * self.probes
-        return Work(
-            score_products=2.0 * load.width * read, score_items=0.05 * read, bytes=8.0 * load.width * load.documents
-        )
-
     def fit(self, training: "Training") -> "Scorer":
         """Centre and index the states."""
         from xmtc.scorers.neighbours import fit_state_neighbours
@@ -271,10 +188,6 @@ class LabelTextConfig(FittedByOneRank, ScorerSettings):
     def needs(self) -> frozenset[Feature]:
         """Words and texts of labels."""
         return frozenset({"words", "label_texts"})
-
-    def work(self, load: Load) -> Work:
-        """Estimate a sparse product of the words of a document with those of label names."""
-        return Work(fit_items=3.0 * load.labels, score_items=0.3 * load.labels)
 
     def fit(self, training: "Training") -> "Scorer":
         """Compute weights of the words of the label texts."""
@@ -302,17 +215,6 @@ class TreeConfig(FittedByOneRank, ScorerSettings):
     """Number of nodes that a search keeps on each level."""
     top: Annotated[int, Field(ge=1)] = 100
     """Number of labels that a search returns."""
-
-    def work(self, load: Load) -> Work:
-        """Classifiers of the top branches see all documents; those of a branch's labels see the branch's documents."""
-        top = min(_BRANCHES, load.labels)
-        below = load.labels / top if load.labels > top else 0.0  # labels of a branch
-        cells = self.trees * load.documents * load.words
-        return Work(
-            fit_items=0.5 * cells * (top + load.labels_a_document * below),
-            score_items=0.05 * self.trees * load.words * (top + min(self.beam, top) * below),
-            bytes=24.0 * cells * (2 + load.labels_a_document / 2),
-        )
 
     def fit(self, training: "Training") -> "Scorer":
         """Train the trees."""

@@ -70,13 +70,6 @@ class Head(nn.Module, ABC):
         """Compute `vectors` (B, P) of documents; a head with dropout in `read` leaves it out here."""
         return self.vectors(self.read(hidden_BTD, mask_BT), mask_BT)
 
-    def simulated(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Compute arbitrary logits (B, L) that need as much memory for the backward pass as those of `forward`.
-
-        It runs on fake tensors, which device kernels do not support.
-        """
-        return self(hidden_BTD, mask_BT)
-
     def label_tables(self) -> Mapping[str, nn.Parameter]:
         """Return the parameters with one row per label, by their attributes' names."""
         return {"weights": self.weights, "bias": self.bias}

@@ -5,7 +5,7 @@ inherits from `HeadDefaults` and has a `kind` and a `build`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
@@ -87,10 +87,6 @@ class HeadSettings(Protocol):
         """Say why the head does not support this use, in sentences that name the keys and the fix."""
         ...
 
-    def with_row_dtype(self, row_dtype: RowDtype) -> "HeadSettings | None":
-        """Return the same head with another type of its rows; None if there is no choice."""
-        ...
-
     def build(self, hidden_width: int, labels: int) -> "Head":
         """Build the head for an encoder of width `hidden_width` and this many labels."""
         ...
@@ -128,11 +124,6 @@ class HeadDefaults(HeadSettings):
     def refusals(self, use: HeadUse) -> Iterator[str]:
         del use
         yield from ()
-
-    @override
-    def with_row_dtype(self, row_dtype: RowDtype) -> "HeadSettings | None":
-        del row_dtype
-        return None
 
 
 class _Pooled(HeadDefaults):
@@ -197,10 +188,6 @@ class LabelAttentionConfig(HeadDefaults):
         )
 
     @override
-    def with_row_dtype(self, row_dtype: RowDtype) -> "LabelAttentionConfig":
-        return replace(self, row_dtype=row_dtype)
-
-    @override
     def build(self, hidden_width: int, labels: int) -> "LabelAttentionHead":
         from xmtc.models.heads.label_attention import LabelAttentionHead
 
@@ -228,10 +215,6 @@ class FlatConfig(_Pooled):
                 f"{self.pooling.kind} has no parameters; give a phase encoder_layers, set model.head.pooling.kind to "
                 "attention, or leave it out"
             )
-
-    @override
-    def with_row_dtype(self, row_dtype: RowDtype) -> "FlatConfig":
-        return replace(self, row_dtype=row_dtype)
 
     @override
     def build(self, hidden_width: int, labels: int) -> "FlatHead":
@@ -274,10 +257,6 @@ class TwoTowerConfig(_Pooled):
         }
         for setting in (setting for setting, given in unfit.items() if given):
             yield f"{two} and {setting} exclude each other; leave one of them out"
-
-    @override
-    def with_row_dtype(self, row_dtype: RowDtype) -> "TwoTowerConfig":
-        return replace(self, row_dtype=row_dtype)
 
     @override
     def build(self, hidden_width: int, labels: int) -> "TwoTowerHead":

@@ -130,18 +130,6 @@ class LabelAttentionHead(Head, AttendsByLabel, RowsFromNames):
         """A query is the key of the name, and attends to tokens like those of the name."""
         return {"queries": self.keys(texts_ND).float()}
 
-    @override
-    def simulated(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Keeps keys, values and logits, but nothing of size (B, L, T).
-
-        The real kernels check for padding, which fake tensors cannot answer.
-        """
-        del mask_BT
-        hidden_BTD = self.dropout(hidden_BTD)
-        keys_Bd, values_Bd = self.keys(hidden_BTD).mean(1), self.value_projection(hidden_BTD).mean(1)
-        logits_BL = keys_Bd @ self.queries.to(keys_Bd.dtype).T + values_Bd @ self.weights.to(values_Bd.dtype).T
-        return logits_BL.float() + self.bias
-
     def _query_rows(self, labels: Tensor) -> Tensor:
         rows = at_least_fp32(gather_rows(self.queries, labels, sparse=self.sparse_gradients))
         return normalise_rows(rows, self.options.heads) if self.options.normalise_queries else rows

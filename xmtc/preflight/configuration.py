@@ -1,4 +1,4 @@
-"""Checks that refuse impossible configurations before a run begins."""
+"""Refuse impossible configurations before a run begins."""
 
 from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.errors import ConfigError
@@ -10,8 +10,7 @@ def check(config: RunConfig) -> None:
     """Refuse configurations that cannot work, before hours are spent on them.
 
     Raises:
-        ConfigError: label tables of a dtype that cannot train, or see
-            `check_tokenizer`.
+        ConfigError: label tables of a dtype that cannot train, or see `check_tokenizer`.
     """
     _check_row_dtype(config)
     check_tokenizer(config)

@@ -9,10 +9,11 @@ import torch
 
 from xmtc.config.load import load_config
 from xmtc.distributed.config import DistributedConfig
-from xmtc.estimate import cards
-from xmtc.estimate.cards import CARDS, card_of, find
-from xmtc.estimate.estimate import Estimate, Workload, print_estimate, rates
-from xmtc.estimate.label_memory import memory_of_worker
+from xmtc.estimate import gpu
+from xmtc.estimate.estimate import Estimate, print_estimate, rates
+from xmtc.estimate.gpu import CARDS, card_of, find
+from xmtc.estimate.memory import memory_of_worker
+from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
 
 QUICKSTART = Path(__file__).parents[2] / "configs/quickstart.yaml"
@@ -24,7 +25,8 @@ FOUND = Estimate(
     steps={},
     flops=1.0e18,
     workers=1,
-    workload=Workload(),
+    size=Size(),
+    width=8,
 )
 
 
@@ -55,15 +57,15 @@ def test_names(name: str, found: str | None) -> None:
 def test_a_card_that_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = run(resources_per_worker={"accelerator_type:A10G": 0.001})
-    assert rates(config) == {"A10G": 31.2}
+    assert rates(config) == {"A10G": 70}
     assert memory_of_worker(config) == 24 * 2**30
     assert card_of(DistributedConfig(resources_per_worker={"accelerator_type:A10G": 0.001})) is None  # on CPUs
 
 
 def test_the_card_of_this_machine_has_its_real_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     here = types.SimpleNamespace(name="NVIDIA A100-SXM4-80GB", total_memory=79 * 2**30)
-    monkeypatch.setattr(cards.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(cards.torch.cuda, "get_device_properties", lambda index: here)
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu.torch.cuda, "get_device_properties", lambda index: here)
     config = run(precision="bf16")
     assert memory_of_worker(config) == 79 * 2**30
     assert rates(config) == {"NVIDIA A100-SXM4-80GB": 312}
@@ -76,7 +78,7 @@ def test_an_unknown_card_gets_times_of_several(
     print_estimate(run(precision="bf16"), FOUND)
     printed = capsys.readouterr().out
     assert "5.7 h at 40% of 121 TFLOP/s (L4)" in printed
-    assert "42 min at 40% of 989 TFLOP/s (H100)" in printed
+    assert "42.1 min at 40% of 989 TFLOP/s (H100)" in printed
     assert "accelerator_type:A100" in printed
 
 

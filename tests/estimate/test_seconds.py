@@ -1,0 +1,103 @@
+"""Seconds of stages, from made-up speeds, and what a machine learns from finished runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tiny_runs
+from xmtc.estimate import seconds as module
+from xmtc.estimate.probe import HeadSpeed
+from xmtc.estimate.seconds import Speeds, is_telling, learn, scorer_bytes, stage_seconds
+from xmtc.estimate.size import Size
+
+SIZE = Size(train=100, dev=20, test=20, tokens=40, longest=48, words=20, labels=6, labels_per_document=2.0)
+FIGURES = json.loads(Path(module.__file__).with_name("figures.json").read_text())
+SPEEDS = Speeds(core_s=FIGURES["core_s"], encode_s={48: 0.1}, head=HeadSpeed(train_s=0.3 / 40, step_s=0.0, score_s=0.0))
+SCORERS = "model.scorers=[{kind: linear}, {kind: word_neighbours}, {kind: state_neighbours}, {kind: label_text}]"
+
+
+@pytest.fixture(autouse=True)
+def learned(tmp_path, monkeypatch) -> Path:
+    path = tmp_path / "cache/stage_seconds.json"
+    path.parent.mkdir()
+    monkeypatch.setattr(module, "LEARNED", path)
+    monkeypatch.setattr(module.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    return path
+
+
+def seconds(path: Path, *overrides: str, size: Size = SIZE, speeds: Speeds = SPEEDS) -> dict[str, float]:
+    return stage_seconds(tiny_runs.load(path, *overrides), size, speeds, 32)
+
+
+def test_prototypes_take_a_forward_pass_of_the_head(tmp_path) -> None:
+    path = tiny_runs.write_config(tmp_path)
+    both, epochs, rows = (
+        seconds(path, *overrides)["plant"] for overrides in ((), ("plant.prototypes=false",), ("plant.epochs=0",))
+    )
+    forward_s = 100 * 0.3 / 3
+    assert both - epochs == pytest.approx(forward_s)
+    assert both - rows == pytest.approx(2 * 100 * 0.3)
+    without = seconds(path, "plant.epochs=0", "plant.prototypes=false")
+    assert "plant" not in without
+    encoding_s = 120 * 0.1
+    assert without["finetune"] - seconds(path)["finetune"] == pytest.approx(encoding_s), "whichever stage comes first"
+
+
+def test_an_encoder_that_trains_encodes_dev_after_every_epoch_and_for_evaluation(tmp_path) -> None:
+    path = tiny_runs.write_config(tmp_path)
+    frozen, trained = (seconds(path, f"finetune.phases=[{{epochs: 2, encoder_layers: {n}}}]") for n in (0, -1))
+    assert trained["finetune"] - frozen["finetune"] == pytest.approx(2 * (3 * 100 + 20) * 0.1)
+    assert trained["evaluate"] - frozen["evaluate"] == pytest.approx(20 * 0.1)
+
+
+def test_scorers_take_longer_with_more_labels_terms_and_documents(tmp_path) -> None:
+    path = tiny_runs.write_config(tmp_path)
+    small, *larger = (
+        seconds(path, SCORERS, size=size)["scorers"]
+        for size in (
+            Size(train=10_000, labels=500, words=100),
+            Size(train=20_000, labels=500, words=100),
+            Size(train=10_000, labels=5_000, words=100),
+            Size(train=10_000, labels=500, words=200),
+        )
+    )
+    assert all(other > small for other in larger)
+    few = seconds(path, "model.scorers=[{kind: linear, most_terms: 1000}]", size=Size(train=10_000))["scorers"]
+    assert few < seconds(path, "model.scorers=[{kind: linear}]", size=Size(train=10_000))["scorers"]
+    assert scorer_bytes(tiny_runs.load(path, SCORERS), Size(), 32) > 8 * 14_000**2
+
+
+def test_a_slower_machine_takes_longer_in_proportion(tmp_path) -> None:
+    path = tiny_runs.write_config(tmp_path)
+    slow = Speeds(core_s=2 * SPEEDS.core_s, encode_s=SPEEDS.encode_s, head=SPEEDS.head)
+    size = Size(train=10_000, dev=0, labels=500)
+    fixed = FIGURES["stage"] + 10_000 * 0.1
+    one, two = (seconds(path, SCORERS, size=size, speeds=speeds)["scorers"] - fixed for speeds in (SPEEDS, slow))
+    assert two == pytest.approx(2 * one)
+
+
+def test_what_runs_took_corrects_later_estimates(tmp_path, learned) -> None:
+    path = tiny_runs.write_config(tmp_path)
+    first = seconds(path)
+    for _ in range(12):
+        learn(seconds(path), {stage: 2 * took for stage, took in first.items()})
+    assert seconds(path)["finetune"] == pytest.approx(2 * first["finetune"], rel=0.01)
+    learn(first, {"finetune": 100 * first["finetune"]})
+    assert seconds(path)["finetune"] == pytest.approx(2 * first["finetune"], rel=0.01), "that was something else"
+    learned.write_text("{")
+    assert seconds(path) == first
+
+
+def test_short_runs_and_busy_machines_teach_nothing(monkeypatch) -> None:
+    assert is_telling({"finetune": 300.0})
+    assert not is_telling({"finetune": 3.0})
+    monkeypatch.setattr(module.os, "getloadavg", lambda: (9.0, 999.0, 9.0))
+    assert not is_telling({"finetune": 300.0})
+
+
+def test_every_unit_names_known_sizes() -> None:
+    known = module._sizes({}, SIZE, 32, 1000).keys()
+    for scorer in FIGURES["scorers"].values():
+        for part in scorer.values():
+            assert {name for unit in part for name in unit.split(" * ")} <= known

@@ -1,0 +1,272 @@
+"""Memory of one worker, by arithmetic over the shapes of the model, of a micro-batch and of the label set.
+
+The model is built on PyTorch's meta device: it has shapes and dtypes, and no weights. Bytes are per worker.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+
+from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.windows import cut
+from xmtc.distributed.rowwise_config import AdamWConfig
+from xmtc.errors import ConfigError
+from xmtc.estimate.gpu import card_of
+from xmtc.estimate.size import Size
+from xmtc.files import read_json, reading
+from xmtc.models.classifier import Classifier
+from xmtc.models.heads.base import ScoresByProduct
+from xmtc.models.kernels.products import CHUNK
+from xmtc.run.config import RunConfig
+from xmtc.training.unfreeze import trained_groups
+
+GIB = 2**30
+_SHAPES: dict[str, dict[str, Any]] = read_json(Path(__file__).with_name("backbones.json"))
+"""Published shapes of backbones whose files may not be on this machine."""
+_QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # per weight; NF4 with doubly quantised scales of blocks of 64
+_LOGIT_BYTES = 12  # float32: the logit, its gradient, and a value that the loss keeps for the backward pass
+
+
+@dataclass(frozen=True)
+class LabelMemory:
+    """Bytes that the label set takes on one worker.
+
+    Attributes:
+        tables: the rows: queries, classifier rows, biases.
+        training: gradients and optimizer state of the rows.
+        logits: logits of a micro-batch in training.
+    """
+
+    tables: float
+    training: float
+    logits: float
+
+    @property
+    def total(self) -> float:
+        """All together."""
+        return self.tables + self.training + self.logits
+
+
+def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
+    """Find the backbone's Transformers configuration in its files or the table here; None for other encoders.
+
+    Raises:
+        ConfigError: it is in neither place.
+    """
+    encoder = config.model.encoder.backbone
+    if encoder is None:
+        return None
+    if encoder.from_config is not None:
+        return dict(encoder.from_config)
+    if encoder.name in _SHAPES:
+        return dict(_SHAPES[encoder.name])
+    path = Path(resolve_pretrained(encoder.name)) / "config.json"
+    if not path.is_file():
+        raise ConfigError(
+            f"model.encoder.name: {encoder.name} is not on this machine, and its shape is unknown; give the folder "
+            f"of the model, or one of {', '.join(_SHAPES)}"
+        )
+    # Some keys are understood only by the configuration class of their architecture; unknown keys are harmless.
+    with reading(path, ConfigError, "download the model again"):
+        return read_json(path)
+
+
+def meta_classifier(config: RunConfig, size: Size) -> Classifier:
+    """Build the run's model on the meta device, without quantisation of the backbone.
+
+    Raises:
+        ConfigError: the shape of the backbone is unknown.
+    """
+    shape, encoder = backbone_shape(config), config.model.encoder
+    vocab_size = size.vocab_size or int((shape or {}).get("vocab_size", 30_000))
+    if encoder.backbone is not None and shape is not None:
+        # A causal mask does not change shapes, and the check of `bidirectional` needs weights.
+        encoder = encoder.with_backbone(
+            replace(encoder.backbone, from_config=shape, quantize=None, bidirectional=False, attention="sdpa")
+        )
+    with torch.device("meta"):
+        return replace(config.model, encoder=encoder).build(vocab_size, size.labels)
+
+
+def trained_parameters(config: RunConfig, classifier: Classifier) -> list[nn.Parameter]:
+    """List what trains in the last phase; nothing without a head."""
+    groups = classifier.parameter_groups()
+    names = trained_groups(list(groups), config.finetune.phases[-1]) if config.model.head.scores else []
+    return [parameter for name in names for parameter in groups[name]]
+
+
+def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: int) -> dict[str, float]:
+    """Estimate the bytes of one worker in the last phase of training, by purpose; they add up to its peak.
+
+    Args:
+        config: configuration of the run.
+        classifier: its model on the meta device.
+        size: size of its corpus.
+        world: number of workers.
+    """
+    strategy, trained = config.distributed.chosen_strategy(), trained_parameters(config, classifier)
+    own, numbers = sum(p.nbytes for p in trained), sum(p.numel() for p in trained)
+    tables = list(classifier.head.label_tables().values()) if config.model.head.trains_rows else []
+    labels = label_memory(config, classifier, size)
+    if not strategy.partitions.parameters and tables:
+        own += labels.tables - sum(table.nbytes for table in tables)
+    training = strategy.training_bytes(numbers - sum(table.numel() for table in tables), world)
+    found = {
+        "frozen weights": strategy.weight_bytes(_frozen_bytes(config, classifier, trained), world),
+        "trained weights": strategy.weight_bytes(own, world),
+        "gradients": training.gradients,
+        "optimizer state": training.optimizer_state,
+        "exchange buffers": training.exchange_buffers,
+    }
+    if tables:
+        found["label rows: gradients, moments"] = labels.training
+    if config.model.head.scores:
+        found["activations, head, logits"] = _activations(config, classifier, size) + labels.logits
+    return found
+
+
+def _frozen_bytes(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter]) -> float:
+    backbone, ours = config.model.encoder.backbone, {id(p) for p in trained}
+    quantize = backbone.quantize if backbone is not None else None
+    inside = {id(layer.weight) for layer in products(classifier.encoder)} if quantize else set()
+    return sum(
+        p.numel() * (_QUANTISED_BYTES[quantize] if quantize and id(p) in inside else p.element_size())
+        for p in classifier.parameters()
+        if id(p) not in ours
+    )
+
+
+def products(module: nn.Module) -> list[nn.Module]:
+    """List the layers that multiply every token by their weights, without adapters."""
+    kinds = nn.Linear | nn.Conv1d | nn.RNNBase
+    return [layer for name, layer in module.named_modules() if isinstance(layer, kinds) and "lora_" not in name]
+
+
+def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> LabelMemory:
+    """Estimate what the label set takes on one worker, which holds a share of the rows unless the loss needs all.
+
+    Args:
+        config: configuration of the run.
+        classifier: its model on the meta device.
+        size: size of its corpus.
+    """
+    finetune, tables = config.finetune, list(classifier.head.label_tables().values())
+    # A worker holds a share of the labels and scores the documents of all workers.
+    world = max(1, config.distributed.min_workers) if finetune.loss.refuses_label_shards is None else 1
+    documents = _documents(config, size) * world
+    own, scored = -(-size.labels // world), -(-_scored_labels(config, size.labels, documents) // world)
+    chunks = isinstance(classifier.head, ScoresByProduct) and finetune.label_optimizer is not None
+    if chunks and not finetune.samples_labels and finetune.loss.separable:  # they train chunk by chunk
+        scored = min(CHUNK, own)
+    training = 0.0
+    for table in (table for table in tables if table.requires_grad):
+        row = table[0].numel()
+        optimizer = finetune.label_optimizer or AdamWConfig()
+        state = optimizer.row_state_bytes(row, bfloat16=table.dtype == torch.bfloat16)
+        training += 4 * row * scored + state * own
+    bytes_of_row = sum(table[0].nbytes for table in tables)
+    return LabelMemory(own * bytes_of_row, training, _LOGIT_BYTES * scored * documents)
+
+
+def _scored_labels(config: RunConfig, labels: int, documents: int) -> int:
+    """Compute how many labels have a logit in a micro-batch; if labels are drawn, without the positives."""
+    settings = config.finetune
+    if settings.mining is not None:
+        return min(labels, settings.mining.candidates * documents + settings.mining.uniform)
+    return min(labels, settings.sampled_labels or labels)
+
+
+def _documents(config: RunConfig, size: Size) -> int:
+    """Compute how many of the longest documents fit in a micro-batch."""
+    return max(1, config.finetune.tokens_per_micro_batch // min(size.longest, config.data.max_length))
+
+
+def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float:
+    """Estimate the peak of a micro-batch of the longest documents, forward and backward, without weights and logits.
+
+    Layers that train keep the inputs and outputs of their products for the backward pass, unless they are recomputed.
+    """
+    encoder, backbone = classifier.encoder, config.model.encoder.backbone
+    documents, tokens = _documents(config, size), min(size.longest, config.data.max_length)
+    windows = documents * len(cut(tokens, encoder.window - 2, config.model.overlap, 1, 1).starts_W)
+    inside = windows * min(encoder.window, tokens)
+    value = 3 if config.distributed.precision == "bf16" else 4  # autocast keeps sums and norms in float32
+    names = trained_groups(list(classifier.parameter_groups()), config.finetune.phases[-1])
+    count = sum(name.startswith("encoder.") for name in names)
+    dropped = backbone is not None and backbone.lora is not None and backbone.lora.dropout > 0
+    layers = [inside * value * _kept(layer, dropped=dropped) for layer in encoder.layers()]
+    read = documents if config.model.head.reads_fixed else documents * tokens
+    head = 4 * (3 * documents * tokens * encoder.width + 2 * read * _kept(classifier.head))
+    if count == 0:  # the encoder keeps nothing
+        return max(max(layers) / 2 + inside * value * encoder.width, head)
+    weights = 4 * inside * _attention(config, classifier, tokens)
+    kept = [layer + weights for layer in layers[len(layers) - count :]]
+    if backbone is None or not backbone.gradient_checkpointing:
+        return sum(kept) + head
+    boundary = inside * encoder.width * (2 if backbone.dtype == "bfloat16" else 4)
+    if backbone.window_group is None:
+        return max(kept) + count * boundary + head
+    return max(sum(kept) * min(1.0, backbone.window_group / windows), head) + boundary
+
+
+def _kept(module: nn.Module, *, dropped: bool = False) -> float:
+    """Count the numbers that a layer keeps of a token for its backward pass: inputs and outputs of products.
+
+    A frozen product's input is kept only where it is also the output of something else. Adapters share their input,
+    unless dropout (`dropped`) makes another one for each, and a mask.
+    """
+    total = 0.0
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.Linear) and "lora_A" in name:
+            total += layer.in_features * (2.0 if dropped else 0.25)
+        elif isinstance(layer, nn.Linear) and "lora_B" not in name:
+            total += layer.out_features + layer.in_features * (1.0 if layer.weight.requires_grad else 0.5)
+        elif isinstance(layer, nn.Conv1d):
+            total += layer.in_channels + layer.out_channels
+        elif isinstance(layer, nn.RNNBase):
+            each = 22 if isinstance(layer, nn.LSTM) else 10  # gates and states of a unit, measured
+            total += layer.input_size + each * layer.hidden_size * (1 + layer.bidirectional)
+    return total
+
+
+def _attention(config: RunConfig, classifier: Classifier, tokens: int) -> float:
+    """Count the weights that a layer keeps of a token: none, unless a CPU drops some out, which its kernel cannot."""
+    backbone = classifier.encoder.backbone
+    if backbone is None or config.distributed.gpus_per_worker:
+        return 0.0
+    shape = backbone.transformer.config.to_dict()
+    dropped = shape.get("attention_probs_dropout_prob") or shape.get("attention_dropout")
+    return 3.0 * shape.get("num_attention_heads", 0) * min(backbone.window, tokens) if dropped else 0.0
+
+
+def memory_of_worker(config: RunConfig) -> float | None:
+    """Estimate bytes available to a worker; None if unknown, because the machine or the card is."""
+    if config.distributed.gpus_per_worker > 0:
+        card = card_of(config.distributed)
+        return None if card is None else card.gib * GIB
+    if config.distributed.address is not None:
+        return None
+    return psutil.virtual_memory().available / max(1, config.distributed.max_workers)
+
+
+def label_lines(config: RunConfig, size: Size) -> list[str]:
+    """Describe the memory of the label set on a worker and, if that is too much, name the settings that reduce it."""
+    try:
+        found = label_memory(config, meta_classifier(config, size), size)
+    except ConfigError as error:
+        return [f"the memory for the labels is unknown: {error}"]
+    parts = {"tables": found.tables, "gradients and moments": found.training, "logits": found.logits}
+    shown = ", ".join(f"{name} {part / GIB:,.2f}" for name, part in parts.items())
+    lines = [f"{size.labels:,} labels take {found.total / GIB:,.2f} GiB of a worker: {shown} GiB"]
+    room = memory_of_worker(config)
+    if room is not None and found.total > room:
+        lines.append(
+            f"this exceeds the {room / GIB:,.1f} GiB that a worker has here; to reduce it, set in this order "
+            "finetune.sampled_labels=512 (or finetune.mining), finetune.label_optimizer={kind: rowwise_adagrad}, "
+            "model.head.row_dtype=bfloat16, model.head={kind: flat} (docs/how-to/debug_memory.md)"
+        )
+    return lines

@@ -1,0 +1,253 @@
+"""Estimate the seconds of each stage of a run.
+
+`figures.json` has seconds of one core for a unit of each part, measured on one machine. A unit such as
+`terms * labels` is a product of sizes. `core_seconds` says how fast this machine is beside that one, and encoder and
+head are measured here. What finished runs took is kept in a small file of this machine, and corrects the estimates.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joblib import cpu_count
+
+from xmtc.config.plain import to_plain
+from xmtc.errors import StorageError
+from xmtc.estimate.probe import HeadSpeed, gain
+from xmtc.estimate.size import Size
+from xmtc.files import read_json, write_text
+from xmtc.run.config import RunConfig
+from xmtc.run.directory import Stage
+from xmtc.scorers.config import MAX_PAIRS
+from xmtc.training.config import PlantConfig
+
+LEARNED = Path("~/.cache/xmtc/stage_seconds.json")
+"""By stage, seconds that runs on this machine took, as a share of what was estimated for them."""
+_FIGURES: dict[str, Any] = read_json(Path(__file__).with_name("figures.json"))
+_FORWARD = 1 / 3  # share of the forward pass in training; each of the two gradients takes as long
+_USUAL_LAYERS = 6
+_LEAST_S = 60.0  # a shorter run says little: much of it is the start
+_TRUSTED = 4.0  # a stage that took more or less than this times the estimate was disturbed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speeds:
+    """What was measured on this machine for a run.
+
+    Attributes:
+        core_s: result of `core_seconds`.
+        encode_s: by `data.max_length`, seconds to encode the mean document.
+        head: times of the head; None without a head.
+    """
+
+    core_s: float
+    encode_s: Mapping[int, float]
+    head: HeadSpeed | None
+
+
+def stage_seconds(config: RunConfig, size: Size, speeds: Speeds, width: int) -> dict[str, float]:
+    """Estimate the seconds of each stage on an idle machine, corrected by what earlier runs took.
+
+    Args:
+        config: configuration of the run.
+        size: size of its corpus.
+        speeds: speeds of this machine.
+        width: D, width of the encoder.
+    """
+    learned = _learned()
+    stages = _Stages(config, size, speeds, width).seconds()
+    return {stage: seconds * learned.get(stage, 1.0) for stage, seconds in stages.items()}
+
+
+def is_telling(took: Mapping[str, float]) -> bool:
+    """Whether these seconds by stage say something about this machine: the run was long enough, and it is not busy."""
+    return sum(took.values()) >= _LEAST_S and os.getloadavg()[1] <= 1.25 * cpu_count()
+
+
+def learn(estimated: Mapping[str, float], took: Mapping[str, float]) -> None:
+    """Keep what the stages of a run took beside the estimate, half of it on a logarithmic scale.
+
+    Args:
+        estimated: result of `stage_seconds` for this run.
+        took: seconds by stage.
+    """
+    learned = _learned()
+    for stage in estimated.keys() & took.keys():
+        ratio = took[stage] / max(estimated[stage], 1e-3)
+        if 1 / _TRUSTED < ratio < _TRUSTED:
+            learned[stage] = learned.get(stage, 1.0) * math.sqrt(ratio)
+    path = LEARNED.expanduser()
+    with suppress(OSError, StorageError):  # such as a home that cannot be written; the next estimate is as good as this
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(learned, indent=1))
+
+
+def _learned() -> dict[str, float]:
+    try:
+        found = read_json(LEARNED.expanduser())
+    except (OSError, ValueError):  # there is none, or it is damaged
+        return {}
+    return found if isinstance(found, dict) and all(isinstance(share, float) for share in found.values()) else {}
+
+
+def scorer_bytes(config: RunConfig, size: Size, width: int) -> float:
+    """Estimate the peak memory of fitting; scorers are fitted one after another."""
+    sizes = (_sizes(to_plain(one), size, width, config.data.words.most_terms) for one in config.model.scorers)
+    parts = (_of_scorer(one.kind, "bytes") for one in config.model.scorers)
+    return max((_sum(part, given) for part, given in zip(parts, sizes, strict=True)), default=0.0)
+
+
+def in_words(seconds: float) -> str:
+    """Format a time in seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _of_scorer(kind: str, part: str) -> dict[str, float]:
+    """Return the figures of a scorer; none for one that another package adds."""
+    return _FIGURES["scorers"].get(kind, {}).get(part, {})
+
+
+def _sum(figures: Mapping[str, float], sizes: Mapping[str, float]) -> float:
+    """Add the units, each a product of sizes, times their figures."""
+    return sum(each * math.prod(sizes[name] for name in unit.split(" * ")) for unit, each in figures.items())
+
+
+def _sizes(settings: Mapping[str, Any], size: Size, width: int, most_terms: int) -> dict[str, float]:
+    """Compute the sizes that units of scorers name.
+
+    Args:
+        settings: settings of the scorer.
+        size: size of the corpus.
+        width: D, width of the encoder.
+        most_terms: number of terms that preparation keeps.
+    """
+    terms = max(1, min(size.terms(most_terms), settings.get("most_terms", most_terms)))
+    smaller = min(terms, size.train)
+    kept = min(terms, 400 * max(size.train * size.labels_per_document / max(size.labels, 1), 1))
+    branches = min(100, size.labels)
+    return {
+        "documents": size.train,
+        "searched": size.train if size.train <= 200_000 else 32 * size.train**0.5,  # beyond, in inverted lists
+        "labels": size.labels,
+        "labels_per_document": size.labels_per_document,
+        "words": size.words,
+        "width": width,
+        "terms": terms,
+        "size": smaller,
+        "size_per_term": smaller / terms,
+        "kept_per_term": kept / terms,
+        "dual": smaller < terms,
+        "penalties": len(settings.get("penalties", [1])),
+        "trees": settings.get("trees", 1),
+        "branches": branches,
+        "leaves": size.labels / branches if size.labels > branches else 0.0,
+    }
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """The estimate of one run, before correction."""
+
+    config: RunConfig
+    size: Size
+    speeds: Speeds
+    width: int
+
+    def seconds(self) -> dict[str, float]:
+        """Estimate all stages."""
+        config, size, head = self.config, self.size, self.speeds.head
+        documents = {"documents": size.train + size.dev + size.test, "words": size.words}
+        found = {str(Stage.PREPARE): _FIGURES["start"] + self._core("prepare", documents) / min(cpu_count(), 8)}
+        encoding_s = (size.train + size.dev) * self._encode_s
+        if config.model.scorers:
+            encoded = encoding_s * config.scores_states
+            fitted = self._scorers("fit") + size.dev * self._scorers("score") + self._fusion()
+            found[str(Stage.SCORERS)] = _FIGURES["stage"] + encoded + fitted
+            encoding_s = 0.0 if config.scores_states else encoding_s
+        if head is not None:
+            caches = config.plants or config.finetune.phases[0].encoder_layers == 0
+            found |= self._training(head, encoding_s * caches)
+        found[str(Stage.EVALUATE)] = self._evaluate(head)
+        found[str(Stage.REPORT)] = _FIGURES["report"]
+        return found
+
+    @property
+    def _encode_s(self) -> float:
+        return self.speeds.encode_s.get(self.config.data.max_length, 0.0)
+
+    def _core(self, part: str, sizes: Mapping[str, float]) -> float:
+        """Estimate seconds of a part that runs on one core."""
+        return _sum(_FIGURES[part], sizes) * self.speeds.core_s / _FIGURES["core_s"]
+
+    def _scorers(self, part: str) -> float:
+        """Estimate seconds in which all scorers are fitted, or score a document."""
+        total, most = 0.0, self.config.data.words.most_terms
+        for one in self.config.model.scorers:
+            sizes = _sizes(to_plain(one), self.size, self.width, most)
+            products = _sum(_of_scorer(one.kind, f"{part}_products"), sizes) / gain(None)
+            total += products + _sum(_of_scorer(one.kind, part), sizes)
+        return total * self.speeds.core_s / _FIGURES["core_s"]
+
+    def _fusion(self, *, boosted: bool = False) -> float:
+        """Estimate seconds to fit the fusion and leave each scorer out once."""
+        model, dev = self.config.model, self.size.dev
+        if not model.scorers:
+            return 0.0
+        scorers = len(model.scorers) + model.head.scores
+        pairs = dev * model.fusion.candidates * (1 + 0.5 * (scorers - 1))
+        scorers += model.fusion.co_occurrence
+        seconds = self._core("fusion", {"pairs": pairs, "scorers": scorers})
+        if boosted and model.fusion.tries_trees(dev * self.size.labels_per_document):
+            # to choose the kind, for dev, for the model, and without each scorer
+            sizes = {"pairs": min(pairs, MAX_PAIRS), "trees": model.fusion.trees, "fits": 3.5 + scorers}
+            seconds += self._core("boosting", sizes)
+        return seconds
+
+    def _training(self, head: HeadSpeed, encoding_s: float) -> dict[str, float]:
+        """Estimate seconds of planting and fine-tuning on cached states, and of phases that train the encoder."""
+        found: dict[str, float] = {}
+        size, tune = self.size, self.config.finetune
+        if self.config.plants:
+            found[str(Stage.PLANT)] = _FIGURES["stage"] + encoding_s + self._planting(self.config.plant, head)
+            encoding_s = 0.0
+        epochs, dev = sum(phase.epochs for phase in tune.phases), min(size.dev, tune.dev_documents or size.dev)
+        training = self._epochs(epochs, tune.batch_size, head) + epochs * dev * head.score_s * self._read
+        encoded = 0.0
+        for phase in tune.phases:
+            if phase.encoder_layers != 0:  # a layer's two gradients each take as long as its forward pass
+                share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
+                encoded += phase.epochs * ((1 + 2 * share) * size.train + dev)
+        found[str(Stage.FINETUNE)] = _FIGURES["stage"] + encoding_s + training + encoded * self._encode_s
+        return found
+
+    def _planting(self, plant: PlantConfig, head: HeadSpeed) -> float:
+        """Estimate seconds of the head: the epochs of stage 1, and a forward pass for prototypes."""
+        prototypes = plant.prototypes * self.size.train * head.train_s * self._read * _FORWARD
+        return self._epochs(plant.epochs, plant.batch_size, head) + prototypes
+
+    def _epochs(self, epochs: int, batch_size: int, head: HeadSpeed) -> float:
+        steps = math.ceil(self.size.train / batch_size)
+        return epochs * (self.size.train * head.train_s * self._read + steps * head.step_s)
+
+    @property
+    def _read(self) -> float:
+        """Tokens that the head reads of a document, or 1 if it reads poolings."""
+        return 1.0 if self.config.model.head.reads_fixed else self.size.tokens
+
+    def _evaluate(self, head: HeadSpeed | None) -> float:
+        """Estimate seconds to score dev and test, fuse, measure and export."""
+        size, evaluated = self.size, self.config.evaluate
+        scored, encodes = size.dev + size.test, self.config.scores_states or head is not None
+        # a frozen encoder's states of dev are on disk
+        encoded = (size.test + size.dev * self.config.trains_encoder) * encodes
+        seconds = _FIGURES["stage"] + encoded * self._encode_s + scored * self._scorers("score")
+        seconds += 0.0 if head is None else scored * head.score_s * self._read
+        sizes = {"documents": scored, "kept": min(evaluated.top_k, 50), "resamples": evaluated.resamples}
+        return seconds + self._fusion(boosted=True) + self._core("bootstrap", sizes)

@@ -1,0 +1,274 @@
+"""Check what this machine has, and whether it has what a configuration needs: programs, packages, cores, GPUs, Ray."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from ctypes.util import find_library
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import psutil
+import torch
+from joblib import cpu_count
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from xmtc.distributed.config import native_bfloat16
+from xmtc.distributed.strategies.settings import Tool
+from xmtc.errors import ConfigError
+from xmtc.run.config import RunConfig
+
+GIB = 2**30
+Status = Literal["ok", "note", "missing"]
+_FAISS, _FAISS_GPU = "faiss-cpu", "faiss-gpu-cu12"
+_FAISS_PACKAGES = ("faiss", _FAISS, "faiss-gpu", "faiss-gpu-cu11", _FAISS_GPU, "faiss-gpu-cuvs")
+_PATIENCE_S = 5.0
+_FOUND_BY_RAY = ("auto", "local")
+_OWN = frozenset({"memory", "object_store_memory"})
+"""Resources of Ray on one machine, in addition to cores, GPUs and resources whose names contain a colon."""
+_RAY_TIMEOUT_S = 120
+# Runs in a separate process: if Ray hangs or dies, the doctor must continue.
+_RAY_SCRIPT = """
+import os
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray listens on loopback alone
+import ray
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+assert ray.get(ray.remote(lambda: 41 + 1).remote()) == 42
+ray.shutdown()
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding.
+
+    Attributes:
+        name: name of the check.
+        status: `ok`; `note` for a limitation; `missing` for a requirement that is not met.
+        detail: what was found.
+        fix: what to do, if anything.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    fix: str = ""
+
+
+def found(name: str, fine: bool, detail: str, fix: str, *, needed: bool = True) -> Check:
+    """Make a finding that is ok, or else missing where it is needed and a note where it is not, with the fix."""
+    status: Status = "ok" if fine else "missing" if needed else "note"
+    return Check(name, status, detail, "" if fine else fix)
+
+
+def python_and_packages() -> Iterator[Check]:
+    """Check Python and the packages that xmtc requires."""
+    wanted = importlib.metadata.metadata("xmtc")["Requires-Python"] or ""
+    here = platform.python_version()
+    fits = SpecifierSet(wanted).contains(here)
+    yield found("python", fits, f"{here} on {platform.system()}", f"install Python {wanted}")
+    requirements = [Requirement(text) for text in importlib.metadata.requires("xmtc") or []]
+    core = [item for item in requirements if item.marker is None or item.marker.evaluate({"extra": ""})]
+    wrong = [problem for item in core if (problem := _requirement_problem(item))]
+    detail = "; ".join(wrong) or f"all {len(core)} within their ranges: torch {torch.__version__}, …"
+    yield found("packages", not wrong, detail, "pip install -c constraints.txt -e .")
+
+
+def _requirement_problem(requirement: Requirement) -> str:
+    try:
+        found = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        replaced = requirement.name == _FAISS and faiss_packages()
+        return "" if replaced else f"{requirement.name} is not installed"
+    if requirement.specifier.contains(found, prereleases=True):
+        return ""
+    return f"{requirement.name} {found} is not {requirement.specifier}"
+
+
+def hardware(config: RunConfig | None) -> Iterator[Check]:
+    """Check cores, memory and GPUs."""
+    yield cores(config)
+    memory = psutil.virtual_memory()
+    detail = f"{memory.total / GIB:.1f} GiB, {memory.available / GIB:.1f} GiB available"
+    fix = "close other programs, or use smaller batches"
+    yield found("memory", memory.available >= 4 * GIB, detail, fix, needed=False)
+    for index in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(index)
+        detail = f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, compute capability {gpu.major}.{gpu.minor}"
+        yield Check(f"gpu {index}", "ok", detail)
+    yield from enough_gpus(config)
+
+
+def cores(config: RunConfig | None) -> Check:
+    """Check that there are enough threads for the workers."""
+    physical, threads = psutil.cpu_count(logical=False) or 0, cpu_count()
+    detail = f"{physical} cores, {threads} threads usable, PyTorch uses {torch.get_num_threads()}"
+    wanted = _wanted_here(config, "cpus_per_worker")
+    detail += f"; {wanted:g} needed" if wanted else ""
+    fix = f"set distributed.workers so that workers × cpus_per_worker is at most {threads}"
+    return found("cpu", wanted <= threads, detail, fix)
+
+
+def _wanted_here(config: RunConfig | None, each: Literal["cpus_per_worker", "gpus_per_worker"]) -> float:
+    """Return the resources of this machine that the smallest number of workers takes, if the run starts Ray here."""
+    local = config is not None and config.distributed.starts_ray
+    return config.distributed.min_workers * getattr(config.distributed, each) if local and config else 0.0
+
+
+def enough_gpus(config: RunConfig | None) -> Iterator[Check]:
+    """Check that there are enough GPUs for the workers, without using any."""
+    have, wanted = torch.cuda.device_count(), _wanted_here(config, "gpus_per_worker")
+    if have == 0:
+        build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
+        fix = "set distributed.gpus_per_worker=0, or name a cluster in distributed.address" if wanted else ""
+        yield Check("gpu", "missing" if wanted else "note", f"none; PyTorch is a {build} build", fix)
+    elif wanted > have:
+        fix = "set distributed.workers so that workers × gpus_per_worker is at most the number of GPUs"
+        yield Check("gpus", "missing", f"{have}, and {wanted:g} needed", fix)
+
+
+def bf16(config: RunConfig | None) -> Check:
+    """Check whether bfloat16 is native here."""
+    wanted = config is not None and config.distributed.precision == "bf16"
+    gpu = torch.cuda.is_available()
+    where = "GPU" if gpu else "CPU"
+    if native_bfloat16(gpu=gpu):
+        return Check("bf16", "ok", f"native on this {where}")
+    fix = "distributed.precision=fp32 is faster here" if wanted else ""
+    return Check("bf16", "note", f"emulated on this {where}: correct, but slow", fix)
+
+
+def build_tools(config: RunConfig | None) -> Iterator[Check]:
+    """Check the programs and libraries that the strategy needs."""
+    needed = config.distributed.chosen_strategy().tools if config else ()
+    compiler = shutil.which("c++") or shutil.which("g++")
+    fix = "install g++ (Debian: apt-get install g++); DeepSpeed compiles its CPU collectives"
+    yield found("compiler", bool(compiler), compiler or "no C++ compiler", fix, needed=Tool.COMPILER in needed)
+    search = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
+    ninja = shutil.which("ninja", path=search)
+    yield found("ninja", bool(ninja), ninja or "not found", "pip install ninja", needed=Tool.NINJA in needed)
+    if Tool.LIBAIO in needed:
+        library = find_library("aio")
+        fix = "install libaio and its headers (Debian: apt-get install libaio-dev) on every node"
+        yield found("libaio", bool(library), f"{library or 'not found'}; DeepSpeed writes to disks with it", fix)
+    yield _package("deepspeed", "ZeRO strategies", "train", needed=Tool.NINJA in needed)
+
+
+def optional_packages(config: RunConfig | None) -> Iterator[Check]:
+    """Check packages that only some configurations need."""
+    hugging_face = config.model.encoder.backbone if config else None
+    flash = hugging_face is not None and hugging_face.attention == "flash_attention_2"
+    quantized = hugging_face is not None and hugging_face.quantize is not None
+    yield check_faiss(faiss_packages(), torch.cuda.device_count())
+    yield _package("triton", "compiled kernels for label attention on GPUs", "gpu", needed=False)
+    yield _package("bitsandbytes", "4- and 8-bit backbones", "quantize", needed=quantized)
+    yield _package("flash_attn", "FlashAttention-2 in backbones", None, needed=flash)
+    sinks = {sink.kind for sink in config.track.sinks} if config else set()
+    for module, kind in (("tensorboardX", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")):
+        yield _package(module, f"metrics to {kind}", "track", needed=kind in sinks)
+
+
+def _package(module: str, purpose: str, extra: str | None, *, needed: bool) -> Check:
+    if find_spec(module) is not None:
+        return Check(module, "ok", f"installed; {purpose}")
+    install = f"pip install 'xmtc[{extra}]'" if extra else f"pip install {module.replace('_', '-')}"
+    return found(module, False, f"not installed; {purpose}", install if needed else "", needed=needed)
+
+
+def ray(config: RunConfig | None) -> Check:
+    """Check that Ray starts and runs a task, if the run starts Ray here."""
+    if config is not None and config.distributed.max_workers == 0:
+        return Check("ray", "ok", "not needed: distributed.workers=0 trains in one process")
+    if config is not None and config.distributed.address is not None:
+        return Check("ray", "note", f"joins the cluster at {config.distributed.address}")
+    if find_spec("ray") is None:
+        return ray_package(config)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-c", _RAY_SCRIPT], capture_output=True, text=True, timeout=_RAY_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        detail = f"did not start within {_RAY_TIMEOUT_S} s"
+        return Check("ray", "missing", detail, "look at /tmp/ray/session_latest/logs")
+    if result.returncode == 0:
+        return Check("ray", "ok", "starts and runs a task")
+    *_, last = result.stderr.strip().splitlines() or ["no message"]
+    fix = "distributed.workers=0 trains without Ray"
+    return found("ray", False, f"does not start: {last}", fix, needed=config is not None)
+
+
+def ray_package(config: RunConfig | None) -> Check:
+    """Check that Ray is installed where there are workers."""
+    needed = config is not None and config.distributed.max_workers > 0
+    return _package("ray", "several workers and clusters", "train", needed=needed)
+
+
+def check_cluster(config: RunConfig) -> Iterator[Check]:
+    """Check the address of the cluster; without a cluster, the custom resources of workers."""
+    distributed = config.distributed
+    if distributed.max_workers and distributed.address is not None and distributed.address not in _FOUND_BY_RAY:
+        yield _answer(distributed.address)
+    unknown = [name for name in distributed.resources_per_worker if name not in _OWN and ":" not in name]
+    if distributed.starts_ray and unknown:
+        fix = "name a cluster that has it in distributed.address, or leave it out of distributed.resources_per_worker"
+        yield Check("resources", "missing", f"no {unknown[0]!r}: a Ray on one machine has no such resource", fix)
+
+
+def _answer(address: str) -> Check:
+    try:
+        require_answer(address, "distributed.address")
+    except ConfigError as error:
+        return Check("cluster", "missing", str(error))
+    return Check("cluster", "ok", f"{address} answers")
+
+
+def require_answer(address: str, setting: str) -> None:
+    """Try to connect, because Ray itself would try for minutes.
+
+    Args:
+        address: `HOST:PORT`, with or without `ray://`.
+        setting: name of the setting, for the message.
+
+    Raises:
+        ConfigError: nothing listens there.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"{setting} {address}: no Ray cluster answers there; give HOST:PORT of its head, or leave it out"
+        ) from error
+
+
+def faiss_packages() -> list[str]:
+    """List installed packages that contain the module `faiss`; they overwrite each other's files."""
+    names = {one.name for one in importlib.metadata.distributions()}
+    return [name for name in _FAISS_PACKAGES if name in names]
+
+
+def check_faiss(packages: list[str], gpus: int) -> Check:
+    """Check that exactly one package is installed, and that it suits this machine.
+
+    Args:
+        packages: result of `faiss_packages`.
+        gpus: number of GPUs in this machine.
+    """
+    if not packages:
+        return Check("faiss", "missing", "not installed; finds hard negatives and shortlists", f"pip install {_FAISS}")
+    if len(packages) > 1:
+        detail = f"{' and '.join(packages)} are installed, and each overwrites files of the other"
+        fix = f"pip uninstall -y {' '.join(packages)}, then pip install {_FAISS_GPU if gpus else _FAISS}"
+        return Check("faiss", "missing", detail, fix)
+    detail = f"{packages[0]} {importlib.metadata.version(packages[0])}"
+    if gpus and packages[0] == _FAISS:
+        fix = f"for indexes on the GPU in training: pip uninstall -y {_FAISS}, then pip install {_FAISS_GPU}"
+        return Check("faiss", "note", f"{detail}: indexes are built and searched on the CPU", fix)
+    return Check("faiss", "ok", detail)
