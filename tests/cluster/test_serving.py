@@ -24,7 +24,7 @@ def test_the_configuration_is_what_ray_takes() -> None:
     (found,) = ServeDeploySchema.model_validate(CONFIG).applications
     assert found.import_path == f"{application.__module__}:{application.__name__}"
     assert [one.name for one in found.deployments] == [DEPLOYMENT]
-    workers = read_tuning(Arguments.model_validate(found.args).set).batching.workers
+    workers = read_tuning(Arguments.model_validate(found.args).set).workers
     assert workers == CONFIG["applications"][0]["deployments"][0]["ray_actor_options"]["num_cpus"]
 
 
@@ -43,7 +43,7 @@ from xmtc.cluster.serving import Arguments, application
 model, port, token = sys.argv[1:]
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
-arguments = Arguments(model=model, set=["limits.texts=2", "batching.workers=1"])
+arguments = Arguments(model=model, set=["limits.texts=2", "workers=1"])
 serve.run(application(arguments), name="xmtc", route_prefix="/")
 session = requests.Session()
 session.trust_env = False

@@ -16,7 +16,7 @@ from xmtc.data.readers.table_config import TABLES, SplitFilesConfig
 from xmtc.errors import DataError, StorageError
 from xmtc.predict.predictor import Prediction
 from xmtc.serve.annotations import Annotations
-from xmtc.serve.worklist import MAX_DOCUMENTS, Worklist, ranking, read_documents
+from xmtc.serve.worklist import MAX_DOCUMENTS, Worklist, order_by, read_documents
 
 
 def read_as_training_data(path: Path) -> list[Document]:
@@ -133,7 +133,7 @@ def test_orders(model: xmtc.Model) -> None:
     certain = [found("animal", 0.99, True), found("cod", 0.01, False)]
     torn = [found("animal", 0.55, True), found("law", 0.45, False)]
     silent = [found("law", 0.1, False), found("cod", 0.05, False)]
-    uncertain, rare, file = (ranking(order, model.labels) for order in ("uncertain", "rare", "file"))
+    uncertain, rare, file = (order_by(order, model.labels) for order in ("uncertain", "rare", "file"))
     assert uncertain(torn) == pytest.approx(-0.9)
     assert uncertain(certain) == pytest.approx(-0.02)
     assert [rare(one) for one in (certain, torn, silent)] == [90, 90, 60]

@@ -11,13 +11,15 @@ import xmtc
 from xmtc.serve.config import Limits
 
 SECRET = "whatthepatientsaid"
-LIMITS = Limits(texts=3, characters=200, body_bytes=8192, top_k=50, filter_entries=4)
+LIMITS = Limits(texts=3, characters=200, body_bytes=8192)
 LONG = SECRET * 20
 
 
 @pytest.fixture(scope="module")
 def strict(model: xmtc.Model):
-    with running(model, limits=LIMITS) as client:
+    with pytest.MonkeyPatch.context() as patched, running(model, limits=LIMITS) as client:
+        patched.setattr("xmtc.serve.app.MAX_TOP_K", 50)
+        patched.setattr("xmtc.serve.app._FILTER_ENTRIES", 4)
         yield client
 
 

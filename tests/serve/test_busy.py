@@ -18,7 +18,7 @@ import xmtc
 from xmtc.cli import main
 from xmtc.errors import ConfigError
 from xmtc.serve import config, server
-from xmtc.serve.config import Batching, Limits, ServeConfig, read_token
+from xmtc.serve.config import Limits, ServeConfig, read_token
 
 TOKEN = "a-token-of-some-length"
 BODY = json.dumps({"texts": ["fish"]}).encode()
@@ -53,11 +53,9 @@ def until(condition) -> None:
         time.sleep(0.01)
 
 
-def test_a_full_queue_refuses_and_then_recovers(model: xmtc.Model, gate: Gate) -> None:
-    with (
-        running(model, limits=Limits(queue_texts=3), batching=Batching(workers=1)) as client,
-        ThreadPoolExecutor(8) as pool,
-    ):
+def test_a_full_queue_refuses_and_then_recovers(model: xmtc.Model, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xmtc.serve.batcher._QUEUE_TEXTS", 3)
+    with running(model, workers=1) as client, ThreadPoolExecutor(8) as pool:
 
         def waiting(texts: int) -> bool:
             return f"xmtc_queue_texts {texts}.0" in client.get("/metrics").text
@@ -78,8 +76,7 @@ def test_a_full_queue_refuses_and_then_recovers(model: xmtc.Model, gate: Gate) -
 
 
 def test_an_answer_that_takes_too_long_is_given_up(model: xmtc.Model, gate: Gate) -> None:
-    some = {"limits": Limits(wait_seconds=0.2), "batching": Batching(workers=1)}
-    with running(model, **some) as client, ThreadPoolExecutor(1) as pool:
+    with running(model, limits=Limits(wait_seconds=0.2), workers=1) as client, ThreadPoolExecutor(1) as pool:
         first = pool.submit(client.post, "/predict", {"texts": TEXTS})
         assert first.result().status_code == 503
         assert "no answer within 0.2 seconds" in first.result().json()["detail"]
@@ -135,7 +132,8 @@ def raw(client: Client, *parts: bytes, close: bool = False) -> bytes:
 
 def test_slow_and_half_closed_clients(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_HEADER_SECONDS", 0.3)
-    with running(model, limits=Limits(read_seconds=0.3, body_bytes=2048)) as client:
+    monkeypatch.setattr("xmtc.serve.guard._READ_SECONDS", 0.3)
+    with running(model, limits=Limits(body_bytes=2048)) as client:
         assert raw(client) == b""  # says nothing: hung up
         assert raw(client, b"POST /predict HTTP/1.1\r\n", b"Host: localhost\r\n") == b""
         assert b" 408 " in raw(client, HEAD.encode(), BODY[:5]).split(b"\r\n")[0]
@@ -250,8 +248,9 @@ def test_mistakes_are_reported_in_one_line(tmp_path: Path, monkeypatch, capsys, 
     assert said.count("\n") == 1
 
 
-def test_patience_puts_requests_together(model: xmtc.Model) -> None:
-    with running(model, batching=Batching(patience_ms=400, workers=1)) as client, ThreadPoolExecutor(4) as pool:
+def test_patience_puts_requests_together(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xmtc.serve.batcher._PATIENCE_S", 0.4)
+    with running(model, workers=1) as client, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda text: client.post("/predict", {"texts": [text]}), TEXTS))
         assert "xmtc_batch_texts_count 1.0" in client.get("/metrics").text
         assert "xmtc_batch_texts_sum 4.0" in client.get("/metrics").text
@@ -271,12 +270,12 @@ def test_limits_are_set_like_any_configuration(monkeypatch: pytest.MonkeyPatch) 
     def read(*overrides: str) -> ServeConfig:
         return config.read_config(overrides, "127.0.0.1", 0, None, None, None, "rare")
 
-    found = read("limits.texts=7", "batching.patience_ms=0", "shortlist=500")
-    assert (found.limits, found.batching, found.shortlist) == (Limits(texts=7), Batching(patience_ms=0.0), 500)
+    found = read("limits.texts=7", "workers=2", "shortlist=500")
+    assert (found.limits, found.workers, found.shortlist) == (Limits(texts=7), 2, 500)
     with pytest.raises(ConfigError, match=r"limits\.text"):
         read("limits.text=7")
-    with pytest.raises(ConfigError, match=r"batching\.tokens"):
-        read("batching.tokens=0")
+    with pytest.raises(ConfigError, match="workers"):
+        read("workers=0")
     monkeypatch.setattr(config, "_PACKAGES", {"no_such_module": "no-such-package"})
     with pytest.raises(ConfigError, match=r"no-such-package: .*xmtc\[serve\]"):
         read()

@@ -194,7 +194,7 @@ def compared(arguments: argparse.Namespace, model: Path, precision: str) -> dict
 def latency_ms(arguments: argparse.Namespace, model: Path) -> float:
     """Median latency of one client when the server has one worker."""
     bodies = documents(model, arguments.tokens, 512)
-    with ours(model, "batching.workers=1") as server:
+    with ours(model, "workers=1") as server:
         load(server, bodies, 1, 20, arguments.seconds)
         one = load(server, bodies, 1, arguments.requests, arguments.rounds * arguments.seconds)
     print(json.dumps({"server": "xmtc, one worker", "clients": 1} | one.figures), flush=True)

@@ -13,8 +13,8 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from xmtc.predict.predictor import Prediction
-from xmtc.serve.batcher import PredictOptions
-from xmtc.serve.problems import RequestError
+from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
+from xmtc.serve.refusals import RequestError
 from xmtc.serve.service import Service
 
 MAX_DOCUMENTS = 32
@@ -24,7 +24,7 @@ Limit = Annotated[int, Field(ge=0)]
 Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-class Document(BaseModel):
+class AnnifDocument(BaseModel):
     """A text with an optional identifier; metadata is ignored."""
 
     text: str
@@ -32,10 +32,10 @@ class Document(BaseModel):
     metadata: dict[str, str] | None = None
 
 
-class Documents(BaseModel):
+class AnnifDocuments(BaseModel):
     """The body of suggest-batch."""
 
-    documents: Annotated[list[Document], Field(max_length=MAX_DOCUMENTS)]
+    documents: Annotated[list[AnnifDocument], Field(max_length=MAX_DOCUMENTS)]
 
 
 class Subject(BaseModel):
@@ -58,34 +58,34 @@ def service_of(request: Request) -> Service:
     return request.app.state.service
 
 
-router = APIRouter(prefix="/v1", tags=["Annif"])
+annif_router = APIRouter(prefix="/v1", tags=["Annif"])
 
 
-@router.get("/")
+@annif_router.get("/")
 def show_info() -> dict[str, str]:
     """Describe the API."""
     return {"title": "Annif REST API, served by xmtc", "version": version("xmtc")}
 
 
-@router.get("/vocabs")
+@annif_router.get("/vocabs")
 def list_vocabs(request: Request) -> dict[str, Any]:
     """List the vocabularies: the labels of the model."""
     return {"vocabs": [_vocabulary(service_of(request))]}
 
 
-@router.get("/projects")
+@annif_router.get("/projects")
 def list_projects(request: Request) -> dict[str, Any]:
     """List the projects: the model."""
     return {"projects": [_project(service_of(request))]}
 
 
-@router.get("/projects/{project_id}")
+@annif_router.get("/projects/{project_id}")
 def show_project(request: Request, project_id: str) -> dict[str, Any]:
     """Describe a project."""
     return _project(_checked(request, project_id))
 
 
-@router.post("/projects/{project_id}/suggest")
+@annif_router.post("/projects/{project_id}/suggest")
 async def suggest(
     request: Request,
     project_id: str,
@@ -100,11 +100,11 @@ async def suggest(
     return {"results": results}
 
 
-@router.post("/projects/{project_id}/suggest-batch")
+@annif_router.post("/projects/{project_id}/suggest-batch")
 async def suggest_batch(
     request: Request,
     project_id: str,
-    body: Documents,
+    body: AnnifDocuments,
     limit: Annotated[Limit, Query()] = _LIMIT,
     threshold: Annotated[Threshold, Query()] = 0.0,
     language: Annotated[str | None, Query()] = None,
@@ -117,7 +117,7 @@ async def suggest_batch(
     return [{"document_id": document.document_id, "results": results} for document, results in pairs]
 
 
-@router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
+@annif_router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
 async def learn(request: Request, project_id: str, body: list[IndexedDocument]) -> Response:
     """Append documents to the annotations. The model changes only when you train it with them."""
     service = _checked(request, project_id)
@@ -143,7 +143,7 @@ async def _suggestions(
 ) -> list[list[dict[str, Any]]]:
     if not texts:
         return []
-    options = PredictOptions(max(1, min(limit, service.limits.top_k)), threshold)
+    options = PredictOptions(max(1, min(limit, MAX_TOP_K)), threshold)
     found = await service.predict(texts, options)
     return [[_suggestion(one) for one in best[:limit]] for best in found]
 

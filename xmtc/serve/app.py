@@ -12,12 +12,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from xmtc.predict.predictor import Model
 from xmtc.serve import annif, bodies, page
-from xmtc.serve.batcher import PredictOptions
+from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.guard import Guard
-from xmtc.serve.problems import RequestError, add_handlers
+from xmtc.serve.refusals import RequestError, add_handlers
 from xmtc.serve.service import Service
 
+_FILTER_ENTRIES = 10_000
 _NOT_KEPT = "annotations are not kept: start the server with --annotations FILE"
 _NO_QUEUE = "there is no queue: start the server with --queue FILE"
 
@@ -49,33 +50,32 @@ def make_app(model: Model, config: ServeConfig) -> FastAPI:
     _add_prediction(app, service)
     _add_annotation(app, service)
     _add_operation(app, service)
-    app.include_router(annif.router)
-    app.include_router(page.router)
+    app.include_router(annif.annif_router)
+    app.include_router(page.page_router)
     return app
 
 
 def _add_prediction(app: FastAPI, service: Service) -> None:
-    limits, model = service.limits, service.model
+    model = service.model
 
     @app.post("/predict")
     async def predict(body: bodies.PredictBody) -> bodies.PredictAnswer:
         """Label texts."""
         top_k = body.top_k or model.default_top_k
-        if top_k > limits.top_k:
+        if top_k > MAX_TOP_K:
             raise RequestError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"top_k: {top_k}: ask for at most {limits.top_k} labels"
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"top_k: {top_k}: ask for at most {MAX_TOP_K} labels"
             )
         include = None if body.include is None else tuple(body.include)
         exclude = tuple(body.exclude)
         for name, entries in (("include", include or ()), ("exclude", exclude)):
-            if len(entries) > limits.filter_entries:
-                message = f"{name}: more than {limits.filter_entries:,} entries: name branches, or fewer labels"
+            if len(entries) > _FILTER_ENTRIES:
+                message = f"{name}: more than {_FILTER_ENTRIES:,} entries: name branches, or fewer labels"
                 raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         found = await service.predict(
             body.texts, PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
         )
-        rows = [[bodies.Found.of(one) for one in best] for best in found]
-        return bodies.PredictAnswer(model=service.name, predictions=rows)
+        return bodies.PredictAnswer.model_validate({"model": service.name, "predictions": found})
 
     @app.get("/labels")
     def labels(

@@ -24,13 +24,21 @@ from numpy.typing import NDArray
 from xmtc.errors import XmtcError
 from xmtc.predict.filters import LabelFilter, Threshold
 from xmtc.predict.predictor import Model, Prediction
-from xmtc.serve.config import Batching, Limits
+from xmtc.serve.config import ServeConfig
 from xmtc.serve.metrics import Metrics
-from xmtc.serve.problems import RequestError
+from xmtc.serve.refusals import RequestError
 
 logger = logging.getLogger(__name__)
 
+MAX_TOP_K = 1000
+"""Labels of a text that a client may ask for."""
 _CHARACTERS_PER_TOKEN = 4
+_BATCH_TOKENS = 8192
+"""Estimated from characters. A batch with this many tokens does not wait for more."""
+_PATIENCE_S = 0.003
+"""Time that a text waits for others while the model is idle."""
+_QUEUE_TEXTS = 512
+"""Texts that may wait for the model."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +81,18 @@ class Batcher:
 
     Args:
         model: the model.
-        batching: how requests are combined.
-        limits: maximum length of the queue, and maximum time that a request may wait.
+        config: workers, shortlist, and the time that a request may wait.
         metrics: metrics of batches and queue.
-        shortlist: see `ServeConfig.shortlist`.
     """
 
-    def __init__(
-        self, model: Model, batching: Batching, limits: Limits, metrics: Metrics, shortlist: int | None = None
-    ) -> None:
-        self.shortlist = shortlist
-        self.model, self.batching, self.limits, self.metrics = model, batching, limits, metrics
+    def __init__(self, model: Model, config: ServeConfig, metrics: Metrics) -> None:
+        self.model, self.metrics, self.shortlist = model, metrics, config.shortlist
+        self._wait_seconds = config.limits.wait_seconds
         self._queue: deque[QueuedRequest] = deque()
         self._texts = 0
         self._arrived = asyncio.Event()
         on_cpu = model.device.type == "cpu"
-        self._workers = batching.workers or (cpu_count() if on_cpu else 1)
+        self._workers = config.workers or (cpu_count() if on_cpu else 1)
         one_thread = {"initializer": torch.set_num_threads, "initargs": (1,)} if on_cpu else {}
         self._threads = ThreadPoolExecutor(self._workers, "xmtc-model", **one_thread)
         self._idle = asyncio.Semaphore(self._workers)
@@ -112,7 +116,7 @@ class Batcher:
     @property
     def ready(self) -> bool:
         """Whether the batcher runs and would accept another request."""
-        return self._loop is not None and not self._loop.done() and self._texts < self.limits.queue_texts
+        return self._loop is not None and not self._loop.done() and self._texts < _QUEUE_TEXTS
 
     async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[list[Prediction]]:
         """Find the labels of texts.
@@ -121,7 +125,7 @@ class Batcher:
             RequestError: the queue is full, or the model took too long.
             XmtcError: the model refuses the texts or the filters.
         """
-        if self._texts + len(texts) > self.limits.queue_texts and self._texts:
+        if self._texts + len(texts) > _QUEUE_TEXTS and self._texts:
             self.metrics.refused.inc()
             raise RequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts are already waiting: try again later"
@@ -131,10 +135,10 @@ class Batcher:
         self._count(len(texts))
         self._arrived.set()
         try:
-            return await asyncio.wait_for(waiting.answer, self.limits.wait_seconds)
+            return await asyncio.wait_for(waiting.answer, self._wait_seconds)
         except TimeoutError:
             self.metrics.refused.inc()
-            message = f"no answer within {self.limits.wait_seconds:g} seconds: send fewer texts, or try again later"
+            message = f"no answer within {self._wait_seconds:g} seconds: send fewer texts, or try again later"
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, message) from None
 
     def _tokens(self, texts: Sequence[str]) -> int:
@@ -168,8 +172,8 @@ class Batcher:
         while not self._queue:
             self._arrived.clear()
             await self._arrived.wait()
-        end_s = self._queue[0].queued_s + self.batching.patience_ms / 1000
-        while sum(one.tokens for one in self._queue) < self.batching.tokens:
+        end_s = self._queue[0].queued_s + _PATIENCE_S
+        while sum(one.tokens for one in self._queue) < _BATCH_TOKENS:
             left_s = end_s - time.monotonic()
             if left_s <= 0:
                 return
@@ -183,7 +187,7 @@ class Batcher:
         """Take an idle worker's share of the active requests, within the budget but at least one."""
         batch: list[QueuedRequest] = []
         idle = self._workers - len(self._passes)
-        budget = min(self.batching.tokens, -(-sum(one.tokens for one in self._queue) // max(1, idle)))
+        budget = min(_BATCH_TOKENS, -(-sum(one.tokens for one in self._queue) // max(1, idle)))
         tokens = 0
         while self._queue and (not batch or tokens + self._queue[0].tokens <= budget):
             one = self._queue.popleft()
@@ -216,7 +220,7 @@ class Batcher:
         first = group[0].options
         shortlist = self.shortlist if first.include is None else None
         if first.evidence:
-            return [self._explained(one, shortlist) for one in group]
+            return [self.model.predict(one.texts, shortlist=shortlist, **vars(one.options)) for one in group]
         only = LabelFilter.of(self.model.labels, first.include, first.exclude)
         texts = [text for one in group for text in one.texts]
         top_k = max(one.options.top_k for one in group)
@@ -228,18 +232,6 @@ class Batcher:
     ) -> list[Prediction]:
         kept = slice(options.top_k)
         return self.model.predictions(ids_K[kept], scores_K[kept], threshold=options.threshold)
-
-    def _explained(self, one: QueuedRequest, shortlist: int | None) -> list[list[Prediction]]:
-        options = one.options
-        return self.model.predict(
-            one.texts,
-            options.top_k,
-            evidence=True,
-            threshold=options.threshold,
-            shortlist=shortlist,
-            include=options.include,
-            exclude=options.exclude,
-        )
 
 
 def _deliver(batch: Sequence[QueuedRequest], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:

@@ -2,9 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from xmtc.predict.predictor import Prediction
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 
 class Body(BaseModel):
@@ -13,7 +11,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-Text = Annotated[str, Field(min_length=1, description="A document.")]
+DocumentText = Annotated[str, Field(min_length=1, description="A document.")]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Filter = Annotated[str, Field(min_length=1, max_length=4096)]
 
@@ -21,7 +19,7 @@ Filter = Annotated[str, Field(min_length=1, max_length=4096)]
 class PredictBody(Body):
     """Texts to label."""
 
-    texts: Annotated[list[Text], Field(min_length=1, description="Documents.")]
+    texts: Annotated[list[DocumentText], Field(min_length=1, description="Documents.")]
     top_k: Annotated[int | None, Field(ge=1, description="Maximum number of labels per text.")] = None
     threshold: Annotated[
         Probability | Literal["tuned"] | None,
@@ -34,45 +32,35 @@ class PredictBody(Body):
     exclude: Annotated[list[Filter], Field(description="Not these labels and branches.")] = []
 
 
-class Word(BaseModel):
+Rounded = Annotated[float, AfterValidator(lambda value: round(value, 6))]
+
+
+class EvidenceWord(BaseModel):
     """A word that supports a label; `contribution` is its share of the label's logit."""
 
+    model_config = ConfigDict(from_attributes=True)
     text: str
-    contribution: float
+    contribution: Rounded
     start: int
     end: int
 
 
-class Found(BaseModel):
+class PredictedLabel(BaseModel):
     """A label of a text."""
 
+    model_config = ConfigDict(from_attributes=True)
     label: str
     name: str
-    score: float
+    score: Rounded
     predicted: bool
-    evidence: list[Word] = []
-
-    @classmethod
-    def of(cls, prediction: Prediction) -> "Found":
-        """Convert a prediction."""
-        words = [
-            Word(text=word.text, contribution=round(word.contribution, 6), start=word.start, end=word.end)
-            for word in prediction.evidence
-        ]
-        return cls(
-            label=prediction.label,
-            name=prediction.name,
-            score=round(prediction.score, 6),
-            predicted=prediction.predicted,
-            evidence=words,
-        )
+    evidence: list[EvidenceWord] = []
 
 
 class PredictAnswer(BaseModel):
     """The labels of each text, best first."""
 
     model: str
-    predictions: list[list[Found]]
+    predictions: list[list[PredictedLabel]]
 
 
 class LabelAnswer(BaseModel):
@@ -104,7 +92,7 @@ class ModelAnswer(BaseModel):
 class AnnotationBody(Body):
     """A document with its correct labels."""
 
-    text: Text
+    text: DocumentText
     labels: list[str]
     id: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
 

@@ -1,4 +1,4 @@
-"""Settings of the server: limits and batching. Imports nothing large."""
+"""Settings of the server. Imports nothing large."""
 
 import importlib.util
 import ipaddress
@@ -35,30 +35,10 @@ class Limits:
     """Maximum number of characters per text."""
     body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
     """Maximum number of bytes of a request's body."""
-    top_k: Annotated[int, Field(ge=1)] = 1000
-    """Maximum number of labels per text."""
-    filter_entries: Annotated[int, Field(ge=1)] = 10_000
-    """Maximum number of labels and branches in `include` and in `exclude`."""
     requests: Annotated[int, Field(ge=1)] = 256
     """Maximum number of requests that are read or answered at the same time."""
-    queue_texts: Annotated[int, Field(ge=1)] = 512
-    """Maximum number of texts that wait for the model."""
-    read_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """Time for a client to send its request."""
     wait_seconds: Annotated[float, Field(gt=0)] = 30.0
     """Time for the model to answer."""
-
-
-@config
-class Batching:
-    """How texts of several requests share a pass through the model."""
-
-    workers: Annotated[int | None, Field(ge=1)] = None
-    """Number of concurrent passes, each with one thread on a CPU; null: one per core, or one on a GPU."""
-    tokens: Annotated[int, Field(ge=1)] = 8192
-    """Tokens per batch, estimated from characters. A batch with this many tokens does not wait for more."""
-    patience_ms: Annotated[float, Field(ge=0)] = 3.0
-    """Time that a text waits for others while the model is idle."""
 
 
 @config
@@ -67,8 +47,8 @@ class Tuning:
 
     limits: Limits = Limits()
     """Bounds on requests."""
-    batching: Batching = Batching()
-    """How texts are batched."""
+    workers: Annotated[int | None, Field(ge=1)] = None
+    """Number of concurrent passes, each with one thread on a CPU; null: one per core, or one on a GPU."""
     shortlist: Annotated[int | None, Field(ge=1)] = None
     """Labels that are scored of a text, found by the model's index; null scores all. Requests with `include` score
     what they include."""
@@ -136,7 +116,7 @@ def read_config(
 
 
 def read_tuning(overrides: Sequence[str]) -> Tuning:
-    """Read limits, batching and shortlist from `KEY=VALUE`.
+    """Read limits, workers and shortlist from `KEY=VALUE`.
 
     Raises:
         ConfigError: a key or value is wrong.

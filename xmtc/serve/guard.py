@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from xmtc.serve.config import Limits, is_loopback
 from xmtc.serve.metrics import Metrics
-from xmtc.serve.problems import RequestError, problem_response
+from xmtc.serve.refusals import RequestError, problem_response
 
 OPEN_PATHS = ("/", "/docs", "/health", "/ready")
 OPEN_PREFIX = "/assets/"
@@ -26,6 +26,7 @@ CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_READ_SECONDS = 10.0
 _HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -115,7 +116,7 @@ class Guard:
             return b""
         parts, size = [], 0
         try:
-            async with asyncio.timeout(self.limits.read_seconds):
+            async with asyncio.timeout(_READ_SECONDS):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -127,7 +128,7 @@ class Guard:
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
-            message = f"the body did not arrive within {self.limits.read_seconds:g} seconds"
+            message = f"the body did not arrive within {_READ_SECONDS:g} seconds"
             raise RequestError(HTTPStatus.REQUEST_TIMEOUT, message) from None
 
 

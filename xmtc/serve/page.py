@@ -4,12 +4,12 @@ from importlib.resources import files
 
 from fastapi import APIRouter, Response
 
-from xmtc.serve.problems import RequestError
+from xmtc.serve.refusals import RequestError
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _ASSETS = ("page.css", "label.js", "docs.js", "client.js", "icon.svg")
 
-router = APIRouter(include_in_schema=False)
+page_router = APIRouter(include_in_schema=False)
 
 
 def _asset(name: str) -> Response:
@@ -17,19 +17,19 @@ def _asset(name: str) -> Response:
     return Response(content, media_type=_TYPES[name.rpartition(".")[2]])
 
 
-@router.get("/")
+@page_router.get("/")
 def label_page() -> Response:
     """Return the page on which people try the model and annotate."""
     return _asset("label.html")
 
 
-@router.get("/docs")
+@page_router.get("/docs")
 def docs_page() -> Response:
     """Return the description of the API."""
     return _asset("docs.html")
 
 
-@router.get("/assets/{name}")
+@page_router.get("/assets/{name}")
 def asset(name: str) -> Response:
     """Return a static file of the pages."""
     if name not in _ASSETS:

@@ -12,8 +12,8 @@ from xmtc.serve.batcher import Batcher, PredictOptions
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.label_search import LabelSearch
 from xmtc.serve.metrics import Metrics
-from xmtc.serve.problems import RETRY_SECONDS, RequestError
-from xmtc.serve.worklist import TOP_K, Worklist, ranking, read_documents
+from xmtc.serve.refusals import RETRY_SECONDS, RequestError
+from xmtc.serve.worklist import TOP_K, Worklist, order_by, read_documents
 
 _RANKED_AT_ONCE = 16
 _TRIAL = "A text."
@@ -38,7 +38,7 @@ class Service:
         self.metrics = Metrics()
         if config.shortlist is not None:
             model.best([_TRIAL], 1, shortlist=config.shortlist)  # to fail now rather than in every request
-        self.batcher = Batcher(model, config.batching, config.limits, self.metrics, config.shortlist)
+        self.batcher = Batcher(model, config, self.metrics)
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
         self.annotations: Annotations | None = None
@@ -89,7 +89,7 @@ class Service:
 
     async def _rank(self, worklist: Worklist) -> None:
         """Rank all documents, a few at a time, so that clients need not wait."""
-        rank = ranking(self.config.order, self.model.labels)
+        rank = order_by(self.config.order, self.model.labels)
         documents = worklist.unranked()
         for start in range(0, len(documents), _RANKED_AT_ONCE):
             some = documents[start : start + _RANKED_AT_ONCE]

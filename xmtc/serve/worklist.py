@@ -19,7 +19,7 @@ _LEASE_S = 600.0
 TOP_K = 20
 _WITH_ID, _WITHOUT_ID = text_columns(["text"], "id"), text_columns(["text"], None)
 
-Rank = Callable[[Sequence[Prediction]], float]
+RankOf = Callable[[Sequence[Prediction]], float]
 
 
 class Worklist:
@@ -110,7 +110,7 @@ def _columns(path: Path) -> TextColumns:
     return _WITHOUT_ID if isinstance(first, Rejected) else _WITH_ID
 
 
-def ranking(order: Order, labels: LabelTable) -> Rank:
+def order_by(order: Order, labels: LabelTable) -> RankOf:
     """Make the function that ranks a document by its best labels; low ranks come first."""
     if order == "rare":
         return lambda best: rarest(best, labels)
