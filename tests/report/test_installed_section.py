@@ -11,12 +11,13 @@ from markupsafe import Markup
 from synthetic_runs import make_run
 from xmtc.config import members
 from xmtc.errors import ConfigError
-from xmtc.report.parts import Html, Table, Text
+from xmtc.report.parts import Html, Paragraph, Table
 from xmtc.report.run_results import RunResults
+from xmtc.report.section import Section
 from xmtc.report.write import write_report
 
 
-class CostSection:
+class CostSection(Section):
     """What each run cost, in a currency of its own."""
 
     name, link = "cost", "Cost"
@@ -30,7 +31,7 @@ class CostSection:
     def render(self, page):
         rows = [[run.name, f"{run.metrics['docs']:,}"] for run in page.runs]
         table = Table("cost", ["run", "<price>"], rows, caption="Prices")
-        return [Text("Prices are <made up>."), table, Html(Markup("<hr class='own'>"))]
+        return [Paragraph("Prices are <made up>."), table, Html(Markup("<hr class='own'>"))]
 
 
 @pytest.fixture(scope="module")

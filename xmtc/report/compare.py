@@ -12,8 +12,7 @@ from xmtc.evaluate.bootstrap import paired_difference
 from xmtc.evaluate.metrics import summary_metrics
 from xmtc.report.parts import Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import task_of_all
-from xmtc.report.titles import label_title
+from xmtc.report.section import label_title, task_of_all
 
 _OF_BINS = {"macro_f1": "macro-F1", "micro_recall": "micro-recall"}
 _CHANGES, _MIN_SUPPORT = 8, 5  # labels at either end of the changes, and documents that each must have

@@ -101,7 +101,7 @@ class Figures(Part):
 
 
 @dataclass(frozen=True)
-class Text(Part):
+class Paragraph(Part):
     """A paragraph.
 
     Attributes:
@@ -109,7 +109,7 @@ class Text(Part):
         look: a class of the style sheet: `note`, `warning`, or none.
     """
 
-    template = "parts/text.html"
+    template = "parts/paragraph.html"
     text: str
     look: str = ""
 

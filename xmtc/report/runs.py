@@ -16,8 +16,8 @@ from xmtc.evaluate.summary import summary_table
 from xmtc.evaluate.thresholds import Thresholds
 from xmtc.files import TEMPORARY, real
 from xmtc.report import compare
-from xmtc.report.examples import choose_examples
 from xmtc.report.run_results import RunResults
+from xmtc.report.shown_documents import choose_examples
 from xmtc.report.write import write_report
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus

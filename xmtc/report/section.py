@@ -1,8 +1,8 @@
 """What a section of the report is, and which ones a page has."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from xmtc.evaluate.metrics import Task, task_of
 from xmtc.report.parts import Part
@@ -62,35 +62,48 @@ class Page:
         return self.task == "single_label"
 
 
-@runtime_checkable
-class Section(Protocol):
+class Section(ABC):
     """A section of the page.
 
     An installed package adds one by an entry point of the group `xmtc.report_sections`. The entry point's name is the
-    section's, and its object is a class without arguments, or an instance of one. Document text belongs into a report
+    section's, and its object is a subclass whose constructor takes no arguments. Document text belongs into a report
     only if the user asked for it (`Page.examples`).
 
     Attributes:
         name: the anchor of the section; letters, digits and hyphens.
+        heading: its heading, as plain text.
         link: its text in the navigation; empty leaves it out there.
     """
 
     name: str
-    link: str
+    heading: str = ""
+    link: str = ""
 
     def title(self, page: Page) -> str:
-        """Return the heading, as plain text."""
-        ...
+        """Return the heading, where it depends on the page."""
+        del page
+        return self.heading
 
     def applies(self, page: Page) -> bool:
         """Whether the runs hold what this section needs; it is left out otherwise."""
-        ...
+        del page
+        return True
 
+    @abstractmethod
     def render(self, page: Page) -> Sequence[Part]:
         """Make the parts of the section, in order; only called if it applies."""
-        ...
 
 
 def task_of_all(runs: Sequence[RunResults]) -> Task:
     """Return the task of all runs; `multi_label` if they differ."""
     return "single_label" if all(task_of(run.metrics) == "single_label" for run in runs) else "multi_label"
+
+
+def label_title(label: str, name: str) -> str:
+    """Return a label with its name, if it has one."""
+    return label if name == label else f"{label} ({name})"
+
+
+def union(names: Iterable[Iterable[str]]) -> list[str]:
+    """List every name once, in the order in which they first occur."""
+    return list(dict.fromkeys(name for group in names for name in group))

@@ -14,13 +14,12 @@ from xmtc.evaluate import layout
 from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
 from xmtc.files import check_page, replacing_directory, write_text, writing
+from xmtc.report.charts import environment, swatch
 from xmtc.report.compare import other_documents
 from xmtc.report.parts import Part, Table
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import GROUP, Example, Page
 from xmtc.report.sections import all_sections
-from xmtc.report.svg import swatch
-from xmtc.report.templates import environment
 
 MAX_RUNS = 8
 _LIST = ".xmtc"

@@ -5,19 +5,16 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from xmtc.evaluate.summary import percent
-from xmtc.report.parts import Part, Table, Text
+from xmtc.report.parts import Paragraph, Part, Table
 from xmtc.report.section import Page, Section
 
 
 class AttentionSection(Section):
     """Attention on the tokens that the ranking puts first, against chance."""
 
-    name, link = "attention", ""
+    name, heading = "attention", "Attention and informative tokens"
 
     @override
-    def title(self, page: Page) -> str:
-        return "Attention and informative tokens"
-
     def applies(self, page: Page) -> bool:
         """Whether a run's attention was compared with its token ranking."""
         return any(run.attention for run in page.runs)
@@ -29,7 +26,7 @@ class AttentionSection(Section):
             "and their gold labels, next to the share of such tokens in the document. "
             "Without stage 1 (plant.epochs), attention starts at random."
         )
-        return [Text(text), _table(page)]
+        return [Paragraph(text), _table(page)]
 
 
 def _table(page: Page) -> Table:

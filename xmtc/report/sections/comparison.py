@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from xmtc.report import compare
-from xmtc.report.parts import Part, Text
+from xmtc.report.parts import Paragraph, Part
 from xmtc.report.section import Page, Section
 
 _INTERVALS = "Paired bootstrap: both runs on the same resampled documents. ▲ and ▼ mark intervals without 0."
@@ -20,6 +20,7 @@ class ComparisonSection(Section):
     def title(self, page: Page) -> str:
         return f"Comparison with {page.first.name}"
 
+    @override
     def applies(self, page: Page) -> bool:
         """Whether there are several runs."""
         return page.several
@@ -30,8 +31,8 @@ class ComparisonSection(Section):
         differences, unpaired = compare.differences(runs)
         warnings = [f"Not compared in pairs: {sentence}." for sentence in unpaired]
         warnings += [f"{sentence}." for sentence in compare.caveats(runs)]
-        parts: list[Part] = [Text(warning, "warning") for warning in warnings]
+        parts: list[Part] = [Paragraph(warning, "warning") for warning in warnings]
         if differences.rows:
-            parts += [Text(_INTERVALS), differences]
+            parts += [Paragraph(_INTERVALS), differences]
         optional = (compare.wins(runs), compare.changes(runs), compare.settings(runs))
         return [*parts, *(table for table in optional if table is not None)]

@@ -4,22 +4,18 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from xmtc.report.charts import Axis, Series, line_chart
 from xmtc.report.parts import Chart, Figures, Part
 from xmtc.report.run_results import RunResults
-from xmtc.report.scale import Axis
 from xmtc.report.section import Page, Section
-from xmtc.report.svg import Series, line_chart
 
 
 class CurvesSection(Section):
     """P@k, R@k and nDCG@k by k; precision and recall, F1 by threshold, reliability."""
 
-    name, link = "curves", "Curves"
+    name, heading, link = "curves", "Curves", "Curves"
 
     @override
-    def title(self, page: Page) -> str:
-        return "Curves"
-
     def applies(self, page: Page) -> bool:
         """Whether a run has details.json."""
         return any("cutoffs" in run.details or "threshold_curve" in run.details for run in page.runs)

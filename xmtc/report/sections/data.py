@@ -6,12 +6,10 @@ import numpy as np
 from typing_extensions import override
 
 from xmtc.evaluate.summary import percent
-from xmtc.report.parts import Chart, Figures, Part, Table, Text
+from xmtc.report.charts import Axis, Bars, bar_chart
+from xmtc.report.parts import Chart, Figures, Paragraph, Part, Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.scale import Axis
-from xmtc.report.section import Page, Section
-from xmtc.report.svg import Bars, bar_chart
-from xmtc.report.titles import label_title
+from xmtc.report.section import Page, Section, label_title
 
 _CAPTIONS = {
     "lengths": "Metrics by document length",
@@ -25,15 +23,7 @@ _DRIFTED = 5  # labels whose share rose most, and as many whose share fell most
 class DataSection(Section):
     """How labels are distributed here and in training, and metrics by length, level and class."""
 
-    name, link = "data", "Data"
-
-    @override
-    def title(self, page: Page) -> str:
-        return "Data"
-
-    def applies(self, page: Page) -> bool:
-        """Return True: the section always applies."""
-        return True
+    name, heading, link = "data", "Data", "Data"
 
     @override
     def render(self, page: Page) -> Sequence[Part]:
@@ -84,7 +74,7 @@ def _side_by_side(name: str, columns: Sequence[str], rows: Iterable[tuple[int, i
     return Table(name, columns, [cells for *_, cells in ordered], owners, words=2) if ordered else None
 
 
-def _drift(run: RunResults) -> tuple[Text, Table]:
+def _drift(run: RunResults) -> tuple[Paragraph, Table]:
     """Compare the evaluated split's label mix with training's: a sentence, and the labels that changed most."""
     table = run.per_label.select(["label", "name", "train_count", "support"]).to_pandas()
     train = table["train_count"] / max(table["train_count"].sum(), 1)
@@ -108,7 +98,7 @@ def _drift(run: RunResults) -> tuple[Text, Table]:
         for i in chosen
     ]
     columns = ["label", "train, %", run.split + ", %", "change, points"]
-    return Text(text), Table("drift", columns, rows, caption="Labels whose share changed most from training")
+    return Paragraph(text), Table("drift", columns, rows, caption="Labels whose share changed most from training")
 
 
 def _confusion(run: RunResults) -> Table | None:

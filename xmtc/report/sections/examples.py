@@ -22,14 +22,11 @@ class _Document(Part):
 
 
 class ExamplesSection(Section):
-    """Text, gold and predicted labels of some documents."""
+    """Paragraph, gold and predicted labels of some documents."""
 
-    name, link = "examples", ""
+    name, heading = "examples", "Examples"
 
     @override
-    def title(self, page: Page) -> str:
-        return "Examples"
-
     def applies(self, page: Page) -> bool:
         """Whether the user asked for examples."""
         return bool(page.examples)

@@ -6,32 +6,22 @@ from typing_extensions import override
 
 from xmtc.evaluate.metrics import LabelMetric, bin_metrics
 from xmtc.evaluate.summary import percent
-from xmtc.report.parts import Chart, Figures, Part, Table, Text
-from xmtc.report.scale import Axis
-from xmtc.report.section import Page, Section
-from xmtc.report.svg import Bars, bar_chart
-from xmtc.report.titles import union
+from xmtc.report.charts import Axis, Bars, bar_chart
+from xmtc.report.parts import Chart, Figures, Paragraph, Part, Table
+from xmtc.report.section import Page, Section, union
 
 
 class FrequencySection(Section):
     """Macro-F1 and recall of rare and frequent labels, with the other metrics of their groups in a table."""
 
-    name, link = "frequency", "Label frequency"
-
-    @override
-    def title(self, page: Page) -> str:
-        return "By label frequency"
-
-    def applies(self, page: Page) -> bool:
-        """Return True: the section always applies."""
-        return True
+    name, heading, link = "frequency", "By label frequency", "Label frequency"
 
     @override
     def render(self, page: Page) -> Sequence[Part]:
         text = "Labels grouped by their number of training documents."
         if not page.one_label:
             text += " nDCG@5 ranks only the group's labels; for R@10, all labels compete for the ten places."
-        return [Text(text), Figures(_charts(page)), _table(page)]
+        return [Paragraph(text), Figures(_charts(page)), _table(page)]
 
 
 def _table(page: Page) -> Table:

@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from xmtc.evaluate.metrics import metrics_of
 from xmtc.evaluate.summary import percent
-from xmtc.report.parts import Part, Table, Text
+from xmtc.report.parts import Paragraph, Part, Table
 from xmtc.report.section import Page, Section
 
 _AUC = "AUC is over all scores and has no interval."
@@ -20,20 +20,12 @@ _NOTE_ONE_LABEL = f"The decision is the best label. Macro metrics are means over
 class HeadlineSection(Section):
     """One row for each metric, one column for each run."""
 
-    name, link = "headline", "Headline"
-
-    @override
-    def title(self, page: Page) -> str:
-        return "Headline"
-
-    def applies(self, page: Page) -> bool:
-        """Return True: the section always applies."""
-        return True
+    name, heading, link = "headline", "Headline", "Headline"
 
     @override
     def render(self, page: Page) -> Sequence[Part]:
         """Percent with 95 % intervals."""
-        return [_table(page), Text(_NOTE_ONE_LABEL if page.one_label else f"{_NOTE}{_bare(page)}", "note")]
+        return [_table(page), Paragraph(_NOTE_ONE_LABEL if page.one_label else f"{_NOTE}{_bare(page)}", "note")]
 
 
 def _bare(page: Page) -> str:

@@ -11,8 +11,7 @@ from xmtc.evaluate.summary import percent
 from xmtc.report.label_data import embed, label_columns
 from xmtc.report.parts import Part, Table, TablePair
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Page, Section
-from xmtc.report.titles import label_title
+from xmtc.report.section import Page, Section, label_title
 
 _EXTREMES, _MIN_SUPPORT = 10, 5  # labels of highest and of lowest F1, and documents that each must have
 
@@ -43,10 +42,6 @@ class LabelsSection(Section):
     @override
     def title(self, page: Page) -> str:
         return f"Labels of {page.first.name}" if page.several else "Labels"
-
-    def applies(self, page: Page) -> bool:
-        """Return True: the section always applies."""
-        return True
 
     @override
     def render(self, page: Page) -> Sequence[Part]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from xmtc.report.parts import Part, Table, Text
+from xmtc.report.parts import Paragraph, Part, Table
 from xmtc.report.section import Page, Section
 
 _METRICS = {"p@1": "P@1", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
@@ -14,12 +14,9 @@ _METRICS = {"p@1": "P@1", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1"
 class ScorersSection(Section):
     """The scorers of a fused model, one by one."""
 
-    name, link = "scorers", "Scorers"
+    name, heading, link = "scorers", "Scorers", "Scorers"
 
     @override
-    def title(self, page: Page) -> str:
-        return "Scorers"
-
     def applies(self, page: Page) -> bool:
         """Whether a run fuses several scorers."""
         return any(run.scorers for run in page.runs)
@@ -31,7 +28,7 @@ class ScorersSection(Section):
             "left out. Every fusion is fitted on one half of dev and measured on the other. The columns on the right "
             "are macro-F1 of labels by their number of training documents."
         )
-        return [Text(text), _table(page)]
+        return [Paragraph(text), _table(page)]
 
 
 def _table(page: Page) -> Table:

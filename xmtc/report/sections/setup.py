@@ -13,15 +13,7 @@ from xmtc.report.section import Page, Section
 class SetupSection(Section):
     """What each run was made from."""
 
-    name, link = "setup", "Setup"
-
-    @override
-    def title(self, page: Page) -> str:
-        return "Setup"
-
-    def applies(self, page: Page) -> bool:
-        """Return True: the section always applies."""
-        return True
+    name, heading, link = "setup", "Setup", "Setup"
 
     @override
     def render(self, page: Page) -> Sequence[Part]:

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from xmtc.report.charts import Axis, Series, line_chart
 from xmtc.report.parts import Chart, Figures, Part
 from xmtc.report.run_results import RunResults
-from xmtc.report.scale import Axis
-from xmtc.report.section import Page, Section
-from xmtc.report.svg import Series, line_chart
-from xmtc.report.titles import union
+from xmtc.report.section import Page, Section, union
 from xmtc.run.directory import Stage
 
 _MEASURED_ON_THE_WAY = {
@@ -23,12 +21,9 @@ _DEV_METRICS_ONE_LABEL = ("dev/accuracy", "dev/macro_f1", "dev/loss")
 class TrainingSection(Section):
     """Curves of what training logged."""
 
-    name, link = "training", "Training"
+    name, heading, link = "training", "Training", "Training"
 
     @override
-    def title(self, page: Page) -> str:
-        return "Training"
-
     def applies(self, page: Page) -> bool:
         """Whether a run has metrics.jsonl with something to draw."""
         return bool(_charts(page))

@@ -1,0 +1,220 @@
+"""Charts as inline SVG. Colours are classes, so that the page's style sheet gives them for light, dark and print.
+
+Runs differ by colour, dashes and marker, so that no one needs to tell colours apart. Python computes where things are;
+the templates in `assets/charts` draw them.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 440, 270
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 12, 44
+_WIDEST_BAR = 46.0
+
+
+@functools.cache
+def environment() -> Environment:
+    """Make the environment of the templates in `assets`: it escapes values, and a missing one is an error."""
+    return Environment(
+        loader=PackageLoader("xmtc.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis.
+
+    Attributes:
+        title: what and in which unit.
+        percent: values are fractions, shown in percent.
+        log: logarithmic.
+        low: lowest value shown; by default the data's.
+        high: highest value shown; by default the data's.
+    """
+
+    title: str
+    percent: bool = False
+    log: bool = False
+    low: float | None = None
+    high: float | None = None
+
+
+class Scale:
+    """Data to pixels.
+
+    Args:
+        axis: what is shown.
+        values: the data.
+        start: pixel of the lowest value.
+        end: pixel of the highest value.
+    """
+
+    def __init__(self, axis: Axis, values: Sequence[float], start: float, end: float):
+        finite = [v for v in values if math.isfinite(v) and (v > 0 or not axis.log)] or [0.0 if not axis.log else 1.0]
+        low = min(finite) if axis.low is None else axis.low
+        high = max(finite) if axis.high is None else axis.high
+        if high <= low:
+            high = low + (abs(low) or 1.0)
+        self.axis, self._start, self._span = axis, start, end - start
+        self._low, self._high = (math.log10(low), math.log10(high)) if axis.log else (low, high)
+
+    def __call__(self, value: float) -> float:
+        """Map a value to its pixel, rounded to a tenth; values beyond the ends fall on them."""
+        place = math.log10(max(value, 1e-300)) if self.axis.log else value
+        share = (place - self._low) / (self._high - self._low)
+        return round(self._start + self._span * min(max(share, 0.0), 1.0), 1)
+
+    def ticks(self) -> list[float]:
+        """Round values across the axis."""
+        if self.axis.log:
+            low, high = math.ceil(self._low - 1e-9), math.floor(self._high + 1e-9)
+            step = max(1, (high - low) // 5)
+            return [10.0**power for power in range(low, high + 1, step)]
+        raw = (self._high - self._low) / 5
+        power = 10.0 ** math.floor(math.log10(raw))
+        step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw)
+        first = math.ceil(self._low / step - 1e-9)
+        return [i * step for i in range(first, math.floor(self._high / step + 1e-9) + 1)]
+
+    def label(self, value: float) -> str:
+        """Format a tick."""
+        return number(100 * value) if self.axis.percent else number(value)
+
+
+def number(value: float) -> str:
+    """Shorten a number: 1200 as 1.2k, 0.00001 as 1e-05."""
+    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line.
+
+    Attributes:
+        name: for the legend and tooltips.
+        x: positions.
+        y: values.
+        run: index of the run, which sets the look.
+        marked: draw a marker at every point.
+        faint: a backdrop, such as the diagonal.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    run: int = 0
+    marked: bool = False
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One run's bars.
+
+    Attributes:
+        name: for the legend and tooltips.
+        values: one a group; None leaves its place empty.
+        run: index of the run.
+        intervals: [low, high] a group.
+    """
+
+    name: str
+    values: Sequence[float | None]
+    run: int = 0
+    intervals: Sequence[Sequence[float] | None] = field(default_factory=tuple)
+
+
+def line_chart(series: Sequence[Series], x: Axis, y: Axis, label: str) -> Markup:
+    """Draw lines over a common x.
+
+    Args:
+        series: at least one, with at least one point in all.
+        x: x axis.
+        y: y axis.
+        label: what the chart shows, for those who cannot see it.
+    """
+    across = Scale(x, [v for s in series for v in s.x], _LEFT, WIDTH - _RIGHT)
+    up = Scale(y, [v for s in series for v in s.y], HEIGHT - _BOTTOM, _TOP)
+    lines = [_line(one, across, up) for one in series]
+    return _draw("lines", label, across, up, lines=lines, x_ticks=_ticks(across))
+
+
+def _line(series: Series, across: Scale, up: Scale) -> dict[str, Any]:
+    """Place a line: its look, and the pixels and tooltip of each point."""
+    points = [
+        (across(a), up(b), f"{series.name}: {across.label(a)} → {up.label(b)}")
+        for a, b in zip(series.x, series.y, strict=True)
+        if math.isfinite(b)
+    ]
+    return {"run": series.run, "marked": series.marked, "faint": series.faint, "points": points}
+
+
+def bar_chart(groups: Sequence[str], bars: Sequence[Bars], x_title: str, y: Axis, label: str) -> Markup:
+    """Draw bars next to each other in each group, with whiskers for intervals.
+
+    Args:
+        groups: names of the groups.
+        bars: each run's.
+        x_title: what the groups are.
+        y: y axis; it begins at 0.
+        label: what the chart shows, for those who cannot see it.
+    """
+    tops = [v for b in bars for v in b.values if v is not None]
+    tops += [i[1] for b in bars for i in b.intervals if i is not None]
+    up = Scale(replace(y, low=y.low or 0), tops, HEIGHT - _BOTTOM, _TOP)
+    slot = (WIDTH - _LEFT - _RIGHT) / max(len(groups), 1)
+    width = min(0.8 * slot / max(len(bars), 1), _WIDEST_BAR)
+    middles = [_LEFT + slot * (g + 0.5) for g in range(len(groups))]
+    drawn = [
+        _bar(one, g, groups[g], middle + (b - len(bars) / 2) * width, up)
+        for g, middle in enumerate(middles)
+        for b, one in enumerate(bars)
+        if one.values[g] is not None
+    ]
+    across = Scale(Axis(x_title), [0, 1], _LEFT, WIDTH - _RIGHT)
+    names = list(zip(middles, groups, strict=True))
+    return _draw("bars", label, across, up, bars=drawn, width=width, groups=names)
+
+
+def _bar(bars: Bars, group: int, name: str, left: float, up: Scale) -> dict[str, Any]:
+    """Place a bar: its look, pixels and tooltip, and the ends of its interval."""
+    value = bars.values[group] or 0.0
+    tip = f"{bars.name}, {name}: {up.label(value)}"
+    interval = bars.intervals[group] if group < len(bars.intervals) else None
+    if interval is not None:
+        tip += f" [{up.label(interval[0])}, {up.label(interval[1])}]"
+    whisker = interval and [up(end) for end in interval]
+    return {"run": bars.run, "tip": tip, "left": left, "top": up(value), "whisker": whisker}
+
+
+def swatch(run: int) -> Markup:
+    """Draw a run's line and marker, for legends."""
+    return Markup(environment().get_template("charts/swatch.html").render(run=run))
+
+
+def _draw(kind: str, label: str, across: Scale, up: Scale, **drawn: Any) -> Markup:
+    """Draw a chart by the template of its kind."""
+    frame = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": WIDTH - _RIGHT}
+    frame |= {"top": _TOP, "bottom": HEIGHT - _BOTTOM}
+    titles = {"label": label, "x_title": across.axis.title, "y_title": up.axis.title}
+    template = environment().get_template(f"charts/{kind}.html")
+    return Markup(template.render(frame=frame, y_ticks=_ticks(up), **titles, **drawn))
+
+
+def _ticks(scale: Scale) -> list[tuple[float, str]]:
+    """Return the pixel and text of each tick."""
+    return [(scale(tick), scale.label(tick)) for tick in scale.ticks()]
