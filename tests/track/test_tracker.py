@@ -219,7 +219,6 @@ def test_wandb_gets_one_axis_a_stage(tmp_path: Path, console: Console, monkeypat
     assert [name for name, _, _ in calls] == ["init", "define_metric", "define_metric", "log", "finish"]
     assert calls[0][2] | {"dir": ""} == {
         "project": "xmtc",
-        "entity": None,
         "mode": "offline",
         "dir": "",
         "name": "name",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from xmtc.evaluate import layout
 from xmtc.storage.config import is_remote
-from xmtc.track.layout import METRICS_LOG
+from xmtc.track.config import METRICS_LOG
 
 if TYPE_CHECKING:
     from xmtc.run.config import RunConfig

@@ -7,6 +7,8 @@ from pydantic import Field
 from xmtc.config.base import config
 from xmtc.track.sinks.config import SinkConfig
 
+METRICS_LOG = "metrics.jsonl"
+"""The file in the run directory that training logs to."""
 Positive = Annotated[int, Field(ge=1)]
 
 

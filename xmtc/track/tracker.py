@@ -15,9 +15,8 @@ from rich.console import Console
 from xmtc.config.plain import redacted
 from xmtc.errors import DataError
 from xmtc.files import read_file, reading, write_text
-from xmtc.track.config import TrackConfig
+from xmtc.track.config import METRICS_LOG, TrackConfig
 from xmtc.track.console import print_line, step_line
-from xmtc.track.layout import METRICS_LOG
 from xmtc.track.progress import Progress, Task
 from xmtc.track.sinks.base import RunInfo, Sink
 

@@ -20,14 +20,11 @@ class TensorBoardConfig:
     kind: Literal["tensorboard"] = "tensorboard"
     """Selects TensorBoard."""
 
-    flush_seconds: int = 30
-    """Seconds between writes of the event file to disk."""
-
     def open(self, run: "RunInfo") -> "TensorBoardSink":
         """Build the sink of a run."""
         from xmtc.track.sinks.tensorboard import TensorBoardSink
 
-        return TensorBoardSink(self, run)
+        return TensorBoardSink(run)
 
 
 @config
@@ -39,9 +36,6 @@ class WandbConfig:
 
     project: str = "xmtc"
     """The project that the run belongs to."""
-
-    entity: str | None = None
-    """The user or team; null: the login's default."""
 
     mode: Literal["online", "offline"] = "online"
     """Offline writes below `<run>/wandb`, for `wandb sync` later."""

@@ -4,15 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from xmtc.track.sinks.base import RunInfo, portable_name, require
-from xmtc.track.sinks.config import TensorBoardConfig
+
+_FLUSH_SECONDS = 30
 
 
 class TensorBoardSink:
     """One writer a stage; a resumed stage hides the events beyond the resumed step."""
 
-    def __init__(self, settings: TensorBoardConfig, run: RunInfo):
-        self._settings, self._directory = settings, run.directory / "tensorboard"
-        self._module = require("tensorboardX", settings.kind)
+    def __init__(self, run: RunInfo):
+        self._directory = run.directory / "tensorboard"
+        self._module = require("tensorboardX", "tensorboard")
         self._writers: dict[str, Any] = {}
 
     def start_stage(self, stage: str, resumed_step: int) -> None:
@@ -20,7 +21,7 @@ class TensorBoardSink:
         self._writers[stage] = self._module.SummaryWriter(
             logdir=str(self._directory / stage),
             purge_step=resumed_step + 1 if resumed_step else None,
-            flush_secs=self._settings.flush_seconds,
+            flush_secs=_FLUSH_SECONDS,
         )
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:

@@ -13,7 +13,6 @@ class WandbSink:
     def __init__(self, settings: WandbConfig, run: RunInfo):
         self._run: Any = require("wandb", settings.kind).init(
             project=settings.project,
-            entity=settings.entity,
             mode=settings.mode,
             dir=str(run.directory),
             name=run.name,
