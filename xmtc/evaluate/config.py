@@ -6,8 +6,7 @@ from pydantic import Field
 
 from xmtc.config.base import config
 from xmtc.mining.config import IndexConfig
-
-BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
+from xmtc.scorers.config import BinName
 
 
 @config
