@@ -16,9 +16,10 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from xmtc.config.members import installed_objects
+from xmtc.data.config import Task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 GROUP = "xmtc.metrics"
 """Entry points of metrics in installed packages."""
-Task = Literal["multi_label", "single_label"]
 EVERY_TASK: tuple[Task, ...] = ("multi_label", "single_label")
 
 

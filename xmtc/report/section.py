@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from xmtc.evaluate.metrics import Task, task_of
+from xmtc.data.config import Task
+from xmtc.evaluate.metrics import task_of
 from xmtc.report.parts import Part
 from xmtc.report.run_results import RunResults
 

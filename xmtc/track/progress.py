@@ -24,7 +24,7 @@ from xmtc.track.console import duration, print_line, shared_console
 T = TypeVar("T")
 
 
-class Task:
+class ConsoleTask:
     """One piece of work. Use it as a context manager, or call `close` at the end."""
 
     def __init__(self, owner: "Progress", description: str, total: int | None, unit: str, done: int, lines: bool):
@@ -63,7 +63,7 @@ class Task:
             self._print(final=True)
         self._owner.closed(self)
 
-    def __enter__(self) -> "Task":
+    def __enter__(self) -> "ConsoleTask":
         return self
 
     def __exit__(
@@ -105,7 +105,7 @@ class Progress:
         *,
         done: int = 0,
         lines: bool = True,
-    ) -> Task:
+    ) -> ConsoleTask:
         """Start a task.
 
         Args:
@@ -119,9 +119,9 @@ class Progress:
             self.bars = _bars(self.console)
             self.bars.start()
         self._open += 1
-        return Task(self, description, total, unit, done, lines)
+        return ConsoleTask(self, description, total, unit, done, lines)
 
-    def closed(self, task: Task) -> None:
+    def closed(self, task: ConsoleTask) -> None:
         """Remove an ended task; the last one also removes the live display."""
         self._open -= 1
         if self._open == 0:
@@ -142,7 +142,7 @@ class Progress:
         self.close()
 
 
-def progress_line(task: Task, elapsed_s: float, *, final: bool) -> str:
+def progress_line(task: ConsoleTask, elapsed_s: float, *, final: bool) -> str:
     """Write `prepare train: 1,200/45,000 documents (3 %), 350/s, ETA 2:05`, or with `final` the time taken."""
     rate = (task.done - task.first) / elapsed_s if elapsed_s > 0 else 0.0
     count = f"{task.done:,} {task.unit}"

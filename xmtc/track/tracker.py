@@ -17,7 +17,7 @@ from xmtc.errors import DataError
 from xmtc.files import read_file, reading, write_text
 from xmtc.track.config import METRICS_LOG, TrackConfig
 from xmtc.track.console import print_line, step_line
-from xmtc.track.progress import Progress, Task
+from xmtc.track.progress import ConsoleTask, Progress
 from xmtc.track.sinks.base import RunInfo, Sink
 
 
@@ -108,7 +108,7 @@ class Tracker:
         self.config, self._active = config, rank == 0
         self._console, self._clock = console, clock
         self._progress = Progress(console=console)
-        self._bar: Task | None = None
+        self._bar: ConsoleTask | None = None
         self._stages: dict[str, tuple[int | None, int, float]] = {}
         if not self._active:
             return
