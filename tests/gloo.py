@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
 # Imported once, by the server that all processes are forked from. The first optimizer step imports `torch._dynamo`.
-PRELOADED = ["xmtc.distributed.strategies.base", "xmtc.training.finetune", "xmtc.training.plant", "torch._dynamo"]
+PRELOADED = ["xmtc.distributed.strategies.base", "xmtc.training.fine_tuning", "xmtc.training.planting", "torch._dynamo"]
 
 
 def run_gloo(function: Callable[..., Any], world_size: int, folder: Path, *args: Any, timeout_s: float = 120) -> list:

@@ -11,7 +11,7 @@ from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, Strat
 from xmtc.training.callbacks.base import StageContext
 from xmtc.training.callbacks.config import EmaConfig
 from xmtc.training.callbacks.ema import Ema
-from xmtc.training.stage import Position
+from xmtc.training.objective import Position
 
 STRATEGIES: dict[str, StrategyConfig | None] = {"ddp": DDPConfig(), "zero1": DeepSpeedConfig(stage=1)}
 STRATEGIES |= {"zero2": DeepSpeedConfig(stage=2)}

@@ -10,7 +10,7 @@ from gloo import run_gloo
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.evaluate.histogram import ScoreHistogram
-from xmtc.stages.scoring import logit_counter
+from xmtc.stages.head_scores import logit_counter
 
 
 def test_areas_are_within_their_own_error_of_the_exact_ones(monkeypatch):

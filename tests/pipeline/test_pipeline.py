@@ -21,7 +21,7 @@ from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import read_run
 from xmtc.stages import run_stage as stages
-from xmtc.stages.worker import Worker
+from xmtc.stages.worker import build_worker
 
 HEADLINE = (
     "p@1 p@3 p@5 p@8 r@5 r@10 rp@5 ndcg@5 psp@1 psp@3 psp@5 micro_f1 macro_f1 macro_f1_all map micro_auc macro_auc"
@@ -187,7 +187,7 @@ def test_without_planting_everything_else_is_the_same(whole):
         "plant.epochs: 2 -> 0",
         "plant.prototypes: true -> false",
     ]
-    planted, random = Worker(load(whole.config), RunPaths.of(config)), Worker(config, RunPaths.of(config))
+    planted, random = build_worker(load(whole.config), RunPaths.of(config)), build_worker(config, RunPaths.of(config))
     for (name, ours), theirs in zip(
         random.classifier.state_dict().items(), planted.classifier.state_dict().values(), strict=True
     ):
@@ -210,7 +210,7 @@ def test_without_planting_everything_else_is_the_same(whole):
 
 def test_without_epochs_only_the_classifier_rows_are_planted(whole):
     config = load(whole.config, "name=prototypes", "plant.epochs=0", "finetune.phases=[{epochs: 1}]")
-    start = Worker(config, RunPaths.of(config)).classifier.head.state_dict()
+    start = build_worker(config, RunPaths.of(config)).classifier.head.state_dict()
     run = train_run(config)
     head = load_file(run / "plant" / "head.safetensors")
     changed = {name for name, tensor in head.items() if not torch.equal(tensor, start[name])}
@@ -275,8 +275,8 @@ def test_hidden_states_of_an_encoder_from_scratch_are_kept_by_seed_and_by_its_ve
     vectors = tmp_path / "vectors.txt"
 
     def kept(*overrides: str) -> set[str]:
-        worker = Worker(config := load(whole.config, *overrides), RunPaths.of(config))
-        worker.collator(worker.dev, cached=True)
+        worker = build_worker(config := load(whole.config, *overrides), RunPaths.of(config))
+        worker.batches.collator(worker.dev, cached=True)
         return names(RunPaths.of(config).corpus / "hidden")
 
     before = kept()
@@ -295,7 +295,7 @@ def test_checkpoints_hold_what_trains_and_nothing_else(whole):
     def held(path: Path) -> set[str]:
         return {name for file in path.glob("*.safetensors") for name in load_file(file)}
 
-    model = Worker(load(whole.config), RunPaths.of(load(whole.config))).classifier
+    model = build_worker(load(whole.config), RunPaths.of(load(whole.config))).classifier
     attention = {id(p) for p in model.head.attention_parameters()}
     planted = {n for n, p in model.named_parameters() if id(p) in attention}
     head = {n for n, _ in model.named_parameters() if n.startswith("head.")}

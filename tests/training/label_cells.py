@@ -25,11 +25,11 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import Encoder
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig, TwoTowerConfig
 from xmtc.training.config import FinetuneConfig, PhaseConfig, PlantConfig
-from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.plant import PlantObjective
+from xmtc.training.objective import Objective
+from xmtc.training.planting import PlantObjective
 from xmtc.training.prototypes import plant_classifier
-from xmtc.training.stage import Objective
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
 LABELS, WIDTH, VOCABULARY, DOCUMENTS, TOKENS, STEPS = 23, 12, 40, 12, 7, 3

@@ -13,7 +13,7 @@ from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.light_config import BagConfig
 from xmtc.models.heads.config import LabelAttentionConfig
-from xmtc.training.finetune import AttentionDrift
+from xmtc.training.attention_drift import AttentionDrift
 from xmtc.training.label_shard import LabelShard
 
 

@@ -29,7 +29,7 @@ from xmtc.training.callbacks.config import EmaConfig, ProfilerConfig
 from xmtc.training.callbacks.ema import Ema
 from xmtc.training.callbacks.profiler import SKIPPED_STEPS, Profiler
 from xmtc.training.loop import Loop
-from xmtc.training.stage import Position
+from xmtc.training.objective import Position
 
 EMA = "finetune.callbacks=[{kind: ema, decay: 0.6}]"
 
@@ -150,7 +150,6 @@ def test_a_checkpoint_without_the_average_or_of_other_parameters_is_refused(tmp_
     with pytest.raises(CheckpointError, match=r"finetune\.callbacks: ema"):
         ema.load(tmp_path)
     ema.save(tmp_path)
-    assert ema.checkpoint_bytes() == 8
     other = Ema(EmaConfig(), context(tmp_path))
     other.begin_phase({"bias": nn.Parameter(torch.ones(2))})
     with pytest.raises(CheckpointError, match="averages other parameters"):

@@ -16,7 +16,7 @@ from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConf
 from xmtc.models.encoders.light_config import BagConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.training.config import FinetuneConfig
-from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 
 CONTRASTIVE = SupervisedContrastiveConfig(weight=0.3, queue_size=8)

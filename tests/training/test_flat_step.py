@@ -11,6 +11,7 @@ from xmtc.distributed.strategy import ParameterGroup, Strategy
 from xmtc.losses.base import Targets
 from xmtc.losses.config import AsymmetricFocalConfig, BinaryCrossEntropyConfig, LossConfig
 from xmtc.training.flat_step import FlatStep
+from xmtc.training.label_shard import GatheredDocuments
 
 B, P, L = 4, 6, 23
 
@@ -36,7 +37,8 @@ class Rows(torch.nn.Module):
         self.step.chunk = chunk
 
     def forward(self, x_BP: torch.Tensor, targets: Targets) -> torch.Tensor:
-        return self.step(self.layer(x_BP), targets).sum
+        documents = GatheredDocuments((self.layer(x_BP),), torch.ones(len(x_BP), 1, dtype=torch.bool), targets)
+        return self.step(documents).sum
 
 
 def prepared(model: Rows, rate: float, momentum: float) -> tuple[Strategy, torch.nn.Module]:

@@ -3,10 +3,10 @@ import torch
 
 from xmtc.losses.base import Targets
 from xmtc.losses.config import AsymmetricFocalConfig
-from xmtc.training.label_sampling import DrawnLabels, draw_labels
+from xmtc.training.label_sampling import LabelSample, draw_labels
 
 
-def draw(labels_P: torch.Tensor, labels: int, uniform: int, seed: int = 0, mined: tuple[int, ...] = ()) -> DrawnLabels:
+def draw(labels_P: torch.Tensor, labels: int, uniform: int, seed: int = 0, mined: tuple[int, ...] = ()) -> LabelSample:
     certain = torch.cat([labels_P, torch.tensor(mined, dtype=torch.int64)]).unique()
     return draw_labels(labels_P, certain, labels, uniform, torch.Generator().manual_seed(seed))
 

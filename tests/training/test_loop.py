@@ -20,11 +20,11 @@ from xmtc.losses.base import LossOutput
 from xmtc.pipeline import mig_stage
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
+from xmtc.stages import plant
 from xmtc.stages.run_stage import run_stage
-from xmtc.stages.worker import Worker
-from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.loop import MAX_SKIPPED_STEPS, Loop
-from xmtc.training.plant import PlantObjective
+from xmtc.training.planting import PlantObjective
 
 STAGES = ("plant", "finetune")
 Fault = Callable[[], None]
@@ -209,7 +209,7 @@ def test_gains_do_not_decay_in_stage_1(config, undisturbed, monkeypatch):
         groups.extend(phases[0].groups())
         boom()
 
-    monkeypatch.setattr(Worker, "train_stage", look)
+    monkeypatch.setattr(plant, "train", look)
     with pytest.raises(BoomError):
         run(config, ["plant"])
     assert {p.ndim: group.weight_decay for group in groups for p in group.parameters} == {1: 0.0, 2: 0.01}

@@ -21,6 +21,7 @@ from xmtc.distributed.rowwise_config import SGDConfig
 from xmtc.losses.base import Targets
 from xmtc.losses.config import BinaryCrossEntropyConfig
 from xmtc.training.flat_step import FlatStep
+from xmtc.training.label_shard import GatheredDocuments
 
 DOCUMENTS, TOKENS, VOCABULARY, POSITIVES = 16, 64, 30_000, 5
 MEMORY_BAR, LINEAR_BAR = 1.3, 1.2
@@ -62,7 +63,8 @@ class Training:
         """One step's seconds, and CPU seconds."""
         tokens, targets = generate(self.labels)
         start, start_cpu = time.perf_counter(), time.process_time()
-        (self.flat(self.encoder(tokens), targets).sum / DOCUMENTS).backward()
+        documents = GatheredDocuments((self.encoder(tokens),), tokens > 0, targets)
+        (self.flat(documents).sum / DOCUMENTS).backward()
         for part, gradients in self.flat.chunks(1.0):
             for shard, gradient in zip(self.flat.shards, gradients, strict=True):
                 self.update.update(shard, part, gradient)

@@ -31,9 +31,8 @@ from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.light_config import BagConfig, EmbeddingConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.training.config import FinetuneConfig, PhaseConfig
-from xmtc.training.finetune import FinetuneObjective
-from xmtc.training.label_shard import LabelShard
-from xmtc.training.shard_init import build_shard
+from xmtc.training.fine_tuning import FinetuneObjective
+from xmtc.training.label_shard import LabelShard, build_shard
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
 DOCUMENTS, TOKENS, VOCABULARY, POSITIVES, WIDTH = 32, 48, 20_000, 5, 64

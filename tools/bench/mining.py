@@ -28,8 +28,8 @@ from xmtc.mining.index import LabelIndex, label_vectors, query_vectors
 from xmtc.models.heads.label_attention import LabelAttentionHead
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.stages.evaluate import load_best
-from xmtc.stages.worker import Worker
+from xmtc.stages.finetune import load_best
+from xmtc.stages.worker import Worker, build_worker
 
 DEPTHS = (16, 64)
 RERANK = (1, 2, 4, 8)
@@ -37,7 +37,7 @@ RERANK = (1, 2, 4, 8)
 
 def batches(worker: Worker, documents: int) -> list[Batch]:
     rows = np.random.default_rng(0).permutation(len(worker.train))[:documents]
-    collate = worker.collator(worker.train)
+    collate = worker.batches.collator(worker.train)
     return [collate(MicroBatch(part, np.ones(len(part), np.float32))) for part in np.array_split(rows, documents // 20)]
 
 
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=300)
     args = parser.parse_args()
     config = load_config(RunConfig, args.run / "config.yaml", [])
-    worker = Worker(config, RunPaths.of(config))
+    worker = build_worker(config, RunPaths.of(config))
     load_best(worker)
     worker.classifier.eval()
     sample = batches(worker, args.documents)

@@ -31,7 +31,7 @@ from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.training.config import FinetuneConfig, PhaseConfig
-from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 

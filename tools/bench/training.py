@@ -49,10 +49,10 @@ from xmtc.run.config import RunConfig
 from xmtc.track.tracker import Tracker
 from xmtc.training.checkpoint import CheckpointStore
 from xmtc.training.config import PhaseConfig
-from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.loop import Loop, LoopServices
-from xmtc.training.stage import Phase, StageSettings
+from xmtc.training.objective import Phase, StageSettings
 from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import BestWeights
 

@@ -43,12 +43,13 @@ from xmtc.scorers.base import DenseScored, Features, Scored, Scorer, Training
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.label_text import label_words
 from xmtc.scorers.occurrences import Occurrences
+from xmtc.stages.finetune import load_best
+from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.mig import rank_tokens
 from xmtc.stages.overlap import attention_overlap
 from xmtc.stages.prepare import prepare_corpus
 from xmtc.stages.run_stage import denormals_as_zero, run_stage
-from xmtc.stages.weights import load_best
-from xmtc.stages.worker import ENCODE_TOKENS, Worker
+from xmtc.stages.worker import Worker, build_worker
 
 CHOOSE, MEASURE = "dev", "test"
 """Splits of the corpus that hold the two halves of dev."""
@@ -106,7 +107,7 @@ class Shared:
     def scored(self, worker: Worker, split: Split) -> list[list[Scored]]:
         """What the scorers say of a half, by batch of the worker; batches are the same in all runs."""
         if split.name not in self._scored:
-            features = (Features(split.word_rows(one.documents)) for one in worker.batches(split, ENCODE_TOKENS))
+            features = (Features(split.word_rows(one.documents)) for one in worker.batches.share(split, ENCODE_TOKENS))
             scorers = self.scorers.values()
             self._scored[split.name] = [[scorer.score(some) for scorer in scorers] for some in features]
         return self._scored[split.name]
@@ -143,8 +144,11 @@ def looks(shared: Shared, worker: Worker) -> dict[str, float]:
 def score(shared: Shared, worker: Worker, name: str) -> Half:
     """Score one half with the best weights."""
     split, scored = worker.corpus.split(name), shared.scored(worker, worker.corpus.split(name))
-    collate, k = worker.collator(split, cached=not worker.config.trains_encoder), worker.config.model.fusion.candidates
-    batches = worker.batches(split, ENCODE_TOKENS)
+    collate, k = (
+        worker.batches.collator(split, cached=not worker.config.trains_encoder),
+        worker.config.model.fusion.candidates,
+    )
+    batches = worker.batches.share(split, ENCODE_TOKENS)
     tops, parts = [], []
     worker.classifier.eval()
     for one, others in zip(batches, scored, strict=True):
@@ -206,7 +210,7 @@ def one_run(shared: Shared, setting: str, arm: str, seed: int) -> tuple[dict[str
     """Train and measure one run: its figures, and its predictions."""
     began, config = time.perf_counter(), arm_config(shared.config, setting, arm, seed)
     seconds = train(shared, config, arm)
-    worker = Worker(config, RunPaths.of(config))
+    worker = build_worker(config, RunPaths.of(config))
     with denormals_as_zero():
         share = looks(shared, worker)
         choose, measure = (score(shared, worker, name) for name in (CHOOSE, MEASURE))

@@ -29,9 +29,9 @@ from xmtc.data.collate import Batch
 from xmtc.pipeline import prepare_stage, train_run
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.stages.worker import Worker
+from xmtc.stages.worker import Worker, build_worker
 from xmtc.training.config import FinetuneConfig
-from xmtc.training.finetune import FinetuneObjective
+from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
 
@@ -114,8 +114,8 @@ def step_seconds(settings: FinetuneConfig, worker: Worker, steps: int) -> Iterat
 
 
 def documents(worker: Worker, size: int) -> Iterator[Batch]:
-    collate = worker.collator(worker.train, cached=True)
-    for micro_batch in worker.batches(worker.train, 10**9):
+    collate = worker.batches.collator(worker.train, cached=True)
+    for micro_batch in worker.batches.share(worker.train, 10**9):
         for start in range(0, len(micro_batch.documents) - size, size):
             part = slice(start, start + size)
             chosen = replace(micro_batch, documents=micro_batch.documents[part], weights=micro_batch.weights[part])
@@ -125,7 +125,7 @@ def documents(worker: Worker, size: int) -> Iterator[Batch]:
 def speeds(args: argparse.Namespace) -> dict[str, float]:
     """Median documents per second of both arms, turn by turn, so that other load meets both."""
     config = configuration("all labels", args)
-    worker = Worker(config, RunPaths.of(config))
+    worker = build_worker(config, RunPaths.of(config))
     found: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for _ in range(args.rounds):
         for arm in ARMS:

@@ -12,10 +12,11 @@ from xmtc.mining.index import IndexRecall, LabelIndex
 from xmtc.models.label_text import may_name, name_unseen_labels
 from xmtc.predict.shortlist import Shortlist
 from xmtc.stages.exporting import export
+from xmtc.stages.finetune import load_best
+from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
+from xmtc.stages.head_scores import HeadPredictor, build_index
+from xmtc.stages.measuring import measure_split, numeric_metrics
 from xmtc.stages.overlap import write_overlap
-from xmtc.stages.predicting import FusedPredictor, HeadPredictor
-from xmtc.stages.scoring import build_index, measure_split, numeric_metrics
-from xmtc.stages.weights import load_best
 from xmtc.stages.worker import Worker
 
 RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # small batches, because every logit is computed
@@ -29,7 +30,7 @@ def evaluate(worker: Worker) -> None:
     if worker.config.model.label_text or (worker.texts and may_name(worker.corpus.labels)):
         name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
         trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}
-    scored = FusedPredictor(worker) if worker.config.model.scorers else HeadPredictor(worker)
+    scored = _predictor(worker)
     splits = [worker.corpus.split(name) for name in ("dev", "test") if name in worker.corpus.splits]
     thresholds, metrics = None, {}
     index_of = cache(_index)  # built once, and if possible after the metrics, which take as much memory as the index
@@ -41,6 +42,13 @@ def evaluate(worker: Worker) -> None:
     if index is not None and worker.classifier.labels > 1:
         index.recall = _recall(worker, splits[0], index)
     run_collectively(lambda: export(worker, trained, scored.ensemble, thresholds, metrics, index), here=worker.is_first)
+
+
+def _predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
+    model = worker.config.model
+    if not model.scorers:
+        return HeadPredictor(worker)
+    return FusedPredictor(worker, load_ensemble(worker, has_head=model.head.scores))
 
 
 def _evaluate_split(
@@ -82,11 +90,10 @@ def _recall(worker: Worker, split: Split, index: LabelIndex) -> IndexRecall:
     size = worker.config.evaluate.shortlist or min(RECALL_SHORTLIST, worker.classifier.labels // 2)
     shortlist = Shortlist(worker.classifier, size, index)
     cached = split.name == "dev" and not worker.config.trains_encoder  # fine-tuning has cached dev already
-    collate, device = worker.collator(split, cached=cached), worker.strategy.device
-    sample = worker.batches(split, RECALL_TOKENS, RECALL_DOCUMENTS)
-    documents = sum(float(batch.weights.sum()) for batch in sample)
+    sample = split, RECALL_TOKENS, RECALL_DOCUMENTS
+    documents = sum(float(one.weights.sum()) for one in worker.batches.share(*sample))
     worker.classifier.eval()
     with worker.strategy.autocast():
-        recall = shortlist.recall((collate(batch).to(device) for batch in sample), BEST)
+        recall = shortlist.recall((batch for _, batch in worker.batches.read(*sample, cached=cached)), BEST)
     total, count = all_reduce_sum_floats([recall * documents, documents])
     return IndexRecall(share=min(1.0, total / count), best=min(BEST, size), shortlist=size, documents=int(count))

@@ -34,13 +34,11 @@ def attention_overlap(worker: Worker, ranking: TokenRanking) -> dict[str, float]
     values = np.zeros(ranking.k + 1, np.float32)
     values[:TOP_TOKENS] = 1
     table = ranking.table(len(worker.tokenizer), values)
-    collate = worker.collator(worker.dev)
-    classifier = worker.classifier.eval()
+    classifier, tokens = worker.classifier.eval(), worker.config.plant.tokens_per_micro_batch
     head = classifier.head
     assert isinstance(head, AttendsByLabel)
     sums = np.zeros(3)
-    for micro_batch in worker.batches(worker.dev, worker.config.plant.tokens_per_micro_batch, DOCUMENTS):
-        batch = collate(micro_batch).to(worker.strategy.device)
+    for _, batch in worker.batches.read(worker.dev, tokens, DOCUMENTS):
         known_P = torch.from_numpy(ranking.counts > 0).to(batch.labels_P.device)[batch.labels_P]
         rows_P, labels_P = batch.rows_P[known_P], batch.labels_P[known_P]
         labels_S, columns_P = labels_P.unique(return_inverse=True)

@@ -13,7 +13,7 @@ from xmtc.stages.evaluate import evaluate
 from xmtc.stages.finetune import finetune
 from xmtc.stages.plant import plant
 from xmtc.stages.scorers import scorers
-from xmtc.stages.worker import Worker
+from xmtc.stages.worker import Worker, build_worker
 from xmtc.track.console import print_line
 
 _WORK = {Stage.SCORERS: scorers, Stage.PLANT: plant, Stage.FINETUNE: finetune, Stage.EVALUATE: evaluate}
@@ -29,7 +29,7 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
 
 
 def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
-    worker = Worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
+    worker = build_worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
     if worker.is_first and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
         _print_initial_weights(worker)
     with denormals_as_zero():

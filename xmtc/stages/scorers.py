@@ -14,21 +14,18 @@ from numpy.typing import NDArray
 from xmtc.data.arrays import Floats
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size, run_collectively
-from xmtc.evaluate import layout
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
-from xmtc.fusion.candidates import Pairs
 from xmtc.fusion.ensemble import Ensemble, names_of
 from xmtc.models.label_text import label_texts
-from xmtc.predict.fused import FusedScores
-from xmtc.scorers.base import Candidates, Features, Scorer, Training
+from xmtc.scorers.base import Features, Scorer, Training
 from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.label_text import label_words
-from xmtc.stages.ablation import cross_fitted_dev, write_ablation
 from xmtc.stages.exporting import export
-from xmtc.stages.scoring import measure_split, numeric_metrics, shortlist_of
-from xmtc.stages.weights import load_best
-from xmtc.stages.worker import ENCODE_TOKENS, Worker
+from xmtc.stages.finetune import load_best
+from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
+from xmtc.stages.hidden_states import ENCODE_TOKENS
+from xmtc.stages.measuring import measure_split, numeric_metrics
+from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
 
 T = TypeVar("T")
@@ -36,40 +33,32 @@ T = TypeVar("T")
 
 def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
-    if worker.config.trains_encoder and worker.config.scores_states:
+    config = worker.config
+    if config.trains_encoder and config.scores_states:
         load_best(worker)
-    fitted = _fit(worker, _states(worker, worker.train))
+    states_ND = _states(worker, worker.train) if config.scores_states else None
+    fitted = _fit(worker, Features(worker.train.word_rows(), states_ND))
     run_collectively(lambda: fitted.save(worker.paths.scorers), here=worker.is_first)
-    if worker.config.model.head.scores:
+    if config.model.head.scores:
         _first_result(worker)
 
 
 def _first_result(worker: Worker) -> None:
     """Measure the scorers on dev and export them, before the head trains, with the quicker fusion. Collective."""
     ensemble = load_ensemble(worker, has_head=False)
-    ensemble = replace(ensemble, config=replace(ensemble.config, kind="linear"))
-    pairs = collect_pairs(worker, worker.dev, ensemble)
-    found = cross_fitted_dev(worker, ensemble.config, pairs, ensemble.names)
-    evaluation, thresholds = measure_split(worker, worker.dev, predictions_of(worker, found))
+    fused = FusedPredictor(worker, replace(ensemble, config=replace(ensemble.config, kind="linear")))
+    predictions, histogram = fused.predict(worker.dev)
+    evaluation, thresholds = measure_split(worker, worker.dev, predictions, histogram=histogram)
 
     def write() -> None:
-        folder = worker.paths.evaluation("dev")
-        write_evaluation(folder, evaluation)
-        fitted = ensemble.fitted(pairs, worker.dev.label_matrix(), worker.occurrences)
-        write_ablation(worker, fitted, pairs, found, folder / layout.SCORERS)
-        export(worker, {}, fitted, thresholds, {"dev": numeric_metrics(evaluation.metrics)})
+        write_evaluation(worker.paths.evaluation("dev"), evaluation)
+        export(worker, {}, fused.ensemble, thresholds, {"dev": numeric_metrics(evaluation.metrics)})
         shown = ", ".join(f"{key} {evaluation.metrics[key]:.4f}" for key in ("ndcg@5", "micro_f1", "macro_f1"))
         print_line(
             f"scorers without the head, dev: {shown}; a model that predicts with them is in {worker.paths.model}"
         )
 
     run_collectively(write, here=worker.is_first)
-
-
-def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
-    """Load the fitted scorers, without a fusion."""
-    model = worker.config.model
-    return Ensemble.load(worker.paths.scorers, model.scorers, model.fusion, has_head=has_head)
 
 
 class WorkerCommunicator:
@@ -87,7 +76,7 @@ class WorkerCommunicator:
         return all_gather_object(value)
 
 
-def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
+def _fit(worker: Worker, features: Features) -> Ensemble:
     """Fit all scorers on rank 0; on other ranks, only those whose work is shared.
 
     Raises:
@@ -95,7 +84,6 @@ def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
     """
     config, train, vocabulary = worker.config.model, worker.train, worker.corpus.vocabulary()
     labels = label_words(label_texts(worker.corpus.labels), vocabulary)
-    features = Features(train.word_rows(), states_ND)
     training = Training(features, train.label_matrix(), train.text_hashes(), labels, WorkerCommunicator())
     fitted: dict[str, Scorer] = {}
 
@@ -109,54 +97,19 @@ def _fit(worker: Worker, states_ND: NDArray[np.float32] | None) -> Ensemble:
     return Ensemble(vocabulary, fitted, train.doc_ids(), config.fusion, has_head=False)
 
 
-def _states(worker: Worker, split: Split) -> NDArray[np.float32] | None:
-    """Compute pooled states (N, D) of a split's documents, on every rank; None if no scorer reads them. Collective."""
-    if not worker.config.scores_states:
-        return None
-    collate = worker.collator(split, cached=not worker.config.trains_encoder)
-    worker.classifier.eval()
-    batches = worker.batches(split, ENCODE_TOKENS)
-    states_ND = np.zeros((len(split), worker.classifier.encoder.width), np.float32)
-    with (
-        torch.inference_mode(),
-        worker.progress.task(f"pool states of {split.name}", total=sum(len(one.documents) for one in batches)) as task,
-    ):
-        for one in batches:
-            batch = collate(one).to(worker.strategy.device)
+def _states(worker: Worker, split: Split) -> NDArray[np.float32]:
+    """Compute pooled states (N, D) of a split's documents, on every rank. Collective."""
+    classifier, cached = worker.classifier.eval(), not worker.config.trains_encoder
+    states_ND = np.zeros((len(split), classifier.encoder.width), np.float32)
+    own = []
+    with torch.inference_mode():
+        for one, batch in worker.batches.read(
+            split, ENCODE_TOKENS, cached=cached, title=f"pool states of {split.name}"
+        ):
             with worker.strategy.autocast():
-                states_ND[one.documents] = worker.classifier.pool_mean(batch).cpu().numpy()
-            task.advance(len(one.documents))
-    own = np.unique(np.concatenate([one.documents for one in batches]))
-    for rows, found in all_gather_object((own, states_ND[own])):
-        states_ND[rows] = found
+                states_ND[one.documents] = classifier.pool_mean(batch).cpu().numpy()
+            own.append(one.documents)
+    rows = np.unique(np.concatenate(own))
+    for others, found in all_gather_object((rows, states_ND[rows])):
+        states_ND[others] = found
     return states_ND
-
-
-def collect_pairs(worker: Worker, split: Split, ensemble: Ensemble) -> Pairs:
-    """Collect the candidates of all documents of a split, in order, on every rank. Collective."""
-    cached = split.name != "test" and not worker.config.trains_encoder
-    reads_model = ensemble.has_head or ensemble.needs_states
-    collate = worker.collator(split, cached=cached and reads_model)
-    shortlist = shortlist_of(worker) if ensemble.has_head else None
-    fused = FusedScores(worker.classifier, ensemble, split.word_rows, shortlist=shortlist)
-    batches = worker.batches(split, worker.config.finetune.tokens_per_micro_batch)
-    parts: list[tuple[NDArray[np.int64], Pairs]] = []
-    worker.classifier.eval()
-    with (
-        torch.inference_mode(),
-        worker.progress.task(f"score {split.name}", total=sum(len(one.documents) for one in batches)) as task,
-    ):
-        for one in batches:
-            with worker.strategy.autocast():
-                parts.append((one.documents, fused.pairs(collate(one).to(worker.strategy.device))[1]))
-            task.advance(len(one.documents))
-    gathered = [part for of_rank in all_gather_object(parts) for part in of_rank]
-    rows = np.concatenate([documents for documents, _ in gathered])
-    _, first = np.unique(rows, return_index=True)  # fillers repeat documents
-    return Pairs.concatenate([pairs for _, pairs in gathered]).take(first)
-
-
-def predictions_of(worker: Worker, found: Candidates) -> SparsePredictions:
-    """Select the best candidates, as many as are evaluated."""
-    top_k = worker.config.evaluate.top_k
-    return SparsePredictions(found.label_ids_NK[:, :top_k], found.scores_NK[:, :top_k])

@@ -1,118 +1,69 @@
-"""Code that the stages of a training worker share, in this process and on Ray workers."""
+"""What a training worker has in every stage, in this process and on Ray workers."""
 
 from collections.abc import Sequence
-from functools import cached_property, partial
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
-from xmtc.config.plain import config_hash, to_plain
-from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus, Split
-from xmtc.data.hidden_cache import HiddenCache
-from xmtc.data.sampler import MicroBatch, Sampler, evaluation_batches
-from xmtc.distributed.collectives import all_gather_object, is_leader
 from xmtc.distributed.memory import keep_freed_memory
-from xmtc.errors import ConfigError
-from xmtc.files import file_sha256
+from xmtc.distributed.strategy import Strategy
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_text import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths, Stage
-from xmtc.scorers.occurrences import Occurrences
-from xmtc.stages.initial_model import open_initial_model
+from xmtc.run.directory import RunPaths
+from xmtc.stages.batches import CorpusBatches
+from xmtc.stages.hidden_states import HiddenStates
+from xmtc.stages.initial_model import InitialModel, open_initial_model
 from xmtc.track.progress import Progress
-from xmtc.track.tracker import Tracker
-from xmtc.training.callbacks.base import StageContext
-from xmtc.training.config import FinetuneConfig, PlantConfig
-from xmtc.training.hidden import Encoding, open_hidden
-from xmtc.training.label_shard import LabelShard
-from xmtc.training.loop import Loop, LoopServices
-from xmtc.training.shard_init import build_shard
-from xmtc.training.stage import Objective, Phase, StageSettings
-from xmtc.training.weights import BestWeights
-
-ENCODE_TOKENS = 8192  # tokens per batch when filling the cache of hidden states, which needs no memory for gradients
+from xmtc.training.label_shard import LabelShard, build_shard
 
 
+@dataclass(frozen=True, eq=False)
 class Worker:
     """Corpus, model and strategy of one rank.
 
-    Args:
+    Attributes:
         config: the run's configuration.
         paths: the run's files.
-        split: whether to hold only this rank's share of the label rows, for stages that train.
-
-    Attributes:
-        initial_model: the model that training continues from, or None.
+        strategy: distributes the work among ranks.
+        corpus: the corpus, with its `tokenizer` and its splits `train` and `dev`.
+        batches: the corpus as this rank reads it.
+        classifier: encoder and head.
         shard: this rank's label rows.
+        texts: texts of this rank's labels, for a head that computes rows from texts.
+        initial_model: the model that training continues from, or None.
         found_vectors: number of tokens with a vector in `model.encoder.embedding.vectors`.
+        progress: progress bars; only the first rank shows them.
     """
 
-    def __init__(self, config: RunConfig, paths: RunPaths, *, split: bool = True) -> None:
-        self.config, self.paths = config, paths
-        threads = config.distributed.torch_threads()
-        if threads is not None:
-            torch.set_num_threads(threads)
-        self.strategy = config.distributed.build_strategy()
-        self.is_first = self.strategy.rank == 0
-        self.progress = Progress(enabled=self.is_first)
-        self.corpus = Corpus.open(paths.corpus)
-        self.tokenizer = self.corpus.tokenizer()
-        self.train, self.dev = self.corpus.split("train"), self.corpus.split("dev")
-        torch.manual_seed(config.seed)
-        split = split and self._splits_labels()
-        with config.distributed.chosen_strategy().loading(config.distributed.precision):
-            self.classifier = self._build(split)
-        self.found_vectors = self.classifier.encoder.load_vectors(self.tokenizer.get_vocab())
-        self.initial_model = open_initial_model(config, paths, self.tokenizer, self.corpus.labels)
-        if self.initial_model is not None:
-            self.initial_model.load_shared(self.classifier)
-        self.classifier.to(self.strategy.device)
-        self.shard = LabelShard(self.classifier, split=split)
-        if self.strategy.keeps_freed_memory:
-            keep_freed_memory()
-        if config.model.label_text:
-            init_rows_from_names(
-                self.classifier, self.corpus.labels, self.shard.own, self.embed, self.shard.mean_of_all
-            )
-        with torch.no_grad():
-            self.classifier.head.bias.copy_(self.log_odds())
-        if self.initial_model is not None:
-            self.initial_model.load_rows(self.classifier.head, self.shard.own)
-        self.texts = self._label_texts()
+    config: RunConfig
+    paths: RunPaths
+    strategy: Strategy
+    corpus: Corpus
+    tokenizer: PreTrainedTokenizerFast
+    train: Split
+    dev: Split
+    batches: CorpusBatches
+    classifier: Classifier
+    shard: LabelShard
+    texts: TextVectors | None
+    initial_model: InitialModel | None
+    found_vectors: int
+    progress: Progress
 
-    def _label_texts(self) -> TextVectors | None:
-        """Make the label texts for a head that computes rows from texts."""
-        longest = self.config.model.head.label_tokens
-        if longest is None:
-            return None
-        texts, overlap = label_texts(self.corpus.labels)[self.shard.own], self.config.model.overlap
-        return TextVectors(self.classifier, self.tokenizer, texts, max_length=longest, overlap=overlap)
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that writes and prints."""
+        return self.strategy.rank == 0
 
     def refresh_labels(self) -> None:
         """Update the rows of a head that reads label texts to the current weights."""
         if self.texts is not None:
             refresh(self.classifier.head, self.texts)
-
-    def _build(self, split: bool) -> Classifier:
-        model, sizes = self.config.model, (len(self.tokenizer), len(self.corpus.labels))
-        if not split:
-            return model.build(*sizes)
-        ranks = self.strategy.rank, self.strategy.world_size
-        return build_shard(model, *sizes, self.config.seed, ranks)
-
-    def _splits_labels(self) -> bool:
-        """Whether ranks share the labels: unless the loss needs them all, or there are fewer than ranks."""
-        refused = self.config.finetune.loss.refuses_label_shards is not None and self.strategy.world_size > 1
-        return self.config.model.head.scores and not refused and len(self.corpus.labels) >= self.strategy.world_size
-
-    @cached_property
-    def occurrences(self) -> Occurrences:
-        """Training documents of labels and of pairs of labels."""
-        return Occurrences.of(self.train.label_matrix())
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Embed texts with the current encoder, see `embed_texts`; the result is the same on every rank."""
@@ -125,107 +76,97 @@ class Worker:
         odds_R = (counts_R + 0.5) / (len(self.train) - counts_R + 0.5)
         return odds_R.log().to(self.strategy.device)
 
-    def collator(self, split: Split, *, cached: bool = False) -> Collator:
-        """Make the collator of a split; with `cached`, batches contain cached outputs of the untrained encoder."""
-        window, overlap = self.classifier.encoder.window, self.config.model.overlap
-        collator = partial(Collator, split, self.tokenizer, window=window, overlap=overlap)
-        if not cached:
-            return collator()
-        if sum(all_gather_object(is_leader(self.corpus.path))) > 1:
-            raise ConfigError(
-                "plant.cache_hidden, finetune.cache_hidden: workers on several nodes write hidden states together, but "
-                f"every node has its own copy of the corpus, {self.corpus.path}; set both to false, or storage.cache "
-                "to a folder that all nodes share"
-            )
-        precision = self.config.distributed.precision
-        encoder = to_plain(self.config.model.encoder)
-        key = config_hash(self.corpus.fingerprint, encoder, overlap, precision, *self._initial_weights())
-        tokens = self.config.reads_tokens
-        dtype = "bfloat16" if precision == "bf16" and tokens else "float32"  # poolings are small, and standardised
-        encoding = Encoding(self.classifier, self.strategy, dtype, self.progress, tokens)
-        of_tokens = self.corpus.path / "hidden" / key / split.name
-        batches = self.batches(split, ENCODE_TOKENS)
-        if tokens:
-            return collator(hidden=open_hidden(of_tokens, key, split, collator(), batches, encoding))
-        source = collator(hidden=HiddenCache.open(of_tokens, key))  # another run may have encoded the corpus
-        of_documents = self.corpus.path / "pooled" / key / split.name
-        return collator(fixed=open_hidden(of_documents, key, split, source, batches, encoding))
 
-    def _initial_weights(self) -> list[int | str]:
-        """Return inputs of the encoder's initial weights other than its settings; empty for pretrained weights."""
-        encoder = self.config.model.encoder
-        if self.initial_model is not None:
-            return [self.initial_model.digest]
-        if encoder.backbone is not None and encoder.backbone.from_config is None:
-            return []
-        vectors = [] if encoder.vector_file is None else [file_sha256(Path(encoder.vector_file))]
-        return [self.config.seed, *vectors]
+def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> Worker:
+    """Open the corpus, build the model and initialise its label rows.
 
-    def batches(
-        self, split: Split, tokens: int, documents: int | None = None, most: int | None = None
-    ) -> Sequence[MicroBatch]:
-        """Return this rank's share of a pass over a split, equally many on every rank.
+    Args:
+        config: the run's configuration.
+        paths: the run's files.
+        split: whether to hold only this rank's share of the label rows, for stages that train.
+    """
+    strategy = _build_strategy(config)
+    corpus = Corpus.open(paths.corpus)
+    tokenizer = corpus.tokenizer()
+    progress = Progress(enabled=strategy.rank == 0)
 
-        If they do not divide evenly, some ranks get a batch again with weight 0.
+    torch.manual_seed(config.seed)
+    split = split and _splits_labels(config, len(corpus.labels), strategy.world_size)
+    classifier = _build_classifier(config, strategy, (len(tokenizer), len(corpus.labels)), split=split)
+    found_vectors = classifier.encoder.load_vectors(tokenizer.get_vocab())
+    initial_model = open_initial_model(config, paths, tokenizer, corpus.labels)
+    if initial_model is not None:
+        initial_model.load_shared(classifier)
+    classifier.to(strategy.device)
+    shard = LabelShard(classifier, split=split)
+    if strategy.keeps_freed_memory:
+        keep_freed_memory()
 
-        Args:
-            split: the split.
-            tokens: maximum number of padded tokens per batch.
-            documents: number of documents in the pass, chosen by the seed. Default: all.
-            most: maximum number of documents per batch. Default: any number.
-        """
-        lengths_N = split.lengths
-        chosen = np.arange(len(lengths_N))
-        if documents is not None and documents < len(chosen):
-            chosen = np.sort(np.random.default_rng(self.config.seed).permutation(len(chosen))[:documents])
-        whole = [chosen[part] for part in evaluation_batches(lengths_N[chosen], tokens)]
-        most = most or len(chosen)
-        parts = [part[start : start + most] for part in whole for start in range(0, len(part), most)]
-        rank, world = self.strategy.rank, self.strategy.world_size
-        batches = [MicroBatch(part, np.ones(len(part), np.float32)) for part in parts[rank::world]]
-        if len(batches) < -(-len(parts) // world):
-            batches.append(MicroBatch(parts[0], np.zeros(len(parts[0]), np.float32)))
-        return batches
+    start = initial_model.digest if initial_model is not None else None
+    hidden = HiddenStates.of(config, corpus, classifier, strategy, progress, start)
+    worker = Worker(
+        config=config,
+        paths=paths,
+        strategy=strategy,
+        corpus=corpus,
+        tokenizer=tokenizer,
+        train=corpus.split("train"),
+        dev=corpus.split("dev"),
+        batches=CorpusBatches(tokenizer, config.model.overlap, config.seed, hidden),
+        classifier=classifier,
+        shard=shard,
+        texts=_label_texts(config, corpus, tokenizer, classifier, shard),
+        initial_model=initial_model,
+        found_vectors=found_vectors,
+        progress=progress,
+    )
+    _initialise_rows(worker)
+    return worker
 
-    def train_stage(
-        self,
-        stage: Stage,
-        objective: Objective,
-        phases: Sequence[Phase],
-        settings: PlantConfig | FinetuneConfig,
-        metric: str,
-    ) -> None:
-        """Run the loop over `phases`, starting from the newest checkpoint if there is one."""
-        sampler = Sampler(
-            self.train.lengths,
-            batch_size=settings.batch_size,
-            tokens_per_micro_batch=settings.tokens_per_micro_batch,
-            seed=self.config.seed,
-            rank=self.strategy.rank,
-            world_size=self.strategy.world_size,
-        )
-        track = self.config.track
-        context = StageContext(stage.value, self.paths.root, self.strategy.rank, self.strategy.device)
-        trained = [p for phase in phases for group in phase.groups() for p in group.parameters]
-        with Tracker(self.paths.root, track, self.strategy.rank, settings=to_plain(self.config)) as tracker:
-            Loop(
-                objective,
-                sampler,
-                phases,
-                StageSettings(
-                    stage.value,
-                    settings.optimizer,
-                    metric,
-                    settings.patience,
-                    self.config.seed,
-                    self.corpus.fingerprint,
-                    track,
-                ),
-                LoopServices(
-                    self.strategy,
-                    self.paths.checkpoint_store(stage, track.keep_last),
-                    tracker,
-                    BestWeights(self.paths.checkpoints_of(stage) / "best.safetensors", objective, trained),
-                    [callback.build(context) for callback in settings.callbacks],
-                ),
-            ).run()
+
+def _build_strategy(config: RunConfig) -> Strategy:
+    """Set the number of threads of this process, and build the strategy."""
+    threads = config.distributed.torch_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    strategy = config.distributed.build_strategy()
+    return strategy
+
+
+def _splits_labels(config: RunConfig, labels: int, world: int) -> bool:
+    """Whether ranks share the labels: unless the loss needs them all, or there are fewer than ranks."""
+    refused = config.finetune.loss.refuses_label_shards is not None and world > 1
+    return config.model.head.scores and not refused and labels >= world
+
+
+def _build_classifier(config: RunConfig, strategy: Strategy, sizes: tuple[int, int], *, split: bool) -> Classifier:
+    """Build the model for this many token ids and labels; if `split`, with this rank's label rows."""
+    with config.distributed.chosen_strategy().loading(config.distributed.precision):
+        if not split:
+            return config.model.build(*sizes)
+        return build_shard(config.model, *sizes, config.seed, (strategy.rank, strategy.world_size))
+
+
+def _label_texts(
+    config: RunConfig, corpus: Corpus, tokenizer: PreTrainedTokenizerFast, classifier: Classifier, shard: LabelShard
+) -> TextVectors | None:
+    """Make the label texts for a head that computes rows from texts."""
+    longest = config.model.head.label_tokens
+    if longest is None:
+        return None
+    texts = label_texts(corpus.labels)[shard.own]
+    return TextVectors(classifier, tokenizer, texts, max_length=longest, overlap=config.model.overlap)
+
+
+def _initialise_rows(worker: Worker) -> None:
+    """Start label rows at their names or at random, biases at log-odds, and known labels as the initial model has them.
+
+    Collective.
+    """
+    classifier, shard = worker.classifier, worker.shard
+    if worker.config.model.label_text:
+        init_rows_from_names(classifier, worker.corpus.labels, shard.own, worker.embed, shard.mean_of_all)
+    with torch.no_grad():
+        classifier.head.bias.copy_(worker.log_odds())
+    if worker.initial_model is not None:
+        worker.initial_model.load_rows(classifier.head, shard.own)

@@ -21,6 +21,7 @@ from typing_extensions import override
 from xmtc.distributed.row_shards import DeferredGradient, RowShard
 from xmtc.losses.base import LossOutput, SeparableLoss, Targets
 from xmtc.models.kernels.products import CHUNK
+from xmtc.training.label_shard import GatheredDocuments
 
 
 class FlatStep(DeferredGradient):
@@ -45,8 +46,9 @@ class FlatStep(DeferredGradient):
         self._pending: list[_Pending] = []
         rows.deferred = bias.deferred = self
 
-    def __call__(self, pooled_BP: Tensor, targets: Targets) -> LossOutput:
+    def __call__(self, documents: GatheredDocuments, generator: torch.Generator | None = None) -> LossOutput:
         """Compute the summed loss of a micro-batch. Its backward pass records the inputs of the rows' gradient."""
+        (pooled_BP,), targets = documents.read, documents.targets
         with torch.autocast(pooled_BP.device.type, enabled=False):
             total = _Loss.apply(pooled_BP, self.shards[1], self, targets)
         return LossOutput(total, targets.weight_B.sum())  # pyright: ignore[reportArgumentType]

@@ -1,16 +1,33 @@
 """Choose the labels whose logits a micro-batch computes, and their weights. No tensor is as large as the label set.
 
-Suffixes: L labels, S labels of a micro-batch, C certain labels (always included), P (document, label) pairs.
+Each worker samples its own labels. Positives and mined labels are certain; others are drawn uniformly and represent
+this worker's rest. So the sum over workers is an unbiased estimate of the loss over all labels (a stratified sample).
+
+Suffixes: G documents of all workers, L labels, S labels of a micro-batch, C certain labels (always included), M mined
+ones of them, K candidates, P (document, label) pairs.
 """
 
+import logging
 from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
+
+from xmtc.mining.config import MiningConfig
+from xmtc.mining.index import query_vectors
+from xmtc.mining.miner import Miner
+from xmtc.models.heads.base import Head, ScoresByProduct
+from xmtc.training.label_shard import GatheredDocuments, LabelShard
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class DrawnLabels:
+class LabelSample:
     """Labels of a micro-batch.
 
     Attributes:
@@ -24,9 +41,95 @@ class DrawnLabels:
     importance_S: Tensor
 
 
+class LabelSampler(Protocol):
+    """Chooses labels for the documents of a micro-batch, numbered from this worker's first."""
+
+    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
+        """Choose the labels; `generator` is on the device of the documents."""
+        ...
+
+
+class UniformSampler(LabelSampler):
+    """Chooses the documents' positives and uniformly drawn labels.
+
+    Args:
+        sampled: number of labels to choose, over all workers.
+        shard: this worker's label rows.
+    """
+
+    def __init__(self, sampled: int, shard: LabelShard) -> None:
+        self.sampled, self.shard = sampled, shard
+        self.warned = False
+
+    @override
+    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
+        positives_P, rows = documents.targets.columns_P, self.shard.rows
+        certain_C = positives_P.unique()
+        share = self.shard.share(self.sampled)
+        if share <= len(certain_C) < rows:
+            self._warn_of_no_draws(len(certain_C))
+        uniform = max(share - len(certain_C), 0 if len(certain_C) else 1)
+        return draw_labels(positives_P, certain_C, rows, uniform, generator)
+
+    def _warn_of_no_draws(self, own: int) -> None:
+        """Warn once: without drawn labels, nothing represents the labels of other documents."""
+        if not self.warned:
+            logger.warning(
+                "finetune.sampled_labels: %d is not more than the %d labels of a micro-batch's documents, so its loss "
+                "ignores all other labels; raise it, or lower finetune.tokens_per_micro_batch",
+                self.sampled,
+                own,
+            )
+        self.warned = True
+
+
+class MinedSampler(LabelSampler):
+    """Chooses the documents' positives, the labels nearest to the documents, and uniformly drawn labels.
+
+    Args:
+        miner: finds the nearest labels in an index of this worker's.
+        settings: see `MiningConfig`.
+        head: head with this worker's label rows.
+        shard: these rows.
+    """
+
+    def __init__(self, miner: Miner, settings: MiningConfig, head: Head, shard: LabelShard) -> None:
+        self.miner, self.settings, self.head, self.shard = miner, settings, head, shard
+
+    @override
+    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
+        positives_P, uniform = documents.targets.columns_P, self.shard.share(self.settings.uniform)
+        certain_C = torch.cat([positives_P, self._mine(documents)]).unique()
+        return draw_labels(positives_P, certain_C, self.shard.rows, uniform, generator)
+
+    def _mine(self, documents: GatheredDocuments) -> Tensor:
+        targets, alone = documents.targets, self.shard.world == 1
+        queries_Gd = query_vectors(self.head.vectors(documents.read, documents.mask_GT))
+        trusted = alone and isinstance(self.head, ScoresByProduct)
+        mined_M = self.miner.mine(
+            queries_Gd,
+            targets.rows_P.cpu().numpy(),
+            targets.columns_P.cpu().numpy(),
+            None if trusted else lambda found_GK: self._scores(documents, found_GK),
+            None if alone else self._kept,
+        )
+        return torch.from_numpy(mined_M).to(targets.rows_P.device)
+
+    @torch.no_grad()
+    def _scores(self, documents: GatheredDocuments, found_GK: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Compute the head's logits (G, K) of labels that an index found."""
+        found = torch.from_numpy(found_GK).to(documents.mask_GT.device)
+        return self.head.score(documents.read, documents.mask_GT, found).float().cpu().numpy()
+
+    def _kept(self, scores_GK: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Mark the candidates that are among the best of all workers' indexes. Collective."""
+        scores = torch.from_numpy(scores_GK).to(self.head.bias.device)
+        return self.shard.among_best(scores, self.settings.candidates).cpu().numpy()
+
+
 def draw_labels(
     labels_P: Tensor, certain_C: Tensor, labels: int, uniform: int, generator: torch.Generator
-) -> DrawnLabels:
+) -> LabelSample:
     """Take all certain labels, and draw `uniform` others without replacement that represent the rest.
 
     m of the R labels that are not certain are drawn, each with probability m/R. As a negative, a drawn label has weight
@@ -45,7 +148,7 @@ def draw_labels(
     stands_for = others / max(1, len(drawn))
     labels_S, order_S = torch.cat([certain_C, drawn]).sort()
     importance_S = torch.where(order_S < len(certain_C), 1.0, stands_for)
-    return DrawnLabels(labels_S, torch.searchsorted(labels_S, labels_P), importance_S)
+    return LabelSample(labels_S, torch.searchsorted(labels_S, labels_P), importance_S)
 
 
 def distinct(count: int, below: int, generator: torch.Generator) -> Tensor:

@@ -10,6 +10,8 @@ worker's rows get their whole gradient.
 Suffixes: B documents of this worker, G of all workers, T tokens, L labels, R labels of this worker, K kept.
 """
 
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +21,13 @@ from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_gather_rows, all_reduce_max_ints, all_reduce_sum, rank_and_world_size
-from xmtc.distributed.row_shards import RowShard, shares
+from xmtc.distributed.row_shards import RowShard, share_of, shares
 from xmtc.losses.base import OtherLabels, Targets
 from xmtc.models.classifier import Classifier
+from xmtc.models.config import ModelConfig
+from xmtc.models.heads.base import Head
+
+BLOCK = 65_536  # labels that are drawn at a time
 
 
 @dataclass(frozen=True)
@@ -36,16 +42,6 @@ class GatheredDocuments:
 
     read: tuple[Tensor, ...]
     mask_GT: Tensor
-    targets: Targets
-
-
-@dataclass(frozen=True)
-class GatheredTokens:
-    """All workers' documents with their tokens' hidden states and ids, for stage 1; see `GatheredDocuments`."""
-
-    hidden_BTD: Tensor
-    mask_BT: Tensor
-    token_ids_BT: Tensor
     targets: Targets
 
 
@@ -106,17 +102,13 @@ class LabelShard:
         own = self._own_targets(targets, documents, pairs, most)
         return GatheredDocuments(read_G, mask_GT, own)  # pyright: ignore[reportArgumentType]
 
-    def gather_tokens(self, hidden_BTD: Tensor, batch: Batch) -> GatheredTokens:
-        """Gather all workers' documents, without gradient for their hidden states. Collective."""
+    def gather_tokens(self, hidden_BTD: Tensor, batch: Batch) -> GatheredDocuments:
+        """Gather all workers' documents with their hidden states, without gradient, and token ids (G, T, 1) to `read`.
+
+        Collective.
+        """
         targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.max_labels)
-        mask_BT, ids_BT = batch.mask_BT, batch.token_ids_BT
-        if self.world == 1:
-            return GatheredTokens(hidden_BTD, mask_BT, ids_BT, targets)
-        documents, tokens, pairs, most = all_reduce_max_ints([*mask_BT.shape, len(targets.rows_P), batch.max_labels])
-        hidden_GTD = _all_gather(_padded(hidden_BTD.detach(), documents, tokens))
-        ids_GT = _all_gather(_padded(ids_BT[..., None], documents, tokens))[..., 0]
-        mask_GT = _all_gather(_padded_mask(mask_BT, documents, tokens))
-        return GatheredTokens(hidden_GTD, mask_GT, ids_GT, self._own_targets(targets, documents, pairs, most))
+        return self.gather((hidden_BTD.detach(), batch.token_ids_BT[..., None]), batch.mask_BT, targets)
 
     def mean_of_all(self, values_R: Tensor) -> Tensor:
         """Compute the mean over all labels of a value per label, (R, …) → (…). Collective."""
@@ -169,6 +161,45 @@ class LabelShard:
         weight_G = _all_gather(nn.functional.pad(targets.weight_B, (0, documents - len(targets.weight_B))))
         others = OtherLabels(self.labels, self.among_best)
         return Targets(pairs_X2[own_X, 0], columns_X[own_X], weight_G, min(most, self.rows), others)
+
+
+def build_shard(model: ModelConfig, vocab_size: int, labels: int, seed: int, ranks: tuple[int, int]) -> Classifier:
+    """Build the model with one rank's rows of the label tables, on the CPU, without ever building a whole table.
+
+    A row's initial values depend only on the seed and the label, not on the number of workers.
+
+    Args:
+        model: settings of encoder and head.
+        vocab_size: number of token ids of the corpus's tokenizer.
+        labels: number of labels of all ranks.
+        seed: seed of the run; the caller has seeded PyTorch with it.
+        ranks: this rank and the number of ranks.
+    """
+    rank, world = ranks
+    classifier = model.build(vocab_size, min(labels, BLOCK))
+    head, (first, end) = classifier.head, share_of(rank, world, labels)
+    tables = {
+        name: (torch.empty(end - first, *table.shape[1:], dtype=table.dtype), table.requires_grad)
+        for name, table in head.label_tables().items()
+    }
+    for start, drawn in _blocks(model, head, classifier.encoder.width, labels, seed):
+        for name, table in drawn.label_tables().items():
+            low, high = max(first, start), min(end, start + len(table))
+            if low < high:
+                tables[name][0][low - first : high - first] = table.detach()[low - start : high - start]
+    for name, (rows, trains) in tables.items():
+        setattr(head, name, RowShard.placed(rows, first, labels, trains))
+    classifier.labels = labels
+    classifier.regroup()
+    return classifier
+
+
+def _blocks(model: ModelConfig, head: Head, width: int, labels: int, seed: int) -> Iterator[tuple[int, Head]]:
+    """Yield heads that each hold the rows of a block of labels, with the block's first label. The first is `head`."""
+    yield 0, head
+    for start in range(BLOCK, labels, BLOCK):
+        torch.manual_seed(zlib.crc32(repr((seed, start)).encode()))
+        yield start, model.head.build(width, min(BLOCK, labels - start))
 
 
 class _AllGather(torch.autograd.Function):

@@ -28,7 +28,7 @@ from xmtc.track.tracker import Tracker
 from xmtc.training.callbacks.base import Callback
 from xmtc.training.checkpoint import Checkpoint, CheckpointStore
 from xmtc.training.interruption import Interruption
-from xmtc.training.stage import Objective, Phase, Position, StageSettings
+from xmtc.training.objective import Objective, Phase, Position, StageSettings
 from xmtc.training.weights import BestWeights
 
 # Dev metrics on the console; metrics.jsonl has all. With one label per document, P@1 and micro-F1 equal the accuracy.
@@ -297,8 +297,7 @@ class Loop:
         return due or minutes >= self.settings.track.checkpoint_every_minutes
 
     def _save(self, position: Position) -> None:
-        size = self.strategy.checkpoint_bytes() + sum(callback.checkpoint_bytes() for callback in self.callbacks)
-        self.store.save(position.step, asdict(position), self._write, size)
+        self.store.save(position.step, asdict(position), self._write, self.strategy.checkpoint_bytes())
         self.last_save = time.monotonic()
 
     def _write(self, directory: Path) -> None:

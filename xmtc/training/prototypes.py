@@ -14,7 +14,7 @@ from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import AttendsByLabel
-from xmtc.training.label_shard import GatheredTokens, LabelShard
+from xmtc.training.label_shard import GatheredDocuments, LabelShard
 
 SHRINKAGE = 0.2
 """Number of documents at which a row has half its length."""
@@ -36,11 +36,11 @@ class PrototypeSums:
         self.positives_L = torch.zeros(labels, device=device)
         self.negatives_L = torch.zeros(labels, device=device)
 
-    def add(self, head: AttendsByLabel, documents: GatheredTokens) -> None:
+    def add(self, head: AttendsByLabel, documents: GatheredDocuments) -> None:
         """Add one batch."""
         targets = documents.targets
         labels_S = targets.columns_P.unique()
-        contexts_BSd = head.contexts(documents.hidden_BTD, documents.mask_BT, labels_S).float()
+        contexts_BSd = head.contexts(documents.read[0], documents.mask_GT, labels_S).float()
         is_positive_BS = torch.zeros(contexts_BSd.shape[:2], device=contexts_BSd.device)
         is_positive_BS[targets.rows_P, torch.searchsorted(labels_S, targets.columns_P)] = 1
         weight_B1 = targets.weight_B.unsqueeze(1)

@@ -157,7 +157,7 @@ class Lead(Mean):
 class FixedPoolings(nn.Module):
     """Mean, maximum, first token, and mean of the first tokens: K = 4 vectors that summarise a document.
 
-    They have no parameters, so a run computes them once per document and keeps them on disk (`xmtc.training.hidden`).
+    They have no parameters, so a run computes them once per document and keeps them on disk.
     """
 
     count = 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from xmtc.training.stage import Position
+from xmtc.training.objective import Position
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,6 @@ class Callback:
     def evaluating(self) -> AbstractContextManager[None]:
         """Wrap the evaluation on dev and the copy of the best weights; both use the parameters as this leaves them."""
         return nullcontext()
-
-    def checkpoint_bytes(self) -> int:
-        """Estimate the bytes that `save` will write, summed over ranks."""
-        return 0
 
     def save(self, directory: Path) -> None:
         """Write the state into a checkpoint that all ranks share. File names begin with the callback's kind.

@@ -16,7 +16,7 @@ from xmtc.errors import CheckpointError, ConfigError
 from xmtc.files import reading
 from xmtc.training.callbacks.base import Callback, StageContext
 from xmtc.training.callbacks.config import EmaConfig
-from xmtc.training.stage import Position
+from xmtc.training.objective import Position
 
 _FILE = "ema.safetensors"
 _UPDATES = "updates"
@@ -85,10 +85,6 @@ class Ema(Callback):
             self._parameters[name].copy_(value)
 
     @override
-    def checkpoint_bytes(self) -> int:
-        return sum(4 * _whole_numel(parameter) for parameter in self._parameters.values())
-
-    @override
     def save(self, directory: Path) -> None:
         """The first rank writes whole tensors, so that any number of ranks can read them."""
         whole = {name: _whole(self._parameters[name], average) for name, average in self._averages.items()}
@@ -117,9 +113,3 @@ class Ema(Callback):
 def _whole(parameter: nn.Parameter, average: Tensor) -> Tensor:
     """Return the average of the whole parameter, on the CPU. Collective if the parameter's rows are split."""
     return parameter.whole(average) if isinstance(parameter, RowShard) else average.cpu()
-
-
-def _whole_numel(parameter: nn.Parameter) -> int:
-    if isinstance(parameter, RowShard):
-        return parameter.numel() // max(1, len(parameter)) * parameter.total
-    return parameter.numel()

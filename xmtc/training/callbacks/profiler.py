@@ -9,7 +9,7 @@ from xmtc.files import replacing, writing
 from xmtc.track.console import print_line
 from xmtc.training.callbacks.base import Callback, StageContext
 from xmtc.training.callbacks.config import ProfilerConfig
-from xmtc.training.stage import Position
+from xmtc.training.objective import Position
 
 SKIPPED_STEPS = 10  # after the stage starts or resumes: they are slower than the rest
 

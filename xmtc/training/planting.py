@@ -20,8 +20,8 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import AttendsByLabel
 from xmtc.training.config import PlantConfig
 from xmtc.training.label_sampling import distinct
-from xmtc.training.label_shard import GatheredTokens, LabelShard
-from xmtc.training.stage import Objective
+from xmtc.training.label_shard import GatheredDocuments, LabelShard
+from xmtc.training.objective import Objective
 
 GRADES = 5
 """Number of relevance grades, spaced by the logarithm of a token's rank for the label. The gain is 2^grade − 1."""
@@ -81,20 +81,20 @@ class PlantObjective(Objective):
         drawn = self.rankable[distinct(wanted, len(self.rankable), generator)]
         return torch.cat([positives, drawn])[:wanted].unique()
 
-    def lists(self, documents: GatheredTokens, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def lists(self, documents: GatheredDocuments, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Collect scores, grades and mask (N, T) of lists with at least one graded token, and their documents (N,)."""
-        mask_BT = documents.mask_BT
+        (_, ids_BT1), mask_BT = documents.read, documents.mask_GT
         scores_BSHT = self._attention_scores(documents, labels_S.to(mask_BT.device))
-        grades_BST = self.grades(documents.token_ids_BT, labels_S) * mask_BT.unsqueeze(1)
+        grades_BST = self.grades(ids_BT1[..., 0], labels_S) * mask_BT.unsqueeze(1)
         graded_BS = (grades_BST > 0).any(2)
         rows_N, columns_N = graded_BS.nonzero(as_tuple=True)
         scores_NT = scores_BSHT.mean(2)[rows_N, columns_N]
         return scores_NT, grades_BST[rows_N, columns_N], mask_BT[rows_N], rows_N
 
-    def _attention_scores(self, documents: GatheredTokens, labels_S: Tensor) -> Tensor:
+    def _attention_scores(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
         head = self.classifier.head
         assert isinstance(head, AttendsByLabel)
-        return head.attention_scores(documents.hidden_BTD, documents.mask_BT, labels_S)
+        return head.attention_scores(documents.read[0], documents.mask_GT, labels_S)
 
     @torch.no_grad()
     def ndcg(self, batch: Batch) -> tuple[float, float]:
@@ -103,14 +103,14 @@ class PlantObjective(Objective):
         Covers this worker's labels and all workers' documents. Collective.
         """
         documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
-        targets, mask_BT = documents.targets, documents.mask_BT
+        (_, ids_BT1), targets, mask_BT = documents.read, documents.targets, documents.mask_GT
         ranked_P = _among(targets.columns_P.cpu(), self.rankable).to(mask_BT.device)
         rows_P, labels_P = targets.rows_P[ranked_P], targets.columns_P[ranked_P]
         if len(rows_P) == 0:
             return 0.0, 0.0
         labels_S, columns_P = labels_P.unique(return_inverse=True)
         scores_BSHT = self._attention_scores(documents, labels_S)
-        grades_PT = self.grades(documents.token_ids_BT, labels_S)[rows_P, columns_P] * mask_BT[rows_P]
+        grades_PT = self.grades(ids_BT1[..., 0], labels_S)[rows_P, columns_P] * mask_BT[rows_P]
         scores_PT = scores_BSHT.mean(2)[rows_P, columns_P]
         ndcg_P = ndcg_of_lists(scores_PT, grades_PT, mask_BT[rows_P], NDCG_CUTOFF)
         counted_P = targets.weight_B[rows_P] * (grades_PT > 0).any(1)

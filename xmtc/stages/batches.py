@@ -1,0 +1,83 @@
+"""The corpus as one rank reads it: its share of a pass over a split, and batches with or without stored outputs."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+
+import numpy as np
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.data.collate import Batch, Collator
+from xmtc.data.corpus import Split
+from xmtc.data.sampler import MicroBatch, evaluation_batches
+from xmtc.stages.hidden_states import ENCODE_TOKENS, HiddenStates
+
+
+class CorpusBatches:
+    """Makes batches of the splits.
+
+    Args:
+        tokenizer: tokenizer of the corpus.
+        overlap: tokens that neighbouring windows of a long document share.
+        seed: chooses the documents of a sample.
+        hidden: caches of the untrained encoder's outputs.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, overlap: int, seed: int, hidden: HiddenStates) -> None:
+        self.tokenizer, self.overlap, self.seed, self.hidden = tokenizer, overlap, seed, hidden
+
+    def collator(self, split: Split, *, cached: bool = False) -> Collator:
+        """Make the collator of a split; with `cached`, batches contain cached outputs of the untrained encoder.
+
+        Collective with `cached`.
+        """
+        window = self.hidden.classifier.encoder.window
+        collate = partial(Collator, split, self.tokenizer, window=window, overlap=self.overlap)
+        return self.hidden.collator(split, collate, self.share(split, ENCODE_TOKENS)) if cached else collate()
+
+    def share(
+        self, split: Split, tokens: int, documents: int | None = None, most: int | None = None
+    ) -> Sequence[MicroBatch]:
+        """Return this rank's share of a pass over a split, equally many on every rank.
+
+        If they do not divide evenly, some ranks get a batch again with weight 0.
+
+        Args:
+            split: the split.
+            tokens: maximum number of padded tokens per batch.
+            documents: number of documents in the pass, chosen by the seed. Default: all.
+            most: maximum number of documents per batch. Default: any number.
+        """
+        lengths_N = split.lengths
+        chosen = np.arange(len(lengths_N))
+        if documents is not None and documents < len(chosen):
+            chosen = np.sort(np.random.default_rng(self.seed).permutation(len(chosen))[:documents])
+        whole = [chosen[part] for part in evaluation_batches(lengths_N[chosen], tokens)]
+        most = most or len(chosen)
+        parts = [part[start : start + most] for part in whole for start in range(0, len(part), most)]
+        rank, world = self.hidden.strategy.rank, self.hidden.strategy.world_size
+        batches = [MicroBatch(part, np.ones(len(part), np.float32)) for part in parts[rank::world]]
+        if len(batches) < -(-len(parts) // world):
+            batches.append(MicroBatch(parts[0], np.zeros(len(parts[0]), np.float32)))
+        return batches
+
+    def read(
+        self, split: Split, tokens: int, documents: int | None = None, *, cached: bool = False, title: str | None = None
+    ) -> Iterator[tuple[MicroBatch, Batch]]:
+        """Yield this rank's share of a pass with its batches on the device. Collective with `cached`.
+
+        Args:
+            split: the split.
+            tokens: see `share`.
+            documents: see `share`.
+            cached: see `collator`.
+            title: of a progress bar. Default: none.
+        """
+        collate, share = self.collator(split, cached=cached), self.share(split, tokens, documents)
+        progress, device = self.hidden.progress, self.hidden.strategy.device
+        total = sum(len(one.documents) for one in share)
+        with progress.task(title, total=total) if title else nullcontext() as task:
+            for one in share:
+                yield one, collate(one).to(device)
+                if task is not None:
+                    task.advance(len(one.documents))

@@ -1,0 +1,122 @@
+"""Predict a split with all scorers fused; all ranks share the work.
+
+Suffixes: N documents, L labels, K predictions.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import logit
+
+from xmtc.data.corpus import Split
+from xmtc.distributed.collectives import all_gather_object, run_collectively
+from xmtc.evaluate.evaluation import Evaluation
+from xmtc.evaluate.histogram import ScoreHistogram
+from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.ensemble import Ensemble, cross_fitted
+from xmtc.fusion.fit import fit_fusion
+from xmtc.predict.fused import FusedScores
+from xmtc.scorers.base import Candidates
+from xmtc.scorers.config import FusionConfig
+from xmtc.scorers.occurrences import Occurrences
+from xmtc.stages.ablation import best_of, write_ablation
+from xmtc.stages.head_scores import new_histogram, shortlist_of
+from xmtc.stages.worker import Worker
+
+_BLOCK = 512  # documents whose scores of all labels are in memory at once
+_LOWEST = -30.0  # logit of labels that are not candidates, below that of every candidate
+
+
+def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
+    """Load the fitted scorers, without a fusion."""
+    model = worker.config.model
+    return Ensemble.load(worker.paths.scorers, model.scorers, model.fusion, has_head=has_head)
+
+
+class FusedPredictor:
+    """Predicts with all scorers, fused. Dev is predicted first, because the fusion is fitted on it.
+
+    Each half of dev is predicted with a fusion fitted on the other half, so dev metrics and thresholds are unbiased.
+    Other splits, and the exported model, use a fusion fitted on all of dev.
+
+    Args:
+        worker: worker of this rank.
+        ensemble: scorers, with or without the head, and the settings of their fusion.
+
+    Attributes:
+        ensemble: the ensemble; it has a fusion once dev is predicted.
+    """
+
+    def __init__(self, worker: Worker, ensemble: Ensemble) -> None:
+        self.worker, self.ensemble = worker, ensemble
+        self._occurrences = Occurrences.of(worker.train.label_matrix())
+
+    def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
+        """Predict a split, and count all scores; dev fits the fusion and writes the ablation. Collective."""
+        worker, pairs = self.worker, self._pairs(split)
+        if split.name == "dev":
+            found = self._cross_fitted(self.ensemble.config, pairs, self.ensemble.names)
+            self.ensemble = self.ensemble.fitted(pairs, split.label_matrix(), self._occurrences)
+            run_collectively(
+                lambda: write_ablation(worker, self.ensemble, pairs, found, self._cross_fitted), here=worker.is_first
+            )
+        else:
+            found = self.ensemble.fuse(pairs, exclusive=worker.config.data.task == "single_label")
+        predictions = best_of(found, worker.config.evaluate.top_k)
+        return predictions, self._histogram(split, predictions)
+
+    def _cross_fitted(self, config: FusionConfig, pairs: Pairs, names: Sequence[str]) -> Candidates:
+        """Fuse each half of dev with a fusion fitted on the other half.
+
+        Args:
+            config: settings of the fusion.
+            pairs: pairs of dev.
+            names: names of the scorers in `pairs`.
+        """
+        return cross_fitted(
+            lambda part, gold: fit_fusion(names, part, gold, self._occurrences, config),
+            pairs,
+            self.worker.dev.label_matrix(),
+            exclusive=self.worker.config.data.task == "single_label",
+        )
+
+    def _pairs(self, split: Split) -> Pairs:
+        """Collect the candidates of all documents of a split, in order, on every rank. Collective."""
+        worker, ensemble = self.worker, self.ensemble
+        reads_model = ensemble.has_head or ensemble.needs_states
+        cached = reads_model and split.name != "test" and not worker.config.trains_encoder
+        shortlist = shortlist_of(worker) if ensemble.has_head else None
+        fused = FusedScores(worker.classifier, ensemble, split.word_rows, shortlist=shortlist)
+        tokens = worker.config.finetune.tokens_per_micro_batch
+        parts: list[tuple[NDArray[np.int64], Pairs]] = []
+        worker.classifier.eval()
+        with torch.inference_mode():
+            for one, batch in worker.batches.read(split, tokens, cached=cached, title=f"score {split.name}"):
+                with worker.strategy.autocast():
+                    parts.append((one.documents, fused.pairs(batch)[1]))
+        gathered = [part for of_rank in all_gather_object(parts) for part in of_rank]
+        rows = np.concatenate([documents for documents, _ in gathered])
+        _, first = np.unique(rows, return_index=True)  # fillers repeat documents
+        return Pairs.concatenate([pairs for _, pairs in gathered]).take(first)
+
+    def _histogram(self, split: Split, predictions: SparsePredictions) -> ScoreHistogram | None:
+        """Count all scores; labels that are not candidates share the lowest score."""
+        histogram = new_histogram(self.worker)
+        if histogram is None:
+            return None
+        gold = split.label_matrix()
+        for start in range(0, len(predictions), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            ids_BK, scores_BK = predictions.label_ids_NK[rows], predictions.scores_NK[rows]
+            logits_BL = np.full((len(ids_BK), len(self.worker.corpus.labels)), _LOWEST, np.float32)
+            at = np.nonzero(ids_BK >= 0)
+            logits_BL[at[0], ids_BK[at]] = logit(np.clip(scores_BK[at].astype(np.float64), 1e-7, 1 - 1e-7))
+            histogram.update(torch.from_numpy(logits_BL).to(self.worker.strategy.device), gold[rows])
+        return histogram
+
+    def add_metrics(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
+        """Do nothing: the fusion is the calibration."""
+        del split, evaluation, predictions

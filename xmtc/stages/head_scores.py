@@ -1,0 +1,147 @@
+"""Predict a split with the head alone; all ranks share the work.
+
+Suffixes: B documents of a batch, N of the split, L labels, K predictions.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from xmtc.data.corpus import Split
+from xmtc.data.sampler import MicroBatch
+from xmtc.distributed.collectives import all_gather_object
+from xmtc.evaluate.evaluation import Evaluation
+from xmtc.evaluate.fit_calibration import calibrated, fit_calibration, note_uncalibrated
+from xmtc.evaluate.histogram import ScoreHistogram
+from xmtc.evaluate.predictions import SparsePredictions, shape_of
+from xmtc.fusion.ensemble import Ensemble
+from xmtc.mining.index import LabelIndex, LabelVectors
+from xmtc.predict.scorer import Scoring, max_documents, score_split
+from xmtc.predict.shortlist import Shortlist
+from xmtc.stages.shard_scores import ShardScores
+from xmtc.stages.worker import Worker
+
+MAX_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes per label: 0.8 GB of score counts
+
+
+class HeadPredictor:
+    """Predicts with the calibrated head. Dev is predicted first, because the calibration is fitted on it.
+
+    Attributes:
+        ensemble: None.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.ensemble: Ensemble | None = None
+
+    def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
+        """Predict a split, and count all scores; dev fits the calibration. Collective."""
+        worker, histogram = self.worker, new_histogram(self.worker)
+        cached = split.name == "dev" and not worker.config.trains_encoder  # fine-tuning has cached dev already
+        _, predictions = score(worker, split, cached=cached, histogram=histogram)
+        if split.name == "dev":
+            self._calibrate(predictions)
+            predictions = calibrated(predictions, worker.classifier.calibration)
+        return predictions, histogram
+
+    def _calibrate(self, predictions: SparsePredictions) -> None:
+        """Calibrate the classifier's logits, if the configuration asks for it."""
+        worker, config = self.worker, self.worker.config
+        if config.evaluate.calibration and config.data.task == "multi_label":
+            counts_L, gold = worker.corpus.labels.train_counts, worker.dev.label_matrix()
+            worker.classifier.calibration = fit_calibration(predictions, gold, counts_L, config.evaluate.bins)
+
+    def add_metrics(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
+        """Add the effect of calibration to an evaluation."""
+        note_uncalibrated(evaluation, predictions, split.label_matrix(), self.worker.classifier.calibration)
+
+
+def score(
+    worker: Worker,
+    split: Split,
+    *,
+    cached: bool = False,
+    documents: int | None = None,
+    histogram: ScoreHistogram | None = None,
+) -> tuple[NDArray[np.int64], SparsePredictions]:
+    """Score a split. Return the scored rows, ascending, and their predictions on every rank.
+
+    Args:
+        worker: worker of this rank.
+        split: the split.
+        cached: whether to read cached outputs of the untrained encoder.
+        documents: number of documents to score, chosen by the seed. Default: all.
+        histogram: counts all scores.
+    """
+    config, labels = worker.config, len(worker.corpus.labels)
+    tokens, top_k = config.finetune.tokens_per_micro_batch, config.evaluate.top_k
+    best = shortlist_of(worker) if worker.shard.world == 1 else _best_of_all_workers(worker, top_k)
+    collate = worker.batches.collator(split, cached=cached)
+    batches = worker.batches.share(split, tokens, documents, max_documents(labels, best))
+    parts = [batch.documents for batch in batches]
+    with worker.progress.task(f"score {split.name}", total=sum(map(len, parts))) as task:
+        ids_NK, scores_NK = score_split(
+            worker.classifier,
+            split,
+            collate,
+            Scoring(labels, top_k, tokens, config.data.task, config.distributed.precision == "bf16"),
+            batches=parts,
+            progress=task.advance,
+            on_logits=None if histogram is None else logit_counter(histogram, batches, split.label_matrix()),
+            best=best,
+        )
+    if histogram is not None:
+        histogram.sum_over_ranks()
+    for other_ids, other_scores in all_gather_object((ids_NK, scores_NK)):
+        found = other_ids[:, 0] >= 0
+        ids_NK[found], scores_NK[found] = other_ids[found], other_scores[found]
+    rows = np.flatnonzero(ids_NK[:, 0] >= 0)
+    return rows, SparsePredictions(ids_NK[rows], scores_NK[rows])
+
+
+def _best_of_all_workers(worker: Worker, top_k: int) -> ShardScores:
+    """Make the merged best labels of all workers; with a shortlist, each worker only scores what its index finds."""
+    settings = worker.config.evaluate
+    size = settings.shortlist
+    index = None if size is None else LabelIndex(LabelVectors.of(worker.classifier.head), settings.index)
+    return ShardScores(worker.classifier, worker.shard, size or top_k, index)
+
+
+def new_histogram(worker: Worker) -> ScoreHistogram | None:
+    """Make the counts of all scores for the areas under the curve, if all are computed and the tables stay small."""
+    labels = len(worker.corpus.labels)
+    if labels > MAX_LABELS_WITH_AUC or worker.config.evaluate.shortlist is not None:
+        return None
+    return ScoreHistogram(labels, device=worker.strategy.device)
+
+
+def logit_counter(
+    histogram: ScoreHistogram, batches: Sequence[MicroBatch], gold: sparse.csr_array
+) -> Callable[[NDArray[np.int64], Tensor], None]:
+    """Make a function that counts the logits of this rank's documents, except those that another rank counts."""
+    own_N = np.zeros(shape_of(gold)[0], np.bool_)
+    for batch in batches:
+        own_N[batch.documents[batch.weights > 0]] = True
+
+    def count(rows_B: NDArray[np.int64], logits_BL: Tensor) -> None:
+        own_B = own_N[rows_B]
+        histogram.update(logits_BL[torch.from_numpy(own_B).to(logits_BL.device)], gold[rows_B[own_B]])
+
+    return count
+
+
+def shortlist_of(worker: Worker) -> Shortlist | None:
+    """Make the shortlist from an index of the current labels; None if all labels are scored."""
+    size = worker.config.evaluate.shortlist
+    return None if size is None else Shortlist(worker.classifier, size, build_index(worker))
+
+
+def build_index(worker: Worker) -> LabelIndex:
+    """Build an index of the current labels."""
+    classifier = worker.classifier
+    return LabelIndex(LabelVectors.of(classifier.head, classifier.calibration), worker.config.evaluate.index)

@@ -1,0 +1,184 @@
+"""Caches of the untrained encoder's outputs: computed once, read every epoch, and shared by runs over the same corpus.
+
+Below the corpus, `hidden/<key>/<split>` has the hidden states of all tokens. `pooled/<key>/<split>` has
+`FixedPoolings`, which take 1 % of that space, for heads that read nothing else. A run that is interrupted while filling
+a cache continues where it was.
+
+Suffixes: B documents, X stored vectors of a document, D width of the encoder.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.config.plain import config_hash, to_plain
+from xmtc.data.collate import Batch, Collator
+from xmtc.data.config import CacheDtype
+from xmtc.data.corpus import Corpus, Split
+from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
+from xmtc.data.progress import Progress
+from xmtc.data.sampler import MicroBatch
+from xmtc.distributed.collectives import all_gather_object, barrier, broadcast_object
+from xmtc.distributed.strategy import Strategy
+from xmtc.files import file_sha256, locked
+from xmtc.models.classifier import Classifier
+from xmtc.models.poolings.pooling import FixedPoolings
+from xmtc.run.config import RunConfig
+from xmtc.track.console import print_line
+
+ENCODE_TOKENS = 8192
+"""Tokens of a batch that fills a cache, which needs no memory for gradients."""
+_FLUSH_S = 30.0  # seconds of encoding that a killed run loses at most
+
+
+def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
+    """Hash everything that the untrained encoder's outputs depend on.
+
+    Args:
+        config: configuration of the run.
+        corpus: fingerprint of the corpus.
+        start: digest of the model that training continues from, or None.
+    """
+    encoder, model = config.model.encoder, config.model
+    if start is not None:
+        weights: list[int | str] = [start]
+    elif encoder.backbone is not None and encoder.backbone.from_config is None:
+        weights = []  # pretrained weights, which the settings name
+    else:
+        vectors = [] if encoder.vector_file is None else [file_sha256(Path(encoder.vector_file))]
+        weights = [config.seed, *vectors]
+    return config_hash(corpus, to_plain(encoder), model.overlap, config.distributed.precision, *weights)
+
+
+@dataclass(frozen=True)
+class HiddenStates:
+    """The caches of one encoder over one corpus.
+
+    Attributes:
+        corpus: directory of the corpus, on a file system that all ranks share.
+        key: see `cache_key`.
+        classifier: classifier whose encoder is used.
+        strategy: provides rank, device and precision.
+        progress: progress bar.
+        tokens: whether the run reads the hidden states of all tokens; otherwise their `FixedPoolings`.
+        dtype: type of the stored states.
+    """
+
+    corpus: Path
+    key: str
+    classifier: Classifier
+    strategy: Strategy
+    progress: Progress
+    tokens: bool
+    dtype: CacheDtype
+
+    @classmethod
+    def of(
+        cls,
+        config: RunConfig,
+        corpus: Corpus,
+        classifier: Classifier,
+        strategy: Strategy,
+        progress: Progress,
+        start: str | None,
+    ) -> "HiddenStates":
+        """Describe the caches of a run; `start` is the digest of the model that it continues from."""
+        tokens = config.reads_tokens
+        # poolings are small, and standardised
+        dtype: CacheDtype = "bfloat16" if config.distributed.precision == "bf16" and tokens else "float32"
+        key = cache_key(config, corpus.fingerprint, start)
+        return cls(corpus.path, key, classifier, strategy, progress, tokens, dtype)
+
+    def collator(self, split: Split, collate: Callable[..., Collator], batches: Sequence[MicroBatch]) -> Collator:
+        """Make the collator whose batches contain stored outputs; all ranks first fill what is missing. Collective.
+
+        Args:
+            split: the split.
+            collate: makes a collator of the split from sources of stored outputs.
+            batches: this rank's share of one pass.
+
+        Raises:
+            DataError: there is not enough disk space.
+        """
+        if self.tokens:
+            return collate(hidden=self._filled("hidden", split, collate(), batches))
+        of_tokens = HiddenCache.open(self._folder("hidden", split), self.key)  # another run may have encoded the corpus
+        return collate(fixed=self._filled("pooled", split, collate(hidden=of_tokens), batches))
+
+    def _folder(self, kind: Literal["hidden", "pooled"], split: Split) -> Path:
+        return self.corpus / kind / self.key / split.name
+
+    def _filled(
+        self, kind: Literal["hidden", "pooled"], split: Split, collate: Collator, batches: Sequence[MicroBatch]
+    ) -> HiddenCache:
+        """Open a cache; if it does not exist, all ranks fill it together."""
+        folder, first = self._folder(kind, split), self.strategy.rank == 0
+        with locked(folder) if first else nullcontext():  # another run over this corpus may be filling it
+            if not broadcast_object(HiddenCache.open(folder, self.key) is not None if first else None):
+                self._fill(folder, split, collate, batches)
+            barrier()
+        cache = HiddenCache.open(folder, self.key)
+        assert cache is not None  # rank 0 has found or just published it
+        return cache
+
+    def _fill(self, folder: Path, split: Split, collate: Collator, batches: Sequence[MicroBatch]) -> None:
+        first, width = self.strategy.rank == 0, self.classifier.encoder.width
+        lengths = self._lengths(split, collate.special_tokens)
+        if first:
+            size = cache_bytes(lengths, width, self.dtype) / 2**20
+            print_line(f"hidden states of {split.name}: {size:,.0f} MiB on disk")
+        else:
+            barrier()
+        writer = HiddenCacheWriter(folder, self.key, lengths=lengths, width=width, dtype=self.dtype, create=first)
+        if first:
+            barrier()
+        missing, flushed_s = _missing(batches, writer), time.monotonic()
+        if first and len(missing) < len(batches):
+            print_line(f"encode {split.name}: {1 - len(missing) / len(batches):.0%} is on disk from an interrupted run")
+        with self.progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in missing)) as task:
+            for micro_batch in missing:
+                self._encode(micro_batch, writer, collate)
+                if time.monotonic() - flushed_s > _FLUSH_S:
+                    writer.flush()
+                    flushed_s = time.monotonic()
+                task.advance(len(micro_batch.documents))
+        writer.flush()
+        barrier()
+        if first:
+            writer.publish()
+
+    def _lengths(self, split: Split, special_tokens: int) -> NDArray[np.int64]:
+        """Return the number of stored vectors per document."""
+        if self.tokens:
+            return split.lengths.astype(np.int64) + special_tokens
+        return np.full(len(split), FixedPoolings.count, np.int64)
+
+    @torch.inference_mode()
+    def _encode(self, micro_batch: MicroBatch, writer: HiddenCacheWriter, collate: Collator) -> None:
+        batch = collate(micro_batch).to(self.strategy.device)
+        self.classifier.eval()
+        with self.strategy.autocast():
+            vectors_BXD, mask_BX = self._vectors(batch)
+        writer.write(micro_batch.documents, vectors_BXD, mask_BX)
+
+    def _vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Compute the vectors to store for a batch, (B, X, D), and their mask, (B, X)."""
+        if self.tokens:
+            return self.classifier.encode(batch), batch.mask_BT
+        fixed_BXD = self.classifier.pool(batch)
+        return fixed_BXD, torch.ones(fixed_BXD.shape[:2], dtype=torch.bool)
+
+
+def _missing(batches: Sequence[MicroBatch], writer: HiddenCacheWriter) -> list[MicroBatch]:
+    """Select the batches to encode, equally many on every rank: encoding may be collective. Collective."""
+    done = [writer.has(one.documents) for one in batches]
+    everywhere = map(all, zip(*all_gather_object(done), strict=True))
+    return [one for one, skipped in zip(batches, everywhere, strict=True) if not skipped]

@@ -1,0 +1,88 @@
+"""Stage 2: fine-tune classifier, attention and, phase by phase, the backbone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import override
+
+from xmtc.data.collate import Batch
+from xmtc.losses.base import LossOutput, Targets
+from xmtc.mining.index import label_vectors
+from xmtc.mining.miner import Miner
+from xmtc.models.classifier import Classifier
+from xmtc.models.label_text import TextVectors, refresh
+from xmtc.training.config import FinetuneConfig
+from xmtc.training.label_losses import build_label_loss
+from xmtc.training.label_shard import LabelShard
+from xmtc.training.objective import Objective
+
+
+class FinetuneObjective(Objective):
+    """Classifies documents: a loss over labels and, if the settings ask for it, a contrastive loss.
+
+    Args:
+        classifier: backbone and head.
+        settings: see `FinetuneConfig`.
+        evaluate: measures the classifier on dev; collective.
+        shard: this worker's label rows of the classifier.
+        texts: texts of this worker's labels, for a head that computes rows from texts.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        settings: FinetuneConfig,
+        evaluate: Callable[[], dict[str, float]],
+        shard: LabelShard,
+        texts: TextVectors | None = None,
+    ) -> None:
+        super().__init__(classifier, evaluate)
+        classifier.head.sparse_gradients = settings.samples_labels is not None
+        self.shard, self.texts = shard, texts
+        self.miner = Miner(settings.mining, self._label_vectors) if settings.mining else None
+        self.label_loss = build_label_loss(settings, classifier.head, shard, texts, self.miner)
+        self.contrastive = settings.contrastive.build() if settings.contrastive else None
+        self.contrasted: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)  # sum and documents since the last read
+
+    @override
+    def before_step(self, step: int) -> None:
+        """Keeps the index of labels young."""
+        if self.miner is not None:
+            self.miner.before_step(step)
+
+    @override
+    def read_metrics(self) -> dict[str, float]:
+        """How mining goes, and what the contrastive loss adds, on this rank."""
+        found = self.miner.read_metrics() if self.miner is not None else {}
+        (total, documents), self.contrasted = self.contrasted, (0.0, 0.0)
+        return found | ({"train/contrastive": float(total) / float(documents)} if documents else {})
+
+    @override
+    def forward(self, batch: Batch, seed: int) -> LossOutput:
+        """Compute the loss of a micro-batch over all labels, or an unbiased estimate of it from some labels."""
+        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.max_labels)
+        if self.contrastive is None:
+            return self._classification(batch, targets, seed)
+        batch = replace(batch, hidden_BTD=self.classifier.encode(batch))  # once for both losses
+        output = self._classification(batch, targets, seed)
+        added = self.contrastive(self.classifier.document_vectors(batch), targets)
+        total, documents = self.contrasted  # on the device: reading a number would synchronise in every micro-batch
+        self.contrasted = total + added.sum.detach(), documents + added.count
+        return LossOutput(output.sum + added.sum, output.count)
+
+    def _classification(self, batch: Batch, targets: Targets, seed: int) -> LossOutput:
+        """Compute this worker's labels' share of the loss; the sum over workers is the loss of all documents."""
+        generator = torch.Generator(device=batch.mask_BT.device).manual_seed(seed)
+        documents = self.shard.gather(self.classifier.read(batch), batch.mask_BT, targets)
+        output = self.label_loss(documents, generator)
+        return output if self.shard.world == 1 else LossOutput(output.sum, targets.weight_B.sum())
+
+    def _label_vectors(self) -> NDArray[np.float32]:
+        """Return the current vectors to index."""
+        if self.texts is not None:
+            refresh(self.classifier.head, self.texts)
+        return label_vectors(self.classifier.head)

@@ -1,0 +1,107 @@
+"""The loss of all workers' documents over this worker's labels: all of them, or those that a sampler chooses.
+
+A flat head whose rows have a separate optimizer computes the loss of all labels chunk by chunk (`FlatStep`). The sum
+over workers is the loss over all labels.
+
+Suffixes: G documents of all workers, R labels of this worker, S sampled ones.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from xmtc.distributed.row_shards import RowShard
+from xmtc.losses.base import Loss, LossOutput, SeparableLoss
+from xmtc.mining.miner import Miner
+from xmtc.models.heads.base import Head, ReadsLabelTexts, ScoresByProduct
+from xmtc.models.label_text import TextVectors
+from xmtc.training.config import FinetuneConfig
+from xmtc.training.flat_step import FlatStep
+from xmtc.training.label_sampling import LabelSampler, MinedSampler, UniformSampler
+from xmtc.training.label_shard import GatheredDocuments, LabelShard
+
+
+class LabelLoss(Protocol):
+    """Computes the loss of gathered documents over this worker's labels."""
+
+    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LossOutput:
+        """Compute the summed loss of a micro-batch; `generator` makes every random choice in it."""
+        ...
+
+
+@dataclass(frozen=True)
+class AllLabels(LabelLoss):
+    """Scores every label."""
+
+    loss: Loss
+    head: Head
+
+    @override
+    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LossOutput:
+        logits_GR = self.head.score(documents.read, documents.mask_GT)
+        return self.loss(logits_GR, documents.targets, generator=generator)
+
+
+@dataclass(frozen=True)
+class SampledLabels(LabelLoss):
+    """Scores the labels that a sampler chooses, which is an unbiased estimate of the loss over all labels."""
+
+    loss: Loss
+    head: Head
+    sampler: LabelSampler
+
+    @override
+    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LossOutput:
+        sample = self.sampler(documents, generator)
+        logits_GS = self.logits(documents, sample.labels_S)
+        targets = replace(documents.targets, columns_P=sample.columns_P)
+        return self.loss(logits_GS, targets, importance_BC=sample.importance_S.expand_as(logits_GS))
+
+    def logits(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
+        """Compute the logits (G, S) of the sampled labels."""
+        return self.head.score(documents.read, documents.mask_GT, labels_S)
+
+
+@dataclass(frozen=True)
+class SampledTexts(SampledLabels):
+    """Scores sampled labels with rows that the head makes from their texts."""
+
+    texts: TextVectors
+
+    @override
+    def logits(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
+        head = self.head
+        assert isinstance(head, ReadsLabelTexts)  # only such a head has texts
+        rows_SP = head.rows_of_texts(self.texts(labels_S.cpu().numpy()))
+        head.keep_rows(rows_SP.detach(), labels_S)
+        return head.score_rows(documents.read, rows_SP, labels_S)
+
+
+def build_label_loss(
+    settings: FinetuneConfig, head: Head, shard: LabelShard, texts: TextVectors | None, miner: Miner | None
+) -> LabelLoss:
+    """Build the loss that the settings ask for.
+
+    Args:
+        settings: see `FinetuneConfig`.
+        head: head with this worker's label rows.
+        shard: these rows.
+        texts: texts of this worker's labels, for a head that computes rows from texts.
+        miner: finds hard negatives, with `mining`.
+    """
+    loss, sampled = settings.loss.build(), settings.sampled_labels
+    if miner is not None and settings.mining is not None:
+        sampler: LabelSampler | None = MinedSampler(miner, settings.mining, head, shard)
+    elif sampled is not None and (sampled < shard.labels or texts is not None):
+        sampler = UniformSampler(sampled, shard)
+    else:
+        sampler = None
+    if sampler is not None:
+        return SampledLabels(loss, head, sampler) if texts is None else SampledTexts(loss, head, sampler, texts)
+    apart = settings.label_optimizer is not None and settings.samples_labels is None and settings.loss.separable
+    if apart and isinstance(head, ScoresByProduct) and isinstance(head.weights, RowShard):
+        return FlatStep(cast(SeparableLoss, loss), head.weights, cast(RowShard, head.bias))
+    return AllLabels(loss, head)
