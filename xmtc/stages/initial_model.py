@@ -55,7 +55,6 @@ class InitialModel:
         """
         self._load(classifier.encoder, self.classifier.encoder.state_dict(), "model.encoder")
         if classifier.head.settings.scores:
-            self._require_head(classifier.head)
             rows = dict(classifier.head.label_tables())
             self._load(classifier.head, self.classifier.head.state_dict() | rows, "model.head")
 
@@ -81,14 +80,6 @@ class InitialModel:
         gone = f"; {self.gone_labels:,} of its labels are not in the corpus" if self.gone_labels else ""
         return f"init_from: {self.name}: {len(self.known_K):,} labels are known, {self.new_labels:,} are new{gone}"
 
-    def _require_head(self, head: Head) -> None:
-        theirs = self.classifier.head
-        if theirs.settings.kind != head.settings.kind or theirs.label_tables().keys() != head.label_tables().keys():
-            raise ConfigError(
-                f"model.head: {head.settings.kind} cannot start from the head of {self.name}, which is "
-                f"{theirs.settings.kind}; take over model.head from its configuration, or leave out model.init_from"
-            )
-
     def _load(self, module: torch.nn.Module, tensors: Mapping[str, Tensor], section: str) -> None:
         try:
             module.load_state_dict(dict(tensors))
@@ -96,7 +87,7 @@ class InitialModel:
             reason = str(error).splitlines()[-1].strip()
             raise ConfigError(
                 f"{section}: does not fit model.init_from: {self.name} ({reason}); take over {section} from its "
-                "configuration"
+                "configuration, or leave out model.init_from"
             ) from error
 
 

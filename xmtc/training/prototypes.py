@@ -87,8 +87,6 @@ def plant_classifier(
     batches: Iterable[Batch],
     prior_L: Tensor,
     shard: LabelShard,
-    *,
-    progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Set the head's rows w to class prototypes, and its bias so that a negative scores the label's prior. Collective.
 
@@ -97,14 +95,12 @@ def plant_classifier(
         batches: this rank's share of one pass over the training documents, on the classifier's device.
         prior_L: log-odds in train of this worker's labels.
         shard: this worker's label rows.
-        progress: called after each batch.
     """
     head = classifier.eval().head
     assert isinstance(head, AttendsByLabel)
     sums = PrototypeSums(len(prior_L), head.weights.shape[1], prior_L.device)
     for batch in batches:
         sums.add(head, shard.gather_tokens(classifier.encode(batch), batch))
-        progress()
     if shard.world == 1:
         sums.all_reduce()
     rows_Ld, positive_L, negative_L = sums.rows(all_reduce_sum if shard.world > 1 else lambda value: value)

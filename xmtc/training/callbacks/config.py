@@ -1,7 +1,7 @@
 """Settings of the callbacks. Only `build` imports numerical libraries."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field
 from typing_extensions import override
@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 
 
 class CallbackSettings(Protocol):
-    """Settings of a callback."""
+    """Settings of a callback.
+
+    Attributes:
+        needs_whole_parameters: why every rank must hold all parameters between steps, as the end of a sentence; None if
+            it need not.
+    """
+
+    needs_whole_parameters: ClassVar[str | None] = None
 
     @property
     def kind(self) -> str:
         """The name of the callback in a configuration."""
-        ...
-
-    @property
-    def needs_whole_parameters(self) -> str | None:
-        """Why every rank must hold all parameters between steps, as the end of a sentence; None if it need not."""
         ...
 
     def build(self, context: "StageContext") -> "Callback":
@@ -41,10 +43,7 @@ class EmaConfig(CallbackSettings):
     """Share of the average that one update keeps: the average spans about 1/(1 − decay) steps. Update t, counted from
     0, keeps (1 + t)/(10 + t) while that is smaller, so the average soon forgets the initial weights."""
 
-    @property
-    @override
-    def needs_whole_parameters(self) -> str | None:
-        return "no rank holds the parameters that it averages"
+    needs_whole_parameters: ClassVar[str | None] = "no rank holds the parameters that it averages"
 
     @override
     def build(self, context: "StageContext") -> "Callback":
@@ -61,11 +60,6 @@ class ProfilerConfig(CallbackSettings):
     """Which callback."""
     steps: Annotated[int, Field(ge=1)] = 3
     """Steps to record, after the first ten, which are slower. Each takes tens of MB in the trace."""
-
-    @property
-    @override
-    def needs_whole_parameters(self) -> str | None:
-        return None
 
     @override
     def build(self, context: "StageContext") -> "Callback":

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from xmtc.distributed.row_shards import RowShard, own_rows
 from xmtc.distributed.state_files import FIX, save_tensors
-from xmtc.errors import CheckpointError, ConfigError
+from xmtc.errors import CheckpointError
 from xmtc.files import reading
 from xmtc.training.callbacks.base import Callback, StageContext
 from xmtc.training.callbacks.config import EmaConfig
@@ -46,16 +46,8 @@ class Ema(Callback):
 
     @override
     def begin_phase(self, trained: Mapping[str, nn.Parameter]) -> None:
-        """Raises:
-        ConfigError: the strategy has partitioned the parameters.
-        """
         self._parameters |= trained
         for name, parameter in trained.items():
-            if parameter.numel() == 0:
-                raise ConfigError(
-                    f"{self._context.stage}.callbacks: ema needs whole parameters, and this strategy partitions them; "
-                    "set distributed.strategy.stage to 2, or leave ema out"
-                )
             if name not in self._averages:
                 self._averages[name] = parameter.detach().to(torch.float32, copy=True)
 
