@@ -24,13 +24,13 @@ from xmtc.mining.config import MiningConfig
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import Encoder
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig, TwoTowerConfig
-from xmtc.training.config import FinetuneConfig, PhaseConfig, PlantConfig
+from xmtc.training.config import FinetuneConfig, OptimizerConfig, PhaseConfig, PlantConfig, TrainingConfig
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.objective import Objective
 from xmtc.training.planting import PlantObjective
 from xmtc.training.prototypes import plant_classifier
-from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.training.unfreeze import parameter_groups
 
 LABELS, WIDTH, VOCABULARY, DOCUMENTS, TOKENS, STEPS = 23, 12, 40, 12, 7, 3
 PARAMETERS = {"stage3_param_persistence_threshold": 0}  # none stays whole
@@ -207,10 +207,14 @@ def _train(cell: Cell, save: Path | None, resume: Path | None) -> dict[str, Any]
     if cell.stage == "plant":
         named = {"head.attention": list(classifier.head.attention_parameters())}
     optimizer = OPTIMIZERS[cell.optimizer]
-    groups = parameter_groups(named, PhaseConfig(epochs=1, encoder_layers=-1, encoder_learning_rate=0.01), 0.02, 0.01)
+    phase = PhaseConfig(epochs=1, encoder_layers=-1, encoder_learning_rate=0.01)
+    settings = TrainingConfig(
+        optimizer=OptimizerConfig(learning_rate=0.02, weight_decay=0.01), label_optimizer=optimizer
+    )
     tables = [t for t in classifier.head.label_tables().values() if t.requires_grad]
-    module = strategy.prepare(objective, with_row_optimizer(groups, tables, optimizer))
-    rates = [group.learning_rate for group in with_row_optimizer(groups, tables, optimizer)]
+    groups = parameter_groups(named, phase, settings, tables)
+    module = strategy.prepare(objective, groups)
+    rates = [group.learning_rate for group in groups]
     if resume is not None:
         strategy.load(resume)
     found: dict[str, Any] = {"losses": [], "norms": []}

@@ -30,10 +30,10 @@ from xmtc.mining.config import IndexConfig, MiningConfig
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.light_config import BagConfig, EmbeddingConfig
 from xmtc.models.heads.config import LabelAttentionConfig
-from xmtc.training.config import FinetuneConfig, PhaseConfig
+from xmtc.training.config import FinetuneConfig, OptimizerConfig, PhaseConfig
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard, build_shard
-from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.training.unfreeze import parameter_groups
 
 DOCUMENTS, TOKENS, VOCABULARY, POSITIVES, WIDTH = 32, 48, 20_000, 5, 64
 MEMORY_BAR = 0.55
@@ -67,14 +67,17 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
     if args.mined:
         index = IndexConfig(kind="ivf", probes=16)
         choice = {"mining": MiningConfig(candidates=8, uniform=512, refresh_steps=1000, index=index)}
-    settings = FinetuneConfig(loss=BinaryCrossEntropyConfig(), label_optimizer=optimizer, **choice)
+    settings = FinetuneConfig(
+        loss=BinaryCrossEntropyConfig(),
+        optimizer=OptimizerConfig(learning_rate=1e-3, weight_decay=0.0),
+        label_optimizer=optimizer,
+        **choice,
+    )
     objective = FinetuneObjective(classifier, settings, dict, shard)
     strategy = DistributedConfig(workers=world).build_strategy(torch.device("cpu"))
     phase = PhaseConfig(epochs=1, encoder_layers=-1, encoder_learning_rate=1e-3)
-    groups = parameter_groups(classifier.parameter_groups(), phase, 1e-3, 0.0)
-    module = strategy.prepare(
-        objective, with_row_optimizer(groups, list(classifier.head.label_tables().values()), optimizer)
-    )
+    tables = list(classifier.head.label_tables().values())
+    module = strategy.prepare(objective, parameter_groups(classifier.parameter_groups(), phase, settings, tables))
     seconds = []
     for step in range(args.steps):
         start = time.perf_counter()

@@ -33,7 +33,7 @@ from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.training.config import FinetuneConfig, PhaseConfig
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.training.unfreeze import parameter_groups
 
 DOCUMENTS, TOKENS, HIDDEN, WIDTH, HEADS, SHORTLIST, POSITIVES = 16, 128, 384, 128, 4, 512, 3
 SMALL, LARGE, TIME_BAR, MEMORY_BAR_GIB = 10_000, 1_000_000, 1.3, 12.0
@@ -81,8 +81,8 @@ def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
     settings = replace(settings, label_optimizer=OPTIMIZERS[args.optimizer])
     objective = FinetuneObjective(classifier, settings, dict, LabelShard(classifier))
     strategy = DistributedConfig().build_strategy(torch.device("cpu"))
-    groups = parameter_groups(classifier.parameter_groups(), PhaseConfig(epochs=1), 1e-3, 0.01)
-    groups = with_row_optimizer(groups, list(classifier.head.label_tables().values()), settings.label_optimizer)
+    tables = list(classifier.head.label_tables().values())
+    groups = parameter_groups(classifier.parameter_groups(), PhaseConfig(epochs=1), settings, tables)
     module = strategy.prepare(objective, groups)
     objective.before_step(0)
     wall, cpu = [], []

@@ -239,10 +239,9 @@ class Bench:
         return watch.result(len(rows))
 
     def _groups(self) -> list[ParameterGroup]:
-        optimizer = self.config.finetune.optimizer
         named = self.classifier.parameter_groups()
         whole = PhaseConfig(epochs=1, encoder_layers=-1)
-        return parameter_groups(named, whole, optimizer.learning_rate, optimizer.weight_decay)
+        return parameter_groups(named, whole, self.config.finetune)
 
     def trainer(self, rows: NDArray[np.int64], *, padding: str, bf16: bool, sampling: str) -> Result:
         """`Trainer` over `rows`, once."""

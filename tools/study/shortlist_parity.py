@@ -33,7 +33,7 @@ from xmtc.stages.worker import Worker, build_worker
 from xmtc.training.config import FinetuneConfig
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.training.unfreeze import parameter_groups
 
 ALL_LABELS = 22_625  # of GND's 41,333 training documents
 SPEED_BAR = 5.0
@@ -66,7 +66,7 @@ def configuration(arm: str, args: argparse.Namespace, seed: int = 13) -> RunConf
             "limit": {"train": args.train_docs, "dev": args.dev_docs},
         },
         "model": {"head": {"kind": "label_attention", "width": 64, "heads": 2}},
-        "plant": {"epochs": 1, "loss": {"kind": "listnet"}, "dev_documents": 100, "optimizer": {"learning_rate": 3e-3}},
+        "plant": {"epochs": 1, "loss": {"kind": "listnet"}, "optimizer": {"learning_rate": 3e-3}},
         "finetune": {
             "phases": [{"epochs": args.epochs}],
             "loss": {"kind": "binary_cross_entropy"},
@@ -98,8 +98,8 @@ def step_seconds(settings: FinetuneConfig, worker: Worker, steps: int) -> Iterat
     """Documents per second of each step of `settings`, at `ALL_LABELS` labels, on the corpus's documents."""
     classifier = worker.config.model.build(len(worker.tokenizer), ALL_LABELS)
     objective = FinetuneObjective(classifier, settings, dict, LabelShard(classifier))
-    groups = parameter_groups(classifier.parameter_groups(), settings.phases[0], RATE, 0.01)
-    groups = with_row_optimizer(groups, list(classifier.head.label_tables().values()), settings.label_optimizer)
+    tables = list(classifier.head.label_tables().values())
+    groups = parameter_groups(classifier.parameter_groups(), settings.phases[0], settings, tables)
     module = worker.strategy.prepare(objective, groups)
     for step, batch in zip(range(steps), documents(worker, settings.batch_size), strict=False):
         start = time.perf_counter()

@@ -18,7 +18,7 @@ from xmtc.training.attention_drift import AttentionDrift
 from xmtc.training.config import PhaseConfig
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.objective import Phase
-from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import load_into
 
 _INIT_DOCUMENTS = 512  # enough for means and variances
@@ -52,11 +52,10 @@ def load_best(worker: Worker) -> dict[str, Tensor]:
 
 def _phase(worker: Worker, phase: PhaseConfig) -> Phase:
     settings, classifier = worker.config.finetune, worker.classifier
-    optimizer = settings.optimizer
 
     def groups() -> list[ParameterGroup]:
-        found = parameter_groups(classifier.parameter_groups(), phase, optimizer.learning_rate, optimizer.weight_decay)
-        return with_row_optimizer(found, list(classifier.head.label_tables().values()), settings.label_optimizer)
+        tables = list(classifier.head.label_tables().values())
+        return parameter_groups(classifier.parameter_groups(), phase, settings, tables)
 
     cached = settings.cache_hidden and phase.encoder_layers == 0
     return Phase(phase.epochs, groups, worker.batches.collator(worker.train, cached=cached))

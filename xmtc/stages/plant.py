@@ -13,7 +13,7 @@ from xmtc.training.config import PhaseConfig
 from xmtc.training.objective import Phase
 from xmtc.training.planting import METRIC, PlantObjective
 from xmtc.training.prototypes import plant_classifier
-from xmtc.training.unfreeze import parameter_groups, with_row_optimizer
+from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import write_module
 
 DEV_DOCUMENTS = 500  # on which nDCG is measured after each epoch
@@ -36,7 +36,6 @@ def _rank_tokens(worker: Worker) -> None:
     """Run stage 1: train the attention to rank tokens."""
     settings, head, device = worker.config.plant, worker.classifier.head, worker.strategy.device
     assert isinstance(head, AttendsByLabel)  # checked before the run
-    optimizer = settings.optimizer
     collate_dev = worker.batches.collator(worker.dev, cached=settings.cache_hidden)
     dev = worker.batches.share(worker.dev, settings.tokens_per_micro_batch, DEV_DOCUMENTS)
     ranking = TokenRanking.load(worker.paths.ranking, worker.shard.own)
@@ -54,9 +53,7 @@ def _rank_tokens(worker: Worker) -> None:
         attention = queries  # tensors that all labels share keep the values learnt for known labels
 
     def groups() -> list[ParameterGroup]:
-        phase = PhaseConfig(epochs=settings.epochs)
-        found = parameter_groups({"head.attention": attention}, phase, optimizer.learning_rate, optimizer.weight_decay)
-        return with_row_optimizer(found, queries, settings.label_optimizer)
+        return parameter_groups({"head.attention": attention}, PhaseConfig(epochs=settings.epochs), settings, queries)
 
     collate = worker.batches.collator(worker.train, cached=settings.cache_hidden)
     train(worker, Stage.PLANT, objective, [Phase(settings.epochs, groups, collate)], settings, METRIC)
