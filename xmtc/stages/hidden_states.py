@@ -22,12 +22,13 @@ from torch import Tensor
 from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.collate import Batch, Collator
 from xmtc.data.config import CacheDtype
-from xmtc.data.corpus import Corpus, Split
+from xmtc.data.corpus import Split
 from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
 from xmtc.data.progress import Progress
 from xmtc.data.sampler import MicroBatch
-from xmtc.distributed.collectives import all_gather_object, barrier, broadcast_object
+from xmtc.distributed.collectives import all_gather_object, barrier, broadcast_object, is_leader
 from xmtc.distributed.strategy import Strategy
+from xmtc.errors import ConfigError
 from xmtc.files import file_sha256, locked
 from xmtc.models.classifier import Classifier
 from xmtc.models.poolings.pooling import FixedPoolings
@@ -58,6 +59,11 @@ def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
     return config_hash(corpus, to_plain(encoder), model.overlap, config.distributed.precision, *weights)
 
 
+def stored_dtype(config: RunConfig) -> CacheDtype:
+    """Return the type of the stored outputs; poolings are small, and standardised."""
+    return "bfloat16" if config.distributed.precision == "bf16" and config.reads_tokens else "float32"
+
+
 @dataclass(frozen=True)
 class HiddenStates:
     """The caches of one encoder over one corpus.
@@ -69,7 +75,7 @@ class HiddenStates:
         strategy: provides rank, device and precision.
         progress: progress bar.
         tokens: whether the run reads the hidden states of all tokens; otherwise their `FixedPoolings`.
-        dtype: type of the stored states.
+        dtype: see `stored_dtype`.
     """
 
     corpus: Path
@@ -80,23 +86,6 @@ class HiddenStates:
     tokens: bool
     dtype: CacheDtype
 
-    @classmethod
-    def of(
-        cls,
-        config: RunConfig,
-        corpus: Corpus,
-        classifier: Classifier,
-        strategy: Strategy,
-        progress: Progress,
-        start: str | None,
-    ) -> "HiddenStates":
-        """Describe the caches of a run; `start` is the digest of the model that it continues from."""
-        tokens = config.reads_tokens
-        # poolings are small, and standardised
-        dtype: CacheDtype = "bfloat16" if config.distributed.precision == "bf16" and tokens else "float32"
-        key = cache_key(config, corpus.fingerprint, start)
-        return cls(corpus.path, key, classifier, strategy, progress, tokens, dtype)
-
     def collator(self, split: Split, collate: Callable[..., Collator], batches: Sequence[MicroBatch]) -> Collator:
         """Make the collator whose batches contain stored outputs; all ranks first fill what is missing. Collective.
 
@@ -106,8 +95,15 @@ class HiddenStates:
             batches: this rank's share of one pass.
 
         Raises:
+            ConfigError: the ranks have separate copies of the corpus.
             DataError: there is not enough disk space.
         """
+        if sum(all_gather_object(is_leader(self.corpus))) > 1:
+            raise ConfigError(
+                "plant.cache_hidden, finetune.cache_hidden: workers on several nodes write hidden states together, but "
+                f"every node has its own copy of the corpus, {self.corpus}; set both to false, or storage.cache to a "
+                "folder that all nodes share"
+            )
         if self.tokens:
             return collate(hidden=self._filled("hidden", split, collate(), batches))
         of_tokens = HiddenCache.open(self._folder("hidden", split), self.key)  # another run may have encoded the corpus

@@ -16,7 +16,7 @@ from xmtc.models.label_text import TextVectors, embed_texts, init_rows_from_name
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.batches import CorpusBatches
-from xmtc.stages.hidden_states import HiddenStates
+from xmtc.stages.hidden_states import HiddenStates, cache_key, stored_dtype
 from xmtc.stages.initial_model import InitialModel, open_initial_model
 from xmtc.track.progress import Progress
 from xmtc.training.label_shard import LabelShard, build_shard
@@ -102,8 +102,10 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
     if strategy.keeps_freed_memory:
         keep_freed_memory()
 
-    start = initial_model.digest if initial_model is not None else None
-    hidden = HiddenStates.of(config, corpus, classifier, strategy, progress, start)
+    key = cache_key(config, corpus.fingerprint, initial_model.digest if initial_model is not None else None)
+    hidden = HiddenStates(
+        corpus.path, key, classifier, strategy, progress, tokens=config.reads_tokens, dtype=stored_dtype(config)
+    )
     worker = Worker(
         config=config,
         paths=paths,
@@ -129,8 +131,7 @@ def _build_strategy(config: RunConfig) -> Strategy:
     threads = config.distributed.torch_threads()
     if threads is not None:
         torch.set_num_threads(threads)
-    strategy = config.distributed.build_strategy()
-    return strategy
+    return config.distributed.build_strategy()
 
 
 def _splits_labels(config: RunConfig, labels: int, world: int) -> bool:
