@@ -25,9 +25,9 @@ from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.run_stage import run_stage
 from xmtc.training.callbacks.base import Callback, StageContext
-from xmtc.training.callbacks.config import CallbackSettings, EmaConfig, ProfilerConfig
+from xmtc.training.callbacks.config import CallbackSettings, EmaConfig
 from xmtc.training.callbacks.ema import Ema
-from xmtc.training.callbacks.profiler import SKIPPED_STEPS, Profiler
+from xmtc.training.callbacks.profiler import RECORDED_STEPS, SKIPPED_STEPS, Profiler
 from xmtc.training.loop import Loop
 from xmtc.training.objective import Position
 
@@ -199,15 +199,15 @@ def test_a_callback_twice_is_refused(path) -> None:
 
 
 def test_the_profiler_writes_a_trace(path) -> None:
-    profiler = "callbacks=[{kind: profiler, steps: 2}]"
+    profiler = "callbacks=[{kind: profiler}]"
     root = train(path, "profiled", f"finetune.{profiler}", "finetune.phases=[{epochs: 3}]")
     (trace,) = (root / "profile").iterdir()
-    assert trace.name == "finetune_steps_11-12.json"
+    assert trace.name == "finetune_steps_11-13.json"
     assert any("aten::" in event.get("name", "") for event in json.loads(trace.read_text())["traceEvents"])
 
 
 def test_a_stage_that_ends_early_leaves_the_trace_of_what_there_was(tmp_path) -> None:
-    profiler = Profiler(ProfilerConfig(steps=50), context(tmp_path))
+    profiler = Profiler(context(tmp_path))
     for step in range(SKIPPED_STEPS + 1):
         profiler.before_step(Position(step=20 + step))
         torch.ones(3).sum()
@@ -219,8 +219,8 @@ def test_a_stage_that_ends_early_leaves_the_trace_of_what_there_was(tmp_path) ->
 
 
 def test_other_ranks_do_not_profile(tmp_path) -> None:
-    profiler = Profiler(ProfilerConfig(steps=1), context(tmp_path, rank=1))
-    for step in range(SKIPPED_STEPS + 1):
+    profiler = Profiler(context(tmp_path, rank=1))
+    for step in range(SKIPPED_STEPS + RECORDED_STEPS):
         profiler.before_step(Position(step=step))
         profiler.after_step(Position(step=step + 1))
     profiler.end()

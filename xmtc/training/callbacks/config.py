@@ -54,18 +54,16 @@ class EmaConfig(CallbackSettings):
 
 @config
 class ProfilerConfig(CallbackSettings):
-    """Records some optimizer steps of the first worker with PyTorch's profiler."""
+    """Records three steps of the first worker with PyTorch's profiler, after the first ten, which are slower."""
 
     kind: Literal["profiler"] = "profiler"
     """Which callback."""
-    steps: Annotated[int, Field(ge=1)] = 3
-    """Steps to record, after the first ten, which are slower. Each takes tens of MB in the trace."""
 
     @override
     def build(self, context: "StageContext") -> "Callback":
         from xmtc.training.callbacks.profiler import Profiler
 
-        return Profiler(self, context)
+        return Profiler(context)
 
 
 CallbackConfig = Annotated[CallbackSettings, Members("xmtc.callbacks", EmaConfig, ProfilerConfig)]

@@ -8,9 +8,9 @@ from typing_extensions import override
 from xmtc.files import replacing, writing
 from xmtc.track.console import print_line
 from xmtc.training.callbacks.base import Callback, StageContext
-from xmtc.training.callbacks.config import ProfilerConfig
 from xmtc.training.objective import Position
 
+RECORDED_STEPS = 3  # each takes tens of MB in the trace
 SKIPPED_STEPS = 10  # after the stage starts or resumes: they are slower than the rest
 
 
@@ -21,12 +21,11 @@ class Profiler(Callback):
     document text. If the stage ends while steps are recorded, the trace holds the steps up to there.
 
     Args:
-        config: see `ProfilerConfig`.
         context: see `StageContext`.
     """
 
-    def __init__(self, config: ProfilerConfig, context: StageContext) -> None:
-        self._config, self._context = config, context
+    def __init__(self, context: StageContext) -> None:
+        self._context = context
         self._seen = 0  # steps of this process
         self._first = self._last = 0
         self._profile: profile | None = None
@@ -45,7 +44,7 @@ class Profiler(Callback):
     @override
     def after_step(self, position: Position) -> None:
         self._last = position.step
-        if self._seen == SKIPPED_STEPS + self._config.steps:
+        if self._seen == SKIPPED_STEPS + RECORDED_STEPS:
             self._write()
 
     @override
