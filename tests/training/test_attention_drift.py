@@ -8,7 +8,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from tiny import VOCAB, tiny, whole_documents
-
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.light_config import BagConfig

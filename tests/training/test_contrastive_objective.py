@@ -8,7 +8,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from tiny import VOCAB, whole_documents
-
 from xmtc.losses.base import Targets
 from xmtc.losses.config import CrossEntropyConfig, SupervisedContrastiveConfig
 from xmtc.models.config import ModelConfig
