@@ -11,17 +11,24 @@ from scipy.special import expit
 from scorer_cases import training, unseen
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from xmtc.errors import CheckpointError, DataError
-from xmtc.fusion.calibrate import LogOdds
-from xmtc.fusion.candidates import Pairs
-from xmtc.fusion.combination import Linear, Trees, combination_of
-from xmtc.fusion.ensemble import cross_fitted, fuse
-from xmtc.fusion.fit import Fusion, fit_fusion
-from xmtc.fusion.logistic import fit_logistic
+from xmtc.errors import CheckpointError, ConfigError, DataError
+from xmtc.fusion import boosted
+from xmtc.fusion.boosted import BoostedTrees
+from xmtc.fusion.config import FusionConfig
+from xmtc.fusion.fusion import Fusion, cross_fitted, fit_fusion
+from xmtc.fusion.log_odds import LogOdds
+from xmtc.fusion.logistic import Logistic, fit_logistic
+from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
+from xmtc.fusion.pairs import Pairs
 from xmtc.scorers.base import DenseScored, SparseScored
-from xmtc.scorers.config import FusionConfig, LinearConfig, WordNeighboursConfig
-from xmtc.scorers.occurrences import CO_OCCURRENCE, Occurrences
+from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
 from xmtc.scorers.regrouping import Regrouping
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(boosted._BOOSTING, "max_iter", 40)
+    monkeypatch.setitem(boosted._BOOSTING, "learning_rate", 0.2)
 
 
 def scored_twice(documents: int, seed: int = 0) -> tuple[list[DenseScored], sparse.csr_array]:
@@ -32,7 +39,7 @@ def scored_twice(documents: int, seed: int = 0) -> tuple[list[DenseScored], spar
 
 
 COUNTS = np.linspace(0, 60, 40).astype(np.int64)
-KINDS = (FusionConfig(kind="linear"), FusionConfig(kind="trees", trees=40, learning_rate=0.2))
+KINDS = (FusionConfig(kind="linear"), FusionConfig(kind="trees"))
 OCCURRENCES = Occurrences.without_pairs(COUNTS)
 both_kinds = pytest.mark.parametrize("config", KINDS, ids=["linear", "trees"])
 
@@ -70,7 +77,7 @@ def test_shares_sum_to_the_logit(config: FusionConfig) -> None:
 
 def test_the_linear_logit_by_hand() -> None:
     fusion, pairs = fusion_of()
-    assert isinstance(fusion.combination, Linear)
+    assert isinstance(fusion.combination, Logistic)
     inputs, bins = fusion.inputs(pairs), fusion.combination.bin_L[pairs.label_ids_NK]
     by_hand = np.einsum("xnk,nkx->nk", inputs, fusion.combination.coefficients_GX[bins])
     np.testing.assert_allclose(by_hand[pairs.used], fusion.logits(pairs)[pairs.used], atol=1e-6)
@@ -82,18 +89,16 @@ def test_trees_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         HistGradientBoostingClassifier, "fit", lambda self, *data: made.append(fit(self, *data)) or made[-1]
     )
-    fusion, pairs = fusion_of(400, FusionConfig(kind="trees", trees=30))
+    fusion, pairs = fusion_of(400, FusionConfig(kind="trees"))
     inputs_PX = fusion.inputs(pairs)[:-1, pairs.used].T
     np.testing.assert_allclose(fusion.logits(pairs)[pairs.used], made[0].decision_function(inputs_PX), atol=1e-9)
 
 
-def test_damaged_trees_are_refused() -> None:
-    fusion, _ = fusion_of(config=KINDS[1])
-    tensors = fusion.combination.tensors()
-    with pytest.raises(CheckpointError, match="trees of the fusion are damaged"):
-        Trees.from_tensors(tensors | {"children_V2": np.zeros_like(tensors["children_V2"])})
-    with pytest.raises(CheckpointError, match="'kind' is 'oak'"):
-        combination_of("oak")
+def test_trees_that_are_read_wrongly_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = BoostedTrees._of
+    monkeypatch.setattr(BoostedTrees, "_of", lambda booster: replace(read(booster), start_1=np.ones(1)))
+    with pytest.raises(ConfigError, match=r"model\.fusion\.kind"):
+        fusion_of(config=KINDS[1])
 
 
 @pytest.mark.parametrize("agreement", [False, True])
@@ -104,7 +109,7 @@ def test_the_better_kind_is_chosen(agreement: bool) -> None:
     chance = expit(8 * (scores > 0).all(axis=0) - 4) if agreement else expit(2 * scores.sum(axis=0) - 2)
     gold = sparse.csr_array(rng.random(chance.shape) < chance)
     pairs = Pairs(np.tile(np.arange(40, dtype=np.int32), (400, 1)), scores)
-    fusion = fit_fusion(["a", "b"], pairs, gold, OCCURRENCES, FusionConfig(trees=40, learning_rate=0.2))
+    fusion = fit_fusion(["a", "b"], pairs, gold, OCCURRENCES, FusionConfig())
     assert fusion.combination.kind == ("trees" if agreement else "linear")
 
 
@@ -193,7 +198,7 @@ def test_labels_are_ordered_by_logits_also_where_their_scores_are_equal(monkeypa
     logits_NK = np.array([[20.0, 30.0, 40.0], [9.0, 50.0, 99.0], [7.0, 8.0, 9.0], [99.0] * 3])
     monkeypatch.setattr(Fusion, "logits", lambda self, pairs: logits_NK)
     ids_NK = np.array([[4, 5, 6], [4, 5, -1], [4, 5, 6], [-1, -1, -1]], np.int32)
-    found = fuse(fusion_of()[0], Pairs(ids_NK, np.zeros((2, 4, 3), np.float32)), exclusive=exclusive)
+    found = fusion_of()[0].fuse(Pairs(ids_NK, np.zeros((2, 4, 3), np.float32)), exclusive=exclusive)
     assert found.label_ids_NK.tolist() == [[6, 5, 4], [5, 4, -1], [6, 5, 4], [-1, -1, -1]]
     assert len(set(found.scores_NK[0])) == 1, "float32 does not distinguish these probabilities"
     probabilities_K = expit(logits_NK[2])
@@ -215,7 +220,7 @@ def test_maps_are_monotone_and_follow_the_frequencies() -> None:
     rng = np.random.default_rng(0)
     scores = rng.random(20_000)
     right = rng.random(20_000) < expit(6 * scores - 3)
-    to_log_odds = LogOdds.fit(scores, right, 20)
+    to_log_odds = LogOdds.fit(scores, right)
     assert (np.diff(to_log_odds.log_odds_Q) >= 0).all()
     middle = np.linspace(0.1, 0.9, 9)
     np.testing.assert_allclose(to_log_odds(middle), 6 * middle - 3, atol=0.4)
@@ -248,7 +253,7 @@ def test_nothing_right_is_refused() -> None:
 
 def test_the_fused_scorers_of_a_corpus_find_its_labels() -> None:
     cases, vocabulary = training(120)
-    scorers = [settings.fit(cases) for settings in (LinearConfig(), WordNeighboursConfig(neighbours=(10,)))]
+    scorers = [settings.fit(cases) for settings in (LinearConfig(), WordNeighboursConfig(neighbours=10))]
     held_out, right = unseen(vocabulary, documents=100)
     pairs = Pairs.of([scorer.score(held_out) for scorer in scorers], 5)
     fusion = fit_fusion(["linear", "words"], pairs, right, Occurrences.of(cases.labels_NL), FusionConfig())

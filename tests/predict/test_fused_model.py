@@ -18,6 +18,8 @@ from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
+from xmtc.fusion.config import FusionConfig
+from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.pipeline import model_stages, train_run
 from xmtc.report.run_results import RunResults
 from xmtc.run.config import RunConfig
@@ -27,14 +29,12 @@ from xmtc.score.explain import explain_text
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.scorers.base import Features
-from xmtc.scorers.config import FusionConfig
 from xmtc.scorers.linear import Linear
-from xmtc.scorers.neighbours import Neighbours
-from xmtc.scorers.occurrences import CO_OCCURRENCE
+from xmtc.scorers.votes import Votes
 from xmtc.stages import run_stage
 
-WORDS = "{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: [5]}, {kind: label_text}"
-STATES = "{kind: state_neighbours, neighbours: [5]}"
+WORDS = "{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5}, {kind: label_text}"
+STATES = "{kind: state_neighbours, neighbours: 5}"
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +227,7 @@ def test_a_merged_label_has_the_sum_of_the_weights_and_the_documents_of_both(run
     np.testing.assert_allclose(summed[:, 1], weights[:, 2] + weights[:, 0], atol=1e-6)
     np.testing.assert_array_equal(summed[:, 2:], weights[:, 3:])
     neighbours = before.ensemble.scorers["word_neighbours"]
-    assert isinstance(neighbours, Neighbours)
+    assert isinstance(neighbours, Votes)
     votes = neighbours.labels_NL.toarray()
     assert after.labels.train_counts[1] == ((votes[:, 0] + votes[:, 2]) > 0).sum()
     found = xmtc.Model.from_pretrained(tmp_path / "merged", device="cpu").predict(TEXTS, top_k=len(before.labels))

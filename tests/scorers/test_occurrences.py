@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from xmtc.scorers.occurrences import Occurrences
+from xmtc.fusion.occurrences import Occurrences
 from xmtc.scorers.regrouping import Regrouping
 
 LABELS_NL = sparse.csr_array(

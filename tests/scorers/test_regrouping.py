@@ -9,11 +9,11 @@ from scorer_cases import LABELS, training, unseen
 
 from xmtc.errors import ConfigError
 from xmtc.scorers.config import LabelTextConfig, LinearConfig, TreeConfig, WordNeighboursConfig
-from xmtc.scorers.label_text import fit_label_text
-from xmtc.scorers.linear import fit_linear
-from xmtc.scorers.neighbours import fit_word_neighbours
+from xmtc.scorers.label_text import LabelText
+from xmtc.scorers.linear import Linear
 from xmtc.scorers.regrouping import Regrouping
-from xmtc.scorers.tree import Tree, fit_tree
+from xmtc.scorers.tree import Tree
+from xmtc.scorers.word_neighbours import WordNeighbours
 
 KEPT = np.array([0, 2, 3, 6])
 ALL = np.arange(LABELS)
@@ -52,10 +52,10 @@ def test_scores_of_labels_that_remain_are_the_same(cases, tmp_path) -> None:
     data, features = cases
     regrouping = Regrouping.without(LABELS, [1, 4, 5])
     fitted = (
-        fit_linear(data, LinearConfig(penalties=(0.3,))),
-        fit_word_neighbours(data, WordNeighboursConfig(neighbours=(5,))),
-        fit_label_text(data, LabelTextConfig()),
-        fit_tree(data, TreeConfig(trees=1)),
+        Linear.fit(data, LinearConfig(penalties=(0.3,))),
+        WordNeighbours.fit(data, WordNeighboursConfig(neighbours=5)),
+        LabelText.fit(data, LabelTextConfig()),
+        Tree.fit(data, TreeConfig(trees=1)),
     )
     for scorer in fitted:
         less = scorer.regrouped(regrouping)
@@ -74,11 +74,11 @@ def test_linear_weights_add_up_to_those_of_the_union_of_disjoint_labels(cases) -
     labels = data.labels_NL.toarray()
     labels[:, 4] &= ~labels[:, 1]
     config = LinearConfig(penalties=(0.3,), prune=0.0)
-    disjoint = fit_linear(type(data)(data.features, sparse.csr_array(labels), data.texts_N), config)
+    disjoint = Linear.fit(type(data)(data.features, sparse.csr_array(labels), data.texts_N), config)
     merged = disjoint.regrouped(Regrouping.merging(LABELS, [[1, 4]]))
     union = np.delete(labels, 4, axis=1)
     union[:, 1] |= labels[:, 4]
-    expected = fit_linear(type(data)(data.features, sparse.csr_array(union), data.texts_N), config)
+    expected = Linear.fit(type(data)(data.features, sparse.csr_array(union), data.texts_N), config)
     np.testing.assert_allclose(scores(merged, features, ALL[:-1]), scores(expected, features, ALL[:-1]), atol=1e-5)
 
 
@@ -86,11 +86,11 @@ def test_votes_and_words_of_merged_labels_are_united_and_trees_refuse(cases) -> 
     data, features = cases
     regrouping = Regrouping.merging(LABELS, [[4, 1]])
     labels = data.labels_NL.toarray()
-    votes = fit_word_neighbours(data, WordNeighboursConfig(neighbours=(5,))).regrouped(regrouping)
+    votes = WordNeighbours.fit(data, WordNeighboursConfig(neighbours=5)).regrouped(regrouping)
     at = int(np.flatnonzero(regrouping.kept_M == 4)[0])
     assert votes.train_counts[at] == (labels[:, 4] | labels[:, 1]).sum()
-    texts = fit_label_text(data, LabelTextConfig())
+    texts = LabelText.fit(data, LabelTextConfig())
     parts = scores(texts, features, np.array([4, 1]))
     np.testing.assert_allclose(scores(texts.regrouped(regrouping), features, np.array([at]))[:, 0], parts.sum(axis=1))
     with pytest.raises(ConfigError, match="`tree`"):
-        fit_tree(data, TreeConfig(trees=1)).regrouped(regrouping)
+        Tree.fit(data, TreeConfig(trees=1)).regrouped(regrouping)

@@ -15,11 +15,11 @@ from xmtc.pipeline import prepare_stage
 from xmtc.run.directory import RunPaths
 from xmtc.scorers import linear
 from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
-from xmtc.scorers.linear import fit_linear
+from xmtc.scorers.linear import Linear
 from xmtc.stages.run_stage import run_stage
 from xmtc.stages.scorers import WorkerCommunicator
 
-SCORERS = "[{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: [5]}, {kind: state_neighbours}]"
+SCORERS = "[{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5}, {kind: state_neighbours}]"
 SETTINGS = (
     f"model.scorers={SCORERS}",
     "model.head={kind: flat, pooling: {kind: summary, width: 8}}",
@@ -34,13 +34,13 @@ DOCUMENTS = (20, 80)  # fewer and more than columns: the dual form and the prima
 
 
 def fit_on_ranks() -> list[np.ndarray]:
-    linear.CHUNK = 2  # labels: both ranks solve some
+    linear.LABELS_AT_ONCE = 2  # labels: both ranks solve some
     cases = [replace(training(documents)[0], ranks=WorkerCommunicator()) for documents in DOCUMENTS]
-    return [fit_linear(one, CONFIG).weights_PL.toarray() for one in cases]
+    return [Linear.fit(one, CONFIG).weights_VL.toarray() for one in cases]
 
 
 def test_ranks_find_the_weights_of_one_process(tmp_path):
-    expected = [fit_linear(training(documents)[0], CONFIG).weights_PL.toarray() for documents in DOCUMENTS]
+    expected = [Linear.fit(training(documents)[0], CONFIG).weights_VL.toarray() for documents in DOCUMENTS]
     for found in run_gloo(fit_on_ranks, 2, tmp_path):
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)

@@ -7,13 +7,13 @@ from scorer_cases import training, unseen
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.scorers import tree
 from xmtc.scorers.config import TreeConfig
-from xmtc.scorers.tree import Tree, fit_tree
+from xmtc.scorers.tree import Tree
 
 
 @pytest.fixture(scope="module")
 def fitted():
     cases, vocabulary = training(120)
-    return fit_tree(cases, TreeConfig(trees=1)), unseen(vocabulary, documents=60)
+    return Tree.fit(cases, TreeConfig(trees=1)), unseen(vocabulary, documents=60)
 
 
 def test_the_best_label_is_a_right_one(fitted) -> None:
@@ -40,11 +40,11 @@ def test_a_damaged_model_is_refused(fitted, tmp_path: Path) -> None:
 
 
 def test_training_prints_nothing(fitted, capfd) -> None:
-    fit_tree(training(40)[0], TreeConfig(trees=1, shape="parabel"))
+    Tree.fit(training(40)[0], TreeConfig(trees=1, shape="parabel"))
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_missing_package_is_named(monkeypatch) -> None:
     monkeypatch.setitem(tree.sys.modules, "omikuji", None)
     with pytest.raises(ConfigError, match=r"xmtc\[trees\]"):
-        fit_tree(training(40)[0], TreeConfig())
+        Tree.fit(training(40)[0], TreeConfig())

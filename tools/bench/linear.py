@@ -22,7 +22,7 @@ from scipy import sparse
 from xmtc.data.arrays import Matrix
 from xmtc.scorers.base import Features, SingleProcess
 from xmtc.scorers.factor import factorise
-from xmtc.scorers.gram import Design, gram
+from xmtc.scorers.gram import gram
 from xmtc.scorers.linear import Linear, solve_labels
 
 T = TypeVar("T")
@@ -61,9 +61,8 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 def main() -> None:
     arguments = parse()
     words_NV, labels_NL = corpus(arguments.documents, arguments.terms, arguments.labels)
-    design = Design(words_NV, np.zeros((arguments.documents, 0), np.float32))
-    _, gram_s = timed(lambda: gram(design))
-    (factor,), both_s = timed(lambda: factorise(design, (PENALTY,)))
+    _, gram_s = timed(lambda: gram(words_NV))
+    (factor,), both_s = timed(lambda: factorise(words_NV, (PENALTY,)))
     say({"part": "gram", "documents": arguments.documents, "terms": arguments.terms, "cpu_s": gram_s})
     say({"part": "factorise", "terms": arguments.terms, "cpu_s": both_s - gram_s})
     per_label = []
@@ -76,7 +75,7 @@ def main() -> None:
         )
         weights = sparse.csr_array(sparse.vstack([rows for _, rows in chunks], format="csr").T.tocsr())
         per_label.append(seconds / count)
-        scorer = Linear(weights, arguments.terms, 0.0, np.zeros(0, np.float32))
+        scorer = Linear(weights)
         block = Features(words_NV[: arguments.scored])
         _, score_s = timed(lambda scorer=scorer, block=block: scorer.score(block).top(50))
         stored = 8 * weights.nnz

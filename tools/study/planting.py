@@ -30,9 +30,10 @@ from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import Thresholds, tune_threshold
-from xmtc.fusion.candidates import Pairs
-from xmtc.fusion.ensemble import HEAD, cross_fitted, names_of
-from xmtc.fusion.fit import fit_fusion
+from xmtc.fusion.ensemble import HEAD, names_of
+from xmtc.fusion.fusion import cross_fitted, fit_fusion
+from xmtc.fusion.occurrences import Occurrences
+from xmtc.fusion.pairs import Pairs
 from xmtc.mig.ranking import TokenRanking
 from xmtc.mig.stage import rank_corpus
 from xmtc.models.label_text import label_texts
@@ -42,7 +43,6 @@ from xmtc.run.provenance import git_state, versions
 from xmtc.scorers.base import DenseScored, Features, Scored, Scorer, Training
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.label_text import label_words
-from xmtc.scorers.occurrences import Occurrences
 from xmtc.stages.finetune import load_best
 from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.mig import rank_tokens

@@ -32,8 +32,9 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import tune_threshold
-from xmtc.fusion.candidates import Pairs
-from xmtc.fusion.fit import Fusion, fit_fusion
+from xmtc.fusion.fusion import Fusion, fit_fusion
+from xmtc.fusion.occurrences import Occurrences
+from xmtc.fusion.pairs import Pairs
 from xmtc.scorers.base import BLOCK, Features, Scorer, SparseScored
 from xmtc.scorers.config import (
     FusionConfig,
@@ -44,7 +45,6 @@ from xmtc.scorers.config import (
     TreeConfig,
     WordNeighboursConfig,
 )
-from xmtc.scorers.occurrences import Occurrences
 
 T = TypeVar("T")
 KEYS = ("p@1", "ndcg@5", "r@10", "micro_f1", "macro_f1", "ece")

@@ -1,6 +1,6 @@
 """Groups of labels by how often they occur in training."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,3 +25,11 @@ def bin_mask(name: str, train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
 def bin_masks(names: Sequence[str], train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the labels of every bin: boolean (bins, L)."""
     return np.array([bin_mask(name, train_counts_L) for name in names], np.bool_).reshape(len(names), -1)
+
+
+def nonempty_bins(names: Sequence[str], train_counts_L: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
+    """Yield the labels of each bin that has any: boolean (L,)."""
+    for name in names:
+        mask_L = bin_mask(name, train_counts_L)
+        if mask_L.any():
+            yield mask_L

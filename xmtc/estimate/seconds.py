@@ -21,9 +21,10 @@ from xmtc.errors import StorageError
 from xmtc.estimate.probe import HeadSpeed, gain
 from xmtc.estimate.size import Size
 from xmtc.files import read_json, write_text
+from xmtc.fusion.boosted import MAX_PAIRS, TREES
+from xmtc.fusion.fusion import LEAST_FOR_TREES
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
-from xmtc.scorers.config import MAX_PAIRS
 from xmtc.training.config import PlantConfig
 
 LEARNED = Path("~/.cache/xmtc/stage_seconds.json")
@@ -204,9 +205,10 @@ class _Stages:
         pairs = dev * model.fusion.candidates * (1 + 0.5 * (scorers - 1))
         scorers += model.fusion.co_occurrence
         seconds = self._core("fusion", {"pairs": pairs, "scorers": scorers})
-        if boosted and model.fusion.tries_trees(dev * self.size.labels_per_document):
+        kind, right = model.fusion.kind, dev * self.size.labels_per_document
+        if boosted and (kind == "trees" or (kind == "auto" and right >= LEAST_FOR_TREES)):
             # to choose the kind, for dev, for the model, and without each scorer
-            sizes = {"pairs": min(pairs, MAX_PAIRS), "trees": model.fusion.trees, "fits": 3.5 + scorers}
+            sizes = {"pairs": min(pairs, MAX_PAIRS), "trees": TREES, "fits": 3.5 + scorers}
             seconds += self._core("boosting", sizes)
         return seconds
 

@@ -6,7 +6,8 @@ from pydantic import Field
 
 from xmtc.config.base import config
 from xmtc.mining.config import IndexConfig
-from xmtc.scorers.config import BinName
+
+BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
 
 
 @config

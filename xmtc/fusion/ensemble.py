@@ -8,24 +8,25 @@
 Suffixes: N documents, K candidates, L labels, S scorers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy import sparse
 
+from xmtc.data.arrays import Matrix
 from xmtc.data.words import Vocabulary
 from xmtc.errors import CheckpointError
 from xmtc.files import reading, replacing
-from xmtc.fusion.candidates import Pairs
-from xmtc.fusion.fit import Fusion, best_first, fit_fusion
-from xmtc.scorers.base import Candidates, Features, Scored, Scorer
-from xmtc.scorers.config import FusionConfig, ScorerSettings
+from xmtc.fusion.config import FusionConfig
+from xmtc.fusion.fusion import Fusion, fit_fusion
+from xmtc.fusion.occurrences import Occurrences
+from xmtc.fusion.pairs import Pairs
+from xmtc.scorers.base import Features, Scored, Scorer
+from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.label_text import label_words
-from xmtc.scorers.occurrences import Occurrences
 from xmtc.scorers.regrouping import Regrouping
 
 HEAD = "head"
@@ -77,23 +78,13 @@ class Ensemble:
             scored.append(head)
         return Pairs.of(scored, self.config.candidates, also)
 
-    def fitted(self, pairs: Pairs, gold_NL: sparse.csr_array, occurrences: Occurrences) -> "Ensemble":
+    def fitted(self, pairs: Pairs, gold_NL: Matrix, occurrences: Occurrences) -> "Ensemble":
         """Fit a fusion on these documents, on which the scorers must not have been fitted. Return the new ensemble.
 
         Raises:
             DataError: see `fit_fusion`.
         """
         return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, occurrences, self.config))
-
-    def fuse(self, pairs: Pairs, *, exclusive: bool = False) -> Candidates:
-        """Return the candidates with fused probabilities, best first.
-
-        Args:
-            pairs: from `pairs`.
-            exclusive: whether a document has exactly one label; the candidates' probabilities then sum to 1.
-        """
-        assert self.fusion is not None, "the fusion is not fitted"
-        return fuse(self.fusion, pairs, exclusive=exclusive)
 
     def extended(self, texts: Sequence[str]) -> "Ensemble":
         """Return the ensemble with more labels, known only by their texts; the fusion gives them 0 training documents.
@@ -180,42 +171,3 @@ def names_of(settings: Sequence[ScorerSettings]) -> list[str]:
 
 def _place(number: int, name: str) -> str:
     return f"{number}-{name}"
-
-
-def fuse(fusion: Fusion, pairs: Pairs, *, exclusive: bool) -> Candidates:
-    """Return the candidates with fused probabilities, best first.
-
-    Args:
-        fusion: fitted fusion.
-        pairs: candidates, scored by the scorers that the fusion was fitted for.
-        exclusive: whether a document has exactly one label. The candidates' probabilities are then divided by their
-            sum. A softmax of the logits would be too sure: with two labels, it doubles the log-odds.
-    """
-    if not exclusive:
-        return fusion.fuse(pairs)
-    logits_NK = fusion.logits(pairs)
-    logs_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)  # of the probabilities
-    any_N1 = pairs.used.any(axis=1, keepdims=True)
-    sums_N1 = np.where(any_N1, np.logaddexp.reduce(logs_NK, axis=1, keepdims=True), 0)
-    return best_first(pairs, logits_NK, np.exp(logs_NK - sums_N1))
-
-
-def cross_fitted(
-    fit: Callable[[Pairs, sparse.csr_array], Fusion], pairs: Pairs, gold_NL: sparse.csr_array, *, exclusive: bool
-) -> Candidates:
-    """Fuse each half of the documents with a fusion fitted on the other half, for unbiased metrics.
-
-    Args:
-        fit: fits a fusion on some documents.
-        pairs: pairs of N documents; the halves are the even and the odd rows.
-        gold_NL: boolean labels of the same documents.
-        exclusive: see `fuse`.
-    """
-    rows_N = np.arange(len(pairs.label_ids_NK))
-    ids_NK = np.full(pairs.label_ids_NK.shape, -1, np.int32)
-    scores_NK = np.zeros(pairs.label_ids_NK.shape, np.float32)
-    for half in (0, 1):
-        learned, judged = rows_N[rows_N % 2 != half], rows_N[rows_N % 2 == half]
-        found = fuse(fit(pairs.take(learned), gold_NL[learned]), pairs.take(judged), exclusive=exclusive)
-        ids_NK[judged], scores_NK[judged] = found.label_ids_NK, found.scores_NK
-    return Candidates(ids_NK, scores_NK)

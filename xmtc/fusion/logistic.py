@@ -1,23 +1,99 @@
-"""Logistic regression by Newton's method, with a ridge penalty towards given coefficients.
+"""Fusion by logistic regression with a ridge penalty, fitted by Newton's method.
 
-Suffixes: P pairs, X inputs; the last input is 1 and carries the intercept.
+Suffixes: N documents, K candidates, L labels, M labels after regrouping, P pairs, G bins, X inputs; the last input is 1
+and carries the intercept.
 """
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 from scipy.special import expit
+from typing_extensions import override
 
+from xmtc.data.bins import nonempty_bins
+from xmtc.fusion.combination import Combination, Floats
+from xmtc.fusion.config import CombinationKind
+from xmtc.scorers.regrouping import Regrouping
+
+_BINS = ("0-5", "6-10", "11-50", ">50")  # frequency bins of labels with separate coefficients
+_MIN_RIGHT = 50  # a bin with fewer right pairs uses the common coefficients
+_PENALTY = 1.0  # of the common coefficients
+_BIN_PENALTY = 30.0  # of a bin's distance from the common coefficients, in pseudo-observations
 _STEPS = 50
 _TOLERANCE = 1e-8
 
 
+@dataclass(frozen=True)
+class Logistic(Combination):
+    """Logistic regression, with coefficients per frequency bin of the label.
+
+    Attributes:
+        coefficients_GX: float64.
+        bin_L: int64, bin of each label.
+    """
+
+    coefficients_GX: Floats
+    bin_L: NDArray[np.int64]
+
+    kind: ClassVar[CombinationKind] = "linear"
+    TENSORS: ClassVar[tuple[str, ...]] = ("coefficients_GX", "bin_L")
+
+    @classmethod
+    def fit(
+        cls,
+        inputs_PX: Floats,
+        right_P: NDArray[np.bool_],
+        label_P: NDArray[np.int32],
+        counts_L: NDArray[np.int64],
+    ) -> Self:
+        """Fit coefficients for all labels, then for each bin with shrinkage towards them.
+
+        Args:
+            inputs_PX: inputs of pairs.
+            right_P: whether the label is the document's.
+            label_P: label of each pair.
+            counts_L: number of training documents of each label.
+        """
+        common_X = fit_logistic(inputs_PX, right_P, _PENALTY)
+        coefficients, bin_L = [common_X], np.zeros(len(counts_L), np.int64)
+        for mask_L in nonempty_bins(_BINS, counts_L):
+            inside_P = mask_L[label_P]
+            if min(right_P[inside_P].sum(), (~right_P[inside_P]).sum()) >= _MIN_RIGHT:
+                bin_L[mask_L] = len(coefficients)
+                inside = inputs_PX[inside_P], right_P[inside_P]
+                coefficients.append(fit_logistic(*inside, _BIN_PENALTY, common_X))
+        return cls(np.stack(coefficients), bin_L)
+
+    @override
+    def logits(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
+        return self.terms(inputs_XNK, label_ids_NK).sum(axis=0)
+
+    @override
+    def terms(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
+        bin_NK = self.bin_L[label_ids_NK]
+        return np.stack([self.coefficients_GX[:, x][bin_NK] * row for x, row in enumerate(inputs_XNK)])
+
+    @override
+    def extended(self, labels: int, like: int) -> Self:
+        return replace(self, bin_L=np.concatenate([self.bin_L, np.full(labels, self.bin_L[like])]))
+
+    @override
+    def regrouped(self, regrouping: Regrouping, counts_L: NDArray[np.int64]) -> Self:
+        bin_M = self.bin_L[regrouping.kept_M]
+        for label, members_K in regrouping.merged.items():
+            bin_M[label] = self.bin_L[members_K[np.argmax(counts_L[members_K])]]
+        return replace(self, bin_L=bin_M)
+
+
 def fit_logistic(
-    inputs_PX: NDArray[np.float64],
+    inputs_PX: Floats,
     right_P: NDArray[np.bool_],
     penalty: float,
-    towards_X: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
+    towards_X: Floats | None = None,
+) -> Floats:
     """Find coefficients (X,) that minimise −log-likelihood + penalty/2 · Σ (σ_x · (β_x − t_x))².
 
     Args:
@@ -46,14 +122,14 @@ def fit_logistic(
 
 
 def _along(
-    inputs_PX: NDArray[np.float64],
+    inputs_PX: Floats,
     right_P: NDArray[np.bool_],
-    shrink_X: NDArray[np.float64],
-    towards_X: NDArray[np.float64],
-    beta_X: NDArray[np.float64],
-    step_X: NDArray[np.float64],
+    shrink_X: Floats,
+    towards_X: Floats,
+    beta_X: Floats,
+    step_X: Floats,
     loss: float,
-) -> tuple[NDArray[np.float64], float]:
+) -> tuple[Floats, float]:
     """Take a Newton step, halved until the loss does not rise. Return the point and its loss."""
     for _ in range(30):
         trial_X = beta_X - step_X

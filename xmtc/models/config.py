@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from xmtc.config.base import config
+from xmtc.fusion.config import FusionConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.config import EncoderConfig
 from xmtc.models.heads.config import HeadConfig, LabelAttentionConfig
-from xmtc.scorers.config import FusionConfig, ScorerConfig
+from xmtc.scorers.config import ScorerConfig
 
 if TYPE_CHECKING:
     from xmtc.models.classifier import Classifier

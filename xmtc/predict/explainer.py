@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.collate import Batch
 from xmtc.data.tokenizer import special_tokens
-from xmtc.fusion.candidates import Pairs
 from xmtc.fusion.ensemble import Ensemble
+from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import GivesEvidence
 from xmtc.predict.evidence import Explanation, merge_words, word_sums

@@ -14,8 +14,8 @@ from scipy.special import logit
 from torch import Tensor
 
 from xmtc.data.collate import Batch
-from xmtc.fusion.candidates import Pairs
 from xmtc.fusion.ensemble import Ensemble
+from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
 from xmtc.predict.filters import LabelFilter
 from xmtc.predict.shortlist import Shortlist
@@ -78,7 +78,8 @@ class FusedScores:
 
     def best(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Label ids and fused logits of these candidates, as `__call__` returns them."""
-        found = self.ensemble.fuse(pairs, exclusive=self.exclusive)
+        assert self.ensemble.fusion is not None, "the fusion is not fitted"
+        found = self.ensemble.fusion.fuse(pairs, exclusive=self.exclusive)
         ids_BK, scores_BK = found.label_ids_NK, found.scores_NK.astype(np.float64)
         used_BK = ids_BK >= 0
         if self.only is not None:

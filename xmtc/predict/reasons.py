@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.words import term_spans
-from xmtc.fusion.candidates import Pairs
 from xmtc.fusion.ensemble import Ensemble
+from xmtc.fusion.occurrences import CO_OCCURRENCE
+from xmtc.fusion.pairs import Pairs
 from xmtc.predict.evidence import Evidence, Explanation
 from xmtc.scorers.base import Contribution, Features
-from xmtc.scorers.occurrences import CO_OCCURRENCE
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,9 @@ def _parts(
         return words, {}, max(plain.special, 0.0)
     found = [one for one in reasons if one.value > 0]
     documents = {one.number: one.value for one in found if one.source == "document"}
-    terms = {ensemble.vocabulary.terms[one.number]: one.value for one in found if one.source in _TERMS}
+    terms = {ensemble.vocabulary.terms[one.number]: one.value for one in found if one.source == "term"}
     words, left = _by_word(terms, plain.words, text, ensemble.vocabulary.ngrams)
-    return words, documents, left + _other(found)
-
-
-_TERMS = ("term", "label_term")
-
-
-def _other(found: Sequence[Contribution]) -> float:
-    return sum(one.value for one in found if one.source not in (*_TERMS, "document"))
+    return words, documents, left
 
 
 def _by_word(

@@ -24,7 +24,7 @@ from xmtc.data.readers import Rejected
 from xmtc.data.sampler import evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.errors import ConfigError
-from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.pairs import Pairs
 from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.classifier import Classifier
 from xmtc.predict.evidence import Evidence, merge_words

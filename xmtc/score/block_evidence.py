@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
-from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
 from xmtc.predict.fused import FusedScores
 from xmtc.scorers.base import Features

@@ -12,7 +12,7 @@ Suffixes: N documents, L labels, K kept labels of a document, V terms, D width o
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -227,12 +227,12 @@ class Contribution:
     """One reason for a score.
 
     Attributes:
-        source: `term`, `state`, `document` or `label_term`.
-        number: index of the term in the vocabulary, of the state's column, or of the training document.
+        source: what the reason is.
+        number: index of the term in the vocabulary, or of the training document.
         value: share of the score; the shares sum to the score.
     """
 
-    source: str
+    source: Literal["term", "document"]
     number: int
     value: float
 
@@ -248,6 +248,24 @@ class Scorer(Protocol):
     @property
     def reads_states(self) -> bool:
         """Whether `Features.states_ND` must be given."""
+        return False
+
+    @property
+    def train_counts(self) -> NDArray[np.int64] | None:
+        """Number of training documents of each label, (L,), if the scorer still has them."""
+        return None
+
+    @classmethod
+    def fit(cls, training: Training, settings: Any) -> Self:
+        """Fit the scorer.
+
+        Args:
+            training: see `ScorerSettings.needs`.
+            settings: the member of the family whose scorer this is.
+
+        Raises:
+            DataError: the scorer cannot be fitted on these documents; the message says why.
+        """
         ...
 
     def score(self, features: Features) -> Scored:
@@ -255,10 +273,14 @@ class Scorer(Protocol):
         ...
 
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """Explain one document's (N = 1) scores of some labels. The values of a label sum to its score."""
-        ...
+        """Explain one document's (N = 1) scores of some labels, greatest reasons first.
 
-    def extended(self, label_words_RV: Matrix) -> "Scorer":
+        The values of a label sum to its score. A scorer that cannot explain itself returns no reasons.
+        """
+        del features
+        return [[] for _ in labels]
+
+    def extended(self, label_words_RV: Matrix) -> Self:
         """Return the scorer with R more labels, known only by their texts.
 
         Args:
@@ -266,7 +288,7 @@ class Scorer(Protocol):
         """
         ...
 
-    def regrouped(self, regrouping: Regrouping) -> "Scorer":
+    def regrouped(self, regrouping: Regrouping) -> Self:
         """Return the scorer with fewer labels. Its scores of labels that are not merged stay the same.
 
         Raises:
@@ -274,19 +296,18 @@ class Scorer(Protocol):
         """
         ...
 
-    @property
-    def train_counts(self) -> NDArray[np.int64] | None:
-        """Number of training documents of each label, (L,), if the scorer still has them."""
-        ...
-
     def save(self, folder: Path) -> None:
         """Write the scorer as safetensors and JSON."""
         ...
 
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a saved scorer.
 
-def greatest_first(values: NDArray[np.floating]) -> list[int]:
-    """Sort the indices of the nonzero values by descending magnitude."""
-    return np.argsort(-np.abs(values), kind="stable")[: np.count_nonzero(values)].tolist()
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        ...
 
 
 def with_empty_columns(matrix: Matrix, columns: int) -> Matrix:

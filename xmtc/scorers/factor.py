@@ -1,10 +1,10 @@
-"""The two forms of ridge regression: over columns (primal), or over documents if they are fewer (dual).
+"""The two forms of ridge regression: over terms (primal), or over documents if they are fewer (dual).
 
 Primal: W = (AᵀA + λI)⁻¹AᵀY. Dual: W = Aᵀ(AAᵀ + λI)⁻¹Y. Both give the same W. The leverage of training document i is
 hᵢ = aᵢᵀ(AᵀA + λI)⁻¹aᵢ = 1 − λ[(AAᵀ + λI)⁻¹]ᵢᵢ. Its score by a model that was fitted without it is
 (ŷᵢ − hᵢyᵢ)/(1 − hᵢ) (Allen 1974, PRESS), for all labels at once.
 
-Suffixes: N documents, P columns, C labels of a chunk, S sampled documents, M = P or N.
+Suffixes: N documents, V terms, C labels of a chunk, S sampled documents, M = V or N.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.errors import DataError
 from xmtc.scorers.base import BLOCK, Communicator, SingleProcess
-from xmtc.scorers.gram import Design, gram, kernel
+from xmtc.scorers.gram import gram, kernel
 
 _SINGLE_PROCESS = SingleProcess()
 _LARGEST = 60_000  # float32: 14 GB
@@ -27,7 +28,7 @@ class Factor(Protocol):
     """A factorised ridge regression of some training documents."""
 
     def weights(self, labels_NC: Matrix) -> Floats:
-        """Compute weights (P, C) of a chunk of labels."""
+        """Compute weights (V, C) of a chunk of labels."""
         ...
 
     def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
@@ -36,50 +37,52 @@ class Factor(Protocol):
 
 
 @dataclass(frozen=True)
-class Primal:
+class Primal(Factor):
     """The Cholesky factor of AᵀA + λI.
 
     Attributes:
-        design: A.
-        lower_PP: float32; elements above the diagonal are not used.
+        words_NV: A.
+        lower_VV: float32; elements above the diagonal are not used.
     """
 
-    design: Design
-    lower_PP: Floats
+    words_NV: Matrix
+    lower_VV: Floats
 
+    @override
     def weights(self, labels_NC: Matrix) -> Floats:
-        """Compute weights (P, C) of a chunk of labels."""
-        targets_PC = self.design.targets(labels_NC)
-        return linalg.cho_solve((self.lower_PP, True), targets_PC, overwrite_b=True, check_finite=False)
+        targets_VC = (self.words_NV.T @ labels_NC.astype(np.float32)).toarray()
+        return linalg.cho_solve((self.lower_VV, True), targets_VC, overwrite_b=True, check_finite=False)
 
+    @override
     def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
-        """Compute ‖L⁻¹aᵢ‖² (S,)."""
-        blocks = (self.design.take(rows_S[start : start + BLOCK]).toarray().T for start in range(0, len(rows_S), BLOCK))
-        return _norms(self.lower_PP, list(blocks))
+        """Computes ‖L⁻¹aᵢ‖²."""
+        blocks = (self.words_NV[rows_S[start : start + BLOCK]].toarray().T for start in range(0, len(rows_S), BLOCK))
+        return _norms(self.lower_VV, list(blocks))
 
 
 @dataclass(frozen=True)
-class Dual:
+class Dual(Factor):
     """The Cholesky factor of AAᵀ + λI.
 
     Attributes:
-        design: A.
+        words_NV: A.
         lower_NN: float32; elements above the diagonal are not used.
         penalty: λ.
     """
 
-    design: Design
+    words_NV: Matrix
     lower_NN: Floats
     penalty: float
 
+    @override
     def weights(self, labels_NC: Matrix) -> Floats:
-        """Compute weights (P, C) of a chunk of labels."""
         labels = labels_NC.astype(np.float32).toarray()
         solved_NC = linalg.cho_solve((self.lower_NN, True), labels, overwrite_b=True, check_finite=False)
-        return np.concatenate([self.design.words_NV.T @ solved_NC, self.design.dense_ND.T @ solved_NC])
+        return self.words_NV.T @ solved_NC
 
+    @override
     def leverages(self, rows_S: NDArray[np.integer]) -> Floats:
-        """Compute 1 − λ‖L⁻¹eᵢ‖² (S,)."""
+        """Computes 1 − λ‖L⁻¹eᵢ‖²."""
         return (1 - self.penalty * _norms(self.lower_NN, self._units(rows_S))).astype(np.float32)
 
     def _units(self, rows_S: NDArray[np.integer]) -> list[Floats]:
@@ -92,34 +95,30 @@ class Dual:
         return found
 
 
-def factorise(design: Design, penalties: tuple[float, ...], ranks: Communicator = _SINGLE_PROCESS) -> list[Factor]:
+def factorise(words_NV: Matrix, penalties: tuple[float, ...], ranks: Communicator = _SINGLE_PROCESS) -> list[Factor]:
     """Factorise for each penalty, in the smaller of the two forms. Ranks share the Gram matrix of the primal form.
 
     Raises:
         DataError: the matrix is not positive definite in float32, because a penalty is too small.
     """
-    smaller = min(len(design), design.columns)
-    if smaller > _LARGEST:
+    documents, terms = words_NV.shape
+    if min(documents, terms) > _LARGEST:
         raise DataError(
-            f"the linear scorer would factorise a matrix of {smaller:,} rows; the maximum is {_LARGEST:,}: lower its "
-            "most_terms"
+            f"the linear scorer would factorise a matrix of {min(documents, terms):,} rows; the maximum is "
+            f"{_LARGEST:,}: lower its most_terms"
         )
-    if len(design) < design.columns:
-        product_NN = kernel(design)
-        return [Dual(design, _cholesky(product_NN, penalty), penalty) for penalty in penalties]
-    share = slice(ranks.rank * len(design) // ranks.size, (ranks.rank + 1) * len(design) // ranks.size)
-    product_PP = ranks.sum(gram(design.take(share)))
-    return [Primal(design, _cholesky(product_PP, penalty)) for penalty in penalties]
+    if documents < terms:
+        product_NN = kernel(words_NV)
+        return [Dual(words_NV, _cholesky(product_NN, penalty), penalty) for penalty in penalties]
+    share = slice(ranks.rank * documents // ranks.size, (ranks.rank + 1) * documents // ranks.size)
+    product_VV = ranks.sum(gram(words_NV[share]))
+    return [Primal(words_NV, _cholesky(product_VV, penalty)) for penalty in penalties]
 
 
 def leave_one_out(fitted: Floats, truth: NDArray[np.floating | np.bool_], leverages: Floats) -> Floats:
     """Compute the scores of documents by a model fitted without them: (ŷ − h·y)/(1 − h)."""
-    return ((fitted - leverages * truth) / rest(leverages)).astype(np.float32)
-
-
-def rest(leverages: Floats) -> Floats:
-    """Compute 1 − h, bounded away from 0, where single precision has no digits left."""
-    return np.maximum(1 - leverages, 1e-3)
+    rest = np.maximum(1 - leverages, 1e-3)  # nearer to 0, single precision has no digits left
+    return ((fitted - leverages * truth) / rest).astype(np.float32)
 
 
 def _cholesky(product_MM: Floats, penalty: float) -> Floats:

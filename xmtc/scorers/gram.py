@@ -1,11 +1,9 @@
-"""Gram matrices of a sparse matrix with a dense part: products of all columns, or of all documents.
+"""Gram matrices of a sparse matrix: products of all columns, or of all documents.
 
 The Gram matrix of the columns is a sum over shards of documents.
 
-Suffixes: N documents, V terms, F terms that are frequent enough to be dense, D dense columns, P = V + D columns.
+Suffixes: N documents, V terms, F terms that are frequent enough to be dense, R the other terms.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,82 +16,49 @@ _MAX_DENSE = 2_000
 _BLOCK_BYTES = 256 << 20
 
 
-@dataclass(frozen=True)
-class Design:
-    """The columns of a linear model for N documents: sparse terms, then dense columns.
+def gram(words_NV: Matrix) -> Floats:
+    """Compute AᵀA of one shard of documents, float32 (V, V). The sum over shards is AᵀA of all documents.
 
-    Attributes:
-        words_NV: float32.
-        dense_ND: float32; D may be 0.
+    Frequent terms account for most products of pairs, so they are multiplied as a dense matrix.
     """
-
-    words_NV: Matrix
-    dense_ND: Floats
-
-    def __len__(self) -> int:
-        return int(self.words_NV.indptr.size - 1)
-
-    @property
-    def columns(self) -> int:
-        """P."""
-        return self.words_NV.shape[1] + self.dense_ND.shape[1]
-
-    def take(self, rows: NDArray[np.integer] | slice) -> "Design":
-        """Select some of the documents."""
-        return Design(self.words_NV[rows], self.dense_ND[rows])
-
-    def toarray(self) -> Floats:
-        """Make a dense array of all columns of a few documents, (N, P)."""
-        return np.concatenate([self.words_NV.toarray(), self.dense_ND], axis=1)
-
-    def targets(self, labels_NC: Matrix) -> Floats:
-        """Compute AᵀY of some labels, (P, C)."""
-        words_VC = (self.words_NV.T @ labels_NC.astype(np.float32)).toarray()
-        return np.concatenate([words_VC, (labels_NC.T.astype(np.float32) @ self.dense_ND).T])
-
-
-def gram(design: Design) -> Floats:
-    """Compute AᵀA of one shard of documents, float32 (P, P). The sum over shards is AᵀA of all documents.
-
-    Frequent terms and dense columns account for most products of pairs, so they are multiplied as a dense matrix.
-    """
-    terms, total = design.words_NV.shape[1], design.columns
-    frequent = _frequent(design.words_NV)
-    rare_V = np.setdiff1d(np.arange(terms), frequent)
-    dense_F = np.concatenate([frequent, np.arange(terms, total)])
-    result = np.zeros((total, total), np.float32)
-    rows = max(1, _BLOCK_BYTES // (4 * max(len(dense_F), 1)))
-    by_term = sparse.csc_array(design.words_NV)
-    frequent_NF, rare_NR = sparse.csr_array(by_term[:, frequent]), sparse.csr_array(by_term[:, rare_V])
-    dense_FF, cross_RF = np.zeros((len(dense_F),) * 2, np.float32), np.zeros((len(rare_V), len(dense_F)), np.float32)
-    for start in range(0, len(design), rows):
+    documents, terms = words_NV.shape
+    frequent_F = frequent_terms(words_NV, _MAX_DENSE)
+    rare_R = np.setdiff1d(np.arange(terms), frequent_F)
+    result = np.zeros((terms, terms), np.float32)
+    rows = max(1, _BLOCK_BYTES // (4 * max(len(frequent_F), 1)))
+    by_term = sparse.csc_array(words_NV)
+    frequent_NF, rare_NR = sparse.csr_array(by_term[:, frequent_F]), sparse.csr_array(by_term[:, rare_R])
+    dense_FF = np.zeros((len(frequent_F),) * 2, np.float32)
+    cross_RF = np.zeros((len(rare_R), len(frequent_F)), np.float32)
+    for start in range(0, documents, rows):
         part = slice(start, start + rows)
-        block_BF = np.concatenate([frequent_NF[part].toarray(), design.dense_ND[part]], axis=1)
+        block_BF = frequent_NF[part].toarray()
         dense_FF += block_BF.T @ block_BF
         cross_RF += rare_NR[part].T @ block_BF
-    result[np.ix_(dense_F, dense_F)] = dense_FF
-    result[np.ix_(rare_V, dense_F)] = cross_RF
-    result[np.ix_(dense_F, rare_V)] = cross_RF.T
-    _add_sparse(result, rare_NR, rare_V)
+    result[np.ix_(frequent_F, frequent_F)] = dense_FF
+    result[np.ix_(rare_R, frequent_F)] = cross_RF
+    result[np.ix_(frequent_F, rare_R)] = cross_RF.T
+    _add_sparse(result, rare_NR, rare_R)
     return result
 
 
-def kernel(design: Design) -> Floats:
+def kernel(words_NV: Matrix) -> Floats:
     """Compute AAᵀ, float32 (N, N): inner products of documents."""
-    frequent = _frequent(design.words_NV)
-    rare_V = np.setdiff1d(np.arange(design.words_NV.shape[1]), frequent)
-    by_term = sparse.csc_array(design.words_NV)
-    dense_NF = np.concatenate([by_term[:, frequent].toarray(), design.dense_ND], axis=1)
+    documents, terms = words_NV.shape
+    frequent_F = frequent_terms(words_NV, _MAX_DENSE)
+    rare_R = np.setdiff1d(np.arange(terms), frequent_F)
+    by_term = sparse.csc_array(words_NV)
+    dense_NF = by_term[:, frequent_F].toarray()
     result = dense_NF @ dense_NF.T
-    _add_sparse(result, sparse.csr_array(by_term[:, rare_V].T.tocsr()), np.arange(len(design)))
+    _add_sparse(result, sparse.csr_array(by_term[:, rare_R].T.tocsr()), np.arange(documents))
     return result
 
 
-def _frequent(words_NV: Matrix) -> NDArray[np.int64]:
-    """Find the terms that get a dense column, ascending."""
+def frequent_terms(words_NV: Matrix, most: int) -> NDArray[np.int64]:
+    """Find the terms, at most `most`, that are better multiplied as a dense matrix; ascending."""
     documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
-    most = np.argsort(-documents_V, kind="stable")[:_MAX_DENSE]
-    return np.sort(most[documents_V[most] > _DENSE_SHARE * max(words_NV.indptr.size - 1, 1)])
+    first = np.argsort(-documents_V, kind="stable")[:most]
+    return np.sort(first[documents_V[first] > _DENSE_SHARE * max(words_NV.shape[0], 1)])
 
 
 def _add_sparse(result: Floats, rows_NR: Matrix, columns_R: NDArray[np.integer]) -> None:

@@ -8,22 +8,21 @@ Suffixes: N documents, L labels, V terms.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy import sparse
+from typing_extensions import override
 
 from xmtc.data.arrays import Matrix
-from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.data.words import Vocabulary, terms_of, words_of
 from xmtc.errors import DataError
-from xmtc.scorers.base import Contribution, Features, SparseScored, Training, greatest_first
+from xmtc.scorers.base import Training
 from xmtc.scorers.config import LabelTextConfig
-from xmtc.scorers.regrouping import Regrouping
+from xmtc.scorers.word_weights import WordWeights
 
 _POWER = 0.75
-_FILE = "label_text.safetensors"
 
 
 def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
@@ -50,81 +49,25 @@ def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
 
 
 @dataclass(frozen=True)
-class LabelText:
-    """Label texts as weights of terms.
+class LabelText(WordWeights):
+    """Weights of the terms of label texts; a term counts once, however often a document contains it."""
 
-    Attributes:
-        weights_VL: float32.
-    """
-
-    weights_VL: Matrix
-
-    @property
-    def labels(self) -> int:
-        """L."""
-        return int(self.weights_VL.shape[1])
-
-    @property
-    def reads_states(self) -> bool:
-        """No: it reads words."""
-        return False
-
-    def score(self, features: Features) -> SparseScored:
-        """Score how much of each label's text each document contains."""
-        scores = sparse.csr_array(_presence(features.words_NV) @ self.weights_VL)
-        scores.sort_indices()
-        return SparseScored(scores)
-
-    def extended(self, label_words_RV: Matrix) -> "LabelText":
-        """Return the scorer with the texts of more labels."""
-        return LabelText(sparse.csr_array(sparse.hstack([self.weights_VL, label_words_RV.T], format="csr")))
-
-    def regrouped(self, regrouping: Regrouping) -> "LabelText":
-        """Return the scorer with fewer labels; a merged label has all their words, with the greatest weights."""
-        return LabelText(regrouping.columns(self.weights_VL, np.maximum))
-
-    @property
-    def train_counts(self) -> None:
-        """None: label texts do not hold counts."""
-        return None
-
-    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """Compute the contribution of each word of a label's text that the document contains, greatest first."""
-        present = features.words_NV.indices[: features.words_NV.indptr[1]]
-        values_SV = self.weights_VL[present][:, labels].toarray().T
-        return [
-            [
-                Contribution("label_term", int(present[place]), float(values_V[place]))
-                for place in greatest_first(values_V)
-            ]
-            for values_V in values_SV
-        ]
-
-    def save(self, folder: Path) -> None:
-        """Write `label_text.safetensors`."""
-        write_tensors(folder / _FILE, sparse_tensors("weights", self.weights_VL))
+    merge: ClassVar[np.ufunc] = np.maximum
 
     @classmethod
-    def load(cls, folder: Path) -> "LabelText":
-        """Read saved files.
+    @override
+    def fit(cls, training: Training, settings: LabelTextConfig) -> Self:
+        if training.label_words_LV is None:
+            raise DataError(
+                f"{settings.kind} needs names or descriptions of labels, but the corpus has none: leave it out"
+            )
+        return cls(sparse.csr_array(training.label_words_LV.T.tocsr()))
 
-        Raises:
-            CheckpointError: the file is missing or damaged.
-        """
-        return cls(to_sparse("weights", read_tensors(folder / _FILE, sparse_names("weights"))))
+    @override
+    def values(self, words_NV: Matrix) -> Matrix:
+        ones = np.ones(words_NV.nnz, np.float32)
+        return sparse.csr_array((ones, words_NV.indices, words_NV.indptr), shape=words_NV.shape)
 
-
-def _presence(words_NV: Matrix) -> Matrix:
-    ones = np.ones(words_NV.nnz, np.float32)
-    return sparse.csr_array((ones, words_NV.indices, words_NV.indptr), shape=words_NV.shape)
-
-
-def fit_label_text(training: Training, config: LabelTextConfig) -> LabelText:
-    """Transpose the weights of the label texts.
-
-    Raises:
-        DataError: there are no label texts.
-    """
-    if training.label_words_LV is None:
-        raise DataError(f"{config.kind} needs names or descriptions of labels, but the corpus has none: leave it out")
-    return LabelText(sparse.csr_array(training.label_words_LV.T.tocsr()))
+    @override
+    def extended(self, label_words_RV: Matrix) -> Self:
+        return replace(self, weights_VL=sparse.csr_array(sparse.hstack([self.weights_VL, label_words_RV.T], "csr")))

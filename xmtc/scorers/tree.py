@@ -8,21 +8,22 @@ Suffixes: N documents, V terms, L labels.
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from joblib import cpu_count
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
+from typing_extensions import override
 
 from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError
-from xmtc.scorers.base import Contribution, Features, SparseScored, Training, with_empty_columns
+from xmtc.scorers.base import Features, Scorer, SparseScored, Training, with_empty_columns
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.regrouping import Regrouping
 
@@ -30,124 +31,107 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "bonsai": {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3},
     "parabel": {},
 }
+_BEAM = 30  # nodes that a search keeps on each level
+_FOUND = 100  # labels that a search returns
 _FILE, _FOLDER = "tree.safetensors", "omikuji"
 
 
 @dataclass(frozen=True)
-class Tree:
-    """A fitted omikuji model.
+class Tree(Scorer):
+    """A fitted omikuji model. Its scores do not decompose into words, so it gives no reasons.
 
     Attributes:
         model: `omikuji.Model`.
-        labels: L.
-        beam: number of nodes that a search keeps on each level.
-        top: number of labels that a search returns.
+        size: L.
         new_ids: new ids of the labels that the tree was trained with, -1 for removed ones; empty if none was removed.
     """
 
     model: Any
-    labels: int
-    beam: int
-    top: int
+    size: int
     new_ids: tuple[int, ...] = ()
 
     @property
-    def reads_states(self) -> bool:
-        """No."""
-        return False
+    @override
+    def labels(self) -> int:
+        return self.size
 
+    @classmethod
+    @override
+    def fit(cls, training: Training, settings: TreeConfig) -> Self:
+        """Trains the trees on all cores that this process may use.
+
+        Raises:
+            ConfigError: omikuji is not installed.
+        """
+        omikuji = _omikuji()
+        parameters = omikuji.Model.default_hyper_param()
+        for key, value in {**_SHAPES[settings.shape], "n_trees": settings.trees}.items():
+            setattr(parameters, key, value)
+        words_NV, labels_NL = training.features.words_NV, training.labels_NL
+        with tempfile.NamedTemporaryFile(suffix=".txt") as file, _quiet():
+            file.write(f"{len(training)} {words_NV.shape[1]} {labels_NL.shape[1]}\n".encode())
+            dump_svmlight_file(_narrow(words_NV), _narrow(labels_NL), file, zero_based=True, multilabel=True)
+            file.flush()
+            model = omikuji.Model.train_on_data(file.name, parameters, cpu_count())
+        return cls(model, int(labels_NL.shape[1]))
+
+    @override
     def score(self, features: Features) -> SparseScored:
-        """Compute scores in (0, 1] of the labels that the search reaches."""
+        """Computes scores in (0, 1] of the labels that the search reaches."""
         words_NV = features.words_NV
         found = [
-            self.model.predict(_pairs(words_NV, row), beam_size=self.beam, top_k=self.top)
-            for row in range(len(features))
+            self.model.predict(_pairs(words_NV, row), beam_size=_BEAM, top_k=_FOUND) for row in range(len(features))
         ]
         starts = np.cumsum([0, *map(len, found)])
         columns = np.array([label for row in found for label, _ in row], np.int32)
         values = np.array([value for row in found for _, value in row], np.float32)
-        shape = (len(features), len(self.new_ids) or self.labels)
+        shape = (len(features), len(self.new_ids) or self.size)
         scores_NL = sparse.csr_array((values, columns, starts), shape=shape)
         scores_NL.sort_indices()
         if self.new_ids:
             kept = np.flatnonzero(np.array(self.new_ids) >= 0)  # both ids ascend: removal keeps the order
-            scores_NL = with_empty_columns(scores_NL[:, kept], self.labels - len(kept))
+            scores_NL = with_empty_columns(scores_NL[:, kept], self.size - len(kept))
         return SparseScored(scores_NL)
 
-    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        """Return no contributions: a product of classifiers along a path does not decompose into words."""
-        del features
-        return [[] for _ in labels]
+    @override
+    def extended(self, label_words_RV: Matrix) -> Self:
+        """The scorer never proposes the new labels."""
+        return replace(self, size=self.size + len(label_words_RV.indptr) - 1)
 
-    def extended(self, label_words_RV: Matrix) -> "Tree":
-        """Return the scorer with more labels, which it never proposes."""
-        return replace(self, labels=self.labels + len(label_words_RV.indptr) - 1)
-
-    def regrouped(self, regrouping: Regrouping) -> "Tree":
-        """Return the scorer with fewer labels. The search still reaches removed labels, but does not return them.
-
-        Raises:
-            ConfigError: the regrouping merges labels.
-        """
+    @override
+    def regrouped(self, regrouping: Regrouping) -> Self:
+        """The search still reaches removed labels, but does not return them."""
         if regrouping.merged:
             raise ConfigError(
                 "the scorer `tree` cannot merge labels: each is a separate leaf; train a model without this scorer"
             )
-        ids = np.array(self.new_ids or range(self.labels))
-        return replace(
-            self,
-            labels=len(regrouping),
-            new_ids=tuple(np.where(ids < 0, -1, regrouping.new_L[ids]).tolist()),
-        )
+        ids = np.array(self.new_ids or range(self.size))
+        new_ids = tuple(np.where(ids < 0, -1, regrouping.new_L[ids]).tolist())
+        return replace(self, size=len(regrouping), new_ids=new_ids)
 
-    @property
-    def train_counts(self) -> None:
-        """None: a tree does not hold counts."""
-        return None
-
+    @override
     def save(self, folder: Path) -> None:
-        """Write omikuji's directory, and `tree.safetensors`."""
         (folder / _FOLDER).mkdir(exist_ok=True)
         with _quiet():
             self.model.save(str(folder / _FOLDER))
-        write_tensors(
-            folder / _FILE, {"numbers": np.array([self.labels, self.beam, self.top, *self.new_ids], np.int64)}
-        )
+        write_tensors(folder / _FILE, {"labels": np.array([self.size, *self.new_ids], np.int64)})
 
     @classmethod
-    def load(cls, folder: Path) -> "Tree":
-        """Read saved files.
+    @override
+    def load(cls, folder: Path) -> Self:
+        """Reads a saved model.
 
         Raises:
             CheckpointError: a file is missing or damaged.
             ConfigError: omikuji is not installed.
         """
-        labels, beam, top, *new_ids = read_tensors(folder / _FILE, ("numbers",))["numbers"].tolist()
+        labels, *new_ids = read_tensors(folder / _FILE, ("labels",))["labels"].tolist()
         try:
             with _quiet():
                 model = _omikuji().Model.load(str(folder / _FOLDER))
         except RuntimeError as error:
             raise CheckpointError(f"{folder / _FOLDER}: missing or damaged ({error}); copy it again") from error
-        return cls(model, labels, beam, top, tuple(new_ids))
-
-
-def fit_tree(training: Training, config: TreeConfig) -> Tree:
-    """Train the trees on all cores that this process may use.
-
-    Raises:
-        ConfigError: omikuji is not installed.
-    """
-    omikuji = _omikuji()
-    settings = omikuji.Model.default_hyper_param()
-    for key, value in {**_SHAPES[config.shape], "n_trees": config.trees}.items():
-        setattr(settings, key, value)
-    words_NV, labels_NL = training.features.words_NV, training.labels_NL
-    with tempfile.NamedTemporaryFile(suffix=".txt") as file, _quiet():
-        file.write(f"{len(training)} {words_NV.shape[1]} {labels_NL.shape[1]}\n".encode())
-        dump_svmlight_file(_narrow(words_NV), _narrow(labels_NL), file, zero_based=True, multilabel=True)
-        file.flush()
-        model = omikuji.Model.train_on_data(file.name, settings, cpu_count())
-    return Tree(model, int(labels_NL.shape[1]), config.beam, config.top)
+        return cls(model, labels, tuple(new_ids))
 
 
 def _narrow(matrix: Matrix) -> sparse.csr_matrix:

@@ -8,11 +8,11 @@ from typing import Any
 from xmtc.evaluate import layout
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.files import write_text
-from xmtc.fusion.candidates import Pairs
+from xmtc.fusion.config import CombinationKind, FusionConfig
 from xmtc.fusion.ensemble import Ensemble
+from xmtc.fusion.occurrences import CO_OCCURRENCE
+from xmtc.fusion.pairs import Pairs
 from xmtc.scorers.base import Candidates
-from xmtc.scorers.config import CombinationKind, FusionConfig
-from xmtc.scorers.occurrences import CO_OCCURRENCE
 from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.worker import Worker
 

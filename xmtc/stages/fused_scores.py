@@ -15,13 +15,13 @@ from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.fusion.candidates import Pairs
 from xmtc.fusion.ensemble import Ensemble, cross_fitted
-from xmtc.fusion.fit import fit_fusion
+from xmtc.fusion.fusion import fit_fusion
+from xmtc.fusion.occurrences import Occurrences
+from xmtc.fusion.pairs import Pairs
 from xmtc.predict.fused import FusedScores
 from xmtc.scorers.base import Candidates
 from xmtc.scorers.config import FusionConfig
-from xmtc.scorers.occurrences import Occurrences
 from xmtc.stages.ablation import best_of, write_ablation
 from xmtc.stages.head_scores import new_histogram, shortlist_of
 from xmtc.stages.worker import Worker
@@ -64,7 +64,8 @@ class FusedPredictor:
                 lambda: write_ablation(worker, self.ensemble, pairs, found, self._cross_fitted), here=worker.is_first
             )
         else:
-            found = self.ensemble.fuse(pairs, exclusive=worker.config.data.task == "single_label")
+            assert self.ensemble.fusion is not None, "dev is predicted first"
+            found = self.ensemble.fusion.fuse(pairs, exclusive=worker.config.data.task == "single_label")
         predictions = best_of(found, worker.config.evaluate.top_k)
         return predictions, self._histogram(split, predictions)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
+_KNOTS = 20  # maximum of Q
 _SMOOTHING = 0.5  # pseudo-count of each outcome, added to every bin
 
 
@@ -29,7 +30,7 @@ class LogOdds:
         return np.interp(scores, self.scores_Q, self.log_odds_Q)
 
     @classmethod
-    def fit(cls, scores_P: NDArray[np.floating], right_P: NDArray[np.bool_], knots: int) -> "LogOdds":
+    def fit(cls, scores_P: NDArray[np.floating], right_P: NDArray[np.bool_]) -> "LogOdds":
         """Count right and wrong pairs between quantiles, and pool adjacent bins that violate the order.
 
         Half of the knots are quantiles of all scores. The other half are quantiles of the scores of right pairs, which
@@ -38,11 +39,10 @@ class LogOdds:
         Args:
             scores_P: scores of pairs.
             right_P: whether the document has the label.
-            knots: maximum of Q.
         """
         if not len(scores_P):
             return cls(np.zeros(1), np.zeros(1))
-        steps = np.linspace(0, 1, knots // 2 + 1)
+        steps = np.linspace(0, 1, _KNOTS // 2 + 1)
         groups = [scores_P, scores_P[right_P]] if right_P.any() else [scores_P]
         edges = np.unique(np.concatenate([np.quantile(group, steps) for group in groups]))
         bin_P = np.clip(np.searchsorted(edges, scores_P, side="right") - 1, 0, max(len(edges) - 2, 0))

@@ -4,14 +4,14 @@ Each scorer gives a (document, label) pair four inputs: the calibrated log-odds 
 know the label, o_s − max_l' o_s, and ln(1 + rank_s). One more input is ln(1 + count_l). A `Combination`, fitted on
 out-of-sample scores, turns them into a logit that is a sum over the inputs, so each scorer has an exact share of it.
 
-Where documents have several labels, the co-occurrence of labels is one more scorer (`xmtc.scorers.occurrences`). It
+Where documents have several labels, the co-occurrence of labels is one more scorer (`xmtc.fusion.occurrences`). It
 needs probabilities of the other labels, which a first, linear fusion without it gives.
 
 Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 · S + 1, then 1 for the intercept).
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -23,19 +23,23 @@ from scipy.special import expit
 from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_tensors
 from xmtc.errors import DataError
-from xmtc.fusion.calibrate import LogOdds
-from xmtc.fusion.candidates import Pairs
-from xmtc.fusion.combination import Combination, Linear, Trees, combination_of
-from xmtc.scorers.base import Candidates
-from xmtc.scorers.config import CombinationKind as Kind
-from xmtc.scorers.config import FusionConfig
-from xmtc.scorers.occurrences import CO_OCCURRENCE, Occurrences
+from xmtc.fusion.boosted import BoostedTrees
+from xmtc.fusion.combination import Combination
+from xmtc.fusion.config import CombinationKind, FusionConfig
+from xmtc.fusion.log_odds import LogOdds
+from xmtc.fusion.logistic import Logistic
+from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
+from xmtc.fusion.pairs import Pairs
+from xmtc.scorers.base import Candidates, SparseScored
 from xmtc.scorers.regrouping import Regrouping
 
-PER_SCORER = 4
+LEAST_FOR_TREES = 2_000
+"""A fusion does not try trees with fewer right pairs."""
+_PER_SCORER = 4
 log = logging.getLogger(__name__)
 _FILE = "fusion.safetensors"
 _FIRST = "first"  # folder
+_COMBINATIONS: dict[str, type[Combination]] = {one.kind: one for one in (Logistic, BoostedTrees)}
 
 
 @dataclass(frozen=True)
@@ -74,18 +78,29 @@ class Fusion:
     def shares(self, pairs: Pairs) -> NDArray[np.float64]:
         """Split the logit into shares, (S + 2, N, K): of each scorer, of the label's count, and of the intercept."""
         terms_XNK = self.combination.terms(self.inputs(pairs), pairs.label_ids_NK)
-        scorers = len(self.names) * PER_SCORER
-        by_scorer = terms_XNK[:scorers].reshape(len(self.names), PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)
+        scorers = len(self.names) * _PER_SCORER
+        by_scorer = terms_XNK[:scorers].reshape(len(self.names), _PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)
         return np.concatenate([by_scorer, terms_XNK[scorers:]])
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute the inputs of the regression, (X, N, K)."""
         return inputs_of(self.complete(pairs), self.maps, self.counts_L)
 
-    def fuse(self, pairs: Pairs) -> Candidates:
-        """Return the candidates with fused probabilities, best first; ties by ascending label id."""
+    def fuse(self, pairs: Pairs, *, exclusive: bool = False) -> Candidates:
+        """Return the candidates with fused probabilities, best first; ties by ascending label id.
+
+        Args:
+            pairs: candidates, scored by the scorers that the fusion was fitted for.
+            exclusive: whether a document has exactly one label. The candidates' probabilities are then divided by their
+                sum. A softmax of the logits would be too sure: with two labels, it doubles the log-odds.
+        """
         logits_NK = self.logits(pairs)
-        return best_first(pairs, logits_NK, expit(logits_NK))
+        if not exclusive:
+            return _best_first(pairs, logits_NK, expit(logits_NK))
+        logs_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)  # of the probabilities
+        any_N1 = pairs.used.any(axis=1, keepdims=True)
+        sums_N1 = np.where(any_N1, np.logaddexp.reduce(logs_NK, axis=1, keepdims=True), 0)
+        return _best_first(pairs, logits_NK, np.exp(logs_NK - sums_N1))
 
     def extended(self, labels: int) -> "Fusion":
         """Return the fusion with this many more labels, which are treated like the rarest existing label."""
@@ -125,7 +140,7 @@ class Fusion:
             CheckpointError: a file is missing or damaged.
         """
         found = read_object(folder / "fusion.json", ("names", "kind"))
-        names, kind = tuple(found["names"]), combination_of(found["kind"])
+        names, kind = tuple(found["names"]), _COMBINATIONS[found["kind"]]
         keys = [f"{part}.{number}" for number in range(len(names)) for part in ("scores", "log_odds")]
         tensors = read_tensors(folder / _FILE, (*kind.TENSORS, *keys))
         maps = tuple(LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"]) for n in range(len(names)))
@@ -156,7 +171,7 @@ def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]
     return np.stack([*inputs, counts_NK, np.ones(used_NK.shape)]).astype(np.float64)
 
 
-def best_first(pairs: Pairs, logits_NK: NDArray[np.float64], scores_NK: NDArray[np.float64]) -> Candidates:
+def _best_first(pairs: Pairs, logits_NK: NDArray[np.float64], scores_NK: NDArray[np.float64]) -> Candidates:
     """Sort candidates by their logits, because the float32 scores of large logits tie; equal ones by ascending id.
 
     Args:
@@ -185,7 +200,7 @@ def fit_fusion(
     Raises:
         DataError: no candidate is right, or all are.
     """
-    right_NK = right_of(pairs, gold_NL)
+    right_NK = _right(pairs, gold_NL)
     right_P = right_NK[pairs.used]
     if right_P.all() or not right_P.any():
         raise DataError(
@@ -194,23 +209,21 @@ def fit_fusion(
         )
     if not config.co_occurrence:
         occurrences = Occurrences.without_pairs(occurrences.counts_L)
-    kind = config.kind
-    if kind == "auto":
-        kind = _better(names, pairs, right_NK, occurrences, config)
-    return _fit(names, pairs, right_NK, occurrences, replace(config, kind=kind))
+    kind = config.kind if config.kind != "auto" else _better(names, pairs, right_NK, occurrences)
+    return _fit(names, pairs, right_NK, occurrences, kind)
 
 
 def _better(
-    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences, config: FusionConfig
-) -> Kind:
+    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences
+) -> CombinationKind:
     """Choose the combination with the lower log loss on every fourth document, fitted on the others."""
-    if not config.tries_trees(int(right_NK.sum())):
+    if right_NK.sum() < LEAST_FOR_TREES:
         return "linear"
     judged_N = np.arange(len(right_NK)) % 4 == 3
     held, held_right_P = pairs.take(judged_N), right_NK[judged_N][pairs.used[judged_N]]
-    losses: dict[Kind, float] = {}
-    for kind in get_args(Kind):
-        fusion = _fit(names, pairs.take(~judged_N), right_NK[~judged_N], occurrences, replace(config, kind=kind))
+    losses: dict[CombinationKind, float] = {}
+    for kind in get_args(CombinationKind):
+        fusion = _fit(names, pairs.take(~judged_N), right_NK[~judged_N], occurrences, kind)
         logits_P = fusion.logits(held)[held.used]
         losses[kind] = float(np.logaddexp(0, np.where(held_right_P, -logits_P, logits_P)).mean())
     log.debug("log loss of the fusion by kind: %s", losses)
@@ -218,32 +231,52 @@ def _better(
 
 
 def _fit(
-    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences, config: FusionConfig
+    names: Sequence[str],
+    pairs: Pairs,
+    right_NK: NDArray[np.bool_],
+    occurrences: Occurrences,
+    kind: CombinationKind,
 ) -> Fusion:
     """Fit a fusion; if documents have several labels, with the co-occurrence and the first fusion that it needs."""
     first = None
     if occurrences.any_together:
         plain = Occurrences.without_pairs(occurrences.counts_L)
-        first = _fit(names, pairs, right_NK, plain, replace(config, kind="linear"))
+        first = _fit(names, pairs, right_NK, plain, "linear")
         names, pairs = [*names, CO_OCCURRENCE], _with_co_occurrence(pairs, first, occurrences)
     used_NK = pairs.used
     right_P, label_P = right_NK[used_NK], pairs.label_ids_NK[used_NK]
     maps = tuple(
-        LogOdds.fit(scores_P[scores_P != 0], right_P[scores_P != 0], config.knots)
-        for scores_P in pairs.scores_SNK[:, used_NK]
+        LogOdds.fit(scores_P[scores_P != 0], right_P[scores_P != 0]) for scores_P in pairs.scores_SNK[:, used_NK]
     )
     inputs_PX = inputs_of(pairs, maps, occurrences.counts_L)[:, used_NK].T
-    if config.kind == "trees":
-        combination = Trees.fit(inputs_PX, right_P, config)
+    if kind == "trees":
+        combination = BoostedTrees.fit(inputs_PX, right_P)
     else:
-        combination = Linear.fit(inputs_PX, right_P, label_P, occurrences.counts_L, config)
+        combination = Logistic.fit(inputs_PX, right_P, label_P, occurrences.counts_L)
     return Fusion(tuple(names), maps, combination, occurrences, first)
 
 
-def right_of(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:
+def _right(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:
     """Mark the candidates that are the document's labels, (N, K); padding is False."""
-    rows_NK = np.broadcast_to(np.arange(len(pairs.label_ids_NK))[:, None], pairs.label_ids_NK.shape)
-    used_NK = pairs.used
-    right_NK = np.zeros(used_NK.shape, np.bool_)
-    right_NK[used_NK] = np.asarray(gold_NL[rows_NK[used_NK], pairs.label_ids_NK[used_NK]]).ravel()
-    return right_NK
+    return SparseScored(gold_NL).at(pairs.label_ids_NK) > 0
+
+
+def cross_fitted(
+    fit: Callable[[Pairs, Matrix], Fusion], pairs: Pairs, gold_NL: Matrix, *, exclusive: bool
+) -> Candidates:
+    """Fuse each half of the documents with a fusion fitted on the other half, for unbiased metrics.
+
+    Args:
+        fit: fits a fusion on some documents.
+        pairs: pairs of N documents; the halves are the even and the odd rows.
+        gold_NL: boolean labels of the same documents.
+        exclusive: see `Fusion.fuse`.
+    """
+    rows_N = np.arange(len(pairs.label_ids_NK))
+    ids_NK = np.full(pairs.label_ids_NK.shape, -1, np.int32)
+    scores_NK = np.zeros(pairs.label_ids_NK.shape, np.float32)
+    for half in (0, 1):
+        learned, judged = rows_N[rows_N % 2 != half], rows_N[rows_N % 2 == half]
+        found = fit(pairs.take(learned), gold_NL[learned]).fuse(pairs.take(judged), exclusive=exclusive)
+        ids_NK[judged], scores_NK[judged] = found.label_ids_NK, found.scores_NK
+    return Candidates(ids_NK, scores_NK)

@@ -1,0 +1,23 @@
+"""Settings of the fusion. Reading them imports no implementation."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from xmtc.config.base import config
+
+CombinationKind = Literal["linear", "trees"]
+
+
+@config
+class FusionConfig:
+    """Fuses the scores of several scorers into one probability, by a model of (document, label) pairs."""
+
+    kind: Literal["auto", "linear", "trees"] = "auto"
+    """`linear`: logistic regression with coefficients per frequency bin. `trees`: boosted trees, which need many dev
+    documents. `auto`: whichever predicts a quarter of the dev documents better when fitted on the rest. The logit is an
+    exact sum over scorers with both."""
+    co_occurrence: bool = True
+    """Whether labels that often occur together in training documents support each other, as one more scorer."""
+    candidates: Annotated[int, Field(ge=1)] = 50
+    """Number of labels that each scorer proposes per document. The fusion scores their union."""

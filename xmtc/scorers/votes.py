@@ -1,0 +1,108 @@
+"""Votes of the most similar training documents.
+
+s(d, l) = Σ_j w(cos(d, j)) · Y[j, l] / Σ_j w(cos(d, j)) over the k nearest training documents j of document d.
+
+Suffixes: B query documents, N training documents, K neighbours, L labels.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from typing_extensions import override
+
+from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
+from xmtc.scorers.base import Contribution, Features, Scorer, SparseScored, with_empty_columns
+from xmtc.scorers.regrouping import Regrouping
+
+_FILE = "votes.safetensors"
+
+
+@dataclass(frozen=True)
+class Votes(Scorer):
+    """Scores labels by a vote of the nearest training documents.
+
+    Attributes:
+        labels_NL: float32 ones, labels of the training documents.
+        k: number of documents that vote.
+    """
+
+    labels_NL: Matrix
+    k: int
+
+    @abstractmethod
+    def nearest(self, features: Features) -> tuple[NDArray[np.int64], Floats]:
+        """Find rows and cosines (B, K) of the k nearest training documents, nearest first; -1 pads."""
+
+    @abstractmethod
+    def weights(self, cosines: Floats) -> Floats:
+        """Compute the weights of votes, at least 0, from cosines."""
+
+    @property
+    @override
+    def labels(self) -> int:
+        return int(self.labels_NL.shape[1])
+
+    @property
+    @override
+    def train_counts(self) -> NDArray[np.int64]:
+        return np.bincount(self.labels_NL.indices, minlength=self.labels).astype(np.int64)
+
+    @override
+    def score(self, features: Features) -> SparseScored:
+        """Computes each label's share of the votes."""
+        found_BK, shares_BK = self._voters(features)
+        rows, places = np.nonzero(shares_BK)
+        shape = (len(found_BK), int(self.labels_NL.shape[0]))
+        voters_BN = sparse.csr_array((shares_BK[rows, places], (rows, found_BK[rows, places])), shape=shape)
+        scores_BL = sparse.csr_array(voters_BN @ self.labels_NL)
+        scores_BL.sort_indices()
+        return SparseScored(scores_BL)
+
+    @override
+    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+        """Finds the neighbours that have a label, and the share of each in the votes."""
+        (found_K,), (shares_K,) = self._voters(features)
+        voters_SK = (self.labels_NL[found_K][:, labels].toarray().T != 0) & (shares_K > 0)
+        return [
+            [Contribution("document", int(found_K[place]), float(shares_K[place])) for place in np.flatnonzero(votes_K)]
+            for votes_K in voters_SK
+        ]
+
+    def _voters(self, features: Features) -> tuple[NDArray[np.int64], Floats]:
+        """Find the rows of the nearest documents, and their shares of the votes (B, K); a row of -1 has no share."""
+        found_BK, cosines_BK = self.nearest(features)
+        weights_BK = np.where(found_BK >= 0, self.weights(cosines_BK), 0)
+        weights_BK /= np.maximum(weights_BK.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        return found_BK, weights_BK
+
+    @override
+    def extended(self, label_words_RV: Matrix) -> Self:
+        """The scorer never proposes the new labels, because no training document has them."""
+        return replace(self, labels_NL=with_empty_columns(self.labels_NL, len(label_words_RV.indptr) - 1))
+
+    @override
+    def regrouped(self, regrouping: Regrouping) -> Self:
+        """A document has a merged label if it has one of its parts."""
+        return replace(self, labels_NL=regrouping.columns(self.labels_NL, np.maximum))
+
+    @override
+    def save(self, folder: Path) -> None:
+        tensors = {"k": np.array([self.k], np.int64)} | sparse_tensors("labels", self.labels_NL)
+        write_tensors(folder / _FILE, tensors)
+
+    @staticmethod
+    def load_votes(folder: Path) -> tuple[Matrix, int]:
+        """Read `labels_NL` and `k`.
+
+        Raises:
+            CheckpointError: the file is missing or damaged.
+        """
+        found = read_tensors(folder / _FILE, ("k", *sparse_names("labels")))
+        return to_sparse("labels", found), int(found["k"][0])

@@ -1,0 +1,86 @@
+"""Votes of the training documents with the most similar words: w = cos⁴.
+
+Suffixes: B query documents, N training documents, K neighbours, V terms, F terms with a dense column.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from typing_extensions import override
+
+from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
+from xmtc.scorers.base import Features, Training
+from xmtc.scorers.config import WordNeighboursConfig
+from xmtc.scorers.gram import frequent_terms
+from xmtc.scorers.votes import Votes
+
+_POWER = np.float32(4)
+_MAX_DENSE = 1_000
+_FILE = "documents.safetensors"
+
+
+@dataclass(frozen=True)
+class WordNeighbours(Votes):
+    """Exact search by cosine of TF-IDF rows, with a dense product for frequent terms and a sparse one for the others.
+
+    Attributes:
+        words_NV: float32, rows of unit length.
+    """
+
+    words_NV: Matrix
+
+    @classmethod
+    @override
+    def fit(cls, training: Training, settings: WordNeighboursConfig) -> Self:
+        return cls(training.labels_NL.astype(np.float32), settings.neighbours, training.features.words_NV)
+
+    @cached_property
+    def _frequent_F(self) -> NDArray[np.int64]:
+        return frequent_terms(self.words_NV, _MAX_DENSE)
+
+    @cached_property
+    def _dense_NF(self) -> Floats:
+        return self.words_NV[:, self._frequent_F].toarray()
+
+    @cached_property
+    def _rare_VN(self) -> Matrix:
+        return sparse.csr_array(self._rare(self.words_NV).T.tocsr())
+
+    def _rare(self, words_BV: Matrix) -> Matrix:
+        """Remove frequent terms from the rows."""
+        rare_V = np.ones(words_BV.shape[1], np.float32)
+        rare_V[self._frequent_F] = 0
+        kept_BV = sparse.csr_array(words_BV @ sparse.diags_array(rare_V, format="csr"))
+        kept_BV.eliminate_zeros()
+        return kept_BV
+
+    @override
+    def nearest(self, features: Features) -> tuple[NDArray[np.int64], Floats]:
+        cosines_BN = features.words_NV[:, self._frequent_F].toarray() @ self._dense_NF.T
+        cosines_BN += sparse.csr_array(self._rare(features.words_NV) @ self._rare_VN).toarray()
+        k = min(self.k, cosines_BN.shape[1])
+        found_BK = np.sort(np.argpartition(-cosines_BN, k - 1, axis=1)[:, :k], axis=1)
+        values_BK = np.take_along_axis(cosines_BN, found_BK, axis=1)
+        order_BK = np.argsort(-values_BK, axis=1, kind="stable")
+        return np.take_along_axis(found_BK, order_BK, axis=1), np.take_along_axis(values_BK, order_BK, axis=1)
+
+    @override
+    def weights(self, cosines: Floats) -> Floats:
+        return np.power(np.maximum(cosines, 0), _POWER, dtype=np.float32)
+
+    @override
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        write_tensors(folder / _FILE, sparse_tensors("words", self.words_NV))
+
+    @classmethod
+    @override
+    def load(cls, folder: Path) -> Self:
+        words_NV = to_sparse("words", read_tensors(folder / _FILE, sparse_names("words")))
+        return cls(*cls.load_votes(folder), words_NV)
