@@ -31,7 +31,7 @@ from xmtc.report.section import GROUP as SECTIONS
 pytestmark = pytest.mark.timeout(900)  # the first test that needs the package waits for its training
 
 ROOT = Path(__file__).parents[1]
-RECIPES = ("loss", "reader", "head", "encoder", "strategy", "metric", "report section", "callback")
+RECIPES = ("loss", "reader", "head", "encoder", "scorer", "strategy", "metric", "report section", "callback")
 WITHOUT_YAML = ("report section",)
 WITHOUT_SETTINGS = ("metric", "report section")
 _CALLS = """
@@ -243,12 +243,13 @@ def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(installed: In
         "finetune.loss={kind: hinge, margn: 1.0}",
         "model.head={kind: mean_mox}",
         "model.encoder={kind: locl}",
+        "model.scorers=[{kind: centroid}]",
         "data.source={kind: sqlit}",
         "finetune.callbacks=[{kind: heartbeet}]",
         "distributed.strategy={kind: half_exchang}",
     ]
     said = installed.error("train", str(installed.folder / "recipes.yaml"), *overrides)
-    for word in ("margin", "mean_max", "local", "sqlite", "heartbeat", "half_exchange"):
+    for word in ("margin", "mean_max", "local", "centroids", "sqlite", "heartbeat", "half_exchange"):
         assert f"did you mean {word!r}?" in said
 
 

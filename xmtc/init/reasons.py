@@ -7,14 +7,6 @@ import numpy as np
 if TYPE_CHECKING:
     from xmtc.init.command import Plan
 
-_SCORERS = {
-    "linear": "regression over words of whole texts",
-    "word_neighbours": "votes of documents with similar words",
-    "state_neighbours": "votes of documents with similar hidden states",
-    "label_text": "names of labels in the text",
-    "tree": "linear classifiers in a tree over labels; evidence does not look into them",
-}
-
 
 def header(plan: "Plan") -> list[str]:
     """Write the lines above the configuration."""
@@ -30,7 +22,7 @@ def header(plan: "Plan") -> list[str]:
 
 def reasons(plan: "Plan") -> dict[str, str]:
     """Map dotted keys to the reasons for their values."""
-    found, roles, tree = plan.found, plan.roles, plan.choice.candidate.tree
+    found, roles = plan.found, plan.roles
     cut = float(np.mean(plan.lengths > plan.choice.candidate.max_length))
     why = {
         "data.source.columns.text": roles.why["text"],
@@ -51,8 +43,8 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "distributed.precision": "native on this processor, and faster than fp32",
         "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
     }
-    for number, scorer in enumerate(tree["model"]["scorers"]):
-        why[f"model.scorers.{number}"] = _SCORERS[scorer["kind"]]
+    for number, scorer in enumerate(plan.config.model.scorers):
+        why[f"model.scorers.{number}"] = scorer.summary
     return why
 
 
