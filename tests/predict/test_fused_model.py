@@ -223,7 +223,7 @@ def test_a_merged_label_has_the_sum_of_the_weights_and_the_documents_of_both(run
     linear, merged = (one.scorers["linear"] for one in (before.ensemble, after.ensemble))
     assert isinstance(linear, Linear)
     assert isinstance(merged, Linear)
-    weights, summed = linear.weights_PL.toarray(), merged.weights_PL.toarray()
+    weights, summed = linear.weights_VL.toarray(), merged.weights_VL.toarray()
     np.testing.assert_allclose(summed[:, 1], weights[:, 2] + weights[:, 0], atol=1e-6)
     np.testing.assert_array_equal(summed[:, 2:], weights[:, 3:])
     neighbours = before.ensemble.scorers["word_neighbours"]

@@ -3,8 +3,8 @@
 Suffixes: S labels, T tokens, B documents (one), V terms.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,17 +19,10 @@ from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import GivesEvidence
 from xmtc.predict.evidence import Explanation, merge_words, word_sums
-from xmtc.predict.fused import features_of
+from xmtc.predict.fused import FusedScores, features_of
 from xmtc.predict.reasons import fused_explanations
+from xmtc.predict.tokenised import Tokenised, TokenisedTexts
 from xmtc.scorers.base import Features
-
-
-@dataclass(frozen=True)
-class Tokenised:
-    """A document's text, and the character spans of the content tokens that the model reads."""
-
-    text: str
-    offsets: Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -118,3 +111,41 @@ class Explainer:
             replace(one, attention=by_word(x_T), received=of_encoder)
             for one, x_T in zip(explanations, attention_SHT.mean(1), strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class BatchExplainer:
+    """Explains the labels that are kept of each document; `on_best` of `score_split`.
+
+    Attributes:
+        explainer: explains one document.
+        documents: the documents that are scored.
+        kept: chooses labels (S,) of a document, given its best labels and their probabilities (K,).
+        fused: the fused scores that find the best labels, if scorers are fused.
+        found: explanations by row.
+    """
+
+    explainer: Explainer
+    documents: TokenisedTexts
+    kept: Callable[[NDArray[np.int32], NDArray[np.float32]], NDArray[np.int32]]
+    fused: FusedScores | None
+    found: dict[int, list[Explanation]] = field(default_factory=dict)
+
+    def __call__(self, batch: Batch, ids_BK: Tensor, scores_BK: Tensor) -> None:
+        """Explain a batch with hidden states."""
+        best = zip(batch.documents_B.tolist(), ids_BK.cpu().numpy(), scores_BK.cpu().numpy(), strict=True)
+        with torch.autocast(batch.mask_BT.device.type, enabled=False):
+            for place, (row, ids_K, scores_K) in enumerate(best):
+                scored = None if self.fused is None else self.fused.scored(place)
+                self.found[row] = self.explainer.explain(
+                    self.documents.one(row), _one(batch, place), self.kept(ids_K, scores_K), scored, attention=False
+                )
+
+
+def _one(batch: Batch, place: int) -> Batch:
+    """Select a document of a batch with hidden states. The batch's windows are not divided: nothing reads them."""
+    assert batch.hidden_BTD is not None
+    one = slice(place, place + 1)
+    return replace(
+        batch, token_ids_BT=batch.token_ids_BT[one], mask_BT=batch.mask_BT[one], hidden_BTD=batch.hidden_BTD[one]
+    )

@@ -30,7 +30,7 @@ _LOGIT_BYTES = 1 << 28  # bytes of a batch's float32 logits
 
 
 class FusedScores:
-    """The best labels of a batch and their fused logits; a `BestLabels`.
+    """The best labels of a batch and their fused logits; a `BestLabels` for one thread.
 
     Args:
         classifier: encoder and head; the encoder runs once, for the head and for neighbours by states.
@@ -53,6 +53,7 @@ class FusedScores:
     ) -> None:
         self.classifier, self.ensemble, self.words = classifier, ensemble, words
         self.shortlist, self.only, self.exclusive = shortlist, only, exclusive
+        self._last: tuple[Features, Pairs] | None = None
 
     @property
     def size(self) -> int:
@@ -69,15 +70,7 @@ class FusedScores:
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label ids int64 (B, K), best first and padded with -1, and their logits (B, K)."""
-        return self.best(self.pairs(batch)[1])
-
-    def pairs(self, batch: Batch) -> tuple[Features, Pairs]:
-        """Find the batch's candidates, with every scorer's scores; also return the features that they are based on."""
-        features, head = features_of(self.classifier, self.ensemble, self.words, batch, self.shortlist)
-        return features, self.ensemble.pairs(features, head, self.only.candidates if self.only else None)
-
-    def best(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """Label ids and fused logits of these candidates, as `__call__` returns them."""
+        _, pairs = self.pairs(batch)
         assert self.ensemble.fusion is not None, "the fusion is not fitted"
         found = self.ensemble.fusion.fuse(pairs, exclusive=self.exclusive)
         ids_BK, scores_BK = found.label_ids_NK, found.scores_NK.astype(np.float64)
@@ -85,8 +78,19 @@ class FusedScores:
         if self.only is not None:
             used_BK &= np.isin(ids_BK, self.only.allowed)
         logits_BK = np.where(used_BK, logit(np.clip(scores_BK, _EDGE, 1 - _EDGE)), _PADDING_LOGIT)
-        ids_BK = np.where(used_BK, ids_BK, -1)
-        return self._padded(ids_BK, logits_BK)
+        return self._padded(np.where(used_BK, ids_BK, -1), logits_BK)
+
+    def pairs(self, batch: Batch) -> tuple[Features, Pairs]:
+        """Find the batch's candidates, with every scorer's scores; also return the features that they are based on."""
+        features, head = features_of(self.classifier, self.ensemble, self.words, batch, self.shortlist)
+        self._last = features, self.ensemble.pairs(features, head, self.only.candidates if self.only else None)
+        return self._last
+
+    def scored(self, place: int) -> tuple[Features, Pairs]:
+        """Return the features and pairs of one document of the last batch."""
+        assert self._last is not None, "no batch was scored"
+        features, pairs = self._last
+        return features.take(slice(place, place + 1)), pairs.take(slice(place, place + 1))
 
     def _padded(self, ids_BK: NDArray[np.integer], logits_BK: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
         missing = max(0, self.size - ids_BK.shape[1])

@@ -1,31 +1,29 @@
 """`xmtc.Model`: an exported model that labels texts in this process."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.export import ModelParts, load_model
 from xmtc.artefact.hub import locate_model
-from xmtc.data.collate import Batch, Collator
-from xmtc.data.documents import UnlabelledDocuments
+from xmtc.data.collate import Collator
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError, DataError
-from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.index import LabelIndex
 from xmtc.predict.evidence import Evidence, Explanation
-from xmtc.predict.explainer import Explainer, Tokenised
+from xmtc.predict.explainer import BatchExplainer, Explainer
 from xmtc.predict.filters import LabelFilter, Threshold
 from xmtc.predict.fused import FusedScores
 from xmtc.predict.scorer import BestLabels, Scoring, score_split
 from xmtc.predict.shortlist import Shortlist
 from xmtc.predict.texts import as_count, as_labels, as_text, as_texts, as_threshold
+from xmtc.predict.tokenised import TokenisedTexts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,35 +49,6 @@ class Prediction(NamedTuple):
     name: str
     evidence: tuple[Evidence, ...] = ()
     predicted: bool = False
-
-
-class Texts(UnlabelledDocuments):
-    """Tokenised texts.
-
-    Attributes:
-        offsets: for each text, the character spans of its tokens.
-    """
-
-    def __init__(self, ids: Sequence[NDArray[np.int32]], offsets: Sequence[Sequence[tuple[int, int]]]) -> None:
-        super().__init__(ids)
-        self.offsets = offsets
-        if not self.lengths.all():
-            raise DataError(f"text {int(self.lengths.argmin())} has no tokens: leave it out")
-
-    @classmethod
-    def of(cls, texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int) -> "Texts":
-        """Tokenise texts.
-
-        Raises:
-            DataError: a text has no tokens.
-        """
-        encodings = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        ids = [np.array(one.ids[:max_length], np.int32) for one in encodings]
-        return cls(ids, [one.offsets[:max_length] for one in encodings])
-
-    def one(self, row: int) -> "Texts":
-        """Select one text."""
-        return Texts([self.tokens(row)], [self.offsets[row]])
 
 
 class Model:
@@ -178,24 +147,21 @@ class Model:
             raise ConfigError(
                 "include already limits the labels to score, so shortlist has no effect: leave out shortlist"
             )
-        documents = self._documents(texts)
-        found = self._shortlist(shortlist)
+        documents, found = self._documents(texts), self._shortlist(shortlist)
         top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
-        if not evidence:
-            ids_NK, scores_NK = self._best(documents, texts, top_k, only, found, self._collator(documents))
-            pairs = zip(ids_NK, scores_NK, strict=True)
-            return [self.predictions(*pair, threshold=limit, least=least) for pair in pairs]
-        predictions = []
-        for row, text in enumerate(texts):  # one by one: the encoder runs once, for prediction and evidence
-            document = documents.one(row)
-            batch = self._encoded(document)
-            (ids_K,), (scores_K,) = self._best(document, [text], top_k, only, found, lambda _, batch=batch: batch)
-            best = self.predictions(ids_K, scores_K, threshold=limit, least=least)
-            label_ids = self.labels.indices(one.label for one in best)
-            reasons = self._explain(text, document, batch, label_ids, attention=False)
-            pairs = zip(best, reasons, strict=True)
-            predictions.append([one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in pairs])
-        return predictions
+        fused = self._fused(documents, found, only)
+        explain = None
+        if evidence:
+            kept = partial(self._kept, threshold=limit, least=least)
+            explain = BatchExplainer(self._explainer, documents, lambda *best: best[0][kept(*best)], fused)
+        rows = zip(*self._best(documents, top_k, only, fused or found, explain), strict=True)
+        predictions = [self.predictions(*best, threshold=limit, least=least) for best in rows]
+        if explain is None:
+            return predictions
+        return [
+            [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in zip(best, explain.found[row], strict=True)]
+            for row, best in enumerate(predictions)
+        ]
 
     def predict_frame(self, texts: Iterable[str], top_k: int | None = None, **options: Any) -> "pd.DataFrame":
         """Predict like `predict`, into a data frame with one row per label of each text, best first.
@@ -245,16 +211,14 @@ class Model:
             DataError: a text is empty or not a string.
             ConfigError: the model has no index for a shortlist.
         """
-        documents = self._documents(texts)
-        return self._best(documents, texts, top_k, only, self._shortlist(shortlist), self._collator(documents))
+        documents, found = self._documents(texts), self._shortlist(shortlist)
+        return self._best(documents, top_k, only, self._fused(documents, found, only) or found)
 
     def predictions(
         self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
     ) -> list[Prediction]:
         """Convert one text's results of `best` to predictions, without labels below the threshold; see `predict`."""
-        predicted_K = np.arange(len(ids_K)) == 0 if self.limits_L is None else scores_K >= self.limits_L[ids_K]
-        kept_K = predicted_K if threshold == "tuned" else scores_K >= (threshold or 0.0)
-        kept_K = (kept_K | (np.arange(len(ids_K)) < least)) & (ids_K >= 0)
+        kept_K, predicted_K = self._kept(ids_K, scores_K, threshold, least), self._predicted(ids_K, scores_K)
         best = zip(ids_K[kept_K], scores_K[kept_K], predicted_K[kept_K], strict=True)
         labels, names = self.labels.labels, self.labels.names
         return [
@@ -262,27 +226,34 @@ class Model:
             for at, score, predicted in best
         ]
 
+    def _predicted(self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]) -> NDArray[np.bool_]:
+        return np.arange(len(ids_K)) == 0 if self.limits_L is None else scores_K >= self.limits_L[ids_K]
+
+    def _kept(
+        self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], threshold: Threshold, least: int
+    ) -> NDArray[np.bool_]:
+        """Mark the labels that a text's predictions contain."""
+        reach_K = self._predicted(ids_K, scores_K) if threshold == "tuned" else scores_K >= (threshold or 0.0)
+        return (reach_K | (np.arange(len(ids_K)) < least)) & (ids_K >= 0)
+
     def _best(
         self,
-        documents: Texts,
-        texts: Sequence[str],
+        documents: TokenisedTexts,
         top_k: int,
         only: LabelFilter | None,
-        shortlist: Shortlist | None,
-        collate: Callable[[MicroBatch], Batch],
+        best: BestLabels | None,
+        explain: BatchExplainer | None = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        found: BestLabels | None = shortlist
-        if self.ensemble is not None:
-            found, only = self._fused(self.ensemble, texts, shortlist, only), None
         scoring = Scoring(
             len(self.labels),
             top_k,
             self._tokens_per_batch,
             self.info.task,
             bfloat16=self._bfloat16,
-            only=None if only is None else only.allowed,
+            only=None if only is None or self.ensemble is not None else only.allowed,
         )
-        return score_split(self.classifier, documents, collate, scoring, best=found)
+        collate = self._collator(documents)
+        return score_split(self.classifier, documents, collate, scoring, best=best, on_best=explain)
 
     @cached_property
     def _index(self) -> LabelIndex | None:
@@ -311,35 +282,38 @@ class Model:
         """
         document = self._documents([as_text(text)])
         label_ids = self.labels.indices(as_labels(labels))
-        return self._explain(text, document, self._encoded(document), label_ids, attention=True)
-
-    def _fused(
-        self, ensemble: Ensemble, texts: Sequence[str], shortlist: Shortlist | None, only: LabelFilter | None
-    ) -> FusedScores:
-        rows_NV = ensemble.vocabulary.rows(ensemble.vocabulary.count(texts))
-        exclusive = self.info.task == "single_label"
-        return FusedScores(
-            self.classifier, ensemble, rows_NV.__getitem__, shortlist=shortlist, only=only, exclusive=exclusive
-        )
-
-    def _documents(self, texts: Sequence[str]) -> Texts:
-        return Texts.of(texts, self.tokenizer, self.info.max_length)
-
-    def _collator(self, documents: Texts) -> Collator:
-        window, overlap = self.classifier.encoder.window, self.info.model.overlap
-        return Collator(documents, self.tokenizer, window=window, overlap=overlap)
-
-    def _encoded(self, document: Texts) -> Batch:
-        """Make a batch of one document with its hidden states."""
         batch = self._collator(document)(MicroBatch(np.zeros(1, np.int64), np.ones(1, np.float32))).to(self.device)
         with torch.inference_mode():
-            return replace(batch, hidden_BTD=self.classifier.encode(batch))
+            batch = replace(batch, hidden_BTD=self.classifier.encode(batch))
+        return self._explainer.explain(document.one(0), batch, label_ids)
 
-    def _explain(
-        self, text: str, document: Texts, batch: Batch, label_ids: NDArray[np.int32], *, attention: bool
-    ) -> list[Explanation]:
-        explainer = Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)
-        return explainer.explain(Tokenised(text, document.offsets[0]), batch, label_ids, attention=attention)
+    @property
+    def _explainer(self) -> Explainer:
+        return Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)
+
+    def _fused(
+        self, documents: TokenisedTexts, shortlist: Shortlist | None, only: LabelFilter | None
+    ) -> FusedScores | None:
+        """Make the fused scores of all scorers; None if only the head scores."""
+        if self.ensemble is None:
+            return None
+        rows_NV = self.ensemble.vocabulary.rows(self.ensemble.vocabulary.count(documents.texts))
+        exclusive = self.info.task == "single_label"
+        return FusedScores(
+            self.classifier, self.ensemble, rows_NV.__getitem__, shortlist=shortlist, only=only, exclusive=exclusive
+        )
+
+    def _documents(self, texts: Sequence[str]) -> TokenisedTexts:
+        encodings = self.tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        ids = [np.array(one.ids[: self.info.max_length], np.int32) for one in encodings]
+        documents = TokenisedTexts(ids, texts, [np.array(one.offsets[: self.info.max_length]) for one in encodings])
+        if not documents.lengths.all():
+            raise DataError(f"text {int(documents.lengths.argmin())} has no tokens: leave it out")
+        return documents
+
+    def _collator(self, documents: TokenisedTexts) -> Collator:
+        window, overlap = self.classifier.encoder.window, self.info.model.overlap
+        return Collator(documents, self.tokenizer, window=window, overlap=overlap)
 
 
 def choose_device(name: str) -> torch.device:

@@ -5,7 +5,7 @@ Suffixes: N documents of the split, B of a batch, K kept labels, L labels.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from xmtc.data.documents import Documents
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import XmtcError
+from xmtc.models.classifier import Classifier
 from xmtc.predict.products import product_scores
 
 # Float32 logits of one batch: with millions of labels, logits take more memory than tokens.
@@ -74,6 +75,7 @@ def score_split(
     batches: Sequence[NDArray[np.int64]] | None = None,
     progress: Callable[[int], None] | None = None,
     on_logits: Callable[[NDArray[np.int64], Tensor], None] | None = None,
+    on_best: Callable[[Batch, Tensor, Tensor], None] | None = None,
     best: BestLabels | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Find each document's K best labels and their probabilities, best first.
@@ -86,6 +88,7 @@ def score_split(
         batches: rows to score, batch by batch. Ranks pass `batches[rank::world]`. Default: all rows, longest first.
         progress: called with the number of documents of each batch.
         on_logits: called with the rows and their logits (B, L), float32, for statistics over all labels.
+        on_best: called with each batch, its best labels and their probabilities (B, K). The batch has hidden states.
         best: finds each document's best labels without all logits; then `on_logits` is not called.
 
     Returns:
@@ -108,6 +111,8 @@ def score_split(
         thunks = (partial(_collated, collate, rows_B) for rows_B in _limited(batches, labels, best))
         for rows_B, batch in prefetch(thunks, depth=2):
             batch = batch.to(device)
+            if on_best is not None:
+                batch = _encoded(model, batch, bfloat16=scoring.bfloat16)
             if best is None:
                 logits_BL = _logits(model, batch, bfloat16=scoring.bfloat16)
                 if on_logits is not None:
@@ -115,6 +120,8 @@ def score_split(
                 ids_BK, scores_BK = best_labels(logits_BL, top_k, scoring.task, scoring.only)
             else:
                 ids_BK, scores_BK = _best_of_some(best, batch, top_k, scoring)
+            if on_best is not None:
+                on_best(batch, ids_BK, scores_BK)
             ids_NK[rows_B], scores_NK[rows_B] = ids_BK.cpu().numpy(), scores_BK.cpu().numpy()
             if progress is not None:
                 progress(len(rows_B))
@@ -158,6 +165,12 @@ def _best_of_some(best: BestLabels, batch: Batch, top_k: int, scoring: Scoring) 
 
 def _collated(collate: Callable[[MicroBatch], Batch], rows_B: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
     return rows_B, collate(MicroBatch(rows_B, np.ones(len(rows_B), np.float32)))
+
+
+def _encoded(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Batch:
+    assert isinstance(model, Classifier), "only a whole classifier keeps hidden states"
+    with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=bfloat16):
+        return replace(batch, hidden_BTD=model.encode(batch))
 
 
 def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:

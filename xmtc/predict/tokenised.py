@@ -1,0 +1,42 @@
+"""Tokenised texts in memory.
+
+Suffixes: N texts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.data.documents import UnlabelledDocuments
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """A document's text, and the character spans of the content tokens that the model reads."""
+
+    text: str
+    offsets: Sequence[tuple[int, int]]
+
+
+class TokenisedTexts(UnlabelledDocuments):
+    """Texts and their tokens.
+
+    Attributes:
+        texts: the N texts; empty if neither evidence nor scorers read them.
+        offsets_N: character spans (T, 2) of the tokens of each text; empty if evidence does not read them.
+    """
+
+    def __init__(
+        self,
+        ids_N: Sequence[NDArray[np.int32]],
+        texts: Sequence[str],
+        offsets_N: Sequence[NDArray[np.int64]],
+    ) -> None:
+        super().__init__(ids_N)
+        self.texts, self.offsets_N = texts, offsets_N
+
+    def one(self, row: int) -> Tokenised:
+        """Return the text and spans of a document."""
+        return Tokenised(self.texts[row], [(int(start), int(end)) for start, end in self.offsets_N[row]])
