@@ -27,16 +27,16 @@ from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError, XmtcError
 from xmtc.files import reading, reason_of, write_text, writing
 from xmtc.mig.ranking import TokenRanking
+from xmtc.predict.evidence_page import explain_text, write_page
 from xmtc.predict.predictor import Model
 from xmtc.report.run_results import RunResults
 from xmtc.report.runs import evaluate_predictions
 from xmtc.report.write import write_report
 from xmtc.run.config import RunConfig
 from xmtc.run.state import read_run
-from xmtc.score.command import make_job, read_documents, read_labels, run_locally
-from xmtc.score.explain import explain_text, write_page
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
+from xmtc.score.shell import make_job, read_labels, run_locally, texts_to_predict
 from xmtc.serve.annotations import Annotations
 from xmtc.serve.config import read_token
 from xmtc.sweep import plan
@@ -183,7 +183,7 @@ def readers(whole):
     columns = text_columns(None, None)
     model = whole.run / "model"
     return {
-        "documents": (whole.folder / "dev.jsonl", lambda path: read_documents(path, columns, None)),
+        "documents": (whole.folder / "dev.jsonl", lambda path: texts_to_predict(path, columns, None)),
         "configuration": (whole.config, lambda path: load_config(RunConfig, path, [])),
         "labels": (None, lambda path: read_labels([f"@{path}"])),
         "new labels": (None, lambda path: read_new_labels(path, LabelTable.load(model / "labels.arrow"))),

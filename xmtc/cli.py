@@ -221,14 +221,14 @@ def predict(
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
     from xmtc.artefact.info import describe
-    from xmtc.score.command import predict_texts, read_documents, read_labels
     from xmtc.score.inputs import text_columns
+    from xmtc.score.shell import predict_texts, read_labels, texts_to_predict
 
     if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
     trained_on = describe(model).columns
     columns = text_columns(text_column, id_column, trained_on)
-    read = read_documents(input_file, columns, trained_on) if input_file else []
+    read = texts_to_predict(input_file, columns, trained_on) if input_file else []
     filters = {"include": read_labels(include), "exclude": read_labels(exclude) or ()}
     predict_texts(model, text or [], read, top_k=top_k, evidence=evidence, **filters)
 
@@ -267,9 +267,9 @@ def score(
 ) -> None:
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
     from xmtc.artefact.info import describe
-    from xmtc.score.command import make_job, parse_threshold, read_labels, run_locally, use_bfloat16
     from xmtc.score.inputs import text_columns
     from xmtc.score.job import Settings
+    from xmtc.score.shell import make_job, parse_threshold, read_labels, run_locally, use_bfloat16
 
     if address is not None and engine != "ray":
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
@@ -354,9 +354,9 @@ def explain(
 ) -> None:
     """Show exactly what each word adds to the logit of a label, and where the attention looks."""
     from xmtc.artefact.info import describe
+    from xmtc.predict.evidence_page import explain_text, print_sections, write_page
     from xmtc.predict.predictor import Model
-    from xmtc.score.explain import explain_text, find_document, print_sections, write_page
-    from xmtc.score.inputs import text_columns
+    from xmtc.score.inputs import find_document, text_columns
 
     if (text is None) == (inputs is None or doc_id is None):
         raise typer.BadParameter("give either --text, or --input with --doc-id")

@@ -41,7 +41,7 @@ def labels_remove(
     """Remove labels; the other labels keep their scores."""
     from xmtc.artefact.relabel import remove_labels
     from xmtc.run.copies import published_model
-    from xmtc.score.command import read_labels
+    from xmtc.score.shell import read_labels
 
     with published_model(output) as folder:
         done = remove_labels(model, read_labels(labels) or (), folder)
@@ -58,9 +58,9 @@ def labels_rename(
     output: Output,
 ) -> None:
     """Change the identifiers of labels; their scores stay the same."""
+    from xmtc.artefact.label_pairs import read_renames
     from xmtc.artefact.relabel import rename_labels
     from xmtc.run.copies import published_model
-    from xmtc.score.label_pairs import read_renames
 
     with published_model(output) as folder:
         done = rename_labels(model, read_renames(pairs), folder)
@@ -80,9 +80,9 @@ def labels_merge(
     output: Output,
 ) -> None:
     """Merge labels into others, and print which parts of the result are approximate."""
+    from xmtc.artefact.label_pairs import read_groups
     from xmtc.artefact.relabel import merge_labels
     from xmtc.run.copies import published_model
-    from xmtc.score.label_pairs import read_groups
 
     with published_model(output) as folder:
         done = merge_labels(model, read_groups(groups), folder)

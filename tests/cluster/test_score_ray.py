@@ -23,7 +23,7 @@ from test_predictor import TEXTS, export
 
 from xmtc.cluster.score_job import _stream, score_on_cluster
 from xmtc.errors import ConfigError
-from xmtc.score.command import make_job
+from xmtc.score.shell import make_job
 
 TOOL = Path(__file__).parents[2] / "tools/check/kill_scoring.py"
 EVIDENCE = replace(FP32, evidence=True)  # the words, too, travel from tokenisers to actors

@@ -1,4 +1,4 @@
-"""Machines that share no disk score one job at a URI: each block once, whoever dies; see `xmtc.score.place`."""
+"""Machines that share no disk score one job at a URI: each block once, whoever dies; see `xmtc.score.destination`."""
 
 import json
 import subprocess
@@ -20,10 +20,10 @@ from xmtc.cluster.score_job import _read, _Scorer, _tokenise
 from xmtc.data.progress import Silent
 from xmtc.errors import CheckpointError, DataError
 from xmtc.run.copies import fetch_model
-from xmtc.score.command import make_job
+from xmtc.score.destination import destination_of
 from xmtc.score.job import finish, open_job
 from xmtc.score.local import score_local
-from xmtc.score.place import place_of
+from xmtc.score.shell import make_job
 from xmtc.storage.remote import Remote
 
 TOOL = Path(__file__).parents[2] / "tools/check/kill_scoring.py"
@@ -98,7 +98,7 @@ def test_two_machines_share_nothing_but_the_uri(model, host, tmp_path):
 def test_of_two_jobs_one_gets_the_place(model, host, tmp_path, monkeypatch):
     _, source = put_rows(tmp_path, "race-in", 3)
     host("a")
-    place = place_of(f"{ROOT}/race-out")
+    place = destination_of(f"{ROOT}/race-out")
     assert place.create("_job.json", b"1")
     assert not place.create("_job.json", b"2")
     assert place.read("_job.json") == b"1"

@@ -18,10 +18,10 @@ from xmtc.data.progress import Silent
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.heads.config import FlatConfig
 from xmtc.predict.filters import LabelFilter
-from xmtc.score.command import make_job
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
+from xmtc.score.shell import make_job
 
 NAMES = [f"L{i:02d}" for i in range(LABELS)]
 TREE = {"animal": (), "fish": ("animal",), "cod": ("fish",), "law": (), "branch:law": ("code",), "loop": ("loop",)}

@@ -21,13 +21,13 @@ from xmtc.errors import ConfigError
 from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.pipeline import model_stages, train_run
+from xmtc.predict.evidence_page import explain_text
 from xmtc.report.run_results import RunResults
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
-from xmtc.score.command import make_job, run_locally
-from xmtc.score.explain import explain_text
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
+from xmtc.score.shell import make_job, run_locally
 from xmtc.scorers.base import Features
 from xmtc.scorers.linear import Linear
 from xmtc.scorers.votes import Votes

@@ -25,8 +25,8 @@ from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.poolings.config import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
 from xmtc.predict import scorer
 from xmtc.predict.evidence import merge_words
-from xmtc.predict.scorer import Scoring, score_split
-from xmtc.score.explain import explain_text, write_page
+from xmtc.predict.evidence_page import explain_text, write_page
+from xmtc.predict.ranking import Scoring, score_split
 
 VOCAB, LABELS = 30522, 23
 BERT = {

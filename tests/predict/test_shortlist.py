@@ -19,11 +19,11 @@ from xmtc.mining.config import IndexConfig
 from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.heads.config import FlatConfig
 from xmtc.pipeline import train_run
-from xmtc.predict.shortlist import Shortlist
+from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.report.runs import evaluate_run
-from xmtc.score.command import make_job, run_locally
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
+from xmtc.score.shell import make_job, run_locally
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,10 @@ def flat(tmp_path_factory) -> Path:
     return export(tmp_path_factory.mktemp("flat") / "model", head=FlatConfig())
 
 
-def shortlist_of(model: xmtc.Model, size: int) -> Shortlist:
+def shortlist_of(model: xmtc.Model, size: int) -> ShortlistScores:
     classifier = model.classifier
     index = LabelIndex(LabelVectors.of(classifier.head, classifier.calibration), IndexConfig())
-    return Shortlist(classifier, size, index)
+    return ShortlistScores(classifier, size, index)
 
 
 def scores(model: xmtc.Model, shortlist: int | None, top_k: int) -> list[dict[str, float]]:

@@ -25,10 +25,10 @@ from xmtc.data.readers.table import RowCount
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.score.batch import BlockScorer
-from xmtc.score.command import make_job, parse_threshold, read_labels, use_bfloat16
-from xmtc.score.inputs import block_name, find_files, read_blocks, text_columns
+from xmtc.score.inputs import block_name, input_files, read_blocks, text_columns
 from xmtc.score.job import Settings, _begin, open_job
 from xmtc.score.local import pending_files, score_local
+from xmtc.score.shell import make_job, parse_threshold, read_labels, use_bfloat16
 
 COLUMNS = text_columns(["text"], "id")
 FP32 = Settings(top_k=5, bfloat16=False, block_rows=3, columns=COLUMNS)
@@ -245,7 +245,7 @@ def test_inputs_by_glob_folder_address_and_kind(tmp_path):
     (tmp_path / "x" / "b.tsv").write_text("text\tn\nfish\t1\nlaw\t2\n")
     (tmp_path / "x" / "notes.txt").write_text("not scored")
     again = str(tmp_path / "y" / ".." / "x")
-    files = find_files(
+    files = input_files(
         [str(tmp_path / "*" / "*.jsonl"), str(tmp_path / "x"), again, (tmp_path / "x" / "b.tsv").as_uri()]
     )
     assert [file.path.rpartition("/")[2] for file in files] == ["a.jsonl", "b.tsv", "a.jsonl"]
@@ -258,7 +258,7 @@ def test_inputs_by_glob_folder_address_and_kind(tmp_path):
         (str(tmp_path / "x" / "notes.txt"), "unknown file type"),
     ):
         with pytest.raises(DataError, match=message):
-            find_files([given])
+            input_files([given])
 
 
 def test_bad_options_are_named(model, source, tmp_path):
@@ -287,7 +287,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import xmtc.score.local
-from xmtc.score.command import make_job
+from xmtc.score.shell import make_job
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings, _begin, open_job
 from xmtc.data.progress import Silent
@@ -341,7 +341,7 @@ def test_a_last_line_without_an_end_is_a_row(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "law"}\n{"text": "fish"}')
     (tmp_path / "b.csv").write_text("text\nlaw")
     write_rows(tmp_path / "c.jsonl", 3)
-    assert [file.rows.rows for file in find_files([str(tmp_path)])] == [2, 1, 3]
+    assert [file.rows.rows for file in input_files([str(tmp_path)])] == [2, 1, 3]
 
 
 def test_a_gpu_of_another_machine_is_not_looked_for_here(monkeypatch):

@@ -13,8 +13,8 @@ from xmtc.artefact.info import read_info
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.config import SyntheticConfig
 from xmtc.data.readers.table_config import CsvConfig, SplitFilesConfig, document_columns
-from xmtc.score.command import read_documents
 from xmtc.score.inputs import text_columns
+from xmtc.score.shell import texts_to_predict
 
 ROWS = [
     {"id": "a", "title": "fishing", "text": "lawery, and the\nlawing"},
@@ -43,13 +43,13 @@ def test_a_source_says_its_columns():
 
 def test_every_structured_file_is_read_as_in_training(tmp_path):
     for name in write_all(tmp_path):
-        found = read_documents(tmp_path / name, text_columns(None, None, TRAINED_ON), TRAINED_ON)
+        found = texts_to_predict(tmp_path / name, text_columns(None, None, TRAINED_ON), TRAINED_ON)
         assert found == [({"id": row["id"]}, text) for row, text in zip(ROWS, TEXTS, strict=True)], name
-    folder = read_documents(tmp_path, text_columns(None, None, TRAINED_ON), TRAINED_ON)
+    folder = texts_to_predict(tmp_path, text_columns(None, None, TRAINED_ON), TRAINED_ON)
     assert sorted(text for _, text in folder) == sorted(5 * TEXTS)
-    other = read_documents(tmp_path / "rows.csv", text_columns(["text"], "title", TRAINED_ON), TRAINED_ON)
+    other = texts_to_predict(tmp_path / "rows.csv", text_columns(["text"], "title", TRAINED_ON), TRAINED_ON)
     assert [text for _, text in other] == [row["text"] for row in ROWS]
-    without = read_documents(tmp_path / "rows.csv", text_columns(["text"], None), None)
+    without = texts_to_predict(tmp_path / "rows.csv", text_columns(["text"], None), None)
     assert [place for place, _ in without] == [{"id": f"rows.csv:{n}"} for n in (1, 2, 3)]
 
 

@@ -25,9 +25,9 @@ from xmtc.artefact.export import ModelParts, load_model
 from xmtc.data.collate import Collator
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.score.batch import BlockScorer, TokenBlock
-from xmtc.score.command import use_bfloat16
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
+from xmtc.score.shell import use_bfloat16
 
 BAR = 1.3
 

@@ -36,9 +36,9 @@ from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.score.batch import BlockScorer
-from xmtc.score.command import use_bfloat16
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
+from xmtc.score.shell import use_bfloat16
 
 BAR = 2.5
 NAME = "packaged:all-MiniLM-L6-v2"
@@ -101,7 +101,7 @@ STARTUP = """
 import sys, time
 t = time.perf_counter()
 from pathlib import Path
-import xmtc.cli, xmtc.score.command
+import xmtc.cli, xmtc.score.shell
 imported = time.perf_counter() - t
 from xmtc.artefact.export import load_model
 load_model(Path(sys.argv[1]))

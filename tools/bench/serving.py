@@ -34,7 +34,7 @@ import numpy as np
 import psutil
 
 from scoring import untrained
-from xmtc.score.command import use_bfloat16
+from xmtc.score.shell import use_bfloat16
 
 CLIENTS = (1, 8, 32)
 BAR, BAR_MS, BAR_MEMORY = 2.5, 50.0, 1.05

@@ -24,10 +24,10 @@ from xmtc.predict.predictor import choose_device
 from xmtc.preflight.machine import require_answer
 from xmtc.run.copies import fetch_model
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
-from xmtc.score.command import print_summary
 from xmtc.score.inputs import read_blocks
 from xmtc.score.job import Job, Record, finish, model_digest, open_job, publish
 from xmtc.score.local import check_documents, check_rejected, pending_files, rows_left
+from xmtc.score.shell import print_summary
 from xmtc.track.progress import Progress
 
 RayRow = dict[str, Any]

@@ -8,7 +8,7 @@ from ray import serve
 
 from xmtc.errors import ConfigError
 from xmtc.predict.predictor import Model
-from xmtc.score.command import use_bfloat16
+from xmtc.score.shell import use_bfloat16
 from xmtc.serve.app import make_app
 from xmtc.serve.config import TOKEN_VARIABLE, ServeConfig, Tuning, read_token, read_tuning
 from xmtc.storage.fetch import fetch

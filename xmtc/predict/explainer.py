@@ -19,8 +19,8 @@ from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import GivesEvidence
 from xmtc.predict.evidence import Explanation, merge_words, word_sums
-from xmtc.predict.fused import FusedScores, features_of
-from xmtc.predict.reasons import fused_explanations
+from xmtc.predict.fused_evidence import fused_explanations
+from xmtc.predict.fused_scores import FusedScores, features_of
 from xmtc.predict.tokenised import Tokenised, TokenisedTexts
 from xmtc.scorers.base import Features
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
-from xmtc.predict.texts import as_labels
+from xmtc.predict.arguments import as_labels
 
 BRANCH = "branch:"
 """`branch:LABEL` means the label and all its descendants."""

@@ -16,13 +16,13 @@ from xmtc.data.collate import Collator
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError, DataError
 from xmtc.mining.index import LabelIndex
+from xmtc.predict.arguments import as_count, as_labels, as_text, as_texts, as_threshold
 from xmtc.predict.evidence import Evidence, Explanation
 from xmtc.predict.explainer import BatchExplainer, Explainer
 from xmtc.predict.filters import LabelFilter, Threshold
-from xmtc.predict.fused import FusedScores
-from xmtc.predict.scorer import BestLabels, Scoring, score_split
-from xmtc.predict.shortlist import Shortlist
-from xmtc.predict.texts import as_count, as_labels, as_text, as_texts, as_threshold
+from xmtc.predict.fused_scores import FusedScores
+from xmtc.predict.ranking import BestLabels, Scoring, score_split
+from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.predict.tokenised import TokenisedTexts
 
 if TYPE_CHECKING:
@@ -263,8 +263,8 @@ class Model:
         self._label_index.warn_of_misses()
         return self._label_index
 
-    def _shortlist(self, size: int | None) -> Shortlist | None:
-        return None if size is None else Shortlist(self.classifier, as_count(size, "shortlist"), self._index)
+    def _shortlist(self, size: int | None) -> ShortlistScores | None:
+        return None if size is None else ShortlistScores(self.classifier, as_count(size, "shortlist"), self._index)
 
     def explain(self, text: str, labels: Iterable[str] | str) -> list[Explanation]:
         """Explain the logits of one or several labels by the contribution of each word of the text.
@@ -292,7 +292,7 @@ class Model:
         return Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)
 
     def _fused(
-        self, documents: TokenisedTexts, shortlist: Shortlist | None, only: LabelFilter | None
+        self, documents: TokenisedTexts, shortlist: ShortlistScores | None, only: LabelFilter | None
     ) -> FusedScores | None:
         """Make the fused scores of all scorers; None if only the head scores."""
         if self.ensemble is None:

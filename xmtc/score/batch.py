@@ -29,10 +29,10 @@ from xmtc.models.classifier import Classifier
 from xmtc.predict.evidence import Explanation
 from xmtc.predict.explainer import BatchExplainer, Explainer
 from xmtc.predict.filters import LabelFilter
-from xmtc.predict.fused import FusedScores
+from xmtc.predict.fused_scores import FusedScores
 from xmtc.predict.predictor import EVIDENCE_WORDS
-from xmtc.predict.scorer import Scoring, score_split
-from xmtc.predict.shortlist import Shortlist
+from xmtc.predict.ranking import Scoring, score_split
+from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.predict.tokenised import TokenisedTexts
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
@@ -131,7 +131,7 @@ class BlockScorer:
         if settings.shortlist:
             if index is not None:
                 index.warn_of_misses()
-            self.shortlist = Shortlist(self.classifier, settings.shortlist, index)
+            self.shortlist = ShortlistScores(self.classifier, settings.shortlist, index)
         self.workers = workers if device.type == "cpu" else 1
         self.scoring = Scoring(
             len(self.labels),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -141,7 +141,7 @@ def block_name(file: int, block: int) -> str:
     return f"{file:05d}-{block:05d}"
 
 
-def find_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | None = None) -> list[InputFile]:
+def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | None = None) -> list[InputFile]:
     """Find the files at these paths, globs, folders and URIs, sorted and without duplicates. Copies no file.
 
     Args:
@@ -293,3 +293,23 @@ def read_blocks(
             tuple(document.text for document in documents),
             tuple(row for row in part if isinstance(row, Rejected)),
         )
+
+
+def find_document(
+    inputs: Iterable[str],
+    columns: TextColumns,
+    doc_id: str,
+    sources: Mapping[str, ReaderSettings] | None = None,
+    trained_on: DocumentColumns | None = None,
+) -> str:
+    """Find the text of a document by its id; see `with_known_id`.
+
+    Raises:
+        DataError: no file has the document.
+    """
+    found = input_files(inputs, sources)
+    columns = with_known_id(columns, trained_on, found)
+    for row in chain.from_iterable(read_rows(file, columns) for file in found):
+        if isinstance(row, Document) and row.doc_id == doc_id:
+            return row.text
+    raise DataError(f"no document {doc_id!r} in {', '.join(file.path for file in found)}: check --doc-id and --id")

@@ -25,8 +25,8 @@ from xmtc.data.readers import Rejected
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import TEMPORARY, parse_json, read_file, reading, writing
 from xmtc.predict.filters import Threshold
+from xmtc.score.destination import Destination
 from xmtc.score.inputs import InputFile, TextColumns
-from xmtc.score.place import Place
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Job:
     model: Path
     model_digest: str
     source: str
-    output: Place
+    output: Destination
     files: tuple[InputFile, ...]
     settings: Settings
 
@@ -185,7 +185,7 @@ def _other_job(job: Job, problem: str) -> DataError:
     )
 
 
-def _known(output: Place) -> dict[str, Any] | None:
+def _known(output: Destination) -> dict[str, Any] | None:
     """Read the description of the job that wrote the output."""
     content = output.read(JOB)
     return None if content is None else parse_json(content)
@@ -210,7 +210,7 @@ def _begin(job: Job) -> None:
         raise _other_job(job, problem)
 
 
-def publish(output: Place, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:
+def publish(output: Destination, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:
     """Write a block's part and its record atomically.
 
     Raises:
@@ -258,7 +258,7 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
     return manifest
 
 
-def _finished(output: Place, names: set[str]) -> list[Record]:
+def _finished(output: Destination, names: set[str]) -> list[Record]:
     """Find the blocks whose part matches its record; the others are scored again."""
     records = {record.block: record for record in _listed(output)}
     done = sorted(name for name in names if name.startswith(f"{DONE}/") and name.endswith(".json"))
@@ -275,7 +275,7 @@ def _record(content: dict[str, Any]) -> Record:
     return Record(**{**content, "rejected": tuple((where, reason) for where, reason in content["rejected"])})
 
 
-def _listed(output: Place) -> list[Record]:
+def _listed(output: Destination) -> list[Record]:
     """Read the records of a complete job from its manifest; empty if there is none."""
     manifest, table = output.read(MANIFEST), output.read(REJECTED)
     if manifest is None:
@@ -300,7 +300,7 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     return ", ".join(changed) or None
 
 
-def _clear(output: Place, names: set[str]) -> None:
+def _clear(output: Destination, names: set[str]) -> None:
     """Remove a job's files, `_job.json` last. If this is interrupted, --overwrite can still clear the directory."""
     own = {name for name in names if _is_part(name) or name.startswith(f"{DONE}/") or name.endswith(TEMPORARY)}
     for name in (MANIFEST, REJECTED, *sorted(own), JOB):

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from xmtc.errors import ConfigError
 from xmtc.predict.predictor import Model
-from xmtc.score.command import use_bfloat16
+from xmtc.score.shell import use_bfloat16
 from xmtc.serve.app import make_app
 from xmtc.serve.config import ServeConfig
 from xmtc.track.console import print_line

@@ -11,7 +11,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.readers import Rejected
 from xmtc.errors import DataError
 from xmtc.predict.predictor import Prediction
-from xmtc.score.inputs import TextColumns, find_files, read_rows, text_columns
+from xmtc.score.inputs import TextColumns, input_files, read_rows, text_columns
 from xmtc.serve.config import Order
 
 MAX_DOCUMENTS = 10_000
@@ -85,7 +85,7 @@ def read_documents(path: Path) -> dict[str, str]:
     Raises:
         DataError: the file cannot be read, or has no documents or too many.
     """
-    (file,) = find_files([str(path)])
+    (file,) = input_files([str(path)])
     documents: dict[str, str] = {}
     for row in read_rows(file, _columns(path)):
         if isinstance(row, Rejected):
@@ -102,7 +102,7 @@ def read_documents(path: Path) -> dict[str, str]:
 
 def _columns(path: Path) -> TextColumns:
     """Choose the columns: with `id` if the first row has it."""
-    (file,) = find_files([str(path)])
+    (file,) = input_files([str(path)])
     try:
         first = next(iter(read_rows(file, _WITH_ID)), None)
     except DataError:  # a table without that column

@@ -10,7 +10,7 @@ from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import Thresholds
 from xmtc.mining.index import IndexRecall, LabelIndex
 from xmtc.models.label_text import may_name, name_unseen_labels
-from xmtc.predict.shortlist import Shortlist
+from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
 from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
@@ -88,7 +88,7 @@ def _index(worker: Worker) -> LabelIndex | None:
 def _recall(worker: Worker, split: Split, index: LabelIndex) -> IndexRecall:
     """Measure how many of the best five labels a shortlist contains, on a sample of the split. Collective."""
     size = worker.config.evaluate.shortlist or min(RECALL_SHORTLIST, worker.classifier.labels // 2)
-    shortlist = Shortlist(worker.classifier, size, index)
+    shortlist = ShortlistScores(worker.classifier, size, index)
     cached = split.name == "dev" and not worker.config.trains_encoder  # fine-tuning has cached dev already
     sample = split, RECALL_TOKENS, RECALL_DOCUMENTS
     documents = sum(float(one.weights.sum()) for one in worker.batches.share(*sample))

@@ -15,13 +15,13 @@ from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.fusion.ensemble import Ensemble, cross_fitted
-from xmtc.fusion.fusion import fit_fusion
+from xmtc.fusion.config import FusionConfig
+from xmtc.fusion.ensemble import Ensemble
+from xmtc.fusion.fusion import cross_fitted, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
-from xmtc.predict.fused import FusedScores
+from xmtc.predict.fused_scores import FusedScores
 from xmtc.scorers.base import Candidates
-from xmtc.scorers.config import FusionConfig
 from xmtc.stages.ablation import best_of, write_ablation
 from xmtc.stages.head_scores import new_histogram, shortlist_of
 from xmtc.stages.worker import Worker

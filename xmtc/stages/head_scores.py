@@ -20,8 +20,8 @@ from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.index import LabelIndex, LabelVectors
-from xmtc.predict.scorer import Scoring, max_documents, score_split
-from xmtc.predict.shortlist import Shortlist
+from xmtc.predict.ranking import Scoring, max_documents, score_split
+from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.stages.shard_scores import ShardScores
 from xmtc.stages.worker import Worker
 
@@ -135,10 +135,10 @@ def logit_counter(
     return count
 
 
-def shortlist_of(worker: Worker) -> Shortlist | None:
+def shortlist_of(worker: Worker) -> ShortlistScores | None:
     """Make the shortlist from an index of the current labels; None if all labels are scored."""
     size = worker.config.evaluate.shortlist
-    return None if size is None else Shortlist(worker.classifier, size, build_index(worker))
+    return None if size is None else ShortlistScores(worker.classifier, size, build_index(worker))
 
 
 def build_index(worker: Worker) -> LabelIndex:

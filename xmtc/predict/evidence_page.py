@@ -16,20 +16,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from xmtc.data.readers import ReaderConfig
-from xmtc.data.readers.columns import DocumentColumns
-from xmtc.errors import DataError
 from xmtc.files import check_page, write_text
+from xmtc.predict.arguments import as_count, as_labels, as_text
 from xmtc.predict.evidence import Explanation
 from xmtc.predict.filters import LabelFilter
 from xmtc.predict.predictor import Model
-from xmtc.predict.texts import as_count, as_labels, as_text
-from xmtc.score.inputs import RawBlock, TextColumns, find_files, read_blocks, with_known_id
 from xmtc.track.console import printable
 
 BAR_WORDS = 12
 _BAR_WIDTH = 30
-_ROWS = 1024
 PLAIN = 0.08
 """Words whose contribution is below this fraction of the strongest word's are not coloured."""
 _SPREAD = 0.25
@@ -37,7 +32,7 @@ _SPREAD = 0.25
 
 
 @dataclass(frozen=True)
-class Piece:
+class Stretch:
     """A stretch of text on the page.
 
     Attributes:
@@ -71,7 +66,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Section:
+class LabelEvidence:
     """A label on the page.
 
     `threshold` is the probability at which the label counts as predicted; None if only the best label does. `chosen`:
@@ -89,8 +84,8 @@ class Section:
     half: int
     bars: list[Bar]
     other_words: int
-    contributions: list[Piece]
-    looks: dict[str, list[Piece]]
+    contributions: list[Stretch]
+    looks: dict[str, list[Stretch]]
 
     @property
     def others(self) -> float:
@@ -117,32 +112,7 @@ class Section:
         return f"{said}; chosen" if self.chosen else said
 
 
-def find_document(
-    inputs: Sequence[str],
-    columns: TextColumns,
-    doc_id: str,
-    sources: Mapping[str, ReaderConfig] | None = None,
-    trained_on: DocumentColumns | None = None,
-) -> str:
-    """Find the text of a document by its id; see `with_known_id`.
-
-    Raises:
-        DataError: no file has the document.
-    """
-    found = find_files(inputs, sources)
-    columns = with_known_id(columns, trained_on, found)
-    for index, file in enumerate(found):
-        for block in read_blocks(index, file, columns, _ROWS):
-            if doc_id in block.doc_ids:
-                return _text(block, doc_id)
-    raise DataError(f"no document {doc_id!r} in {', '.join(file.path for file in found)}: check --doc-id and --id")
-
-
-def _text(block: RawBlock, doc_id: str) -> str:
-    return block.texts[block.doc_ids.index(doc_id)]
-
-
-def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: int) -> list[Section]:
+def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: int) -> list[LabelEvidence]:
     """Make sections for the best `top_k` labels, then for chosen labels that are not among them.
 
     Raises:
@@ -161,11 +131,11 @@ def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: in
 
 def _section(
     model: Model, text: str, explanation: Explanation, scores: Mapping[str, float], *, chosen: bool
-) -> Section:
+) -> LabelEvidence:
     values = [word.contribution for word in explanation.words]
     row, probability = model.labels.index(explanation.label), scores[explanation.label]
     threshold = None if model.limits_L is None else float(model.limits_L[row])
-    return Section(
+    return LabelEvidence(
         explanation=explanation,
         name=model.labels.names[row],
         probability=probability,
@@ -207,21 +177,21 @@ def _bars(explanation: Explanation) -> list[Bar]:
     ]
 
 
-def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: str) -> list[Piece]:
+def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: str) -> list[Stretch]:
     """Split the whole text into pieces, each word with its colour."""
     largest = max((abs(value) for value in values), default=0.0) or 1.0
     pieces, at = [], 0
     for word, value in zip(explanation.words, values, strict=True):
-        pieces.append(Piece(text[at : word.start]))
+        pieces.append(Stretch(text[at : word.start]))
         strength = abs(value) / largest
         side = ("for" if value > 0 else "against") if strength >= PLAIN else ""
-        pieces.append(Piece(word.text, side, round(strength, 3), form.format(value)))
+        pieces.append(Stretch(word.text, side, round(strength, 3), form.format(value)))
         at = word.end
-    pieces.append(Piece(text[at:], "unread" if any(c.isalnum() for c in text[at:]) else ""))
+    pieces.append(Stretch(text[at:], "unread" if any(c.isalnum() for c in text[at:]) else ""))
     return [piece for piece in pieces if piece.text]
 
 
-def print_sections(sections: Sequence[Section], console: Console) -> None:
+def print_sections(sections: Sequence[LabelEvidence], console: Console) -> None:
     """Print bar charts on the terminal."""
     for section in sections:
         e = section.explanation
@@ -243,14 +213,14 @@ def print_sections(sections: Sequence[Section], console: Console) -> None:
         console.print()
 
 
-def write_page(path: Path, sections: Sequence[Section], *, title: str, model: str) -> None:
+def write_page(path: Path, sections: Sequence[LabelEvidence], *, title: str, model: str) -> None:
     """Write the evidence page.
 
     Raises:
         StorageError: it cannot be written, or the path holds something that is not an evidence page.
     """
     check_page(path)
-    template = (files("xmtc.score") / "assets" / "evidence.html").read_text(encoding="utf-8")
+    template = (files("xmtc.predict") / "assets" / "evidence.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
     unread = any(piece.side == "unread" for section in sections for piece in section.contributions)
     single = any(section.threshold is None for section in sections)

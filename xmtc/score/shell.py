@@ -19,10 +19,10 @@ from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import ConfigError, DataError
 from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, Prediction, choose_device
-from xmtc.score.inputs import TextColumns, find_files, read_rows, with_known_id
+from xmtc.score.destination import destination_of
+from xmtc.score.inputs import TextColumns, input_files, read_rows, with_known_id
 from xmtc.score.job import Job, Settings, model_digest
 from xmtc.score.local import score_local
-from xmtc.score.place import place_of
 from xmtc.track.console import duration, print_line, printable
 from xmtc.track.progress import Progress
 
@@ -45,7 +45,7 @@ def predict_texts(
     Args:
         path: path of the model.
         texts: the first texts.
-        read: place and text of further documents; see `read_documents`.
+        read: place and text of further documents; see `texts_to_predict`.
         top_k: number of labels per text. None: all predicted labels and the best others; for a single-label model, only
             the predicted label.
         evidence: also print the words that support each label.
@@ -88,7 +88,7 @@ def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
     return row
 
 
-def read_documents(
+def texts_to_predict(
     path: Path, columns: TextColumns, trained_on: DocumentColumns | None
 ) -> list[tuple[dict[str, str | int], str]]:
     """Yield place and text of each document: rows of JSON lines, CSV or Parquet files, otherwise lines of a text file.
@@ -111,7 +111,7 @@ def read_documents(
         if _is_object(first):
             raise DataError(f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl")
         return [({"line": number}, line) for number, line in lines.items()]
-    files = find_files([str(path)])
+    files = input_files([str(path)])
     columns = with_known_id(columns, trained_on, files)
     found: list[tuple[dict[str, str | int], str]] = []
     for row in chain.from_iterable(read_rows(file, columns) for file in files):
@@ -159,22 +159,22 @@ def make_job(
     sources: Mapping[str, ReaderConfig] | None = None,
     source: str | None = None,
 ) -> Job:
-    """Describe a job: find the input files (see `find_files`) and identifiers, and fingerprint input and model.
+    """Describe a job: find the input files (see `input_files`) and identifiers, and fingerprint input and model.
 
     Args:
         model: path of the model on this machine.
         inputs: paths and URIs.
         output: path or URI.
         settings: see `Settings`.
-        sources: see `find_files`.
+        sources: see `input_files`.
         source: the model as the user gave it: URI, owner/name or path.
 
     Raises:
         DataError: there is no input, or its file type is unknown.
         CheckpointError: there is no model.
     """
-    model, place = model.absolute(), place_of(output)
-    digest, files = model_digest(model), tuple(find_files(inputs, sources))
+    model, place = model.absolute(), destination_of(output)
+    digest, files = model_digest(model), tuple(input_files(inputs, sources))
     columns = with_known_id(settings.columns, describe(model).columns, files)
     known = source if source is not None and not Path(source).exists() else str(model)
     return Job(model, digest, known, place, files, replace(settings, columns=columns))

@@ -12,12 +12,12 @@ from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
-from xmtc.predict.products import product_scores
+from xmtc.predict.product_scores import product_scores
 
 _ROW_BYTES = 1 << 28  # bytes of the float32 label rows gathered for a batch
 
 
-class Shortlist:
+class ShortlistScores:
     """Finds the labels nearest to a document, and their logits.
 
     Args:

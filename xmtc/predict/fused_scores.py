@@ -18,7 +18,7 @@ from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
 from xmtc.predict.filters import LabelFilter
-from xmtc.predict.shortlist import Shortlist
+from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored
 
 WordRows = Callable[[NDArray[np.int64]], sparse.csr_array]
@@ -47,7 +47,7 @@ class FusedScores:
         ensemble: Ensemble,
         words: WordRows,
         *,
-        shortlist: Shortlist | None = None,
+        shortlist: ShortlistScores | None = None,
         only: LabelFilter | None = None,
         exclusive: bool = False,
     ) -> None:
@@ -100,7 +100,7 @@ class FusedScores:
 
 
 def features_of(
-    classifier: Classifier, ensemble: Ensemble, words: WordRows, batch: Batch, shortlist: Shortlist | None = None
+    classifier: Classifier, ensemble: Ensemble, words: WordRows, batch: Batch, shortlist: ShortlistScores | None = None
 ) -> tuple[Features, Scored | None]:
     """Compute the features of a batch for the scorers, and the head's scores if the head takes part."""
     words_BV = words(batch.documents_B.cpu().numpy())
@@ -113,7 +113,7 @@ def features_of(
     return Features(words_BV, states_BD), head
 
 
-def _head_scores(classifier: Classifier, batch: Batch, shortlist: Shortlist | None) -> Scored:
+def _head_scores(classifier: Classifier, batch: Batch, shortlist: ShortlistScores | None) -> Scored:
     if shortlist is None:
         return DenseScored(classifier(batch).float().cpu().numpy())
     ids_BN, logits_BN = shortlist(batch)

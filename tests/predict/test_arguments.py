@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xmtc.errors import ConfigError, DataError
-from xmtc.predict.texts import as_count, as_labels, as_text, as_texts, as_threshold
+from xmtc.predict.arguments import as_count, as_labels, as_text, as_texts, as_threshold
 
 CONTAINERS = {
     "list": list,

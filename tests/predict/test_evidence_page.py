@@ -11,7 +11,8 @@ from test_predictor import TEXTS, export
 
 import xmtc
 from xmtc.errors import DataError, StorageError
-from xmtc.score.explain import _half, explain_text, find_document, print_sections, write_page
+from xmtc.predict.evidence_page import _half, explain_text, print_sections, write_page
+from xmtc.score.inputs import find_document
 
 TEXT = "Kidney failure: the kidney of <i>a patient</i> failed."
 

@@ -11,7 +11,7 @@ from xmtc.files import file_sha256, read_file, replacing
 from xmtc.storage.config import StorageConfig, is_remote
 
 
-class Place(Protocol):
+class Destination(Protocol):
     """A set of named files that are written atomically. A name may contain one folder, such as `.done/x.json`."""
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Place(Protocol):
         ...
 
 
-def place_of(output: str | Path) -> Place:
+def destination_of(output: str | Path) -> Destination:
     """Make the place for a path, a URI or a `file://` address."""
     output = str(output)
     if output.startswith("file://"):
@@ -55,7 +55,7 @@ def place_of(output: str | Path) -> Place:
     return Bucket(output) if is_remote(output) else Folder(Path(output).absolute())
 
 
-class Folder(Place):
+class Folder(Destination):
     """A directory of this machine, or of a file system that all machines share."""
 
     def __init__(self, path: Path) -> None:
@@ -115,7 +115,7 @@ class Folder(Place):
         return path.is_file() and path.stat().st_size == size and file_sha256(path) == sha256
 
 
-class Bucket(Place):
+class Bucket(Destination):
     """A folder at a URI. Object stores publish a file with the request that completes its upload, without a rename."""
 
     def __init__(self, uri: str) -> None:
