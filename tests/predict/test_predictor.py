@@ -23,7 +23,7 @@ from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfi
 from xmtc.models.encoders.light_config import EmbeddingConfig, MultilevelConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.poolings.config import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
-from xmtc.predict import scorer
+from xmtc.predict import ranking
 from xmtc.predict.evidence import merge_words
 from xmtc.predict.evidence_page import explain_text, write_page
 from xmtc.predict.ranking import Scoring, score_split
@@ -201,7 +201,7 @@ def test_scores_land_in_the_rows_they_belong_to(model, monkeypatch):
     assert sum(done) == 17
     for rows_B, logits_BL in seen:
         np.testing.assert_array_equal(logits_BL.argmax(1), ids_NK[rows_B, 0])
-    monkeypatch.setattr(scorer, "_LOGIT_BYTES", 4 * LABELS)
+    monkeypatch.setattr(ranking, "_LOGIT_BYTES", 4 * LABELS)
     one_by_one = []
     again_NK, _ = score_split(model.classifier, split, collate, Scoring(LABELS, top_k=4), progress=one_by_one.append)
     assert one_by_one == [1] * 17

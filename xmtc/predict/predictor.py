@@ -252,8 +252,10 @@ class Model:
             bfloat16=self._bfloat16,
             only=None if only is None or self.ensemble is not None else only.allowed,
         )
+        # With evidence one by one, so that the figures are those of `explain`, whatever other texts there are.
+        batches = None if explain is None else [np.array([row]) for row in range(len(documents))]
         collate = self._collator(documents)
-        return score_split(self.classifier, documents, collate, scoring, best=best, on_best=explain)
+        return score_split(self.classifier, documents, collate, scoring, batches=batches, best=best, on_best=explain)
 
     @cached_property
     def _index(self) -> LabelIndex | None:
