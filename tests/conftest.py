@@ -15,6 +15,6 @@ os.environ.setdefault("RAY_raylet_start_wait_time_s", "60")  # on a busy machine
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts tests in the background ignores it
 sys.path.insert(0, str(Path(__file__).parent))
 
-pytest_plugins = ["whole_run", "commands"]
+pytest_plugins = ["whole_run", "commands", "tools_plugins"]
 
 settings.register_profile("fuzz", max_examples=3_000, deadline=None, print_blob=True)  # make fuzz

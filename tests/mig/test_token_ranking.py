@@ -10,10 +10,9 @@ from rich.console import Console
 from safetensors.numpy import save_file
 
 from xmtc.errors import DataError, StorageError
-from xmtc.mig.config import MigConfig, MutualInformationConfig, ShuffledConfig
-from xmtc.mig.ranking import TokenRanking, rank_tokens, ranking_fingerprint, saved_fingerprint
+from xmtc.mig.config import ChiSquaredConfig, MigConfig, MutualInformationConfig
+from xmtc.mig.ranking import TokenRanking, rank_corpus, rank_tokens, ranking_fingerprint, saved_fingerprint
 from xmtc.mig.show import show
-from xmtc.mig.stage import rank_corpus
 
 V = 40
 
@@ -35,19 +34,20 @@ def ranks_by_loop(ranking: TokenRanking, labels: list[int], vocab_size: int) -> 
 
 def test_ranks_over_many_calls_of_changing_size(ranking: TokenRanking) -> None:
     rng = np.random.default_rng(0)
+    table = ranking.table(V + 3, np.arange(ranking.k + 1, dtype=np.int16))
     for size in (3, 8, 1, 12, 5, 0, 12):
         labels = rng.choice(12, size, replace=False)
-        ranks = ranking.ranks(labels, V + 3)
+        ranks = table(labels)
         assert ranks.dtype == np.int16
         np.testing.assert_array_equal(ranks, ranks_by_loop(ranking, labels.tolist(), V + 3))
-    np.testing.assert_array_equal(ranking.ranks(np.array([2]), V), ranks_by_loop(ranking, [2], V))
 
 
 def test_ranks_of_short_rows() -> None:
     split = RandomSplit.of([[2, 3], [3, 4], []], [[0, 2], [2], [2]], vocab_size=5, labels=3)
     ranking = rank_tokens(split, MigConfig(min_documents=1, top_k=4), special_token_ids=[], vocab_size=5)
+    table = ranking.table(5, np.arange(5))
     for labels in ([1, 0, 2], [0, 1, 2], [0, 0, 1]):
-        np.testing.assert_array_equal(ranking.ranks(np.array(labels), 5), ranks_by_loop(ranking, labels, 5))
+        np.testing.assert_array_equal(table(np.array(labels)), ranks_by_loop(ranking, labels, 5))
 
 
 def test_table_of_grades(ranking: TokenRanking) -> None:
@@ -60,13 +60,12 @@ def test_table_of_grades(ranking: TokenRanking) -> None:
     with pytest.raises(ValueError, match="3 values for 10 ranks"):
         ranking.table(V, np.zeros(3))
     with pytest.raises(ValueError, match="vocabulary of 39"):
-        ranking.ranks(np.array([0]), V - 1)
+        ranking.table(V - 1, grade_of_rank)
 
 
 def test_save_and_load(ranking: TokenRanking, tmp_path: Path) -> None:
     path = tmp_path / "mig" / "ranking.safetensors"
     assert saved_fingerprint(path) is None
-    ranking.ranks(np.array([1]), V)
     ranking.save(path)
     ranking.save(path)
     assert [file.name for file in path.parent.iterdir()] == ["ranking.safetensors"]
@@ -127,8 +126,7 @@ def test_fingerprint_follows_corpus_and_settings() -> None:
         MigConfig(top_k=500),
         MigConfig(signed=False),
         MigConfig(signal=MutualInformationConfig(normalise="jaccard")),
-        MigConfig(signal=ShuffledConfig()),
-        MigConfig(signal=ShuffledConfig(seed=1)),
+        MigConfig(signal=ChiSquaredConfig()),
     ]
     prints = {ranking_fingerprint("corpus", config) for config in configs}
     assert len(prints) == len(configs)

@@ -11,7 +11,7 @@ import pytest
 import xmtc as package
 from xmtc.artefact.info import read_info
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
-from xmtc.data.readers.config import SyntheticConfig
+from xmtc.data.readers.config import PydocsConfig
 from xmtc.data.readers.table_config import CsvConfig, SplitFilesConfig, document_columns
 from xmtc.score.inputs import text_columns
 from xmtc.score.shell import texts_to_predict
@@ -38,7 +38,7 @@ def write_all(folder):
 def test_a_source_says_its_columns():
     columns = ColumnsConfig(id="id", text=("title", "text"), text_joiner=" | ", labels="l")
     assert document_columns(CsvConfig(files=SplitFilesConfig(train="a.csv"), columns=columns)) == TRAINED_ON
-    assert document_columns(SyntheticConfig()) is None
+    assert document_columns(PydocsConfig()) is None
 
 
 def test_every_structured_file_is_read_as_in_training(tmp_path):

@@ -1,6 +1,6 @@
 """Which signal's tokens recognise a label in documents that it was not computed from? On EURLEX57K.
 
-    .venv/bin/python tools/bench/signals.py [--data DIR]
+    PYTHONPATH=tools/plugins .venv/bin/python tools/bench/signals.py [--data DIR]
 
 Every signal ranks tokens on the training documents. A dev document is then scored for a label by how many of the
 label's top 20 tokens it holds. Reported by train frequency of the label, over (document, label) pairs: the area under
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import rankdata
+from signal_controls import ShuffledConfig
 
 from mig import TokenisedSplit, find_parquet, load_tokenizer, parse_arguments, special_ids, tokenise, write
 from xmtc.mig.config import (
@@ -22,7 +23,6 @@ from xmtc.mig.config import (
     MigConfig,
     MutualInformationConfig,
     PointwiseConfig,
-    ShuffledConfig,
     TermFrequencyConfig,
 )
 from xmtc.mig.counts import row_count

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import yaml
+from signal_controls import ExchangedConfig
 
 from xmtc.config.load import load_config
 from xmtc.files import replacing
-from xmtc.mig.config import ChiSquaredConfig, ExchangedConfig, PointwiseConfig, SignalConfig, TfIdfConfig
+from xmtc.mig.config import ChiSquaredConfig, PointwiseConfig, SignalConfig, TfIdfConfig
 from xmtc.run.config import RunConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"

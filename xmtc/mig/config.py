@@ -105,38 +105,6 @@ class TfIdfConfig(SignalSettings):
         return TfIdf()
 
 
-@config
-class ShuffledConfig(SignalSettings):
-    """The control that must not help: mutual information gain after the documents' label sets were permuted."""
-
-    kind: Literal["shuffled"] = "shuffled"
-    """Mutual information gain with shuffled labels."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the permutation. Label frequencies and label co-occurrence stay what they are."""
-
-    @override
-    def build(self) -> "Signal":
-        from xmtc.mig.measures import Shuffled
-
-        return Shuffled(self.seed)
-
-
-@config
-class ExchangedConfig(SignalSettings):
-    """The stricter control: mutual information gain of another label with as many training documents, or nearly."""
-
-    kind: Literal["exchanged"] = "exchanged"
-    """Mutual information gain of another label."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the exchange. Each label gets the real signal of another label."""
-
-    @override
-    def build(self) -> "Signal":
-        from xmtc.mig.measures import Exchanged
-
-        return Exchanged(self.seed)
-
-
 SignalConfig = Annotated[
     SignalSettings,
     Members(
@@ -146,8 +114,6 @@ SignalConfig = Annotated[
         ChiSquaredConfig,
         TermFrequencyConfig,
         TfIdfConfig,
-        ShuffledConfig,
-        ExchangedConfig,
     ),
 ]
 """The `mig.signal` section: one of these or of those that installed packages add."""
@@ -158,13 +124,12 @@ class MigConfig:
     """Which tokens mark a label: the signal that ranks them, and how many are kept."""
 
     signal: SignalConfig = MutualInformationConfig()
-    """The signal: `mig` (mutual information gain), `pmi`, `chi2`, `term_frequency` or `tfidf`; `shuffled` and
-    `exchanged` are controls."""
+    """The signal: `mig` (mutual information gain), `pmi`, `chi2`, `term_frequency` or `tfidf`."""
     top_k: Annotated[int, Field(ge=1, le=32767)] = 1000
     """Tokens kept for each label. Published results hold between 500 and 2000."""
     min_documents: Annotated[int, Field(ge=1)] = 5
     """A token must occur in at least this many training documents to be ranked."""
     signed: bool = True
     """Keep only tokens that occur with the label more often than by chance. Without it, tokens whose absence marks a
-    label are ranked as well (for `mig`, `chi2` and the controls also those that never occur with it, which takes time
-    and memory in proportion to vocabulary times labels)."""
+    label are ranked as well (for `mig` and `chi2` also those that never occur with it, which takes time and memory
+    in proportion to vocabulary times labels)."""

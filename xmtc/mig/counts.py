@@ -5,7 +5,8 @@ Suffixes: N documents, V token vocabulary, L labels, P (label, token) pairs of o
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -62,16 +63,8 @@ class PairCounts:
 
     def where(self, keep_P: NDArray[np.bool_]) -> "PairCounts":
         """Keep only the pairs of the mask."""
-        occurrences_P = None if self.occurrences_P is None else self.occurrences_P[keep_P]
-        return PairCounts(
-            self.label_P[keep_P],
-            self.token_P[keep_P],
-            self.together_P[keep_P],
-            self.token_documents_P[keep_P],
-            self.label_documents_P[keep_P],
-            self.documents,
-            occurrences_P,
-        )
+        arrays = {name: array for name, array in vars(self).items() if isinstance(array, np.ndarray)}
+        return replace(self, **{name: array_P[keep_P] for name, array_P in arrays.items()})
 
 
 @dataclass(frozen=True)
@@ -140,10 +133,7 @@ def _chunks(
 
 
 def _count_chunk(tokens_E: NDArray[np.int32], offsets_N1: NDArray[np.int64], vocab_size: int) -> sparse.csr_array:
-    """Count every token in every document of a chunk, in time linear in the tokens.
-
-    Converting to columns is a counting sort; after it the repetitions of a token in a document lie side by side.
-    """
+    """Count every token in every document of a chunk, in time linear in the tokens."""
     if tokens_E.size and not (tokens_E.min() >= 0 and tokens_E.max() < vocab_size):
         bad = tokens_E.min() if tokens_E.min() < 0 else tokens_E.max()
         raise DataError(
@@ -151,41 +141,25 @@ def _count_chunk(tokens_E: NDArray[np.int32], offsets_N1: NDArray[np.int64], voc
             "it was prepared with another tokenizer; prepare it again"
         )
     shape = (len(offsets_N1) - 1, vocab_size)
-    flat = sparse.csr_array((np.ones(tokens_E.size, np.int8), tokens_E, offsets_N1.astype(np.int32)), shape=shape)
-    columns = flat.tocsc()
-    starts_E = np.ones(columns.indices.size, bool)
-    np.not_equal(columns.indices[1:], columns.indices[:-1], out=starts_E[1:])
-    column_starts_V = columns.indptr[:-1]
-    starts_E[column_starts_V[column_starts_V < starts_E.size]] = True
-    first_E = np.flatnonzero(starts_E)
-    counts_E = np.diff(first_E, append=starts_E.size).astype(np.int32)
-    indptr_V1 = np.searchsorted(first_E, columns.indptr).astype(np.int32)
-    distinct = sparse.csc_array((counts_E, columns.indices[first_E], indptr_V1), shape=shape)
-    return distinct.tocsr()
+    flat = sparse.csr_array((np.ones(tokens_E.size, np.int32), tokens_E, offsets_N1.astype(np.int32)), shape=shape)
+    counts = flat.tocsc().tocsr()  # a counting sort: the repetitions of a token in a document lie side by side
+    counts.sum_duplicates()
+    return counts
 
 
 def label_blocks(
     documents_by_label_LN: sparse.csr_array, presence: Presence, pairs_per_block: int, *, dense: bool
 ) -> list[range]:
-    """Cut the labels into consecutive ranges with at most `pairs_per_block` pairs each (a single label may exceed it).
+    """Cut the labels into consecutive ranges with about `pairs_per_block` pairs each, and at least one label.
 
     A label can meet no more distinct tokens than its documents hold together, nor more than the vocabulary; with
     `dense` every token of the vocabulary counts as a pair.
     """
-    vocab_size = len(presence.token_documents_V)
-    if dense:
-        bound_L = np.full(row_count(documents_by_label_LN), vocab_size, np.int64)
-    else:
-        tokens_N = np.diff(presence.present_NV.indptr).astype(np.int64)
-        bound_L = np.minimum(documents_by_label_LN.astype(np.int64) @ tokens_N, vocab_size)
-    ends_L = np.cumsum(bound_L)
-    blocks, first = [], 0
-    while first < len(bound_L):
-        before = ends_L[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends_L, before + pairs_per_block, side="right")))
-        blocks.append(range(first, last))
-        first = last
-    return blocks
+    labels, vocab_size = row_count(documents_by_label_LN), len(presence.token_documents_V)
+    tokens_N = np.diff(presence.present_NV.indptr).astype(np.int64)
+    pairs_L = np.clip(documents_by_label_LN.astype(np.int64) @ tokens_N, vocab_size if dense else 1, vocab_size)
+    starts = np.flatnonzero(np.diff(np.cumsum(pairs_L) // pairs_per_block, prepend=-1))
+    return [range(first, last) for first, last in pairwise([*starts.tolist(), labels])]
 
 
 def count_pairs(

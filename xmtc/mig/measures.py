@@ -13,7 +13,7 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.mig.config import Normalise
-from xmtc.mig.counts import PairCounts, row_count
+from xmtc.mig.counts import PairCounts
 
 
 class Signal:
@@ -29,7 +29,7 @@ class Signal:
         raise NotImplementedError
 
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
-        """Return the labels to count: unchanged, unless the signal is a control."""
+        """Return the labels to count: unchanged, unless the signal is a control of a study."""
         return labels_NL
 
 
@@ -101,52 +101,6 @@ class TfIdf(Signal):
         if pairs.occurrences_P is None:
             raise ValueError("TF-IDF needs the occurrences")
         return pairs.occurrences_P / pairs.label_documents_P * np.log(pairs.documents / pairs.token_documents_P)
-
-
-class Shuffled(Signal):
-    """Mutual information gain with the documents' label sets permuted.
-
-    Args:
-        seed: seed of the permutation.
-    """
-
-    scores_absence = True
-
-    def __init__(self, seed: int = 0) -> None:
-        self._seed = seed
-
-    @override
-    def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        return mutual_information(pairs)
-
-    def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
-        """Give every document the label set of another one."""
-        return labels_NL[np.random.default_rng(self._seed).permutation(row_count(labels_NL))]
-
-
-class Exchanged(Signal):
-    """Mutual information gain of another label with as many, or nearly as many, training documents.
-
-    Args:
-        seed: seed of the order among labels of equal frequency.
-    """
-
-    scores_absence = True
-
-    def __init__(self, seed: int = 0) -> None:
-        self._seed = seed
-
-    @override
-    def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        return mutual_information(pairs)
-
-    def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
-        """Give every label the documents of the next label in order of frequency; the last one gets the first's."""
-        counts_L = np.asarray(labels_NL.sum(axis=0)).ravel()
-        order_L = np.lexsort((np.random.default_rng(self._seed).random(len(counts_L)), counts_L))
-        own_L = np.empty_like(order_L)
-        own_L[order_L] = np.roll(order_L, -1)
-        return sparse.csr_array(labels_NL[:, own_L])
 
 
 def mutual_information(pairs: PairCounts) -> NDArray[np.float64]:

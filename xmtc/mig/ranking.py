@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from scipy import sparse
 
+from xmtc.data.corpus import Corpus
 from xmtc.data.progress import Progress, Silent
 from xmtc.errors import DataError
 from xmtc.files import reading, replacing, writing
@@ -62,7 +63,6 @@ class TokenRanking:
     label_documents_L: NDArray[np.int32]
     documents: int
     fingerprint: str = ""
-    _ranks: RankTable | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def k(self) -> int:
@@ -79,28 +79,16 @@ class TokenRanking:
         """Labels without a single ranked token: no training document, or none of its tokens is associated with it."""
         return int((self.counts == 0).sum())
 
-    def table(self, vocab_size: int, values_K1: NDArray | None = None) -> RankTable:
+    def table(self, vocab_size: int, values_K1: NDArray) -> RankTable:
         """Make a table that looks up all tokens of selected labels; see `RankTable`.
 
         Args:
             vocab_size: V; at least as many as the ranking knows tokens.
-            values_K1: value of each rank and, last, of "not ranked": grades, say. Without it the rank itself, int16.
+            values_K1: value of each rank, such as a grade, and last the value of "not ranked".
         """
         if vocab_size < len(self.token_documents_V):
             raise ValueError(f"vocabulary of {vocab_size} tokens, but the ranking has {len(self.token_documents_V)}")
-        if values_K1 is None:
-            values_K1 = np.arange(self.k + 1, dtype=np.int16)
         return RankTable(self.token_ids_LK, vocab_size, values_K1)
-
-    def ranks(self, label_ids_S: NDArray[np.integer], vocab_size: int) -> NDArray[np.int16]:
-        """Rank of every token for the selected labels: 0 for the best, K for a token that is not ranked.
-
-        Returns:
-            int16 (S, V), a view of a buffer that the next call overwrites: copy what must last.
-        """
-        if self._ranks is None or self._ranks.vocab_size != vocab_size:
-            self._ranks = self.table(vocab_size)
-        return self._ranks(label_ids_S)
 
     def top(self, label_id: int, n: int) -> list[RankedToken]:
         """Return the `n` best tokens of a label with their counts; fewer if fewer are ranked."""
@@ -166,6 +154,48 @@ def ranking_fingerprint(corpus_fingerprint: str, config: MigConfig) -> str:
     """Hash everything that determines the ranking: the corpus, the settings and the format."""
     identity = json.dumps([FORMAT, corpus_fingerprint, asdict(config)], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def rank_corpus(
+    corpus: Corpus,
+    config: MigConfig,
+    path: Path | str,
+    progress: Progress | None = None,
+) -> tuple[TokenRanking, bool]:
+    """Rank the tokens of a corpus's training split, or read the ranking from `path` if it is up to date.
+
+    Args:
+        corpus: only its `train` split is read.
+        config: signal and limits.
+        path: safetensors file.
+        progress: receives how many labels are ranked.
+
+    Returns:
+        The ranking, and whether it was there already.
+
+    Raises:
+        DataError: no token can be ranked for any label, or the file at `path` is damaged.
+    """
+    fingerprint = ranking_fingerprint(corpus.fingerprint, config)
+    if saved_fingerprint(path) == fingerprint:
+        return TokenRanking.load(path), True
+    tokenizer = corpus.tokenizer()
+    ranking = rank_tokens(
+        corpus.split("train"),
+        config,
+        special_token_ids=tokenizer.all_special_ids,
+        vocab_size=len(tokenizer),
+        fingerprint=fingerprint,
+        progress=progress,
+    )
+    if ranking.unranked == len(ranking.label_documents_L):
+        raise DataError(
+            f"no token could be ranked for any label: of {ranking.documents} training documents, none has both a label "
+            f"and a token that {config.min_documents} documents hold, or all have the same labels; lower "
+            "mig.min_documents or add documents"
+        )
+    ranking.save(path)
+    return ranking, False
 
 
 def rank_tokens(

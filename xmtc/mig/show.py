@@ -1,27 +1,16 @@
 """A label's top tokens as a table, so that a person can judge them."""
 
-from typing import Any, Protocol
-
 from rich.table import Table
 from rich.text import Text
+from transformers import PreTrainedTokenizerBase
 
 from xmtc.mig.ranking import TokenRanking
 from xmtc.track.console import printable
 
 
-class TokenNames(Protocol):
-    """The part of a Hugging Face tokenizer that is needed to name tokens."""
-
-    def decode(self, token_ids: Any) -> Any:
-        """Decode the tokens."""
-        ...
-
-    def convert_ids_to_tokens(self, ids: Any) -> Any:
-        """Convert ids to the vocabulary's spelling of the tokens."""
-        ...
-
-
-def show(ranking: TokenRanking, label_id: int, tokenizer: TokenNames, n: int = 20, *, title: str = "") -> Table:
+def show(
+    ranking: TokenRanking, label_id: int, tokenizer: PreTrainedTokenizerBase, n: int = 20, *, title: str = ""
+) -> Table:
     """Make a table of the `n` best tokens of a label with their score and counts; print it with rich.
 
     Args:
@@ -56,7 +45,7 @@ def _caption(ranking: TokenRanking, label_id: int) -> str:
     return f"{ranked} tokens ranked on {documents} of {ranking.documents} training documents"
 
 
-def token_name(tokenizer: TokenNames, token_id: int) -> str:
+def token_name(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str:
     """Show a token readably: its text, ▁ for a leading space; raw if it is a part of a character."""
     text = tokenizer.decode([token_id])
     if not text.strip() or "\N{REPLACEMENT CHARACTER}" in text:

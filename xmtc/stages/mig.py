@@ -4,9 +4,8 @@ import numpy as np
 from rich.console import Console
 
 from xmtc.data.corpus import Corpus
-from xmtc.mig.ranking import TokenRanking
+from xmtc.mig.ranking import TokenRanking, rank_corpus
 from xmtc.mig.show import show
-from xmtc.mig.stage import rank_corpus
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.track.console import print_line

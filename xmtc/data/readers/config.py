@@ -130,40 +130,6 @@ class PydocsConfig(ReaderSettings):
         return PydocsReader(self)
 
 
-@config
-class SyntheticConfig(ReaderSettings):
-    """Made-up documents with Zipf-distributed labels."""
-
-    kind: Literal["synthetic"] = "synthetic"
-    documents: Annotated[int, Field(ge=1)] = 10_000
-    """Training documents."""
-    dev_documents: Annotated[int, Field(ge=1)] = 1_000
-    """Development documents."""
-    test_documents: Annotated[int, Field(ge=0)] = 0
-    """Test documents."""
-    labels: Annotated[int, Field(ge=2)] = 1_000
-    """Number of labels. Each has at least one training document."""
-    vocabulary: Annotated[int, Field(ge=100)] = 30_000
-    """Number of different words. Half are filler. The other half mark labels, which share words if there are too
-    few."""
-    labels_a_document: Annotated[float, Field(ge=1)] = 4.0
-    """Mean number of labels drawn by Zipf's law, at least 1."""
-    words_a_document: Annotated[int, Field(ge=1)] = 80
-    """Number of filler words per document."""
-    words_a_label: Annotated[int, Field(ge=1)] = 4
-    """Number of words that mark a label; each of its documents contains about half of them."""
-    exponent: Annotated[float, Field(gt=0)] = 1.0
-    """Exponent of Zipf's law: the label of rank r is drawn with a probability proportional to r^−exponent."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of everything that is drawn."""
-
-    @override
-    def build(self) -> Reader:
-        from xmtc.data.readers.synthetic import SyntheticReader
-
-        return SyntheticReader(self)
-
-
 ReaderConfig = Annotated[
     ReaderSettings,
     Members(
@@ -175,7 +141,6 @@ ReaderConfig = Annotated[
         XcRepositoryConfig,
         MimicConfig,
         PydocsConfig,
-        SyntheticConfig,
     ),
 ]
 """The `data.source` section: one of these or of those that installed packages add."""

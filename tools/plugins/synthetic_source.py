@@ -6,18 +6,52 @@ its own seed; nothing is held but a block.
 """
 
 from collections.abc import Iterator
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from typing_extensions import override
 
+from xmtc.config.base import config
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected
-from xmtc.data.readers.config import SyntheticConfig
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, ReaderSettings, Rejected
 
 _BLOCK = 4096
 _SPREAD = 2_654_435_761  # Knuth's multiplier: spreads neighbouring numbers over the vocabulary
+
+
+@config
+class SyntheticConfig(ReaderSettings):
+    """Made-up documents with Zipf-distributed labels."""
+
+    kind: Literal["synthetic"] = "synthetic"
+    documents: Annotated[int, Field(ge=1)] = 10_000
+    """Training documents."""
+    dev_documents: Annotated[int, Field(ge=1)] = 1_000
+    """Development documents."""
+    test_documents: Annotated[int, Field(ge=0)] = 0
+    """Test documents."""
+    labels: Annotated[int, Field(ge=2)] = 1_000
+    """Number of labels. Each has at least one training document."""
+    vocabulary: Annotated[int, Field(ge=100)] = 30_000
+    """Number of different words. Half are filler. The other half mark labels, which share words if there are too
+    few."""
+    labels_a_document: Annotated[float, Field(ge=1)] = 4.0
+    """Mean number of labels drawn by Zipf's law, at least 1."""
+    words_a_document: Annotated[int, Field(ge=1)] = 80
+    """Number of filler words per document."""
+    words_a_label: Annotated[int, Field(ge=1)] = 4
+    """Number of words that mark a label; each of its documents contains about half of them."""
+    exponent: Annotated[float, Field(gt=0)] = 1.0
+    """Exponent of Zipf's law: the label of rank r is drawn with a probability proportional to r^−exponent."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of everything that is drawn."""
+
+    @override
+    def build(self) -> Reader:
+        return SyntheticReader(self)
 
 
 class SyntheticReader(Reader):
