@@ -26,12 +26,25 @@ from xmtc.artefact.export import load_model
 from xmtc.config.members import FAMILIES
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.evaluate.metrics import GROUP as METRICS
+from xmtc.mig.ranking import TokenRanking
 from xmtc.report.section import GROUP as SECTIONS
 
 pytestmark = pytest.mark.timeout(900)  # the first test that needs the package waits for its training
 
 ROOT = Path(__file__).parents[1]
-RECIPES = ("loss", "reader", "head", "encoder", "scorer", "strategy", "metric", "report section", "callback")
+RECIPES = (
+    "loss",
+    "ranking loss",
+    "token signal",
+    "reader",
+    "head",
+    "encoder",
+    "scorer",
+    "strategy",
+    "metric",
+    "report section",
+    "callback",
+)
 WITHOUT_YAML = ("report section",)
 WITHOUT_SETTINGS = ("metric", "report section")
 _CALLS = """
@@ -174,6 +187,14 @@ def installed(tmp_path_factory) -> Installed:
     model, scored, page = (str(folder / name) for name in ("runs/recipes/model", "scored", "page.html"))
     calls = [
         ["train", config, "distributed.workers=0"],
+        [
+            "train",
+            config,
+            "distributed.workers=0",
+            "name=planted",
+            "model.head={kind: label_attention, width: 16}",
+            "plant.enabled=true",
+        ],
         ["score", model, config, "--output", scored],
         ["report", str(folder / "runs" / "recipes"), "--output", page],
     ]
@@ -217,6 +238,14 @@ def test_they_train_score_and_report_together(installed: Installed) -> None:
         )
 
 
+def test_the_signal_and_the_ranking_loss_plant(installed: Installed) -> None:
+    planted = installed.folder / "runs" / "planted"
+    ranking = TokenRanking.load(planted / "mig" / "ranking.safetensors")
+    assert (ranking.counts > 0).all()
+    losses = tiny_runs.losses(planted, "plant")
+    assert losses[max(losses)] < losses[min(losses)]
+
+
 def test_the_strategy_trains_as_one_process_does(installed: Installed) -> None:
     alone = tiny_runs.losses(installed.run, "finetune")
     shared = tiny_runs.losses(installed.folder / "runs" / "shared", "finetune")
@@ -241,6 +270,8 @@ def test_help_lists_them(installed: Installed) -> None:
 def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(installed: Installed) -> None:
     overrides = [
         "finetune.loss={kind: hinge, margn: 1.0}",
+        "plant.loss={kind: grade_regresion}",
+        "mig.signal={kind: log_ods}",
         "model.head={kind: mean_mox}",
         "model.encoder={kind: locl}",
         "model.scorers=[{kind: centroid}]",
@@ -249,7 +280,8 @@ def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(installed: In
         "distributed.strategy={kind: half_exchang}",
     ]
     said = installed.error("train", str(installed.folder / "recipes.yaml"), *overrides)
-    for word in ("margin", "mean_max", "local", "centroids", "sqlite", "heartbeat", "half_exchange"):
+    known = ("margin", "mean_max", "local", "centroids", "sqlite", "heartbeat", "half_exchange")
+    for word in (*known, "grade_regression", "log_odds"):
         assert f"did you mean {word!r}?" in said
 
 

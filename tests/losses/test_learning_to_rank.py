@@ -6,7 +6,7 @@ import torch
 from xmtc.losses.config import LambdaRankConfig, ListNetConfig
 
 
-def lambdarank_by_hand(scores: list[float], grades: list[int], cutoff: int, sigma: float = 1.0) -> float:
+def lambdarank_by_hand(scores: list[float], grades: list[int], cutoff: int) -> float:
     """The formula of METHOD §3, pair by pair."""
     gains = [2**g - 1 for g in grades]
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
@@ -18,7 +18,7 @@ def lambdarank_by_hand(scores: list[float], grades: list[int], cutoff: int, sigm
         for j in range(len(scores)):
             if grades[i] > grades[j]:
                 weight = abs(gains[i] - gains[j]) * abs(discount[i] - discount[j]) / ideal
-                total += weight * math.log1p(math.exp(-sigma * (scores[i] - scores[j])))
+                total += weight * math.log1p(math.exp(scores[j] - scores[i]))
     return total
 
 

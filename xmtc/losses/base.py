@@ -77,22 +77,6 @@ class Loss(Protocol):
         ...
 
 
-class SeparableLoss(Protocol):
-    """A sum over labels whose terms depend on one logit each."""
-
-    def negative(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the loss of each logit as a negative, and its derivative."""
-        ...
-
-    def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the loss of each logit as a positive, and its derivative."""
-        ...
-
-    def slope(self, logits: Tensor) -> Tensor:
-        """Compute the derivative that `negative` gives, as a new tensor."""
-        ...
-
-
 def compute_dtype(logits: Tensor) -> torch.dtype:
     """Return the dtype in which losses compute: fp32, or fp64 for fp64 logits."""
     return torch.promote_types(logits.dtype, torch.float32)

@@ -27,22 +27,17 @@ class LossSettings(Protocol):
         """The name of the loss in a configuration."""
         ...
 
-    @property
-    def refuses_sampled_labels(self) -> str | None:
-        """Why the loss cannot be estimated from a sample of the labels, as the end of a sentence; None where it can.
-
-        A sum over labels can: each sampled label counts as many times as there are labels that it stands for.
-        """
-        ...
-
-    @property
-    def refuses_label_shards(self) -> str | None:
-        """Why workers that each have some of the labels cannot add up their losses; None where they can."""
-        ...
+    refuses_sampled_labels: ClassVar[str | None]
+    """Why the loss cannot be estimated from a sample of the labels, as the end of a sentence; None where it can. A sum
+    over labels can: each sampled label counts as many times as there are labels that it stands for."""
+    refuses_label_shards: ClassVar[str | None]
+    """Why workers that each have some of the labels cannot add up their losses; None where they can."""
 
     @property
     def separable(self) -> bool:
-        """Whether the loss of a logit depends on no other logit (`SeparableLoss`): labels may be trained in chunks."""
+        """Whether it is a `BinaryLoss` of which no logit's loss depends on another logit: labels may be trained in
+        chunks.
+        """
         ...
 
     def build(self) -> "Loss":
@@ -53,15 +48,8 @@ class LossSettings(Protocol):
 class SumOverLabels(LossSettings):
     """What settings say of a loss that is a sum over labels: any part of the labels gives its part of the sum."""
 
-    @property
-    @override
-    def refuses_sampled_labels(self) -> str | None:
-        return None
-
-    @property
-    @override
-    def refuses_label_shards(self) -> str | None:
-        return None
+    refuses_sampled_labels: ClassVar[str | None] = None
+    refuses_label_shards: ClassVar[str | None] = None
 
     @property
     @override
@@ -125,21 +113,13 @@ class CrossEntropyConfig(LossSettings):
     """Softmax cross-entropy, for tasks in which a document has exactly one label."""
 
     task: ClassVar[Task] = "single_label"
+    refuses_sampled_labels: ClassVar[str | None] = "a softmax needs every label"
+    refuses_label_shards: ClassVar[str | None] = "a softmax needs every label, and each worker has only its own"
 
     kind: Literal["cross_entropy"] = "cross_entropy"
     """Which loss."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the target that is spread evenly over all labels."""
-
-    @property
-    @override
-    def refuses_sampled_labels(self) -> str | None:
-        return "a softmax needs every label"
-
-    @property
-    @override
-    def refuses_label_shards(self) -> str | None:
-        return "a softmax needs every label, and each worker has only its own"
 
     @property
     @override
@@ -185,8 +165,6 @@ class LambdaRankConfig(RankingLossSettings):
     """k of the nDCG@k whose change weighs the pairs: a pair wholly below rank k weighs nothing."""
     graded_items: Annotated[int, Field(ge=1)] = 8
     """One side of every pair is among this many best-graded items of the list: bounds memory to N·P·T."""
-    sigma: Annotated[float, Field(gt=0)] = 1.0
-    """Steepness of the logistic."""
 
     @override
     def build(self) -> "nn.Module":

@@ -8,7 +8,7 @@ from xmtc.losses.config import LambdaRankConfig
 
 
 class LambdaRank(nn.Module):
-    r"""Σ_{i,j: g_i>g_j} |ΔnDCG_ij| · log(1+exp(−σ(s_i−s_j))): Burges, "From RankNet to LambdaRank" (2010).
+    r"""Σ_{i,j: g_i>g_j} |ΔnDCG_ij| · log(1+exp(s_j−s_i)): Burges, "From RankNet to LambdaRank" (2010).
 
     |ΔnDCG_ij| = |gain_i−gain_j| · |1/log2(1+π_i) − 1/log2(1+π_j)| / idealDCG, gain = 2^g − 1, π the rank by current
     score, the discount 0 beyond rank k. Prefer it over ListNet when the top of the ranking matters most and lists
@@ -43,7 +43,7 @@ class LambdaRank(nn.Module):
         gain_gap_NPT = pairs(gains_NT)
         weight_NPT = gain_gap_NPT.clamp(min=0) * pairs(discounts_NT).abs() / ideal_N1.unsqueeze(2)
         weight_NPT = weight_NPT * mask_NT.unsqueeze(1)
-        return (weight_NPT * F.softplus(-self.config.sigma * pairs(scores_NT))).sum((1, 2))
+        return (weight_NPT * F.softplus(-pairs(scores_NT))).sum((1, 2))
 
     def _discounts(self, scores_NT: Tensor, gains_NT: Tensor) -> tuple[Tensor, Tensor]:
         count = scores_NT.shape[1]

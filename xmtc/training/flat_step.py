@@ -19,7 +19,8 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from xmtc.distributed.row_shards import DeferredGradient, RowShard
-from xmtc.losses.base import LossOutput, SeparableLoss, Targets
+from xmtc.losses.base import LossOutput, Targets
+from xmtc.losses.binary import BinaryLoss
 from xmtc.models.kernels.products import CHUNK
 from xmtc.training.label_shard import GatheredDocuments
 
@@ -41,7 +42,7 @@ class FlatStep(DeferredGradient):
 
     chunk = CHUNK
 
-    def __init__(self, loss: SeparableLoss, rows: RowShard, bias: RowShard) -> None:
+    def __init__(self, loss: BinaryLoss, rows: RowShard, bias: RowShard) -> None:
         self.loss, self.shards = loss, (rows, bias)
         self._pending: list[_Pending] = []
         rows.deferred = bias.deferred = self

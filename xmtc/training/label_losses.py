@@ -14,7 +14,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from xmtc.distributed.row_shards import RowShard
-from xmtc.losses.base import Loss, LossOutput, SeparableLoss
+from xmtc.losses.base import Loss, LossOutput
+from xmtc.losses.binary import BinaryLoss
 from xmtc.mining.miner import Miner
 from xmtc.models.heads.base import Head, ReadsLabelTexts, ScoresByProduct
 from xmtc.models.label_text import TextVectors
@@ -103,5 +104,5 @@ def build_label_loss(
         return SampledLabels(loss, head, sampler) if texts is None else SampledTexts(loss, head, sampler, texts)
     apart = settings.label_optimizer is not None and settings.samples_labels is None and settings.loss.separable
     if apart and isinstance(head, ScoresByProduct) and isinstance(head.weights, RowShard):
-        return FlatStep(cast(SeparableLoss, loss), head.weights, cast(RowShard, head.bias))
+        return FlatStep(cast(BinaryLoss, loss), head.weights, cast(RowShard, head.bias))
     return AllLabels(loss, head)
