@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import rankdata
-from signal_controls import ShuffledConfig
 
 from mig import TokenisedSplit, find_parquet, load_tokenizer, parse_arguments, special_ids, tokenise, write
+from signal_controls import ShuffledConfig
 from xmtc.mig.config import (
     ChiSquaredConfig,
     MigConfig,

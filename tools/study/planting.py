@@ -1,6 +1,6 @@
 """The runs of the planting study: docs/benchmarks/planting.md says which and why.
 
-    python tools/study/planting.py data --settings b --out docs/benchmarks/planting
+    PYTHONPATH=tools/plugins python tools/study/planting.py data --settings b --out docs/benchmarks/planting
 
 Each run of a setting, arm and seed adds a line to OUT/SETTING.jsonl (figures) and to OUT/SETTING.outcomes.jsonl
 (predictions, from which `planting_tables.py` computes intervals). Runs that have a line are skipped; a run that was

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import yaml
-from signal_controls import ExchangedConfig
 
+from signal_controls import ExchangedConfig
 from xmtc.config.load import load_config
 from xmtc.files import replacing
 from xmtc.mig.config import ChiSquaredConfig, PointwiseConfig, SignalConfig, TfIdfConfig

@@ -47,7 +47,7 @@ def _caption(ranking: TokenRanking, label_id: int) -> str:
 
 def token_name(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str:
     """Show a token readably: its text, ▁ for a leading space; raw if it is a part of a character."""
-    text = tokenizer.decode([token_id])
+    text = str(tokenizer.decode([token_id]))
     if not text.strip() or "\N{REPLACEMENT CHARACTER}" in text:
         return tokenizer.convert_ids_to_tokens([token_id])[0]
     return "▁" + text[1:] if text.startswith(" ") else text
