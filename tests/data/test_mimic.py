@@ -20,7 +20,7 @@ from corpora import serial
 from real_data import real_data
 from xmtc.data.progress import Silent
 from xmtc.data.readers import Document, ReaderConfig, Rejected
-from xmtc.data.readers.icd import dotted
+from xmtc.data.readers.mimic_tables import dotted
 from xmtc.data.readers.stream_csv import stream_columns
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError

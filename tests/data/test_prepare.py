@@ -63,7 +63,7 @@ def test_reused_only_when_nothing_changed(tmp_path, caplog):
     assert shorter.fingerprint != first.fingerprint
     assert shorter.split("train").lengths.max() == 20
     assert "making it again and deleting its cached hidden states, if any; to keep the old corpus" in caplog.text
-    other_words = small_corpus(tmp_path, max_length=20, tokenizer={"kind": "trained", "model": "bpe"})
+    other_words = small_corpus(tmp_path, max_length=20, tokenizer={"kind": "trained", "model": "word"})
     assert other_words.fingerprint != shorter.fingerprint
 
 

@@ -22,7 +22,7 @@ ROWS = [
     {"id": "c", "title": "schooling", "text": "of"},
 ]
 TEXTS = ["fishing | lawery, and the\nlawing", "steelery", "schooling | of"]
-TRAINED_ON = DocumentColumns(id="id", text=("title", "text"), text_joiner=" | ")
+TRAINED_ON = DocumentColumns(id="id", text=("title", "text"))
 
 
 def write_all(folder):
@@ -36,7 +36,7 @@ def write_all(folder):
 
 
 def test_a_source_says_its_columns():
-    columns = ColumnsConfig(id="id", text=("title", "text"), text_joiner=" | ", labels="l")
+    columns = ColumnsConfig(id="id", text=("title", "text"), labels="l")
     assert document_columns(CsvConfig(files=SplitFilesConfig(train="a.csv"), columns=columns)) == TRAINED_ON
     assert document_columns(PydocsConfig()) is None
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Discriminator, Field
 
 from xmtc.config.base import config
-from xmtc.data.readers.config import ReaderConfig
+from xmtc.data.readers.config import ReaderConfig, SplitConfig
 
 if TYPE_CHECKING:
     from xmtc.data.tokenizer import TokenizerSource
@@ -17,7 +17,6 @@ OnBadRow = Literal["error", "skip"]
 WithoutLabels = Literal["keep", "drop", "error"]
 Task = Literal["multi_label", "single_label"]
 _Limit = Annotated[int, Field(ge=1)] | None
-_Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 @config
@@ -46,17 +45,15 @@ class PretrainedTokenizerConfig:
 
 @config
 class TrainedTokenizerConfig:
-    """A tokenizer trained on the training split, for encoders that start from scratch."""
+    """A tokenizer trained on the training split, for encoders that start from scratch; without case and accents."""
 
     kind: Literal["trained"] = "trained"
-    model: Literal["wordpiece", "bpe", "unigram", "word"] = "wordpiece"
-    """Subword model; `unigram` takes the longest to train; `word` has one token for each word and maps rare words to
-    the unknown token."""
+    model: Literal["wordpiece", "word"] = "wordpiece"
+    """`wordpiece` cuts rare words into pieces; `word` has one token for each word and maps rare words to the unknown
+    token."""
     vocab_size: Annotated[int, Field(ge=100)] = 30_000
-    """Maximum number of tokens, including special ones. `wordpiece` and `unigram` may have a few more, because every
-    letter gets a token."""
-    lowercase: bool = True
-    """Fold case and strip accents first."""
+    """Maximum number of tokens, including special ones. `wordpiece` may have a few more, because every letter gets a
+    token."""
 
     @property
     def pretrained(self) -> str | None:
@@ -87,22 +84,6 @@ class LimitConfig:
     """Development documents; null: all."""
     test: _Limit = None
     """Test documents; null: all."""
-
-
-@config
-class SplitConfig:
-    """Dividing the training documents, by a hash of their text, if the source has no dev or test split."""
-
-    dev: _Share = 0.1
-    """Share that becomes dev; not used if the source has dev documents."""
-    test: _Share = 0.1
-    """Share that becomes test; not used if the source has dev or test documents."""
-    seed: Annotated[int, Field(ge=0)] = 13
-    """Seed of the split."""
-
-    def __post_init__(self) -> None:
-        if self.dev + self.test >= 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents; lower them")
 
 
 @config
@@ -137,7 +118,7 @@ class DataConfig:
     limit: LimitConfig = LimitConfig()
     """Maximum number of documents of each split."""
     split: SplitConfig = SplitConfig()
-    """How to divide a source that has no dev or test split."""
+    """How to divide a source that has no dev or test split, by a hash of each text."""
     min_label_documents: Annotated[int, Field(ge=1)] = 1
     """Labels with fewer training documents are dropped. Documents left without a label stay, or are dropped in a
     single-label task and with `without_labels: drop`."""

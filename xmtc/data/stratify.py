@@ -43,7 +43,7 @@ def _draw(
     label_K: NDArray[np.float64], documents_K: NDArray[np.float64], shares_K: NDArray[np.float64], random: Generator
 ) -> int:
     """Draw a split in proportion to how much of the label it needs, and to how far it is from full."""
-    room_K = np.clip(documents_K, 0, None) / shares_K
+    room_K = np.clip(documents_K, 0, None) / np.maximum(shares_K, np.finfo(np.float64).tiny)
     weights_K = np.clip(label_K, 0, None) * room_K
     for candidates_K in (weights_K, room_K * shares_K, shares_K):
         if candidates_K.sum() > 0:

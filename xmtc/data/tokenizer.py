@@ -45,7 +45,7 @@ class TokenizerSource(Protocol):
             total: how many there are.
 
         Raises:
-            ConfigError: it cannot be loaded or trained.
+            ConfigError: it cannot be loaded.
         """
         ...
 
@@ -132,18 +132,10 @@ def train_tokenizer(settings: TrainedTokenizerConfig, texts: Iterator[str], tota
         settings: model and size.
         texts: training texts.
         total: how many.
-
-    Raises:
-        ConfigError: the texts have more letters than a unigram model may have tokens.
     """
     tokenizer, trainer = _untrained(settings)
-    tokenizer.normalizer = (
-        normalizers.BertNormalizer(lowercase=True, strip_accents=True) if settings.lowercase else normalizers.NFKC()
-    )
-    if settings.model == "unigram":
-        tokenizer = _unigram(tokenizer, trainer, texts, total)
-    else:
-        tokenizer.train_from_iterator(texts, trainer, length=total)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    tokenizer.train_from_iterator(texts, trainer, length=total)
     if settings.model == "wordpiece":
         tokenizer = _wordpiece(tokenizer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN)
@@ -155,55 +147,10 @@ def _untrained(settings: TrainedTokenizerConfig) -> tuple[Tokenizer, trainers.Tr
         tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return tokenizer, trainers.WordLevelTrainer(vocab_size=size, special_tokens=special, show_progress=False)
-    if settings.model == "unigram":
-        return _untrained_unigram(size)
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    if settings.model == "wordpiece":
-        marked = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), marked])
-    return tokenizer, trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
-
-
-def _untrained_unigram(size: int) -> tuple[Tokenizer, trainers.Trainer]:
-    tokenizer = Tokenizer(models.Unigram())
-    # Punctuation stands alone, as in WordPiece, but is marked only behind a space, so that it costs one token.
     marked = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), marked, pre_tokenizers.Punctuation()]
-    )
-    tokenizer.decoder = decoders.Metaspace()
-    special = [PAD, UNKNOWN]
-    return tokenizer, trainers.UnigramTrainer(
-        vocab_size=size, special_tokens=special, unk_token=UNKNOWN, show_progress=False
-    )
-
-
-def _unigram(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterator[str], total: int) -> Tokenizer:
-    """Train a unigram model (Kudo 2018) and bring it into a form that is the same on every run.
-
-    The library sums probabilities in the order of a hash table: the last digits of scores differ from run to run, and
-    with them the order of ties. Letters that no piece was left for get scores in that order too, above the least one
-    by 0.0001 each; here all of them get the least.
-    """
-    try:
-        tokenizer.train_from_iterator(texts, trainer, length=total)
-    except Exception as error:  # the library has no error class
-        if "not large enough" not in str(error):
-            raise
-        raise ConfigError(
-            "data.tokenizer.vocab_size: the training texts have more different letters than that; ask for more tokens, "
-            "or take `model: wordpiece`"
-        ) from error
-    scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
-    special = [(token, scores.pop(token, 0.0)) for token in (PAD, UNKNOWN)]
-    letters = [token for token in scores if len(token) == 1]
-    least = min(scores.values(), default=0.0)
-    scores |= {letter: least for letter in letters if scores[letter] <= least + 1e-4 * len(letters)}
-    pieces = sorted(((token, round(score, 6)) for token, score in scores.items()), key=lambda item: (-item[1], item[0]))
-    tokenizer.model = models.Unigram(special + pieces, unk_id=1)
-    return tokenizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), marked])
+    return tokenizer, trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
 
 
 def _wordpiece(trained: Tokenizer) -> Tokenizer:

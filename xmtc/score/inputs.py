@@ -59,7 +59,7 @@ def text_columns(
     """
     trained_on = trained_on or DocumentColumns()
     names = tuple(text or trained_on.text)
-    return TextColumns(id=doc_id, text=names, text_joiner=trained_on.text_joiner, labels=names[0])
+    return TextColumns(id=doc_id, text=names, labels=names[0])
 
 
 def with_known_id(

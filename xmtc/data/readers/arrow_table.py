@@ -1,12 +1,13 @@
-"""Arrow IPC files (streams or files), such as Hugging Face `datasets` writes with `save_to_disk`."""
+"""Parquet files, and Arrow IPC files (streams or files) such as Hugging Face `datasets` writes with `save_to_disk`."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from typing_extensions import override
 
 from xmtc.data.readers.base import Rejected
@@ -14,6 +15,13 @@ from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import check_file, missing_column
 from xmtc.data.readers.table import Row, RowCount, TableFormat
 from xmtc.errors import DataError
+from xmtc.files import reading
+
+_ROWS = 1024
+
+
+Batches = Callable[[list[str]], Iterator[pa.RecordBatch]]
+"""Reads some columns of a file, a batch at a time."""
 
 
 class ArrowTable(TableFormat):
@@ -23,37 +31,57 @@ class ArrowTable(TableFormat):
 
     @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
-        with _batches(path) as (schema, batches):
+        with self._opened(path) as (schema, batches):
             wanted = schema.names if columns is None else columns.names()
             if missing := [name for name in wanted if name not in schema.names]:
                 raise missing_column(path, missing[0], schema.names, columns.advice() if columns else "")
             names, number = class_names(schema), 0
-            for batch in batches:
-                for cells in batch.select(wanted).to_pylist():
+            for batch in batches(wanted):
+                for cells in _cells(path, batch, number):
                     number += 1
                     read = {key: named(cell, names.get(key)) for key, cell in cells.items()}
                     yield Row(read, f"{path}: row {number}", number)
 
     @override
     def count(self, path: Path) -> RowCount:
-        with _batches(path) as (_, batches):
-            return RowCount(sum(batch.num_rows for batch in batches), exact=True)
+        with self._opened(path) as (_, batches):
+            return RowCount(sum(batch.num_rows for batch in batches([])), exact=True)
 
-
-@contextmanager
-def _batches(path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    try:
-        with pa.memory_map(str(check_file(path))) as source:
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[tuple[pa.Schema, Batches]]:
+        with reading(path, what="cannot be read as Arrow"), pa.memory_map(str(check_file(path))) as source:
             magic = source.read(6)
             source.seek(0)
             if magic == b"ARROW1":
                 file = pa.ipc.open_file(source)
-                yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+                yield (
+                    file.schema,
+                    lambda names: (file.get_batch(i).select(names) for i in range(file.num_record_batches)),
+                )
             else:
                 stream = pa.ipc.open_stream(source)
-                yield stream.schema, iter(stream)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as Arrow: {error}") from error
+                yield stream.schema, lambda names: (batch.select(names) for batch in stream)
+
+
+class ParquetTable(ArrowTable):
+    """The same from Parquet files."""
+
+    identity = "parquet"
+
+    @override
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[tuple[pa.Schema, Batches]]:
+        with reading(path, what="cannot be read as Parquet"), pq.ParquetFile(check_file(path)) as file:
+            yield file.schema_arrow, lambda names: file.iter_batches(_ROWS, columns=names)
+
+
+def _cells(path: Path, batch: pa.RecordBatch, before: int) -> list[dict[str, Any]]:
+    """Yield the rows of a batch; `before` rows of the file precede it."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError as error:
+        rows = f"among rows {before + 1} to {before + batch.num_rows}"
+        raise DataError(f"{path}: {rows}: not UTF-8 text ({error.reason}); write the file again") from None
 
 
 def class_names(schema: pa.Schema) -> dict[str, Sequence[str]]:

@@ -21,9 +21,7 @@ class DocumentColumns:
     id: Name | None = None
     """Column with the identifier."""
     text: Annotated[tuple[Name, ...], Field(min_length=1)] = ("text",)
-    """Columns that are joined."""
-    text_joiner: str = "\n"
-    """What stands between them."""
+    """Columns that are joined, one on each line."""
 
 
 @config
@@ -33,9 +31,7 @@ class ColumnsConfig:
     id: Name | None = None
     """Column with the document's identifier; without one, documents are numbered by file and row."""
     text: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = "text"
-    """Column with the text, or several that are joined, such as `[title, text]`; empty ones are left out."""
-    text_joiner: str = "\n"
-    """Text between joined columns."""
+    """Column with the text, or several that are joined, such as `[title, text]`: one on each line, without empty ones."""
     labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
     label_separator: Name | None = None
@@ -49,7 +45,7 @@ class ColumnsConfig:
 
     def of_documents(self) -> DocumentColumns:
         """Return the columns that documents without known labels need."""
-        return DocumentColumns(id=self.id, text=self.text_columns(), text_joiner=self.text_joiner)
+        return DocumentColumns(id=self.id, text=self.text_columns())
 
     def advice(self) -> str:
         """Say how to fix a missing column."""
@@ -80,7 +76,7 @@ class ColumnsConfig:
         wrong = [part for part in parts if not isinstance(part, str)]
         if wrong:
             raise ValueError(f"the text is a {type(wrong[0]).__name__}, not a string; name another column")
-        text = self.text_joiner.join(part for part in parts if part.strip())
+        text = "\n".join(part for part in parts if part.strip())
         if not text:
             raise ValueError(f"no text in {' or '.join(repr(name) for name in self.text_columns())}")
         return text

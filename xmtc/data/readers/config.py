@@ -13,7 +13,7 @@ from xmtc.data.readers.table_config import ArrowConfig, CsvConfig, JsonlConfig, 
 
 IcdVersion = Literal[9, 10]
 XcForm = Literal["json", "sparse", "texts"]
-_Share = Annotated[float, Field(gt=0, lt=1)]
+_Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 @config
@@ -39,13 +39,13 @@ class XcRepositoryConfig(ReaderSettings):
 
 
 @config
-class StratifyConfig:
-    """Dividing patients by the codes of their admissions, so that each code is divided in these shares."""
+class SplitConfig:
+    """Shares of dev and test in documents that a source doesn't divide."""
 
     dev: _Share = 0.1
-    """Share of dev."""
+    """Share that becomes dev; `data.split` ignores it if the source has dev documents."""
     test: _Share = 0.1
-    """Share of test."""
+    """Share that becomes test; `data.split` ignores it if the source has dev or test documents."""
     seed: Annotated[int, Field(ge=0)] = 13
     """Seed of the split."""
 
@@ -75,8 +75,8 @@ class MimicConfig(ReaderSettings):
     split_file: str | None = None
     """A .csv, .feather or .parquet table with columns `hadm_id` (or `_id`) and `split` (train, val or dev, test);
     admissions that it does not name are left out. null: split as `stratify` says."""
-    stratify: StratifyConfig = StratifyConfig()
-    """How to split patients without a `split_file`; no patient is in two splits."""
+    stratify: SplitConfig = SplitConfig()
+    """How to split patients without a `split_file`: each code in these shares, and no patient in two splits."""
 
     def __post_init__(self) -> None:
         if self.release == "iii" and self.icd_version != 9:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from xmtc.data.readers.arrow_table import ParquetTable
 from xmtc.data.readers.base import LabelInfo, Rejected, quoted_cell
 from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.files import missing_column
 from xmtc.data.readers.jsonl import JsonLines
-from xmtc.data.readers.parquet import ParquetTable
 from xmtc.data.readers.skos import SKOS_FORMATS, SkosTable
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.data.readers.table_config import COMPRESSIONS, LabelFileConfig

@@ -25,10 +25,9 @@ from typing_extensions import override
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected, quoted_cell, shown_columns
-from xmtc.data.readers.config import MimicConfig, StratifyConfig
+from xmtc.data.readers.config import MimicConfig, SplitConfig
 from xmtc.data.readers.files import check_file, content_hash
-from xmtc.data.readers.icd import CodeKind
-from xmtc.data.readers.mimic_tables import Codes, Layout, Notes, names_of_codes
+from xmtc.data.readers.mimic_tables import CodeKind, Codes, Layout, Notes, names_of_codes
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
 from xmtc.files import reading
@@ -194,7 +193,7 @@ def _table(path: Path) -> pa.Table:
         return pa_feather.read_table(path) if path.suffix == ".feather" else pa_csv.read_csv(path)
 
 
-def _stratified(notes: Notes, codes: Codes, settings: StratifyConfig) -> NDArray[np.int8]:
+def _stratified(notes: Notes, codes: Codes, settings: SplitConfig) -> NDArray[np.int8]:
     admissions = np.unique(codes.admission_P)
     patients, group_of = np.unique(notes.subject_A[admissions], return_inverse=True)
     pair_groups = group_of[np.searchsorted(admissions, codes.admission_P)]

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.config import IcdVersion
-from xmtc.data.readers.icd import CodeKind, dotted
 from xmtc.data.readers.stream_csv import stream_columns
 from xmtc.errors import DataError
 
+CodeKind = Literal["diagnosis", "procedure"]
 Block = dict[str, pa.Array]
 _ADDENDA = {"AD", "Addendum"}
 _EMPTY = pa.scalar("")
@@ -176,6 +176,25 @@ class Codes:
         """Return the codes of an admission."""
         ids = self.ids_P[self.offsets_A[admission] : self.offsets_A[admission + 1]]
         return tuple(self.codes[i] for i in ids)
+
+
+def dotted(code: str, version: IcdVersion, kind: CodeKind) -> str:
+    """Put the dot of a code in its standard place.
+
+    ICD-10-CM and ICD-9-CM diagnoses have it after the third character, ICD-9-CM external causes (E codes) after the
+    fourth, ICD-9-CM procedures after the second; ICD-10-PCS has none.
+
+    Args:
+        code: with or without the dot; blanks around it are left out.
+        version: version of the classification.
+        kind: diagnosis or procedure.
+    """
+    bare = code.strip().upper().replace(".", "")
+    if kind == "procedure":
+        place = 2 if version == 9 else len(bare)
+    else:
+        place = 4 if version == 9 and bare.startswith("E") else 3
+    return f"{bare[:place]}.{bare[place:]}" if len(bare) > place else bare
 
 
 def names_of_codes(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> dict[str, str]:

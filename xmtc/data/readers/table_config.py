@@ -135,7 +135,7 @@ class ParquetConfig(TableConfig):
 
     @override
     def format(self) -> "TableFormat":
-        from xmtc.data.readers.parquet import ParquetTable
+        from xmtc.data.readers.arrow_table import ParquetTable
 
         return ParquetTable()
 
