@@ -31,7 +31,7 @@ class ColumnsConfig:
     id: Name | None = None
     """Column with the document's identifier; without one, documents are numbered by file and row."""
     text: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = "text"
-    """Column with the text, or several that are joined, such as `[title, text]`: one on each line, without empty ones."""
+    """Column with the text, or several that are joined, such as `[title, text]`; empty ones are left out."""
     labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
     label_separator: Name | None = None
