@@ -20,13 +20,13 @@ def padded(documents: list[int], width: int) -> tuple[torch.Tensor, torch.Tensor
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_reads_what_was_written(tmp_path, dtype):
     path = tmp_path / "train"
-    with HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype) as first:
-        second = HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype, create=False)
-        for writer, documents in ((first, [2, 0]), (second, [1, 3])):
-            writer.write(np.array(documents), *padded(documents, 5))
-            writer.flush()
-        assert HiddenCache.open(path, "f") is None
-        cache = first.publish()
+    first = HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype)
+    second = HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype, create=False)
+    for writer, documents in ((first, [2, 0]), (second, [1, 3])):
+        writer.write(np.array(documents), *padded(documents, 5))
+        writer.flush()
+    assert HiddenCache.open(path, "f") is None
+    cache = first.publish()
     again = HiddenCache.open(path, "f")
     assert again is not None
     assert HiddenCache.open(path, "g") is None
@@ -56,19 +56,19 @@ def test_an_interrupted_writer_is_continued(tmp_path):
 
 
 def test_unfinished_is_never_read(tmp_path):
-    with HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32") as writer:
-        writer.write(np.array([1]), *padded([1], 5))
-        with pytest.raises(TrainingError, match="3 of 4 documents"):
-            writer.publish()
-    assert os.listdir(tmp_path) == []
+    writer = HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32")
+    writer.write(np.array([1]), *padded([1], 5))
+    with pytest.raises(TrainingError, match="3 of 4 documents"):
+        writer.publish()
+    assert HiddenCache.open(tmp_path / "train", "f") is None
 
 
 @pytest.mark.parametrize("left", [0, 7, None])
 def test_a_cache_cut_short_counts_as_absent(tmp_path, caplog, left):
-    with HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32") as writer:
-        for document in range(4):
-            writer.write(np.array([document]), *padded([document], 5))
-        writer.publish()
+    writer = HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32")
+    for document in range(4):
+        writer.write(np.array([document]), *padded([document], 5))
+    writer.publish()
     states = tmp_path / "train" / "hidden.bin"
     if left is None:
         states.unlink()
@@ -82,10 +82,10 @@ def test_a_cache_cut_short_counts_as_absent(tmp_path, caplog, left):
 
 
 def test_states_must_be_finite(tmp_path):
-    with HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float16") as writer:
-        hidden, mask = padded([1], 5)
-        with pytest.raises(TrainingError, match="not finite as float16; choose bfloat16"):
-            writer.write(np.array([1]), hidden + 1e6, mask)
+    writer = HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float16")
+    hidden, mask = padded([1], 5)
+    with pytest.raises(TrainingError, match="not finite as float16; choose bfloat16"):
+        writer.write(np.array([1]), hidden + 1e6, mask)
 
 
 def test_no_room_on_the_disk(tmp_path):

@@ -21,7 +21,7 @@ ROWS = [
     {"id": "b", "title": "", "text": "steelery"},
     {"id": "c", "title": "schooling", "text": "of"},
 ]
-TEXTS = ["fishing | lawery, and the\nlawing", "steelery", "schooling | of"]
+TEXTS = ["fishing\nlawery, and the\nlawing", "steelery", "schooling\nof"]
 TRAINED_ON = DocumentColumns(id="id", text=("title", "text"))
 
 

@@ -369,7 +369,9 @@ def padding_share(bench: Bench, batch_size: int) -> float:
 
     def share(size: int) -> float:
         budget = bench.config.finetune.tokens_per_micro_batch
-        return Sampler(lengths, batch_size=size, tokens_per_micro_batch=budget, seed=13).padding_share(0)
+        sampler = Sampler(lengths, batch_size=size, tokens_per_micro_batch=budget, seed=13)
+        parts = [lengths[batch.documents] for step in sampler.epoch(0) for batch in step.micro_batches]
+        return 1 - float(lengths.sum()) / sum(int(part.max()) * len(part) for part in parts)
 
     figures = {f"xmtc, batch {size}": share(size) for size in sorted({batch_size, bench.batch_size})}
     order = np.random.default_rng(0).permutation(lengths)

@@ -9,7 +9,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -183,19 +182,6 @@ class HiddenCacheWriter:
         tokens, width = self._states_XD.shape
         states_XD = _map(self._directory / _STATES, tokens, width, self._dtype, "r")
         return HiddenCache(states_XD, self._offsets, self._dtype)
-
-    def discard(self) -> None:
-        """Delete the temporary directory."""
-        shutil.rmtree(self._work, ignore_errors=True)
-
-    def __enter__(self) -> "HiddenCacheWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Delete the temporary directory. A published cache stays."""
-        self.discard()
 
 
 def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -108,17 +108,6 @@ class Sampler:
                 f"batch_size than {self._batch_size}, or another corpus"
             )
 
-    def padding_share(self, epoch: int) -> float:
-        """Compute the share of the epoch's tokens over all ranks that are padding or filler, from 0 to 1."""
-        real = computed = 0
-        for documents in self._steps(epoch):
-            for rank in range(self._world_size):
-                for batch in self._micro_batches(documents, rank):
-                    lengths = self._lengths[batch.documents]
-                    computed += int(lengths.max()) * len(lengths)
-                    real += int((lengths * (batch.weights > 0)).sum())
-        return 1.0 - real / max(computed, 1)
-
     def _steps(self, epoch: int) -> list[Ids]:
         """List the documents of each step, shortest first."""
         random = np.random.default_rng([self._seed, epoch])

@@ -25,11 +25,6 @@ class XcRepositoryConfig(ReaderSettings):
     """The data set's folder."""
     form: XcForm | None = None
     """`json` (trn.json.gz), `sparse` (trn_X_Y.txt), `texts` (train_labels.txt); null: the one that the folder holds."""
-    fields: Annotated[tuple[str, ...], Field(min_length=1)] = ("title", "content")
-    """Keys that are joined to the text, in the `json` form; missing and empty ones are left out."""
-    label_names: str | None = None
-    """File in the folder with one label name per line, in the order of ids; null: a file with one of the usual names,
-    if there is one."""
 
     @override
     def build(self) -> Reader:

@@ -6,7 +6,6 @@
 - `texts`: `train_raw_texts.txt` with `train_labels.txt`, the same for `test`: labels separated by blanks.
 """
 
-import json
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -34,6 +33,7 @@ _LISTS = {"train": ("train_labels.txt",), "test": ("test_labels.txt",)}
 _TEXTS = {"train": ("train_raw_texts.txt", "train_texts.txt"), "test": ("test_raw_texts.txt", "test_texts.txt")}
 _NAMES = ("raw_data/label.raw.txt", "label.raw.txt", "Y.txt", "output-items.txt", "label_map.txt")
 _JSON_LABELS = ("lbl.json",)
+_TEXT_KEYS = ("title", "content")
 
 
 class XcRepositoryReader(Reader):
@@ -49,10 +49,7 @@ class XcRepositoryReader(Reader):
 
     @override
     def fingerprint(self) -> str:
-        settings = json.dumps(
-            [self._form(), self._settings.fields if self._form() == "json" else None, sorted(self.provides())]
-        )
-        return f"xc_repository:{settings}:{content_hash(self.files())}"
+        return f"xc_repository:{self._form()}:{sorted(self.provides())}:{content_hash(self.files())}"
 
     def files(self) -> list[Path]:
         """List the files of the layout that the folder holds.
@@ -101,7 +98,7 @@ class XcRepositoryReader(Reader):
         unknown = [i for i in targets if not isinstance(i, int) or not 0 <= i < len(labels)]
         if unknown:
             return Rejected(row.where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
-        parts = [str(row.cells[field]) for field in self._settings.fields if row.cells.get(field)]
+        parts = [str(row.cells[field]) for field in _TEXT_KEYS if row.cells.get(field)]
         ids = tuple(dict.fromkeys(labels[i] for i in targets))
         doc_id = str(row.cells.get("uid", f"{split}:{row.number}"))
         return _checked(row.where, doc_id, "\n".join(parts), ids, split)
@@ -151,8 +148,6 @@ class XcRepositoryReader(Reader):
         return [self._need(_LISTS[split]), self._need(_TEXTS[split])]
 
     def _names_file(self) -> Path | None:
-        if self._settings.label_names is not None:
-            return self._need((self._settings.label_names,))
         return self._need(_JSON_LABELS) if self._form() == "json" else self._find(_NAMES)
 
     def _find(self, names: tuple[str, ...]) -> Path | None:
