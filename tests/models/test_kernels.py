@@ -6,16 +6,34 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from xmtc.models.kernels.dispatch import label_attention
+from xmtc.models.kernels.dispatch import label_attention, label_attention_shortlist
 from xmtc.models.kernels.options import Options
 from xmtc.models.kernels.products import PADDED_LOGIT
-from xmtc.models.kernels.reference import normalise_rows
+from xmtc.models.kernels.reference import normalise_rows, reference_logits
 from xmtc.models.kernels.sdpa import automatic_chunk
-from xmtc.models.kernels.shortlist import label_attention_shortlist
 
 B, T, L, D, HEADS = 3, 7, 11, 12, 3
 NORMALISERS = ("softmax", "sparsemax", "entmax15")
-COMBINATIONS = [(name, normaliser) for name in ("reference", "chunked", "sdpa") for normaliser in NORMALISERS]
+COMBINATIONS = [(name, normaliser) for name in ("chunked", "sdpa") for normaliser in NORMALISERS]
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Several chunks of labels, and so several blocks, even for these few."""
+    monkeypatch.setattr("xmtc.models.kernels.sdpa.MIN_LABELS", 3)
+    monkeypatch.setattr("xmtc.models.kernels.sdpa.CHUNK_BYTES", 0)
+    monkeypatch.setattr("xmtc.models.kernels.chunked.MIN_LABELS", 3)
+    monkeypatch.setattr("xmtc.models.kernels.chunked.BLOCK_BYTES", 0)
+
+
+def reference(keys, values, mask, queries, weights, bias, options):
+    """The plain formula, all labels at once."""
+    if options.normalise_queries:
+        queries = normalise_rows(queries, options.heads)
+    return (
+        reference_logits(keys, values, mask, queries, weights, heads=options.heads, normaliser=options.normaliser)
+        + bias
+    )
 
 
 def inputs(seed=0, dtype=torch.float64, labels=L):
@@ -47,38 +65,54 @@ def gradients(logits, tensors):
     return torch.autograd.grad(logits, tensors, pull, retain_graph=True)
 
 
-@pytest.mark.parametrize("implementation", ["auto", "reference", "chunked", "sdpa"])
-@pytest.mark.parametrize("chunk", [None, 1, 4])
-def test_equals_the_formula_with_gradients(implementation, chunk):
-    tensors = inputs()
-    wanted = by_hand(*tensors)
-    got = label_attention(*tensors, Options(heads=HEADS, implementation=implementation, label_chunk=chunk))
+def assert_same(got, wanted, tensors):
     torch.testing.assert_close(got, wanted)
     differentiable = [x for x in tensors if x.requires_grad]
     torch.testing.assert_close(gradients(got, differentiable), gradients(wanted, differentiable))
+
+
+@pytest.mark.parametrize("implementation", ["auto", "chunked", "sdpa"])
+def test_equals_the_formula_with_gradients(implementation):
+    tensors = inputs()
+    assert_same(
+        label_attention(*tensors, Options(heads=HEADS, implementation=implementation)), by_hand(*tensors), tensors
+    )
+
+
+@pytest.mark.parametrize("implementation", ["chunked", "sdpa"])
+@pytest.mark.usefixtures("small_chunks")
+def test_chunks_equal_the_formula_with_gradients(implementation):
+    tensors = inputs()
+    assert_same(
+        label_attention(*tensors, Options(heads=HEADS, implementation=implementation)), by_hand(*tensors), tensors
+    )
+
+
+def test_the_plain_formula_is_the_one_by_hand():
+    tensors = inputs()
+    assert_same(reference(*tensors, Options(heads=HEADS)), by_hand(*tensors), tensors)
 
 
 @pytest.mark.parametrize(("implementation", "normaliser"), COMBINATIONS)
 @pytest.mark.parametrize("normalise_queries", [False, True])
+@pytest.mark.usefixtures("small_chunks")
 def test_chunks_equal_the_reference_for_every_normaliser(implementation, normaliser, normalise_queries):
     tensors = inputs(1)
     options = {"heads": HEADS, "normaliser": normaliser, "normalise_queries": normalise_queries}
-    wanted = label_attention(*tensors, Options(**options, implementation="reference"))
-    got = label_attention(*tensors, Options(**options, implementation=implementation, label_chunk=3))
-    torch.testing.assert_close(got, wanted)
-    differentiable = [x for x in tensors if x.requires_grad]
-    torch.testing.assert_close(gradients(got, differentiable), gradients(wanted, differentiable))
+    got = label_attention(*tensors, Options(**options, implementation=implementation))
+    assert_same(got, reference(*tensors, Options(**options)), tensors)
 
 
 @pytest.mark.parametrize(
     ("implementation", "normaliser"), [("sdpa", "softmax"), ("chunked", "softmax"), ("chunked", "entmax15")]
 )
+@pytest.mark.usefixtures("small_chunks")
 def test_gradcheck(implementation, normaliser):
     keys, values, mask, *tables = inputs(2, labels=3)
 
     def logits(keys, values, *tables):
         how = {"implementation": implementation, "normaliser": normaliser}
-        options = Options(heads=1, normalise_queries=True, label_chunk=2, **how)
+        options = Options(heads=1, normalise_queries=True, **how)
         return label_attention(keys, values, mask, *tables, options)
 
     assert torch.autograd.gradcheck(logits, (keys, values, *tables), fast_mode=True)
@@ -139,13 +173,12 @@ def test_empty_shortlists_have_no_gradient():
 
 
 @pytest.mark.parametrize("implementation", ["chunked", "sdpa"])
+@pytest.mark.usefixtures("small_chunks")
 def test_bfloat16_keys_with_float32_tables(implementation):
     exact = inputs(7)
     low = [x.detach().to(torch.bfloat16).requires_grad_() for x in exact[:2]]
     tables = [x.detach().float().requires_grad_() for x in exact[3:]]
-    logits = label_attention(
-        *low, exact[2], *tables, Options(heads=HEADS, label_chunk=4, implementation=implementation)
-    )
+    logits = label_attention(*low, exact[2], *tables, Options(heads=HEADS, implementation=implementation))
     assert logits.dtype == torch.float32
     torch.testing.assert_close(logits.double(), by_hand(*exact), atol=0.1, rtol=0.05)
     found = gradients(logits, (*low, *tables))
@@ -165,22 +198,13 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("kept", [0, B * D * 8 * 6, 2**30])
-def test_sdpa_does_not_depend_on_what_it_keeps_nor_on_a_second_backward(kept, monkeypatch):
-    monkeypatch.setattr("xmtc.models.kernels.sdpa.KEPT_BYTES", kept)
-    tensors = inputs(9)
-    differentiable = [x for x in tensors if x.requires_grad]
-    wanted = label_attention(*tensors, Options(heads=HEADS, implementation="reference"))
-    got = label_attention(*tensors, Options(heads=HEADS, implementation="sdpa", label_chunk=3))
-    for _ in range(2):
-        torch.testing.assert_close(gradients(got, differentiable), gradients(wanted, differentiable))
-
-
 @pytest.mark.parametrize("implementation", ["chunked", "sdpa"])
-def test_memory_does_not_grow_with_the_label_set_beyond_logits_and_gradients(implementation):
-    labels, chunk = 4000, 400
+def test_memory_does_not_grow_with_the_label_set_beyond_logits_and_gradients(implementation, monkeypatch):
+    labels = 4000
+    monkeypatch.setattr("xmtc.models.kernels.sdpa.CHUNK_BYTES", 2**17)
+    monkeypatch.setattr("xmtc.models.kernels.chunked.BLOCK_BYTES", 2**15)
     keys, values, mask, *tables = inputs(8, labels=labels)
-    options = Options(heads=HEADS, label_chunk=chunk, implementation=implementation)
+    options = Options(heads=HEADS, implementation=implementation)
     with LargestTensor() as seen:
         logits = label_attention(keys, values, mask, *tables, options)
         gradients(logits, (keys, values, *tables))
@@ -206,9 +230,9 @@ def test_chunked_attends_to_more_tokens_than_it_first_sorts(normaliser, spread):
     mask = torch.arange(300) < torch.tensor([[300], [170]])
     tensors = [x.detach().requires_grad_() for x in (keys, keys.flip(1))]
     tables = [x.detach().requires_grad_() for x in inputs(7)[3:]]
-    found, wanted = (
-        label_attention(*tensors, mask, *tables, Options(heads=HEADS, implementation=name, normaliser=normaliser))
-        for name in ("chunked", "reference")
+    found = label_attention(
+        *tensors, mask, *tables, Options(heads=HEADS, implementation="chunked", normaliser=normaliser)
     )
-    torch.testing.assert_close(found, wanted)
-    torch.testing.assert_close(gradients(found, tensors + tables), gradients(wanted, tensors + tables))
+    assert_same(
+        found, reference(*tensors, mask, *tables, Options(heads=HEADS, normaliser=normaliser)), tensors + tables
+    )

@@ -91,7 +91,7 @@ def times(names: list[str], labels: int, args: argparse.Namespace) -> dict[str, 
 
 def bench(args: argparse.Namespace) -> bool:
     chosen, labels = args.implementation, 4271
-    names = list(dict.fromkeys(["einsum", "reference", "sdpa", "chunked", chosen]))
+    names = list(dict.fromkeys(["einsum", "sdpa", "chunked", chosen]))
     sparse = [f"{name}/{normaliser}" for normaliser in ("sparsemax", "entmax15") for name in ("sdpa", "chunked")]
     seconds = times(names + sparse, labels, args)
     extra = {name: memory(name, labels, args) for name in names}

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
-from xmtc.models.kernels.options import Implementation, Normaliser, Options
+from xmtc.models.kernels.options import Normaliser, Options
 from xmtc.models.poolings.config import FirstToken, MeanPoolingConfig, PoolingConfig, TokenPoolingConfig
 
 if TYPE_CHECKING:
@@ -159,13 +159,6 @@ class LabelAttentionConfig(HeadDefaults):
     the head then takes two to four times as long."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the hidden states that become keys and values."""
-    kernel: Implementation = "auto"
-    """Implementation of label attention over all labels; all give the same result. `auto`: the fastest one here."""
-    label_chunk: Annotated[int, Field(ge=1)] | None = None
-    """Number of labels that the kernels `chunked` and `sdpa` compute at a time; null: chosen from a memory budget."""
-    deterministic: bool = False
-    """Make the Triton kernel's gradients bitwise reproducible, which costs some time if documents are few and short.
-    The gradients of the other kernels always are."""
     row_dtype: RowDtype = "float32"
     """Type of the label queries and classifier rows. bfloat16 halves their memory; use it with a row-wise optimizer
     and stochastic rounding."""
@@ -178,14 +171,7 @@ class LabelAttentionConfig(HeadDefaults):
 
     def options(self) -> Options:
         """Return the options of the kernels."""
-        return Options(
-            heads=self.heads,
-            normaliser=self.normaliser,
-            normalise_queries=self.normalize,
-            implementation=self.kernel,
-            label_chunk=self.label_chunk,
-            deterministic=self.deterministic,
-        )
+        return Options(heads=self.heads, normaliser=self.normaliser, normalise_queries=self.normalize)
 
     @override
     def build(self, hidden_width: int, labels: int) -> "LabelAttentionHead":

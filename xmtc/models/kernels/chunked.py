@@ -21,6 +21,7 @@ from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, normali
 
 # One (H, C, N) block of fp32 scores; a few of them fit in a processor's second-level cache.
 BLOCK_BYTES = 2 * 2**20
+MIN_LABELS = 32
 
 
 class _Chunk(NamedTuple):
@@ -94,7 +95,7 @@ def _by_document(keys: Tensor, values: Tensor, mask: Tensor, heads: int) -> list
 
 def _chunks(queries: Tensor, weights: Tensor, options: Options, keys: Tensor) -> Iterator[_Chunk]:
     heads = options.heads
-    chunk = options.label_chunk or max(32, BLOCK_BYTES // (4 * heads * max(1, keys.shape[1])))
+    chunk = max(MIN_LABELS, BLOCK_BYTES // (4 * heads * max(1, keys.shape[1])))
     for start in range(0, len(queries), chunk):
         part = slice(start, start + chunk)
         rows = normalise_rows(queries[part], heads) if options.normalise_queries else queries[part]

@@ -1,8 +1,6 @@
-"""Label-wise attention over all labels: one function with several implementations.
+"""Label-wise attention over all labels, by one of several implementations, or over a few labels per document.
 
-For a few labels per document, see `xmtc.models.kernels.shortlist`.
-
-Suffixes: B documents, T tokens, L labels, D head width d.
+Suffixes: B documents, T tokens, L labels, S shortlisted labels, D head width d.
 """
 
 import importlib.util
@@ -12,8 +10,9 @@ from torch import Tensor
 from xmtc.errors import ConfigError
 from xmtc.models.kernels.chunked import chunked_logits
 from xmtc.models.kernels.options import Implementation, Options
+from xmtc.models.kernels.products import PADDED_LOGIT, gather_rows
 from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, reference_logits
-from xmtc.models.kernels.sdpa import sdpa_logits
+from xmtc.models.kernels.sdpa import attend, sdpa_logits
 
 
 def label_attention(
@@ -46,15 +45,13 @@ def label_attention(
     if implementation == "auto":
         implementation = choose_implementation(keys_BTD, options)
     tensors = (keys_BTD, values_BTD, mask_BT, queries_LD, weights_LD)
-    if implementation == "reference":
-        return at_least_fp32(_reference(*tensors, options)) + bias_L
     if implementation == "sdpa":
         return sdpa_logits(*tensors, options) + bias_L
     if implementation == "chunked":
         return chunked_logits(*tensors, options) + bias_L
     if problem := triton_problem(keys_BTD, options):
         raise ConfigError(f"kernel 'triton': {problem}; use kernel 'auto'")
-    from xmtc.models.kernels.fused import fused_logits  # only where Triton is installed
+    from xmtc.models.kernels.fused_attention import fused_logits  # only where Triton is installed
 
     return fused_logits(*tensors, options) + bias_L
 
@@ -70,7 +67,7 @@ def triton_problem(keys_BTD: Tensor, options: Options) -> str | None:
     """Say why the Triton kernel does not support these keys; None if it does."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install 'xmtc[gpu]')"
-    from xmtc.models.kernels.fused import DTYPES, MAX_HEAD_WIDTH
+    from xmtc.models.kernels.fused_attention import DTYPES, MAX_HEAD_WIDTH
 
     if options.normaliser != "softmax":
         return f"it supports only softmax, not {options.normaliser}"
@@ -82,9 +79,33 @@ def triton_problem(keys_BTD: Tensor, options: Options) -> str | None:
     return None
 
 
-def _reference(
-    keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
+def label_attention_shortlist(
+    keys_BTD: Tensor,
+    values_BTD: Tensor,
+    mask_BT: Tensor,
+    queries_LD: Tensor,
+    weights_LD: Tensor,
+    bias_L: Tensor,
+    shortlist_BS: Tensor,
+    options: Options,
+    *,
+    sparse: bool = False,
 ) -> Tensor:
-    queries = normalise_rows(queries_LD, options.heads) if options.normalise_queries else queries_LD
-    tables = (queries.to(keys_BTD.dtype), weights_LD.to(keys_BTD.dtype))
-    return reference_logits(keys_BTD, values_BTD, mask_BT, *tables, heads=options.heads, normaliser=options.normaliser)
+    """Compute logits (B, S) of the labels in `shortlist_BS` (int64, -1 is padding and gets `PADDED_LOGIT`).
+
+    Like `label_attention`. With `sparse`, the gradients of the three label tables are sparse tensors, for
+    `xmtc.distributed.rowwise_optim`. The cost depends on S and not on L. The option `implementation` is ignored,
+    because PyTorch's attention suffices for a shortlist.
+    """
+    queries_BSD = gather_rows(queries_LD, shortlist_BS, sparse=sparse)
+    weights_BSD = gather_rows(weights_LD, shortlist_BS, sparse=sparse).to(keys_BTD.dtype)
+    bias_BS = gather_rows(bias_L, shortlist_BS, sparse=sparse)
+    if options.normalise_queries:
+        queries_BSD = normalise_rows(queries_BSD, options.heads)
+    tensors = (keys_BTD, values_BTD, mask_BT, queries_BSD.to(keys_BTD.dtype), weights_BSD)
+    if options.normaliser == "softmax":
+        logits_BS = attend(*tensors, heads=options.heads)
+    else:
+        logits_BS = reference_logits(*tensors, heads=options.heads, normaliser=options.normaliser)
+    logits_BS = at_least_fp32(logits_BS) + bias_BS
+    return logits_BS.masked_fill(shortlist_BS < 0, PADDED_LOGIT)

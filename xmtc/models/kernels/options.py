@@ -5,7 +5,7 @@ from typing import Literal
 
 Normaliser = Literal["softmax", "sparsemax", "entmax15"]
 """Converts attention scores to attention weights."""
-Implementation = Literal["auto", "reference", "chunked", "sdpa", "triton"]
+Implementation = Literal["auto", "chunked", "sdpa", "triton"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,16 +17,11 @@ class Options:
         normaliser: converts scores to attention; "triton" does not support the sparse ones.
         normalise_queries: divide each head's part of each query by its root mean square. The kernel does this, so there
             is no normalised copy of the table.
-        implementation: "reference" (plain formula), "chunked" (blocks with a hand-written backward), "sdpa" (PyTorch's
-            attention over label chunks, recomputed in backward), "triton" (fused, on a GPU), or "auto".
-        label_chunk: labels per chunk, for "chunked" and "sdpa"; None: chosen from a memory budget.
-        deterministic: make the gradients of "triton" bitwise reproducible; otherwise it adds in any order. The others
-            always are. `torch.use_deterministic_algorithms` also turns this on.
+        implementation: "chunked" (blocks with a hand-written backward), "sdpa" (PyTorch's attention over label chunks,
+            recomputed in backward), "triton" (fused, on a GPU), or "auto", the fastest one.
     """
 
     heads: int
     normaliser: Normaliser = "softmax"
     normalise_queries: bool = False
     implementation: Implementation = "auto"
-    label_chunk: int | None = None
-    deterministic: bool = False

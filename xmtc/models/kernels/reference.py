@@ -1,4 +1,4 @@
-"""The plain formula (docs/explanation/kernels.md), which stores scores and contexts, for tests and small label sets.
+"""The plain formula (docs/explanation/kernels.md), which stores scores: for sparse normalisers and few labels.
 
 Suffixes: B documents, T tokens, L labels, D head width d, H heads, E width of a head (d/H).
 """

@@ -75,7 +75,7 @@ class _Fused(torch.autograd.Function):
         _launch(_label_gradient_kernel, grid, *inputs, *d_tables, n_documents, n_labels, **settings)
 
         blocks = triton.cdiv(ctx.longest, settings["BLOCK_T"])
-        splits = _splits(n_documents * blocks * ctx.options.heads, n_labels, settings["BLOCK_C"], ctx.options)
+        splits = _splits(n_documents * blocks * ctx.options.heads, n_labels, settings["BLOCK_C"])
         d_tokens = [torch.zeros_like(x, dtype=torch.float32) for x in (keys, values)]
         if blocks:
             grid = (n_documents * blocks, ctx.options.heads, splits)
@@ -110,8 +110,8 @@ def _settings(keys: Tensor, options: Options) -> dict[str, Any]:
     }
 
 
-def _splits(programs: int, n_labels: int, block: int, options: Options) -> int:
-    if options.deterministic or torch.are_deterministic_algorithms_enabled() or programs == 0:
+def _splits(programs: int, n_labels: int, block: int) -> int:
+    if torch.are_deterministic_algorithms_enabled() or programs == 0:
         return 1
     return max(1, min(triton.cdiv(_WANTED_PROGRAMS, programs), triton.cdiv(n_labels, 4 * block)))
 
