@@ -19,7 +19,7 @@ from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import CheckpointError, StorageError
 from xmtc.files import file_sha256
 from xmtc.models.config import ModelConfig
-from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConfig, LoraConfig, MaxPoolConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig, MaxPoolConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.poolings.config import FirstPoolingConfig
 
@@ -151,13 +151,12 @@ def test_the_card_of_a_single_label_model_shows_what_means_something_there(tmp_p
     assert not re.search("p@5|extreme|top_k", card)
 
 
-@pytest.mark.parametrize("wrap", [MaxPoolConfig, LayerMixConfig])
 @pytest.mark.parametrize("lora", [None, LORA])
-def test_what_stands_on_a_pretrained_model_is_exported_whole(tmp_path, wrap, lora):
+def test_what_stands_on_a_pretrained_model_is_exported_whole(tmp_path, lora):
     """It loads where the pretrained model cannot be had any more."""
     source = shutil.copytree(resolve_pretrained("packaged:all-MiniLM-L6-v2"), tmp_path / "pretrained")
     base = HuggingFaceConfig(name=str(source), window=24, lora=lora)
-    config = model_config(wrap(base=base), FlatConfig(pooling=FirstPoolingConfig()))
+    config = model_config(MaxPoolConfig(base=base), FlatConfig(pooling=FirstPoolingConfig()))
     classifier = export(tmp_path / "model", config)
     shutil.rmtree(source)
     parts = load_model(tmp_path / "model")

@@ -16,7 +16,7 @@ from xmtc.models.encoders.attention import (
     band_mask,
     global_attention,
     local_attention,
-    split_heads,
+    split_projection,
 )
 from xmtc.models.encoders.config import EncoderConfig
 from xmtc.models.encoders.light_config import (
@@ -24,32 +24,29 @@ from xmtc.models.encoders.light_config import (
     BiGRUConfig,
     CNNConfig,
     EmbeddingConfig,
-    LSTMConfig,
     MultilevelConfig,
     SelfAttentionConfig,
 )
 from xmtc.models.encoders.multilevel import Depthwise, LowRank
-from xmtc.models.encoders.recurrent import Recurrent
+from xmtc.models.encoders.recurrent import BiGRU
 from xmtc.models.encoders.self_attention import FeedForward
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 SMALL = EmbeddingConfig(width=16)
 CONFIGS = [
     SelfAttentionConfig(embedding=SMALL, width=16),
-    SelfAttentionConfig(embedding=EmbeddingConfig(width=6), width=16, positions="sinusoidal", layers=1),
+    SelfAttentionConfig(embedding=EmbeddingConfig(width=6), width=16, layers=1),
     MultilevelConfig(embedding=SMALL, width=16, local_radius=3),
     MultilevelConfig(embedding=SMALL, width=16, local_radius=2, transform="low_rank"),
     MultilevelConfig(embedding=SMALL, width=16, local_radius=4, transform="depthwise"),
     BiGRUConfig(embedding=SMALL, hidden=8, layers=2),
-    LSTMConfig(embedding=SMALL, hidden=8),
-    LSTMConfig(embedding=SMALL, hidden=8, bidirectional=True),
     CNNConfig(embedding=SMALL, filters=5, filter_widths=(2, 3, 4)),
     BagConfig(embedding=SMALL),
 ]
 
 
 def named(config):
-    return "-".join(str(getattr(config, key)) for key in ("kind", "transform", "positions") if hasattr(config, key))
+    return "-".join(str(getattr(config, key)) for key in ("kind", "transform", "layers") if hasattr(config, key))
 
 
 each = pytest.mark.parametrize("config", CONFIGS, ids=named)
@@ -118,7 +115,7 @@ def attention_inputs(length, seed=0, windows=3, heads=2, width=4):
     generator = torch.Generator().manual_seed(seed)
     joint = torch.randn(windows, length, 3 * heads * width, generator=generator, dtype=torch.float64)
     lengths = torch.tensor([length, max(1, length // 2), 1])
-    return split_heads(joint, heads), torch.arange(length) < lengths.unsqueeze(1)
+    return split_projection(joint, heads), torch.arange(length) < lengths.unsqueeze(1)
 
 
 @pytest.mark.parametrize("length", [1, 5, 12, 13])
@@ -139,7 +136,7 @@ def test_local_attention_over_everything_is_global_attention():
 
 
 def operations(length, attention):
-    query, key, value = split_heads(torch.randn(1, length, 3 * 32), 2)
+    query, key, value = split_projection(torch.randn(1, length, 3 * 32), 2)
     # only the plain products are counted on a CPU, not the fused kernel
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         attention(query, key, value, torch.ones(1, length, dtype=torch.bool))
@@ -166,10 +163,10 @@ def test_gate_chooses_between_global_and_local():
     attention = MultilevelAttention(8, 2, radius=2)
     hidden, mask = torch.randn(2, 9, 8), torch.ones(2, 9, dtype=torch.bool)
     torch.nn.init.constant_(attention.gate.bias, 1e4)
-    far = attention.output(global_attention(*split_heads(attention.project_global(hidden), 2), mask))
+    far = attention.output(global_attention(*split_projection(attention.project_global(hidden), 2), mask))
     torch.testing.assert_close(attention(hidden, mask), far)
     torch.nn.init.constant_(attention.gate.bias, -1e4)
-    near = attention.output(local_attention(*split_heads(attention.project_local(hidden), 2), mask, 2))
+    near = attention.output(local_attention(*split_projection(attention.project_local(hidden), 2), mask, 2))
     torch.testing.assert_close(attention(hidden, mask), near)
 
 
@@ -177,10 +174,9 @@ def count(module):
     return sum(p.numel() for p in module.parameters())
 
 
-@pytest.mark.parametrize("cells", [nn.GRU, nn.LSTM])
-def test_recurrent_layers_are_those_of_pytorch_over_packed_windows(cells):
-    recurrent = Recurrent(cells, 6, 5, layers=2, dropout=0.0, bidirectional=True)
-    pytorch = cells(6, 5, 2, batch_first=True, bidirectional=True)
+def test_recurrent_layers_are_those_of_pytorch_over_packed_windows():
+    recurrent = BiGRU(6, 5, layers=2, dropout=0.0)
+    pytorch = nn.GRU(6, 5, 2, batch_first=True, bidirectional=True)
     weights = {}
     for suffix, direction in (("", recurrent.rightward), ("_reverse", recurrent.leftward)):
         for layer, one in enumerate(direction):
@@ -195,7 +191,7 @@ def test_recurrent_layers_are_those_of_pytorch_over_packed_windows(cells):
 
 
 def test_backward_of_a_gru_costs_in_proportion_to_the_length():
-    recurrent = Recurrent(nn.GRU, 4, 4, layers=1, dropout=0.0, bidirectional=True)
+    recurrent = BiGRU(4, 4, layers=1, dropout=0.0)
 
     def written(length):
         states = recurrent(torch.randn(1, length, 4, requires_grad=True), torch.ones(1, length, dtype=torch.bool))

@@ -1,11 +1,9 @@
 import gzip
 
-import numpy as np
 import pytest
 import torch
 
 from xmtc.errors import ConfigError, DataError
-from xmtc.models.encoders.embedding import sinusoids
 from xmtc.models.encoders.light_config import BagConfig, EmbeddingConfig
 
 VOCABULARY = {"[PAD]": 0, "the": 1, "law": 2, "of the": 3, "unseen": 4}
@@ -61,11 +59,3 @@ def test_missing_file():
     encoder = BagConfig(embedding=EmbeddingConfig(vectors="nowhere.txt")).build(5)
     with pytest.raises(DataError, match=r"nowhere\.txt"):
         encoder.load_vectors(VOCABULARY)
-
-
-def test_sinusoids_follow_the_formula():
-    table = sinusoids(6, 8).numpy()
-    for position in range(6):
-        for i in range(4):
-            angle = position / 10_000 ** (2 * i / 8)
-            np.testing.assert_allclose(table[position, 2 * i : 2 * i + 2], [np.sin(angle), np.cos(angle)], rtol=1e-5)

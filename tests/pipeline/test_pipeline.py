@@ -221,8 +221,8 @@ def test_without_epochs_only_the_classifier_rows_are_planted(whole):
 
 def test_the_number_of_tokens_with_a_word_vector_is_printed_once(whole, monkeypatch, tmp_path, capsys):
     (tmp_path / "vectors.txt").write_text("the 1 2\nof 3 4\nunheard 5 6\n")
-    base = f"{{kind: self_attention, width: 8, embedding: {{width: 2, vectors: '{tmp_path}/vectors.txt'}}}}"
-    encoder = f"model.encoder={{kind: layer_mix, last_layers: 2, base: {base}}}"
+    embedding = f"{{width: 2, vectors: '{tmp_path}/vectors.txt'}}"
+    encoder = f"model.encoder={{kind: self_attention, width: 8, embedding: {embedding}}}"
     config = load(whole.config, encoder, f"track.directory={tmp_path}")
     for stage in ("plant", "finetune", "evaluate"):
         monkeypatch.setitem(stages._WORK, Stage(stage), lambda worker: None)

@@ -11,7 +11,7 @@ from tiny import VOCAB, whole_documents
 from xmtc.losses.base import Targets
 from xmtc.losses.config import CrossEntropyConfig, SupervisedContrastiveConfig
 from xmtc.models.config import ModelConfig
-from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConfig, MaxPoolConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
 from xmtc.models.encoders.light_config import BagConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.training.config import FinetuneConfig
@@ -43,6 +43,6 @@ def test_contrastive_loss_is_added_in_training(head):
 
 def test_wrapped_backbones_bring_their_tokenizer():
     base = HuggingFaceConfig(name="somewhere")
-    encoders = (base, MaxPoolConfig(base=base), LayerMixConfig(base=base))
-    assert [encoder.tokenizer_name for encoder in encoders] == ["somewhere"] * 3
+    encoders = (base, MaxPoolConfig(base=base))
+    assert [encoder.tokenizer_name for encoder in encoders] == ["somewhere"] * 2
     assert BagConfig().tokenizer_name is None

@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from xmtc.distributed.memory import keep_freed_memory
-from xmtc.models.encoders.attention import global_attention, local_attention, split_heads
+from xmtc.models.encoders.attention import global_attention, local_attention, split_projection
 from xmtc.models.encoders.embedding import LightEncoder
-from xmtc.models.encoders.light_config import BiGRUConfig, LSTMConfig, SelfAttentionConfig
+from xmtc.models.encoders.light_config import BiGRUConfig, SelfAttentionConfig
 from xmtc.models.poolings.config import AttentionPoolingConfig
 
 LENGTHS = (512, 1024, 2048, 4096, 8192)
@@ -60,7 +60,7 @@ def bench_local(repeats: int) -> bool:
 
         def run(attend: Callable[..., Tensor], joint_WUX: Tensor = joint_WUX, mask_WU: Tensor = mask_WU) -> None:
             joint_WUX.grad = None
-            attend(*split_heads(joint_WUX, HEADS), mask_WU).sum().backward()
+            attend(*split_projection(joint_WUX, HEADS), mask_WU).sum().backward()
 
         taken[length] = seconds(lambda run=run: run(lambda *x: local_attention(*x, radius=RADIUS)), repeats)
         whole = seconds(lambda run=run: run(global_attention), max(3, repeats // 3))
@@ -112,7 +112,7 @@ class Plain(nn.Module):
 class Packed(nn.Module):
     """What one would write with PyTorch's recurrent layers: packed sequences and mean pooling."""
 
-    def __init__(self, layer: nn.GRU | nn.LSTM) -> None:
+    def __init__(self, layer: nn.GRU) -> None:
         super().__init__()
         self.tokens = nn.Embedding(VOCAB, WIDTH)
         self.layer = layer
@@ -162,7 +162,6 @@ def bench_recurrent(repeats: int) -> bool:
     torch.manual_seed(0)
     pairs = {
         "bigru": (BiGRUConfig().build(VOCAB), nn.GRU(WIDTH, WIDTH, batch_first=True, bidirectional=True)),
-        "lstm": (LSTMConfig().build(VOCAB), nn.LSTM(WIDTH, WIDTH, batch_first=True)),
     }
     held = []
     for name, (encoder, layer) in pairs.items():

@@ -62,8 +62,8 @@ def flat(pooling: str) -> Json:
     return {"kind": "flat", "pooling": {"kind": pooling}, "dropout": 0.2}
 
 
-def maxpool(variant: str, *, residual: bool = True) -> Json:
-    encoder = {"kind": "maxpool", "base": MINILM, "variant": variant, "residual": residual}
+def maxpool(variant: str) -> Json:
+    encoder = {"kind": "maxpool", "base": MINILM, "variant": variant}
     return {"encoder": encoder, "head": flat("first")}
 
 
@@ -94,8 +94,6 @@ SOURCES = {
 # multilevel has the size of self_attention: its feed-forward layer is narrower by what its second attention needs
 SYSTEMS: dict[str, Json] = {
     "bag": {"encoder": {"kind": "bag", "embedding": EMBEDDING}, "head": flat("mean")},
-    "lstm": {"encoder": {"kind": "lstm", "embedding": EMBEDDING}, "head": flat("mean")},
-    "bilstm": {"encoder": {"kind": "lstm", "embedding": EMBEDDING, "bidirectional": True}, "head": flat("mean")},
     "cnn": {"encoder": {"kind": "cnn", "embedding": EMBEDDING}, "head": flat("max")},
     "bigru": {"encoder": {"kind": "bigru", "embedding": EMBEDDING}, "head": flat("attention")},
     "self_attention": {
@@ -139,9 +137,6 @@ SYSTEMS: dict[str, Json] = {
     "maxpool_cls_max": maxpool("cls_max"),
     "maxpool_cls_attention": maxpool("cls_attention"),
     "maxpool_all_max_attention": maxpool("all_max_attention"),
-    # as published: what the attention reads replaces [CLS]
-    "maxpool_cls_attention_published": maxpool("cls_attention", residual=False),
-    "maxpool_all_max_attention_published": maxpool("all_max_attention", residual=False),
 }
 TFIDF = "tfidf_logistic_regression"
 PRETRAINED = [name for name in SYSTEMS if name.startswith(("minilm", "maxpool"))]

@@ -40,5 +40,3 @@ class MiningConfig:
     """Maximum age of the index in steps. Every `refresh_steps / 2` steps, a background thread snapshots the label
     vectors and rebuilds the index, which is used from `refresh_steps / 2` steps later. If the build takes longer,
     training continues with the old index and logs a warning."""
-    index: IndexConfig = IndexConfig()
-    """The index."""

@@ -33,9 +33,9 @@ class _Built:
     seconds: float
 
 
-def _build(vectors_Ld: NDArray[np.float32], config: IndexConfig, step: int) -> _Built:
+def _build(vectors_Ld: NDArray[np.float32], step: int) -> _Built:
     start = time.perf_counter()
-    index = LabelIndex(vectors_Ld, config)
+    index = LabelIndex(vectors_Ld, IndexConfig())
     return _Built(index, step, time.perf_counter() - start)
 
 
@@ -67,12 +67,12 @@ class Miner:
             XmtcError: the label vectors are not finite.
         """
         if self._serving is None:
-            self._serving = _build(self._snapshot(), self._config.index, step)
+            self._serving = _build(self._snapshot(), step)
         if self._pending is not None and step - self._pending[0] >= self._half and self._pending[1].done():
             self._serving, self._pending = self._pending[1].result(), None
         if self._pending is None and step % self._half == 0 and step > self._serving.step:
             vectors_Ld = self._snapshot()
-            self._pending = step, self._thread.submit(_build, vectors_Ld, self._config.index, step)
+            self._pending = step, self._thread.submit(_build, vectors_Ld, step)
         self._age = step - self._serving.step
         self._warn_if_stale(step)
 

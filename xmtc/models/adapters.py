@@ -42,7 +42,8 @@ def add_lora(model: nn.Module, config: LoraConfig) -> PeftModel:
     Raises:
         ConfigError: `target_modules` match nothing in the model.
     """
-    targets = list(config.target_modules or infer_target_modules(model, all_linear=config.all_linear))
+    named, every = config.target_modules, config.target_modules == "all_linear"
+    targets = infer_target_modules(model, all_linear=every) if every or not named else list(named)
     lora = PeftLoraConfig(
         r=config.r,
         lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType]  annotated as int, and a float works

@@ -109,8 +109,6 @@ class RunConfig:
             yield Demand.LABEL_TEXTS, f"model.head.kind: {self.model.head.kind}"
         if backbone is not None and backbone.quantize:
             yield Demand.QUANTIZED_WEIGHTS, f"model.encoder.quantize: {backbone.quantize}"
-        if backbone is not None and backbone.window_group is not None:
-            yield Demand.WINDOW_GROUPS, "model.encoder.window_group"
         for name, section in (("plant", self.plant), ("finetune", self.finetune)):
             for callback in section.callbacks:
                 if callback.needs_whole_parameters:

@@ -23,8 +23,6 @@ class Demand(StrEnum):
     """Holding frozen weights in 4 or 8 bits."""
     WHOLE_PARAMETERS = "whole_parameters"
     """Reading all values of a parameter on a rank after each step."""
-    WINDOW_GROUPS = "window_groups"
-    """Running the encoder a different number of times on each rank."""
 
 
 class Tool(StrEnum):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def split_heads(projected_WUX: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def split_projection(projected_WUX: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Split a joint projection (W, U, 3·D) into queries, keys and values (W, H, U, d)."""
     query, key, value = projected_WUX.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     return query, key, value
@@ -67,11 +67,11 @@ class SelfAttention(nn.Module):
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute contexts (W, U, D)."""
-        return self.output(global_attention(*split_heads(self.project(hidden_WUD), self.heads), mask_WU))
+        return self.output(global_attention(*split_projection(self.project(hidden_WUD), self.heads), mask_WU))
 
     def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
         """Compute attention (W, U) that each token receives, by kind."""
-        query, key, _ = split_heads(self.project(hidden_WUD), self.heads)
+        query, key, _ = split_projection(self.project(hidden_WUD), self.heads)
         return {"global": attention_received(query, key, _dense(mask_WU), mask_WU)}
 
 
@@ -92,15 +92,15 @@ class MultilevelAttention(nn.Module):
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute contexts (W, U, D)."""
-        far_WUD = global_attention(*split_heads(self.project_global(hidden_WUD), self.heads), mask_WU)
-        near_WUD = local_attention(*split_heads(self.project_local(hidden_WUD), self.heads), mask_WU, self.radius)
+        far_WUD = global_attention(*split_projection(self.project_global(hidden_WUD), self.heads), mask_WU)
+        near_WUD = local_attention(*split_projection(self.project_local(hidden_WUD), self.heads), mask_WU, self.radius)
         gate_WUD = torch.sigmoid(self.gate(torch.cat([far_WUD, near_WUD], 2)))
         return self.output(torch.lerp(near_WUD, far_WUD, gate_WUD))
 
     def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
         """Compute attention (W, U) that each token receives, by kind."""
-        query, key, _ = split_heads(self.project_global(hidden_WUD), self.heads)
-        near_query, near_key, _ = split_heads(self.project_local(hidden_WUD), self.heads)
+        query, key, _ = split_projection(self.project_global(hidden_WUD), self.heads)
+        near_query, near_key, _ = split_projection(self.project_local(hidden_WUD), self.heads)
         return {
             "global": attention_received(query, key, _dense(mask_WU), mask_WU),
             "local": attention_received(near_query, near_key, band_mask(mask_WU, self.radius), mask_WU),

@@ -4,18 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Discriminator, Field
+from pydantic import Field
 from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.data.pretrained import DEFAULT_BACKBONE
-from xmtc.models.encoders.light_config import MultilevelConfig, SelfAttentionConfig
 from xmtc.models.encoders.settings import EncoderDefaults
 from xmtc.models.json_files import read_model_json
 
 if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
-    from xmtc.models.encoders.maxpool import LayerMixEncoder, MaxPoolEncoder
+    from xmtc.models.encoders.maxpool import MaxPoolEncoder
     from xmtc.models.heads.config import HeadSettings
 
 
@@ -29,15 +28,9 @@ class LoraConfig:
     """Scale of the update; its factor is alpha / r."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Dropout before the adapter."""
-    all_linear: bool = False
-    """Adapt every linear layer of the blocks, not only those of attention."""
-    target_modules: list[str] | None = None
-    """Suffixes of the module names to adapt, such as `q_proj`. Default: inferred from the architecture."""
-
-    def __post_init__(self) -> None:
-        """Refuse contradictory settings."""
-        if self.all_linear and self.target_modules is not None:
-            raise ValueError("give either `all_linear: true` or `target_modules`, not both")
+    target_modules: Literal["all_linear"] | list[str] | None = None
+    """Suffixes of the module names to adapt, such as `q_proj`; or `all_linear`: every linear layer of the blocks.
+    Default: the layers of attention, inferred from the architecture."""
 
 
 @config
@@ -58,16 +51,10 @@ class HuggingFaceConfig(EncoderDefaults):
     """Type of the stored weights. bfloat16 halves the memory of a frozen backbone under LoRA; adapters stay float32."""
     bidirectional: bool = False
     """Let every token of a decoder see the tokens after it. xmtc verifies this when it builds the model."""
-    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    """Attention kernel. `auto`: FlashAttention-2 if it is installed and usable, otherwise Transformers' default."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: per layer, or per micro-group with `window_group`."""
+    """Recompute the activations of each layer in the backward pass."""
     window: Annotated[int, Field(ge=8)] | None = None
     """Tokens per window, including special tokens. Default: the model's maximum, but at most 4,096."""
-    window_group: Annotated[int, Field(ge=1)] | None = None
-    """Number of windows that run through the backbone at a time. Bounds the memory of activations of long documents
-    (in training, only with `gradient_checkpointing`). Not with ZeRO-3, because ranks would differ in their number of
-    passes. Default: all windows of the batch."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Overrides every dropout probability of the backbone."""
 
@@ -79,8 +66,6 @@ class HuggingFaceConfig(EncoderDefaults):
             raise ValueError("`quantize` needs pretrained weights, and `from_config` gives random ones")
         if self.from_config is not None and not isinstance(self.from_config.get("model_type"), str):
             raise ValueError("`from_config` needs a `model_type` such as llama or bert")
-        if self.attention == "flash_attention_2" and self.dtype != "bfloat16" and not self.quantize:
-            raise ValueError("`attention: flash_attention_2` needs `dtype: bfloat16`")
 
     @property
     def backbone(self) -> "HuggingFaceConfig":
@@ -117,49 +102,8 @@ class HuggingFaceConfig(EncoderDefaults):
         return HuggingFaceBackbone(model, self, window)
 
 
-class _Wrapper(EncoderDefaults):
-    """An encoder that uses several layers of its `base`."""
-
-    base: Any
-
-    @property
-    def backbone(self) -> HuggingFaceConfig | None:
-        """See the base encoder."""
-        return self.base.backbone
-
-    @property
-    @override
-    def backbone_key(self) -> str:
-        return "model.encoder.base"
-
-    @property
-    def tokenizer_name(self) -> str | None:
-        """See the base encoder."""
-        return self.base.tokenizer_name
-
-    @property
-    def vector_file(self) -> str | None:
-        """See the base encoder."""
-        return self.base.vector_file
-
-    def with_backbone(self, backbone: HuggingFaceConfig) -> Any:
-        """Return the same encoder on another backbone."""
-        return replace(self, base=backbone)  # pyright: ignore[reportArgumentType]  every member is a dataclass
-
-    @override
-    def exported(self, folder: Path) -> Any:
-        """The folder holds the backbone's shape, and its weights are loaded later.
-
-        Weights in 4 or 8 bits can only be made from pretrained ones.
-        """
-        shape, backbone = folder / "config.json", self.backbone
-        if backbone is None or backbone.quantize or not shape.is_file():
-            return self
-        return self.with_backbone(replace(backbone, from_config=read_model_json(shape)))
-
-
 @config
-class MaxPoolConfig(_Wrapper):
+class MaxPoolConfig(EncoderDefaults):
     """MaxPoolBERT: a Hugging Face encoder whose first token, [CLS], is enriched. Use it with first-token pooling."""
 
     kind: Literal["maxpool"] = "maxpool"
@@ -173,16 +117,40 @@ class MaxPoolConfig(_Wrapper):
     """Number k of layers, from the top, that are pooled; not used by cls_attention."""
     heads: Annotated[int, Field(ge=1)] = 4
     """Heads of the additional attention; must divide the encoder's width; not used by cls_max."""
-    residual: bool = True
-    """Add the additional attention's output to [CLS] and start it at 0, so training starts from the plain encoder. If
-    false, as in the MaxPoolBERT paper, the output replaces [CLS] and starts at random. Not used by cls_max."""
 
-    def __post_init__(self) -> None:
-        """Refuse what the wrapper cannot do."""
-        _refuse_groups(self.base)
+    @property
+    @override
+    def backbone(self) -> HuggingFaceConfig:
+        return self.base
 
+    @property
+    @override
+    def backbone_key(self) -> str:
+        return "model.encoder.base"
+
+    @property
+    @override
+    def tokenizer_name(self) -> str:
+        return self.base.name
+
+    @override
+    def with_backbone(self, backbone: HuggingFaceConfig) -> "MaxPoolConfig":
+        return replace(self, base=backbone)
+
+    @override
+    def exported(self, folder: Path) -> "MaxPoolConfig":
+        """The folder holds the backbone's shape, and its weights are loaded later.
+
+        Weights in 4 or 8 bits can only be made from pretrained ones.
+        """
+        shape = folder / "config.json"
+        if self.base.quantize or not shape.is_file():
+            return self
+        return self.with_backbone(replace(self.base, from_config=read_model_json(shape)))
+
+    @override
     def head_refusal(self, head: "HeadSettings") -> str | None:
-        """Refuse a head that hardly reads the only token that changes."""
+        """A head that hardly reads the only token that changes."""
         if self.variant == "all_max_attention" or head.first_token != "hardly":
             return None
         return (
@@ -199,37 +167,3 @@ class MaxPoolConfig(_Wrapper):
         from xmtc.models.encoders.maxpool import build_max_pool
 
         return build_max_pool(self, vocab_size)
-
-
-@config
-class LayerMixConfig(_Wrapper):
-    """Trainable weighted sum over the layers of another encoder (Peters et al. 2018)."""
-
-    kind: Literal["layer_mix"] = "layer_mix"
-    """Which encoder."""
-    base: Annotated[HuggingFaceConfig | SelfAttentionConfig | MultilevelConfig, Discriminator("kind")] = (
-        HuggingFaceConfig()
-    )
-    """The encoder."""
-    last_layers: Annotated[int, Field(ge=1)] = 4
-    """Number of layers, from the top, that are summed."""
-
-    def __post_init__(self) -> None:
-        """Refuse what the wrapper cannot do."""
-        if isinstance(self.base, HuggingFaceConfig):
-            _refuse_groups(self.base)
-
-    def build(self, vocab_size: int) -> "LayerMixEncoder":
-        """Load the encoder.
-
-        Raises:
-            ConfigError: see `HuggingFaceConfig.build`; or it has fewer layers.
-        """
-        from xmtc.models.encoders.maxpool import build_layer_mix
-
-        return build_layer_mix(self, vocab_size)
-
-
-def _refuse_groups(base: HuggingFaceConfig) -> None:
-    if base.window_group is not None:
-        raise ValueError("`base.window_group` cannot be used with an encoder that reads several layers: leave it out")

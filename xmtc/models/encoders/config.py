@@ -7,12 +7,11 @@ that inherits from `EncoderDefaults` and has a `kind` and a `build`.
 from typing import Annotated
 
 from xmtc.config.members import Members
-from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LayerMixConfig, MaxPoolConfig
+from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
 from xmtc.models.encoders.light_config import (
     BagConfig,
     BiGRUConfig,
     CNNConfig,
-    LSTMConfig,
     MultilevelConfig,
     SelfAttentionConfig,
 )
@@ -26,11 +25,9 @@ EncoderConfig = Annotated[
         SelfAttentionConfig,
         MultilevelConfig,
         BiGRUConfig,
-        LSTMConfig,
         CNNConfig,
         BagConfig,
         MaxPoolConfig,
-        LayerMixConfig,
     ),
 ]
 """What an encoder is: from tokens to hidden states."""

@@ -18,7 +18,7 @@ from typing_extensions import override
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.dropout import Dropout
 from xmtc.models.encoders.base import Encoder
-from xmtc.models.encoders.light_config import EmbeddingConfig, Positions
+from xmtc.models.encoders.light_config import EmbeddingConfig
 
 
 class TokenEmbedding(nn.Module):
@@ -30,19 +30,13 @@ class TokenEmbedding(nn.Module):
         tokens: the table (V, D).
     """
 
-    def __init__(self, config: EmbeddingConfig, vocab_size: int, window: int, positions: Positions) -> None:
+    def __init__(self, config: EmbeddingConfig, vocab_size: int, window: int, *, positions: bool) -> None:
         super().__init__()
         self.config, self.width, self.window = config, config.width, window
         self.tokens = nn.Embedding(vocab_size, config.width)
         nn.init.normal_(self.tokens.weight, std=config.width**-0.5)
         self.dropout = Dropout(config.dropout)
-        self.positions_UD: Tensor | None
-        if positions == "learned":
-            self.positions_UD = nn.Parameter(torch.randn(window, config.width) * 0.02)
-        else:
-            # as large as the tokens
-            table_UD = sinusoids(window, config.width) * config.width**-0.5 if positions == "sinusoidal" else None
-            self.register_buffer("positions_UD", table_UD, persistent=False)
+        self.positions_UD = nn.Parameter(torch.randn(window, config.width) * 0.02) if positions else None
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Compute embedded tokens (W, U, D)."""
@@ -95,12 +89,6 @@ class LightEncoder(Encoder):
     @override
     def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
         return self.embedding.load_vectors(vocabulary)
-
-
-def sinusoids(length: int, width: int) -> Tensor:
-    """Make the positions (length, width) of Vaswani et al. (2017): sines in even dimensions, cosines in odd ones."""
-    angle = torch.arange(length).unsqueeze(1) * torch.exp(torch.arange(0, width, 2) * (-np.log(10_000.0) / width))
-    return torch.stack([angle.sin(), angle.cos()], 2).flatten(1)[:, :width]
 
 
 class _Line(NamedTuple):

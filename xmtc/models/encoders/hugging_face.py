@@ -1,14 +1,12 @@
 """Any Hugging Face encoder or decoder as a backbone.
 
-Suffixes: W windows, G windows of a micro-group, U window tokens, D width.
+Suffixes: W windows, U window tokens, D width.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from typing_extensions import override
 
@@ -33,30 +31,16 @@ class HuggingFaceBackbone(Encoder):
         self.causal = any(getattr(module, "is_causal", False) for module in model.modules())
         self.pad_token_id: int = model.config.pad_token_id or 0
         self.name = settings.name if settings.from_config is None else None
-        self.window_group = settings.window_group
-        self.checkpoint_groups = settings.gradient_checkpointing and settings.window_group is not None
         self.model = model if settings.lora is None else add_lora(model, settings.lora)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Compute hidden states (W, U, D); windows run in micro-groups of `window_group`."""
+        """Compute hidden states (W, U, D)."""
         # Some models compute positions by comparing ids with their padding id, which may differ from the collator's.
         input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
-        group = self.window_group
-        if group is None:
-            return self._group(input_ids_WU, attention_mask_WU)
-        pairs = zip(input_ids_WU.split(group), attention_mask_WU.split(group), strict=True)
-        return torch.cat([self._group(ids_GU, mask_GU) for ids_GU, mask_GU in pairs])
-
-    def _group(self, input_ids_GU: Tensor, attention_mask_GU: Tensor) -> Tensor:
-        if self.checkpoint_groups and torch.is_grad_enabled():
-            return checkpoint(self._run, input_ids_GU, attention_mask_GU, use_reentrant=False)  # pyright: ignore[reportReturnType]
-        return self._run(input_ids_GU, attention_mask_GU)
-
-    def _run(self, input_ids_GU: Tensor, attention_mask_GU: Tensor) -> Tensor:
-        return self.model(input_ids=input_ids_GU, attention_mask=attention_mask_GU.long()).last_hidden_state
+        return self.model(input_ids=input_ids_WU, attention_mask=attention_mask_WU.long()).last_hidden_state
 
     def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Sequence[Tensor]:
-        """Compute states (W, U, D) of embedding and layers, all windows at once; the last equal `forward`."""
+        """Compute states (W, U, D) of embedding and layers, the last equal `forward`."""
         input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
         mask_WU = attention_mask_WU.long()
         return self.model(input_ids=input_ids_WU, attention_mask=mask_WU, output_hidden_states=True).hidden_states

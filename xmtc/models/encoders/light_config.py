@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from xmtc.models.encoders.bag import BagEncoder
     from xmtc.models.encoders.cnn import CNNEncoder
     from xmtc.models.encoders.embedding import TokenEmbedding
-    from xmtc.models.encoders.recurrent import RecurrentEncoder
+    from xmtc.models.encoders.recurrent import BiGRUEncoder
     from xmtc.models.encoders.self_attention import TransformerEncoder
-
-Positions = Literal["learned", "sinusoidal", "none"]
 
 
 @config
@@ -31,17 +29,21 @@ class EmbeddingConfig:
     token_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the tokens whose vector is set to 0 in training."""
 
-    def build(self, vocab_size: int, window: int, positions: Positions = "none") -> "TokenEmbedding":
+    def build(self, vocab_size: int, window: int, *, positions: bool = False) -> "TokenEmbedding":
         """Build the embedding with random weights; `TokenEmbedding.load_vectors` reads the file."""
         from xmtc.models.encoders.embedding import TokenEmbedding
 
-        return TokenEmbedding(self, vocab_size, window, positions)
+        return TokenEmbedding(self, vocab_size, window, positions=positions)
 
 
+@config
 class _Light(EncoderDefaults):
     """An encoder over embedded tokens."""
 
-    embedding: EmbeddingConfig
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Token embedding; transformers project it if its width is not theirs."""
+    window: Annotated[int, Field(ge=8)] = 1024
+    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
 
     @property
     @override
@@ -50,15 +52,9 @@ class _Light(EncoderDefaults):
 
 
 @config
-class SelfAttentionConfig(_Light):
-    """Pre-LN transformer layers over embedded tokens."""
+class _Transformer(_Light):
+    """Pre-LN layers over embedded tokens with learned positions."""
 
-    kind: Literal["self_attention"] = "self_attention"
-    """Which encoder."""
-    embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding; projected if its width is not the encoder's."""
-    positions: Literal["learned", "sinusoidal"] = "learned"
-    """Position vectors."""
     window: Annotated[int, Field(ge=8)] = 512
     """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
     layers: Annotated[int, Field(ge=1)] = 2
@@ -68,7 +64,8 @@ class SelfAttentionConfig(_Light):
     heads: Annotated[int, Field(ge=1)] = 4
     """Attention heads; must divide the width."""
     feed_forward: Annotated[int, Field(ge=1)] = 512
-    """Width inside the feed-forward layer."""
+    """Width inside the feed-forward layer. With 192, a `multilevel` layer of width 128 is as large as a layer of
+    `self_attention` with 512."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the outputs of attention and feed-forward layer."""
 
@@ -77,48 +74,34 @@ class SelfAttentionConfig(_Light):
         if self.width % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide width {self.width}")
 
+
+@config
+class SelfAttentionConfig(_Transformer):
+    """Pre-LN transformer layers over embedded tokens."""
+
+    kind: Literal["self_attention"] = "self_attention"
+    """Which encoder."""
+
+    @override
     def build(self, vocab_size: int) -> "TransformerEncoder":
-        """Build the encoder with random weights."""
         from xmtc.models.encoders.self_attention import build_self_attention
 
         return build_self_attention(self, vocab_size)
 
 
 @config
-class MultilevelConfig(_Light):
+class MultilevelConfig(_Transformer):
     """Pre-LN layers that fuse global self-attention with local attention over a band of neighbours."""
 
     kind: Literal["multilevel"] = "multilevel"
     """Which encoder."""
-    embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding; projected if its width is not the encoder's."""
-    positions: Literal["learned", "sinusoidal"] = "learned"
-    """Position vectors."""
-    window: Annotated[int, Field(ge=8)] = 512
-    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
-    layers: Annotated[int, Field(ge=1)] = 2
-    """Layers."""
-    width: Annotated[int, Field(ge=1)] = 128
-    """Width of the hidden states."""
-    heads: Annotated[int, Field(ge=1)] = 4
-    """Heads of each of the two attentions; must divide the width."""
     local_radius: Annotated[int, Field(ge=1)] = 16
     """Number of tokens on either side that local attention sees."""
     transform: Literal["feed_forward", "low_rank", "depthwise"] = "feed_forward"
     """Layer after the attention. low_rank and depthwise have under a tenth of the default feed-forward's weights."""
-    feed_forward: Annotated[int, Field(ge=1)] = 512
-    """Width inside the feed-forward layer; only with `transform: feed_forward`. With 192, a layer of width 128 is as
-    large as a layer of `self_attention` with 512."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Dropout on the outputs of attention and transform."""
 
-    def __post_init__(self) -> None:
-        """Check that the heads divide the width."""
-        if self.width % self.heads:
-            raise ValueError(f"heads: {self.heads} does not divide width {self.width}")
-
+    @override
     def build(self, vocab_size: int) -> "TransformerEncoder":
-        """Build the encoder with random weights."""
         from xmtc.models.encoders.multilevel import build_multilevel
 
         return build_multilevel(self, vocab_size)
@@ -130,10 +113,6 @@ class BiGRUConfig(_Light):
 
     kind: Literal["bigru"] = "bigru"
     """Which encoder."""
-    embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding."""
-    window: Annotated[int, Field(ge=8)] = 1024
-    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
     hidden: Annotated[int, Field(ge=1)] = 128
     """Width of the state per direction; hidden states are twice as wide."""
     layers: Annotated[int, Field(ge=1)] = 1
@@ -141,37 +120,11 @@ class BiGRUConfig(_Light):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout between layers and on the hidden states."""
 
-    def build(self, vocab_size: int) -> "RecurrentEncoder":
-        """Build the encoder with random weights."""
-        from xmtc.models.encoders.recurrent import build_bigru
+    @override
+    def build(self, vocab_size: int) -> "BiGRUEncoder":
+        from xmtc.models.encoders.recurrent import BiGRUEncoder
 
-        return build_bigru(self, vocab_size)
-
-
-@config
-class LSTMConfig(_Light):
-    """LSTM over embedded tokens."""
-
-    kind: Literal["lstm"] = "lstm"
-    """Which encoder."""
-    embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding."""
-    window: Annotated[int, Field(ge=8)] = 1024
-    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
-    hidden: Annotated[int, Field(ge=1)] = 128
-    """Width of the state per direction."""
-    layers: Annotated[int, Field(ge=1)] = 1
-    """LSTM layers."""
-    bidirectional: bool = False
-    """Also read the text backwards; hidden states are then twice as wide."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Dropout between layers and on the hidden states."""
-
-    def build(self, vocab_size: int) -> "RecurrentEncoder":
-        """Build the encoder with random weights."""
-        from xmtc.models.encoders.recurrent import build_lstm
-
-        return build_lstm(self, vocab_size)
+        return BiGRUEncoder(self, vocab_size)
 
 
 @config
@@ -180,10 +133,6 @@ class CNNConfig(_Light):
 
     kind: Literal["cnn"] = "cnn"
     """Which encoder."""
-    embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding."""
-    window: Annotated[int, Field(ge=8)] = 1024
-    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
     filter_widths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (3, 4, 5)
     """Widths of the filters in tokens. Default: Kim's."""
     filters: Annotated[int, Field(ge=1)] = 100
@@ -191,8 +140,8 @@ class CNNConfig(_Light):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the hidden states."""
 
+    @override
     def build(self, vocab_size: int) -> "CNNEncoder":
-        """Build the encoder with random weights."""
         from xmtc.models.encoders.cnn import CNNEncoder, Convolutions
 
         embedding = self.embedding.build(vocab_size, self.window)
@@ -205,13 +154,9 @@ class BagConfig(_Light):
 
     kind: Literal["bag"] = "bag"
     """Which encoder."""
-    embedding: EmbeddingConfig = EmbeddingConfig()
-    """Token embedding."""
-    window: Annotated[int, Field(ge=8)] = 1024
-    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
 
+    @override
     def build(self, vocab_size: int) -> "BagEncoder":
-        """Build the encoder with random weights."""
         from xmtc.models.encoders.bag import BagEncoder
 
         embedding = self.embedding.build(vocab_size, self.window)

@@ -1,26 +1,25 @@
-"""Encoders that use several layers of another encoder: MaxPoolBERT, and a learned mix of layers.
+"""An encoder that uses several layers of another one: MaxPoolBERT.
 
 Suffixes: W windows, U tokens, D width, K layers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from xmtc.errors import ConfigError
-from xmtc.models.encoders.backbone_config import LayerMixConfig, MaxPoolConfig
+from xmtc.models.encoders.backbone_config import MaxPoolConfig
 from xmtc.models.encoders.base import FIRST_TOKEN, Encoder
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
-from xmtc.models.encoders.self_attention import TransformerEncoder
 
 
 class MaxPoolEncoder(Encoder):
     """Replaces the first hidden state of an encoder by an enriched one (Behrendt et al., MaxPoolBERT, 2025).
 
-    By default, the additional attention's output is added to the state and starts at 0, so training starts from the
-    plain encoder. Without `residual`, as in the paper, the output replaces the state.
+    The additional attention's output is added to the state and starts at 0, so training starts from the plain encoder;
+    in the paper, it replaces the state.
 
     Attributes:
         base: the encoder.
@@ -32,8 +31,7 @@ class MaxPoolEncoder(Encoder):
         self.attention: nn.MultiheadAttention | None = None
         if settings.variant != "cls_max":
             self.attention = nn.MultiheadAttention(self.width, settings.heads, batch_first=True)
-            if settings.residual:
-                nn.init.zeros_(self.attention.out_proj.weight)
+            nn.init.zeros_(self.attention.out_proj.weight)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Compute hidden states (W, U, D)."""
@@ -44,9 +42,7 @@ class MaxPoolEncoder(Encoder):
             return torch.cat([first_W1D, top_WUD[:, 1:]], 1)
         states_WUD = layers_KWUD.amax(0)
         first_W1D, _ = _attend(self.attention, states_WUD, attention_mask_WU, need_weights=False)
-        if self.settings.residual:
-            first_W1D = states_WUD[:, :1] + first_W1D
-        return torch.cat([first_W1D, states_WUD[:, 1:]], 1)
+        return torch.cat([states_WUD[:, :1] + first_W1D, states_WUD[:, 1:]], 1)
 
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
         """Compute the share (W, U) of the additional attention of [CLS] that each token receives; empty for cls_max."""
@@ -78,54 +74,6 @@ class MaxPoolEncoder(Encoder):
         return [*self.base.layers(), *([] if self.attention is None else [self.attention])]
 
 
-class LayerMixEncoder(Encoder):
-    """γ Σ_k softmax(w)_k hidden_k, token by token (the scalar mix of Peters et al., ELMo, 2018).
-
-    Attributes:
-        base: the encoder.
-    """
-
-    def __init__(self, base: HuggingFaceBackbone | TransformerEncoder, last_layers: int) -> None:
-        super().__init__(base.width, base.window)
-        self.base = base
-        self.mix = _Mix(last_layers)
-
-    def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
-        """Compute hidden states (W, U, D)."""
-        states = self.base.hidden_states(input_ids_WU, attention_mask_WU)
-        return self.mix(torch.stack(list(states[-len(self.mix.weights_K) :])))
-
-    @override
-    def layers(self) -> Sequence[nn.Module]:
-        """The layers of the base, then the mix."""
-        return [*self.base.layers(), self.mix]
-
-    @property
-    @override
-    def backbone(self) -> HuggingFaceBackbone | None:
-        return self.base.backbone
-
-    @property
-    @override
-    def first_token_is_blind(self) -> bool:
-        return self.base.first_token_is_blind
-
-    @override
-    def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
-        return self.base.load_vectors(vocabulary)
-
-
-class _Mix(nn.Module):
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        self.weights_K = nn.Parameter(torch.zeros(layers))
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, layers_KWUD: Tensor) -> Tensor:
-        shares_K = (self.scale * self.weights_K.softmax(0)).to(layers_KWUD.dtype)
-        return torch.tensordot(shares_K, layers_KWUD, 1)
-
-
 def _attend(
     attention: nn.MultiheadAttention, states_WUD: Tensor, mask_WU: Tensor, *, need_weights: bool
 ) -> tuple[Tensor, Tensor]:
@@ -137,26 +85,14 @@ def _attend(
 def build_max_pool(settings: MaxPoolConfig, vocab_size: int) -> MaxPoolEncoder:
     """Build the base encoder and the attention or the maximum over it."""
     base = settings.base.build(vocab_size)
-    if settings.variant != "cls_attention":
-        _check_layers(base, settings.last_layers)
+    layers = base.transformer.config.num_hidden_layers
+    if settings.variant != "cls_attention" and settings.last_layers > layers:
+        raise ConfigError(
+            f"model.encoder.last_layers: {settings.last_layers}, but model.encoder.base has {layers} layers; give at "
+            f"most {layers}"
+        )
     if settings.variant != "cls_max" and base.width % settings.heads:
         raise ConfigError(
             f"model.encoder.heads: {settings.heads} does not divide the encoder's width {base.width}; give a divisor"
         )
     return MaxPoolEncoder(base, settings)
-
-
-def build_layer_mix(settings: LayerMixConfig, vocab_size: int) -> LayerMixEncoder:
-    """Build the base encoder and the mix of its layers."""
-    base = settings.base.build(vocab_size)
-    _check_layers(base, settings.last_layers)
-    return LayerMixEncoder(base, settings.last_layers)
-
-
-def _check_layers(base: HuggingFaceBackbone | TransformerEncoder, last_layers: int) -> None:
-    scratch = isinstance(base, TransformerEncoder)
-    has: int = len(base.blocks) if scratch else base.transformer.config.num_hidden_layers  # pyright: ignore
-    if last_layers > has:
-        raise ConfigError(
-            f"model.encoder.last_layers: {last_layers}, but model.encoder.base has {has} layers; give at most {has}"
-        )

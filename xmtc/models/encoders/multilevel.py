@@ -42,7 +42,7 @@ def build_multilevel(settings: MultilevelConfig, vocab_size: int) -> Transformer
         attention = MultilevelAttention(settings.width, settings.heads, radius)
         return Block(settings.width, attention, _transform(settings), settings.dropout)
 
-    embedding = settings.embedding.build(vocab_size, settings.window, settings.positions)
+    embedding = settings.embedding.build(vocab_size, settings.window, positions=True)
     return TransformerEncoder(embedding, settings.width, [block() for _ in range(settings.layers)])
 
 

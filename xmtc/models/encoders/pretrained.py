@@ -46,7 +46,7 @@ def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreT
         model = _pretrained(settings, transformer_config)
     if settings.bidirectional:
         _make_bidirectional(model)
-    if settings.gradient_checkpointing and settings.window_group is None:
+    if settings.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     return model, window
 
@@ -133,8 +133,6 @@ def _dtype(settings: HuggingFaceConfig) -> torch.dtype:
 
 
 def _kernel(settings: HuggingFaceConfig) -> str | None:
-    if settings.attention != "auto":
-        return settings.attention
     usable = torch.cuda.is_available() and find_spec("flash_attn") is not None and settings.dtype == "bfloat16"
     return "flash_attention_2" if usable else None
 

@@ -1,55 +1,42 @@
-"""Code that the recurrent encoders share. Suffixes: W windows, U tokens, D width."""
+"""A bidirectional GRU. Suffixes: W windows, U tokens, D width."""
 
 import torch
 from torch import Tensor, nn
 
 from xmtc.models.dropout import Dropout
-from xmtc.models.encoders.embedding import LightEncoder, TokenEmbedding
-from xmtc.models.encoders.light_config import BiGRUConfig, LSTMConfig
+from xmtc.models.encoders.embedding import LightEncoder
+from xmtc.models.encoders.light_config import BiGRUConfig
 
 
-class Recurrent(nn.Module):
-    """Layers of a GRU or LSTM in one or both directions. Padding, which is on the right, does not affect any state.
+class BiGRU(nn.Module):
+    """Layers of a GRU in both directions. Padding, which is on the right, does not affect any state.
 
     The right-to-left direction reads each window mirrored. Packed sequences would give the same result, but on a CPU
     their backward pass fills a gradient of the whole batch at every token, so its time is quadratic in the length.
 
     Args:
-        cells: class of the layers.
         width: D, width of the inputs.
         hidden: width of a direction's state.
         layers: number of layers.
         dropout: dropout on the inputs of the second and higher layers.
-        bidirectional: also read the text backwards.
     """
 
-    def __init__(
-        self,
-        cells: type[nn.GRU | nn.LSTM],
-        width: int,
-        hidden: int,
-        *,
-        layers: int,
-        dropout: float,
-        bidirectional: bool,
-    ) -> None:
+    def __init__(self, width: int, hidden: int, *, layers: int, dropout: float) -> None:
         super().__init__()
-        self.width = (2 if bidirectional else 1) * hidden
+        self.width = 2 * hidden
         widths = [width] + [self.width] * (layers - 1)
-        self.rightward = nn.ModuleList(cells(w, hidden, batch_first=True) for w in widths)
-        self.leftward = nn.ModuleList(cells(w, hidden, batch_first=True) for w in widths if bidirectional)
+        self.rightward = nn.ModuleList(nn.GRU(w, hidden, batch_first=True) for w in widths)
+        self.leftward = nn.ModuleList(nn.GRU(w, hidden, batch_first=True) for w in widths)
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute states (W, U, D), 0 on padding; the states of both directions are concatenated."""
         at_WU = mirrored_positions(mask_WU)
-        for layer, rightward in enumerate(self.rightward):
+        for layer, (rightward, leftward) in enumerate(zip(self.rightward, self.leftward, strict=True)):
             if layer:
                 hidden_WUD = self.dropout(hidden_WUD)
-            states = [rightward(hidden_WUD)[0]]
-            if self.leftward:
-                states.append(_taken(self.leftward[layer](_taken(hidden_WUD, at_WU))[0], at_WU))
-            hidden_WUD = torch.cat(states, 2)
+            mirrored_WUD = leftward(_taken(hidden_WUD, at_WU))[0]
+            hidden_WUD = torch.cat([rightward(hidden_WUD)[0], _taken(mirrored_WUD, at_WU)], 2)
         return hidden_WUD * mask_WU.unsqueeze(2)
 
 
@@ -63,39 +50,16 @@ def _taken(x_WUD: Tensor, at_WU: Tensor) -> Tensor:
     return x_WUD.gather(1, at_WU.unsqueeze(2).expand_as(x_WUD))
 
 
-class RecurrentEncoder(LightEncoder):
+class BiGRUEncoder(LightEncoder):
     """Embedding and recurrent layers."""
 
-    def __init__(self, embedding: TokenEmbedding, recurrent: Recurrent, dropout: float) -> None:
+    def __init__(self, settings: BiGRUConfig, vocab_size: int) -> None:
+        embedding = settings.embedding.build(vocab_size, settings.window)
+        recurrent = BiGRU(embedding.width, settings.hidden, layers=settings.layers, dropout=settings.dropout)
         super().__init__(embedding, recurrent.width, [recurrent])
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(settings.dropout)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Compute hidden states (W, U, D), 0 on padding."""
         embedded_WUD = self.embedding(input_ids_WU, attention_mask_WU)
         return self.dropout(self.blocks[0](embedded_WUD, attention_mask_WU))
-
-
-def build_bigru(settings: BiGRUConfig, vocab_size: int) -> RecurrentEncoder:
-    """Build a bidirectional GRU."""
-    return _build(settings, vocab_size, nn.GRU, bidirectional=True)
-
-
-def build_lstm(settings: LSTMConfig, vocab_size: int) -> RecurrentEncoder:
-    """Build an LSTM."""
-    return _build(settings, vocab_size, nn.LSTM, bidirectional=settings.bidirectional)
-
-
-def _build(
-    settings: BiGRUConfig | LSTMConfig, vocab_size: int, cells: type[nn.GRU | nn.LSTM], *, bidirectional: bool
-) -> RecurrentEncoder:
-    embedding = settings.embedding.build(vocab_size, settings.window)
-    recurrent = Recurrent(
-        cells,
-        embedding.width,
-        settings.hidden,
-        layers=settings.layers,
-        dropout=settings.dropout,
-        bidirectional=bidirectional,
-    )
-    return RecurrentEncoder(embedding, recurrent, settings.dropout)

@@ -28,13 +28,6 @@ class TransformerEncoder(LightEncoder):
             hidden_WUD = block(hidden_WUD, attention_mask_WU)
         return self.norm(hidden_WUD) * attention_mask_WU.unsqueeze(2)
 
-    def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> list[Tensor]:
-        """Compute states (W, U, D) of the embedding and every block after the final norm; the last equal `forward`."""
-        states = [self.widen(self.embedding(input_ids_WU, attention_mask_WU))]
-        for block in self.blocks:
-            states.append(block(states[-1], attention_mask_WU))
-        return [self.norm(hidden_WUD) * attention_mask_WU.unsqueeze(2) for hidden_WUD in states]
-
     def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
         """Compute the share (W, U) of the top layer's attention that tokens receive: "global", and "local" if any."""
         hidden_WUD = self.widen(self.embedding(input_ids_WU, attention_mask_WU))
@@ -85,5 +78,5 @@ def build_self_attention(settings: SelfAttentionConfig, vocab_size: int) -> Tran
         attention = SelfAttention(settings.width, settings.heads)
         return Block(settings.width, attention, FeedForward(settings.width, settings.feed_forward), settings.dropout)
 
-    embedding = settings.embedding.build(vocab_size, settings.window, settings.positions)
+    embedding = settings.embedding.build(vocab_size, settings.window, positions=True)
     return TransformerEncoder(embedding, settings.width, [block() for _ in range(settings.layers)])
