@@ -11,8 +11,7 @@ from test_extend import LABELS, TEXTS, export
 
 import xmtc
 from xmtc.artefact.export import export_model, load_model
-from xmtc.artefact.label_tree import merged_hierarchy, with_parents
-from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
+from xmtc.artefact.relabel import merge_labels, merged_hierarchy, remove_labels, rename_labels, with_parents
 from xmtc.cli import main
 from xmtc.data.labels import LabelTable
 from xmtc.errors import CheckpointError, ConfigError, DataError

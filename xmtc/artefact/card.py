@@ -1,9 +1,10 @@
 """The model card of an exported model: description, results and usage."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from torch import nn
+
+from xmtc.artefact.info import ModelInfo
 
 _SHOWN = {
     "multi_label": ("p@1", "p@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1", "map"),
@@ -11,17 +12,8 @@ _SHOWN = {
 }
 
 
-class _Info(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def max_length(self) -> int: ...
-
-
 def model_card(
-    info: _Info,
+    info: ModelInfo,
     classifier: nn.Module,
     labels: int,
     *,
@@ -32,7 +24,7 @@ def model_card(
     """Write the card as Markdown, with the front matter that model hubs read.
 
     Args:
-        info: name, task and maximum length.
+        info: description of the model.
         classifier: classifier whose parameters are counted.
         labels: L.
         base: name of the pretrained backbone; None if there is none.

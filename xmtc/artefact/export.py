@@ -14,7 +14,7 @@ README.md            model card
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.card import model_card
-from xmtc.artefact.info import ModelInfo, read_info, write_info
+from xmtc.artefact.info import ModelInfo, read_info, read_model_json, write_info
 from xmtc.artefact.output import HEAD, replacing
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
@@ -38,10 +38,9 @@ from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import FOLDER as ENCODER
 from xmtc.models.heads.base import Head
-from xmtc.models.json_files import read_model_json
-from xmtc.models.tensor_files import load_weights, part, whole
+from xmtc.models.module_files import load_weights, part, whole
 
-CALIBRATION, SCORERS = "calibration.safetensors", "scorers"
+CALIBRATION, SCORERS, LABELS, THRESHOLDS = "calibration.safetensors", "scorers", "labels.arrow", "thresholds.json"
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,25 @@ class ModelParts:
         return np.full(len(self.labels), self.threshold, np.float32)
 
 
+@dataclass(frozen=True)
+class LabelParts:
+    """The parts of a model with one row per label.
+
+    Attributes:
+        labels: L.
+        head: the head's tensors, with L rows in its label tables.
+        calibration: calibration of the head's logits, or None.
+        thresholds_L: thresholds per label, or None.
+        ensemble: the scorers, or None.
+    """
+
+    labels: LabelTable
+    head: Mapping[str, Tensor]
+    calibration: Calibration | None
+    thresholds_L: NDArray[np.float32] | None
+    ensemble: Ensemble | None
+
+
 def export_model(
     directory: Path,
     parts: ModelParts,
@@ -97,25 +115,51 @@ def export_model(
     Raises:
         CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or a file cannot be written.
     """
-    classifier = parts.classifier
+    classifier, tensors = parts.classifier, parts.classifier.state_dict() | dict(trained)
     with replacing(Path(directory)) as temporary:
-        tensors = classifier.state_dict() | dict(trained)
-        save_file(whole(part(tensors, "head."), "head."), temporary / HEAD)
         has_encoder = classifier.encoder.save(temporary, part(tensors, "encoder."), part(trained, "encoder."))
-        if parts.info.has_index:
-            head = head_of(parts.info, classifier.encoder.width, part(tensors, "head."))
-            vectors = LabelVectors.of(head, classifier.calibration)
-            (index or LabelIndex(vectors, IndexConfig())).save(temporary)
-        if classifier.calibration is not None:
-            classifier.calibration.save(temporary / CALIBRATION)
-        if parts.ensemble is not None:
-            parts.ensemble.save(temporary / SCORERS)
+        own = LabelParts(
+            parts.labels,
+            whole(part(tensors, "head."), "head."),
+            classifier.calibration,
+            parts.thresholds_L,
+            parts.ensemble,
+        )
+        write_label_parts(temporary, parts, own, index)
         parts.tokenizer.save_pretrained(temporary / "tokenizer")
-        parts.labels.save(temporary / "labels.arrow")
-        write_thresholds(temporary / "thresholds.json", parts.threshold, parts.thresholds_L)
         (temporary / "README.md").write_text(_card(parts, metrics or {}, has_encoder=has_encoder))
         write_info(temporary, parts.info)
     return Path(directory)
+
+
+def write_label_parts(folder: Path, parts: ModelParts, own: LabelParts, index: LabelIndex | None = None) -> None:
+    """Write everything that has one row per label.
+
+    Args:
+        folder: a directory that becomes the model's.
+        parts: the model.
+        own: what to write instead of the model's parts.
+        index: index of these labels. Default: built here with the settings of the model's, if it has one.
+    """
+    save_file(dict(own.head), folder / HEAD)
+    if parts.info.has_index:
+        settings = IndexConfig() if parts.index is None else parts.index.config
+        vectors = LabelVectors.of(_head_of(parts, own.head), own.calibration)
+        (index or LabelIndex(vectors, settings)).save(folder)
+    if own.calibration is not None:
+        own.calibration.save(folder / CALIBRATION)
+    if own.ensemble is not None:
+        own.ensemble.save(folder / SCORERS)
+    own.labels.save(folder / LABELS)
+    write_thresholds(folder / THRESHOLDS, parts.threshold, own.thresholds_L)
+
+
+def _head_of(parts: ModelParts, tensors: Mapping[str, Tensor]) -> Head:
+    """Build a head with these tensors, which are not copied."""
+    with torch.device("meta"):
+        head = parts.info.model.head.build(parts.classifier.encoder.width, len(tensors["bias"]))
+    head.load_state_dict(dict(tensors), assign=True)
+    return head
 
 
 def _card(parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_encoder: bool) -> str:
@@ -125,20 +169,6 @@ def _card(parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_
     return model_card(parts.info, parts.classifier, len(parts.labels), base=base, contents=contents, metrics=metrics)
 
 
-def head_of(info: ModelInfo, width: int, tensors: Mapping[str, Tensor]) -> Head:
-    """Build a head with these tensors, which are not copied.
-
-    Args:
-        info: description of the model.
-        width: width of the encoder.
-        tensors: whole tensors by the head's names.
-    """
-    with torch.device("meta"):
-        head = info.model.head.build(width, len(tensors["bias"]))
-    head.load_state_dict(dict(tensors), assign=True)
-    return head
-
-
 def load_model(directory: Path) -> ModelParts:
     """Read an exported model, after checking every file against its checksum.
 
@@ -146,7 +176,18 @@ def load_model(directory: Path) -> ModelParts:
         CheckpointError: a file is missing, damaged or of another kind; names it.
     """
     directory = Path(directory)
-    return load_parts(directory, lambda info, labels: _read_classifier(directory, info, labels))
+    info = read_info(directory)
+    labels = LabelTable.load(directory / LABELS)
+    threshold, thresholds_L = read_thresholds(directory / THRESHOLDS, len(labels))
+    classifier = _read_classifier(directory, info, len(labels))
+    tokenizer = load_pretrained(str(directory / "tokenizer"))
+    ensemble = None
+    if info.model.scorers:
+        ensemble = Ensemble.load(
+            directory / SCORERS, info.model.scorers, info.model.fusion, has_head=info.model.head.scores
+        )
+    index = LabelIndex.open(directory, len(labels))
+    return ModelParts(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L, ensemble, index)
 
 
 def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
@@ -156,22 +197,6 @@ def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]
         CheckpointError: the model's configuration is missing or has the wrong format.
     """
     return load_pretrained(str(directory / "tokenizer")), read_info(directory)
-
-
-def load_parts(directory: Path, read_classifier: Callable[[ModelInfo, int], Classifier]) -> ModelParts:
-    """Read a model; `read_classifier` makes its classifier from its configuration and number of labels."""
-    info = read_info(directory)
-    labels = LabelTable.load(directory / "labels.arrow")
-    threshold, thresholds_L = read_thresholds(directory / "thresholds.json", len(labels))
-    classifier = read_classifier(info, len(labels))
-    tokenizer = load_pretrained(str(directory / "tokenizer"))
-    ensemble = None
-    if info.model.scorers:
-        ensemble = Ensemble.load(
-            directory / SCORERS, info.model.scorers, info.model.fusion, has_head=info.model.head.scores
-        )
-    index = LabelIndex.open(directory, len(labels))
-    return ModelParts(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L, ensemble, index)
 
 
 def write_thresholds(path: Path, threshold: float, thresholds_L: NDArray[np.float32] | None) -> None:
@@ -187,15 +212,10 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
     except ConfigError as error:
         raise CheckpointError(f"{directory}/config.json: {error}") from error
     load_weights(classifier.head, directory / HEAD)
-    read_calibration(classifier, directory)
+    if (directory / CALIBRATION).is_file():
+        classifier.calibration = Calibration.load(directory / CALIBRATION, labels)
     classifier.encoder.load(directory)
     return classifier
-
-
-def read_calibration(classifier: Classifier, directory: Path) -> None:
-    """Load the calibration of the head's logits, if the model has one."""
-    if (directory / CALIBRATION).is_file():
-        classifier.calibration = Calibration.load(directory / CALIBRATION, classifier.labels)
 
 
 def read_thresholds(path: Path, labels: int) -> tuple[float, NDArray[np.float32] | None]:

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from xmtc.artefact.export import ModelParts
-from xmtc.artefact.rewrite import LabelParts, open_model, write_model
-from xmtc.config.base import config
+from xmtc.artefact.export import LabelParts, ModelParts
+from xmtc.artefact.info import STRICT
+from xmtc.artefact.rewrite import open_model, write_model
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
@@ -26,16 +27,21 @@ from xmtc.models.label_text import embed_texts, rows_of_names
 _EXAMPLE = 'write lines such as {"label": "x1", "name": "its name", "description": "may be left out"}'
 
 
-@config
+@dataclass(frozen=True)
 class NewLabel:
-    """A line of the file of new labels."""
+    """A line of the file of new labels.
+
+    Attributes:
+        label: the label, as in predictions.
+        name: readable name, which the encoder reads.
+        description: description, which the encoder reads after the name.
+    """
+
+    __pydantic_config__: ClassVar = STRICT
 
     label: str
-    """The label, as in predictions."""
     name: str
-    """Readable name, which the encoder reads."""
     description: str = ""
-    """Description, which the encoder reads after the name."""
 
     @property
     def text(self) -> str:
@@ -134,9 +140,9 @@ def _parse(line: str, where: str) -> NewLabel:
 
 def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]) -> LabelParts:
     """Extend everything that has one row per label by rows of the new labels."""
-    tables = {name: table.detach() for name, table in parts.classifier.head.label_tables().items()}
+    head = parts.classifier.head.state_dict()
     for name, rows_NR in rows.items():
-        tables[name] = torch.cat([tables[name], rows_NR.view(-1, *tables[name].shape[1:]).to(tables[name].dtype)])
+        head[name] = torch.cat([head[name], rows_NR.view(-1, *head[name].shape[1:]).to(head[name].dtype)])
     calibration, ensemble, thresholds = parts.classifier.calibration, parts.ensemble, parts.thresholds_L
     if calibration is not None:
         calibration = _calibrate_new(calibration, parts.labels, len(new))
@@ -144,7 +150,7 @@ def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]
         ensemble = ensemble.extended([label.text for label in new])
     if thresholds is not None:
         thresholds = np.concatenate([thresholds, np.full(len(new), parts.threshold, np.float32)])
-    return LabelParts(_longer(parts.labels, new), tables, calibration, thresholds, ensemble)
+    return LabelParts(_longer(parts.labels, new), head, calibration, thresholds, ensemble)
 
 
 def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:

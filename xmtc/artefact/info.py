@@ -2,47 +2,52 @@
 
 import importlib.metadata
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from xmtc.artefact.output import EDITABLE, FORMAT
-from xmtc.config.base import config
 from xmtc.config.members import FAMILIES, packages_of
 from xmtc.config.shape import adapter
 from xmtc.data.config import Task
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import CheckpointError
-from xmtc.files import file_sha256, reading
+from xmtc.files import file_sha256, read_json, reading
 from xmtc.models.config import ModelConfig
-from xmtc.models.json_files import read_model_json
 
 FORMAT_VERSION = 1
+STRICT = ConfigDict(extra="forbid", strict=True)
 _PACKAGES, _CHECKSUMS = "packages", "sha256"
 _READ = frozenset({".safetensors", ".arrow", ".json", ".faiss", ".txt", ".model"})
 """Extensions of the files that loading a model may read."""
 _COPY = "copy the whole model folder again, or export the model again"
 
 
-@config
+@dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """The description of an exported model, without its weights."""
+    """The description of an exported model, without its weights.
+
+    Attributes:
+        name: name of the run that made it.
+        model: encoder and head.
+        vocab_size: number of token ids of the tokenizer.
+        max_length: maximum number of content tokens of a document; longer documents are truncated.
+        task: whether a document has any number of labels (sigmoid) or exactly one (softmax).
+        corpus: fingerprint of the corpus it was trained on.
+        columns: columns of id and text in the training data; None if they were not a table.
+    """
+
+    __pydantic_config__: ClassVar = STRICT
 
     name: str
-    """Name of the run that made it."""
     model: ModelConfig
-    """Encoder and head."""
     vocab_size: Annotated[int, Field(ge=1)]
-    """Number of token ids of the tokenizer."""
     max_length: Annotated[int, Field(ge=1)]
-    """Maximum number of content tokens of a document; longer documents are truncated."""
     task: Task = "multi_label"
-    """Whether a document has any number of labels (sigmoid) or exactly one (softmax)."""
     corpus: str = ""
-    """Fingerprint of the corpus it was trained on."""
     columns: DocumentColumns | None = None
-    """Columns of id and text in the training data; null if they were not a table."""
 
     @property
     def has_index(self) -> bool:
@@ -103,6 +108,18 @@ def _content(directory: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{path}: format version {version}, this xmtc reads {FORMAT_VERSION}: install its xmtc")
     return content
+
+
+def read_model_json(path: Path) -> Any:
+    """Read a JSON file of a model.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or has a key twice.
+    """
+    if not path.exists():
+        raise CheckpointError(f"{path}: missing; give the `model` folder of a run")
+    with reading(path, CheckpointError, _COPY):
+        return read_json(path)
 
 
 def _check_files(directory: Path, checksums: Any) -> None:

@@ -8,8 +8,8 @@ merges.
 Suffixes: L labels before, M labels after, K labels that are merged into one.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -18,9 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.artefact.export import ModelParts
-from xmtc.artefact.label_tree import merged_hierarchy, with_parents
-from xmtc.artefact.rewrite import LabelParts, open_model, write_model
+from xmtc.artefact.export import LabelParts, ModelParts
+from xmtc.artefact.rewrite import open_model, write_model
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
@@ -85,8 +84,9 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabe
     """
     parts = open_model(model, output)
     table, changed = _renamed(parts.labels, names), {old: new for old, new in names.items() if old != new}
-    same = LabelParts(table, {}, parts.classifier.calibration, parts.thresholds_L, parts.ensemble)
-    write_model(model, output, parts, same, f"labels renamed: {len(changed):,}.")
+    head = parts.classifier.head.state_dict()
+    same = LabelParts(table, head, parts.classifier.calibration, parts.thresholds_L, parts.ensemble)
+    write_model(model, output, parts, same, f"labels renamed: {len(changed):,}.", parts.index)
     return Relabelled(len(changed), len(table))
 
 
@@ -161,15 +161,14 @@ def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> 
     """Compute the changed parts of a model; `table` has all labels, with their new parents."""
     shares = _shares(regrouping, table.train_counts)
     classifier, kept_M = parts.classifier, torch.from_numpy(regrouping.kept_M)
-    tables = {
-        name: _averaged(rows.detach(), kept_M, regrouping, shares)
-        for name, rows in classifier.head.label_tables().items()
-    }
+    head = classifier.head.state_dict()
+    for name in classifier.head.label_tables():
+        head[name] = _averaged(head[name], kept_M, regrouping, shares)
     calibration, thresholds = classifier.calibration, parts.thresholds_L
     if calibration is not None:
         columns = (_averaged(one, kept_M, regrouping, shares) for one in (calibration.scale_L, calibration.offset_L))
         calibration = Calibration(*columns)
-    logits = tables["bias"] if calibration is None else calibration.offset_L
+    logits = head["bias"] if calibration is None else calibration.offset_L
     for label, share_K in shares.items():
         logits[label] += torch.special.entr(share_K).sum()
     if thresholds is not None:
@@ -179,7 +178,7 @@ def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> 
     if ensemble is not None and ensemble.fusion is not None:
         merged = list(regrouping.merged)
         counts_M[merged] = ensemble.fusion.counts_L[merged]
-    return LabelParts(_rows(table, regrouping, counts_M), tables, calibration, thresholds, ensemble)
+    return LabelParts(_rows(table, regrouping, counts_M), head, calibration, thresholds, ensemble)
 
 
 def _rows(table: LabelTable, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> LabelTable:
@@ -236,3 +235,61 @@ def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: LabelP
     if parts.thresholds_L is not None:
         notes.append("thresholds of merged labels are averages, and are not tuned")
     return tuple(notes)
+
+
+def with_parents(table: LabelTable, instead: Mapping[str, Sequence[str]]) -> LabelTable:
+    """Replace some parents by others, which may be replaced in turn.
+
+    Args:
+        table: table of labels.
+        instead: replacements of a parent, by parent.
+    """
+    if table.parents is None:
+        return table
+    parents = [
+        tuple(dict.fromkeys(found for found in _replaced(above, instead, set()) if found != label))
+        for label, above in zip(table.labels, table.parents, strict=True)
+    ]
+    return replace(table, parents=parents)
+
+
+def _replaced(parents: Sequence[str], instead: Mapping[str, Sequence[str]], seen: set[str]) -> Iterator[str]:
+    for parent in parents:
+        if parent not in instead:
+            yield parent
+        elif parent not in seen:  # the hierarchy may have cycles
+            seen.add(parent)
+            yield from _replaced(instead[parent], instead, seen)
+
+
+def merged_hierarchy(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> LabelTable:
+    """Replace merged labels in the hierarchy by the labels that are kept.
+
+    Raises:
+        DataError: a label would be its own ancestor.
+    """
+    if table.parents is None:
+        return table
+    kept_for = {other: (kept,) for kept, others in groups.items() for other in others}
+    parents = list(table.parents)
+    for kept, others in groups.items():
+        own = [table.parents[table.index(label)] for label in (kept, *others)]
+        parents[table.index(kept)] = tuple(p for p in dict.fromkeys(chain(*own)) if p not in (kept, *others))
+    changed = with_parents(replace(table, parents=parents), kept_for)
+    for kept in groups:
+        _check_no_cycle(changed, kept)
+    return changed
+
+
+def _check_no_cycle(table: LabelTable, label: str) -> None:
+    """Refuse a hierarchy in which a label is its own ancestor.
+
+    Raises:
+        DataError: names a label of the cycle.
+    """
+    beneath = {table.labels[i] for i in table.branch(label)} - {label}
+    between = sorted(beneath & set((table.parents or [()])[table.index(label)]))
+    if between:
+        raise DataError(
+            f"label {quoted_label(label)}: would be above and below {quoted_label(between[0])}; merge that label too"
+        )

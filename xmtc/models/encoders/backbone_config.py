@@ -9,8 +9,9 @@ from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.data.pretrained import DEFAULT_BACKBONE
+from xmtc.errors import CheckpointError
+from xmtc.files import read_json, reading
 from xmtc.models.encoders.settings import EncoderDefaults
-from xmtc.models.json_files import read_model_json
 
 if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
@@ -146,7 +147,8 @@ class MaxPoolConfig(EncoderDefaults):
         shape = folder / "config.json"
         if self.base.quantize or not shape.is_file():
             return self
-        return self.with_backbone(replace(self.base, from_config=read_model_json(shape)))
+        with reading(shape, CheckpointError, "copy the whole model folder again, or export the model again"):
+            return self.with_backbone(replace(self.base, from_config=read_json(shape)))
 
     @override
     def head_refusal(self, head: "HeadSettings") -> str | None:

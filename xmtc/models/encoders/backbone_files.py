@@ -12,7 +12,7 @@ from torch import Tensor
 from xmtc.errors import CheckpointError
 from xmtc.models.encoders.base import FOLDER
 from xmtc.models.encoders.pretrained import quiet
-from xmtc.models.tensor_files import part, read_tensors, whole
+from xmtc.models.module_files import part, read_weights, whole
 
 if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
@@ -47,7 +47,7 @@ def load_adapter(backbone: "HuggingFaceBackbone", model: Path) -> None:
     if not isinstance(backbone.model, PeftModel):
         return
     path = model / _ADAPTER
-    adapter = read_tensors(path)
+    adapter = read_weights(path)
     present = get_peft_model_state_dict(backbone.model, save_embedding_layers=False)
     if {name: t.shape for name, t in present.items()} != {name: t.shape for name, t in adapter.items()}:
         raise CheckpointError(f"{path}: its adapters do not match config.json; copy the whole model folder again")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from xmtc.models.tensor_files import load_weights, whole
+from xmtc.models.module_files import load_weights, whole
 
 if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone

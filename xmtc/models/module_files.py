@@ -31,7 +31,7 @@ def whole(tensors: Mapping[str, Tensor], place: str = "") -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a file, by name.
 
     Raises:
@@ -50,6 +50,6 @@ def load_weights(module: nn.Module, path: Path) -> None:
         CheckpointError: the file is missing or damaged, or its tensors do not match the module.
     """
     try:
-        module.load_state_dict(read_tensors(path))
+        module.load_state_dict(read_weights(path))
     except RuntimeError as error:
         raise CheckpointError(f"{path}: does not fit its config.json: {str(error).splitlines()[-1].strip()}") from error
