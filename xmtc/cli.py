@@ -220,13 +220,13 @@ def predict(
     exclude: Exclude = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
-    from xmtc.artefact.info import describe
+    from xmtc.artefact.info import read_description
     from xmtc.score.inputs import text_columns
     from xmtc.score.shell import predict_texts, read_labels, texts_to_predict
 
     if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
-    trained_on = describe(model).columns
+    trained_on = read_description(model).columns
     columns = text_columns(text_column, id_column, trained_on)
     read = texts_to_predict(input_file, columns, trained_on) if input_file else []
     filters = {"include": read_labels(include), "exclude": read_labels(exclude) or ()}
@@ -266,7 +266,7 @@ def score(
     block_rows: Annotated[int, typer.Option(min=1, help="Rows to read, score and write at a time.")] = 2048,
 ) -> None:
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
-    from xmtc.artefact.info import describe
+    from xmtc.artefact.info import read_description
     from xmtc.score.inputs import text_columns
     from xmtc.score.job import Settings
     from xmtc.score.shell import make_job, parse_threshold, read_labels, run_locally, use_bfloat16
@@ -286,7 +286,7 @@ def score(
         evidence=evidence,
         bfloat16=use_bfloat16(precision, device),
         block_rows=block_rows,
-        columns=text_columns(text_column, id_column, describe(folder).columns),
+        columns=text_columns(text_column, id_column, read_description(folder).columns),
     )
     limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     files, sources = split_inputs(inputs)
@@ -353,7 +353,7 @@ def explain(
     id_column: IdColumn = None,
 ) -> None:
     """Show exactly what each word adds to the logit of a label, and where the attention looks."""
-    from xmtc.artefact.info import describe
+    from xmtc.artefact.info import read_description
     from xmtc.predict.evidence_page import explain_text, print_sections, write_page
     from xmtc.predict.predictor import Model
     from xmtc.score.inputs import find_document, text_columns
@@ -364,7 +364,7 @@ def explain(
         raise typer.BadParameter("--top-k 0 leaves nothing to explain: name labels by --label")
     if text is None:
         files, sources = split_inputs(inputs or [])
-        trained_on = describe(model).columns
+        trained_on = read_description(model).columns
         columns = text_columns(text_column, id_column, trained_on)
         text = find_document(files, columns, doc_id or "", sources, trained_on)
     sections = explain_text(Model.from_pretrained(model), text, label or [], top_k)

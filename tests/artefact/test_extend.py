@@ -27,7 +27,7 @@ from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.heads.label_attention import LabelAttentionHead
-from xmtc.models.label_text import embed_texts, init_rows_from_names, learn_rows, name_unseen_labels, rows_of_names
+from xmtc.models.label_rows import embed_texts, init_rows_from_names, learn_rows, name_unseen_labels, rows_of_names
 from xmtc.pipeline import train_run
 
 VOCAB, NAMES = 30522, [f"{a} {b}" for a in ("fish", "steel", "school", "trade", "heart") for b in "abcdef"]

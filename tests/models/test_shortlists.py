@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from xmtc.errors import DataError
-from xmtc.models.shortlists import check_shortlist
+from xmtc.models.classifier import check_shortlist
 
 
 @pytest.mark.parametrize("rows", [[3, 0, 9], [[3, 0], [9, -1]], [[0, 1], [0, 1]]])

@@ -16,7 +16,7 @@ from xmtc.artefact.extend import add_labels
 from xmtc.errors import ConfigError
 from xmtc.models.heads.config import TwoTowerConfig
 from xmtc.models.heads.two_tower import TwoTowerHead
-from xmtc.models.label_text import TextVectors, refresh
+from xmtc.models.label_rows import TextVectors, refresh
 from xmtc.models.poolings.config import AttentionPoolingConfig, MeanPoolingConfig
 from xmtc.pipeline import train_run
 

@@ -24,7 +24,7 @@ from xmtc.config.load import load_config
 from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus
 from xmtc.data.sampler import MicroBatch, evaluation_batches
-from xmtc.models.label_text import embed_texts, rows_of_names
+from xmtc.models.label_rows import embed_texts, rows_of_names
 from xmtc.run.config import RunConfig
 
 

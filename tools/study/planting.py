@@ -35,7 +35,7 @@ from xmtc.fusion.fusion import cross_fitted, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.mig.ranking import TokenRanking, rank_corpus
-from xmtc.models.label_text import label_texts
+from xmtc.models.label_rows import label_texts
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.provenance import git_state, versions

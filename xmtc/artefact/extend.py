@@ -22,7 +22,7 @@ from xmtc.data.readers.base import quoted_label
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import parse_json, read_file, reading, reason_of
 from xmtc.models.calibration import Calibration
-from xmtc.models.label_text import embed_texts, rows_of_names
+from xmtc.models.label_rows import embed_texts, rows_of_names
 
 _EXAMPLE = 'write lines such as {"label": "x1", "name": "its name", "description": "may be left out"}'
 

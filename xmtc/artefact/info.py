@@ -78,10 +78,10 @@ def read_info(directory: Path) -> ModelInfo:
             installed.
     """
     _check_files(directory, _content(directory).get(_CHECKSUMS))
-    return describe(directory)
+    return read_description(directory)
 
 
-def describe(directory: Path) -> ModelInfo:
+def read_description(directory: Path) -> ModelInfo:
     """Read the description of a model, and no other file.
 
     Raises:

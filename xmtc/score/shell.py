@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from xmtc.artefact.info import describe
+from xmtc.artefact.info import read_description
 from xmtc.data.readers import ReaderConfig, Rejected
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
@@ -175,7 +175,7 @@ def make_job(
     """
     model, place = model.absolute(), destination_of(output)
     digest, files = model_digest(model), tuple(input_files(inputs, sources))
-    columns = with_known_id(settings.columns, describe(model).columns, files)
+    columns = with_known_id(settings.columns, read_description(model).columns, files)
     known = source if source is not None and not Path(source).exists() else str(model)
     return Job(model, digest, known, place, files, replace(settings, columns=columns))
 

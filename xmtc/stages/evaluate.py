@@ -9,7 +9,7 @@ from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.store import write_evaluation
 from xmtc.evaluate.thresholds import Thresholds
 from xmtc.mining.index import IndexRecall, LabelIndex
-from xmtc.models.label_text import may_name, name_unseen_labels
+from xmtc.models.label_rows import may_name, name_unseen_labels
 from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best

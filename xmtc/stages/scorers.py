@@ -16,7 +16,7 @@ from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size, run_collectively
 from xmtc.evaluate.store import write_evaluation
 from xmtc.fusion.ensemble import Ensemble, names_of
-from xmtc.models.label_text import label_texts
+from xmtc.models.label_rows import label_texts
 from xmtc.scorers.base import Features, Scorer, Training
 from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.label_text import label_words

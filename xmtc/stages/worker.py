@@ -12,7 +12,7 @@ from xmtc.data.corpus import Corpus, Split
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.distributed.strategy import Strategy
 from xmtc.models.classifier import Classifier
-from xmtc.models.label_text import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
+from xmtc.models.label_rows import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages.batches import CorpusBatches

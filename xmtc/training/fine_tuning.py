@@ -14,7 +14,7 @@ from xmtc.losses.base import LossOutput, Targets
 from xmtc.mining.index import label_vectors
 from xmtc.mining.miner import Miner
 from xmtc.models.classifier import Classifier
-from xmtc.models.label_text import TextVectors, refresh
+from xmtc.models.label_rows import TextVectors, refresh
 from xmtc.training.config import FinetuneConfig
 from xmtc.training.label_losses import build_label_loss
 from xmtc.training.label_shard import LabelShard

@@ -18,7 +18,7 @@ from xmtc.losses.base import Loss, LossOutput
 from xmtc.losses.binary import BinaryLoss
 from xmtc.mining.miner import Miner
 from xmtc.models.heads.base import Head, ReadsLabelTexts, ScoresByProduct
-from xmtc.models.label_text import TextVectors
+from xmtc.models.label_rows import TextVectors
 from xmtc.training.config import FinetuneConfig
 from xmtc.training.flat_step import FlatStep
 from xmtc.training.label_sampling import LabelSampler, MinedSampler, UniformSampler

@@ -91,6 +91,14 @@ class LightEncoder(Encoder):
         return self.embedding.load_vectors(vocabulary)
 
 
+class BagEncoder(LightEncoder):
+    """The embedded tokens, unchanged. With mean pooling and the flat head, this is fastText's bag of embeddings."""
+
+    def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
+        """Compute hidden states (W, U, D), 0 on padding."""
+        return self.embedding(input_ids_WU, attention_mask_WU)
+
+
 class _Line(NamedTuple):
     path: str
     number: int

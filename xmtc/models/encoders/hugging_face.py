@@ -14,7 +14,7 @@ from xmtc.models.adapters import add_lora, has_adapters
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.backbone_files import load_adapter, save_backbone
 from xmtc.models.encoders.base import Encoder
-from xmtc.models.encoders.blocks import blocks_of
+from xmtc.models.encoders.pretrained import blocks_of
 
 
 class HuggingFaceBackbone(Encoder):

@@ -9,9 +9,8 @@ from xmtc.config.base import config
 from xmtc.models.encoders.settings import EncoderDefaults
 
 if TYPE_CHECKING:
-    from xmtc.models.encoders.bag import BagEncoder
     from xmtc.models.encoders.cnn import CNNEncoder
-    from xmtc.models.encoders.embedding import TokenEmbedding
+    from xmtc.models.encoders.embedding import BagEncoder, TokenEmbedding
     from xmtc.models.encoders.recurrent import BiGRUEncoder
     from xmtc.models.encoders.self_attention import TransformerEncoder
 
@@ -157,7 +156,7 @@ class BagConfig(_Light):
 
     @override
     def build(self, vocab_size: int) -> "BagEncoder":
-        from xmtc.models.encoders.bag import BagEncoder
+        from xmtc.models.encoders.embedding import BagEncoder
 
         embedding = self.embedding.build(vocab_size, self.window)
         return BagEncoder(embedding, embedding.width, [])

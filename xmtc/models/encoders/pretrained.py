@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModel, BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
@@ -14,8 +15,7 @@ from xmtc.data.pretrained import resolve_pretrained
 from xmtc.distributed.zero3 import BlockGathering, Loading
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
-from xmtc.models.encoders.blocks import blocks_of
-from xmtc.models.encoders.partitioned import fetch, load_partitioned, without_weights
+from xmtc.models.encoders.partitioned_loading import fetch, load_partitioned, without_weights
 
 # A window of a decoder with 128k positions would make attention over the window the whole cost: longer documents
 # are cut in windows, and the label attention joins them again.
@@ -31,6 +31,8 @@ _OFFSET_POSITIONS = {
     "longformer",
     "roberta-prelayernorm",
 }
+
+_BLOCK_LISTS = ("layers", "encoder.layer", "encoder.layers", "h", "transformer.layer", "transformer.layers")
 
 
 def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreTrainedModel, int]:
@@ -233,3 +235,21 @@ def _make_bidirectional(model: PreTrainedModel) -> None:
         raise ConfigError(
             f"model.encoder.bidirectional: {model.config.model_type} keeps its causal mask; set it to false"
         )
+
+
+def blocks_of(transformer: nn.Module) -> nn.ModuleList:
+    """Find the layers of a model, from the bottom to the top.
+
+    Raises:
+        ConfigError: the architecture uses an unknown name for them.
+    """
+    for path in _BLOCK_LISTS:
+        try:
+            found = transformer.get_submodule(path)
+        except AttributeError:
+            continue
+        if isinstance(found, nn.ModuleList):
+            return found
+    raise ConfigError(
+        f"model.encoder: cannot find the layers of {type(transformer).__name__}; use another architecture"
+    )
