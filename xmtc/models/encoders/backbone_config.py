@@ -52,6 +52,8 @@ class HuggingFaceConfig(EncoderDefaults):
     """Type of the stored weights. bfloat16 halves the memory of a frozen backbone under LoRA; adapters stay float32."""
     bidirectional: bool = False
     """Let every token of a decoder see the tokens after it. xmtc verifies this when it builds the model."""
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    """Attention kernel. `auto`: FlashAttention-2 if it is installed and usable, otherwise Transformers' default."""
     gradient_checkpointing: bool = False
     """Recompute the activations of each layer in the backward pass."""
     window: Annotated[int, Field(ge=8)] | None = None
@@ -67,6 +69,8 @@ class HuggingFaceConfig(EncoderDefaults):
             raise ValueError("`quantize` needs pretrained weights, and `from_config` gives random ones")
         if self.from_config is not None and not isinstance(self.from_config.get("model_type"), str):
             raise ValueError("`from_config` needs a `model_type` such as llama or bert")
+        if self.attention == "flash_attention_2" and self.dtype != "bfloat16" and not self.quantize:
+            raise ValueError("`attention: flash_attention_2` needs `dtype: bfloat16`")
 
     @property
     def backbone(self) -> "HuggingFaceConfig":

@@ -135,6 +135,8 @@ def _dtype(settings: HuggingFaceConfig) -> torch.dtype:
 
 
 def _kernel(settings: HuggingFaceConfig) -> str | None:
+    if settings.attention != "auto":
+        return settings.attention
     usable = torch.cuda.is_available() and find_spec("flash_attn") is not None and settings.dtype == "bfloat16"
     return "flash_attention_2" if usable else None
 
