@@ -3,9 +3,9 @@
 import pytest
 import torch
 from peft import PeftModel
-from tiny import FAMILIES, VOCAB, tiny, whole_documents
 from transformers import AutoConfig, AutoModel
 
+from tiny import FAMILIES, VOCAB, tiny, whole_documents
 from xmtc.errors import ConfigError
 from xmtc.models.adapters import infer_target_modules
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig

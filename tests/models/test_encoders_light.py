@@ -3,13 +3,13 @@
 import pytest
 import torch
 from pydantic import TypeAdapter
-from tiny import VOCAB, whole_documents
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from tiny import VOCAB, whole_documents
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.attention import (
     MultilevelAttention,

@@ -1,7 +1,7 @@
 import pytest
 import torch
-from tiny import VOCAB, tiny, whole_documents
 
+from tiny import VOCAB, tiny, whole_documents
 from xmtc.errors import ConfigError
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig

@@ -72,8 +72,8 @@ class _Transformer(_Light):
         int,
         Field(
             ge=1,
-            description="Width inside the feed-forward layer. With 192, a `multilevel` layer of width 128 is as large as "
-            "a layer of `self_attention` with 512.",
+            description="Width inside the feed-forward layer. With 192, a `multilevel` layer of width 128 is as large "
+            "as a layer of `self_attention` with 512.",
         ),
     ] = 512
     dropout: Annotated[
