@@ -208,9 +208,7 @@ def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float
     if backbone is None or not backbone.gradient_checkpointing:
         return sum(kept) + head
     boundary = inside * encoder.width * (2 if backbone.dtype == "bfloat16" else 4)
-    if backbone.window_group is None:
-        return max(kept) + count * boundary + head
-    return max(sum(kept) * min(1.0, backbone.window_group / windows), head) + boundary
+    return max(kept) + count * boundary + head
 
 
 def _kept(module: nn.Module, *, dropped: bool = False) -> float:
