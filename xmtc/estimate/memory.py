@@ -226,7 +226,7 @@ def _kept(module: nn.Module, *, dropped: bool = False) -> float:
         elif isinstance(layer, nn.Conv1d):
             total += layer.in_channels + layer.out_channels
         elif isinstance(layer, nn.RNNBase):
-            each = 22 if isinstance(layer, nn.LSTM) else 10  # gates and states of a unit, measured
+            each = 10  # gates and states of a unit, measured
             total += layer.input_size + each * layer.hidden_size * (1 + layer.bidirectional)
     return total
 
