@@ -17,4 +17,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 pytest_plugins = ["whole_run", "commands", "tools_plugins"]
 
+settings.register_profile("tests", deadline=None)  # a busy machine takes longer than 200 ms for an example
+settings.load_profile("tests")
 settings.register_profile("fuzz", max_examples=3_000, deadline=None, print_blob=True)  # make fuzz
