@@ -32,7 +32,7 @@ def test_no_case_of_the_sample_is_silent_hangs_or_ends_in_a_traceback(site):
 REFUSED = [
     ("train", "replace 10"),
     ("train", "files of 5,000 bytes"),
-    ("export", "files of 400 bytes"),
+    ("labels rename", "files of 400 bytes"),
     ("labels merge", "rename 0"),
     ("evaluate", "open 5"),
     ("score", "files of 0 bytes"),

@@ -11,46 +11,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
 
 import tiny_runs
 import xmtc
-from xmtc.artefact.export import ModelParts, export_model, load_model
+from named_model import LABELS, NAMES, TEXTS, export
+from xmtc.artefact.export import export_model, load_model
 from xmtc.artefact.extend import add_labels, read_new_labels
-from xmtc.artefact.info import ModelInfo
 from xmtc.cli import main
 from xmtc.data.labels import LabelTable
-from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError, DataError
-from xmtc.models.calibration import Calibration
-from xmtc.models.config import ModelConfig
-from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.heads.label_attention import LabelAttentionHead
 from xmtc.models.label_rows import embed_texts, init_rows_from_names, learn_rows, name_unseen_labels, rows_of_names
 from xmtc.pipeline import train_run
-
-VOCAB, NAMES = 30522, [f"{a} {b}" for a in ("fish", "steel", "school", "trade", "heart") for b in "abcdef"]
-LABELS = len(NAMES)
-TEXTS = ["A regulation on the labelling of fish.", "steel works", "the heart of the school is trade"]
-BERT = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
-BERT |= {"intermediate_size": 64, "max_position_embeddings": 64, "initializer_range": 0.5}
-
-
-def export(directory: Path, head=None, *, task="multi_label", calibrated=True, counts=None) -> Path:
-    torch.manual_seed(0)
-    encoder = HuggingFaceConfig(from_config=BERT, window=24)
-    model = ModelConfig(encoder=encoder, head=head or LabelAttentionConfig(width=16, heads=2), overlap=6)
-    classifier = model.build(VOCAB, LABELS)
-    if calibrated:
-        classifier.calibration = Calibration(torch.rand(LABELS) + 0.5, torch.randn(LABELS))
-    counts = np.arange(LABELS) if counts is None else counts
-    table = LabelTable([f"L{i:02d}" for i in range(LABELS)], NAMES, counts, [("top",)] * LABELS)
-    info = ModelInfo(name="trial", model=model, vocab_size=VOCAB, max_length=100, task=task)
-    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
-    thresholds_L = np.linspace(0.1, 0.9, LABELS, dtype=np.float32) if calibrated else None
-    parts = ModelParts(info, classifier, tokenizer, table, 0.4, thresholds_L)
-    return export_model(directory, parts, dict(classifier.named_parameters()))
 
 
 @pytest.fixture(scope="module")

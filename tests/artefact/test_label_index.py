@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_extend import LABELS, export
 
+from named_model import LABELS, export
 from xmtc.artefact.export import ModelParts, export_model, load_model
 from xmtc.artefact.extend import add_labels
 from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from test_extend import export
 from typer.testing import CliRunner
 
+from named_model import export
 from xmtc.artefact.export import load_model
 from xmtc.artefact.output import check_output
 from xmtc.cli import app

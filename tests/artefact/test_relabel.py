@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_extend import LABELS, TEXTS, export
 
 import xmtc
+from named_model import LABELS, TEXTS, export
 from xmtc.artefact.export import export_model, load_model
 from xmtc.artefact.relabel import merge_labels, merged_hierarchy, remove_labels, rename_labels, with_parents
 from xmtc.cli import main

@@ -18,9 +18,8 @@ import ray
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine's tests have the model and the rows
 
-from test_batch import FP32, contents, read_output, score, write_rows
-from test_predictor import TEXTS, export
-
+from score_jobs import FP32, contents, read_output, score, write_rows
+from trial_model import TEXTS, export
 from xmtc.cluster.score_job import _stream, score_on_cluster
 from xmtc.errors import ConfigError
 from xmtc.score.shell import make_job

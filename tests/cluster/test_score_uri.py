@@ -12,10 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine's tests have the model and the rows
 
-from test_batch import FP32, contents, score, write_rows
-from test_predictor import TEXTS, export
-
 from s3_server import BUCKET, names, s3
+from score_jobs import FP32, contents, score, write_rows
+from trial_model import TEXTS, export
 from xmtc.cluster.score_job import _read, _Scorer, _tokenise
 from xmtc.data.progress import Silent
 from xmtc.errors import CheckpointError, DataError

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_extend import LABELS, NAMES, export
 
 import tiny_runs
 import xmtc
+from named_model import LABELS, NAMES, export
 from xmtc.artefact.export import load_model
 from xmtc.artefact.extend import add_labels
 from xmtc.errors import ConfigError

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_batch import COLUMNS, read_output, score, write_rows
-from test_predictor import LABELS, TEXTS, export
 
 import xmtc
+from score_jobs import COLUMNS, read_output, score, write_rows
+from trial_model import LABELS, TEXTS, export
 from xmtc.artefact.export import export_model, load_model
 from xmtc.models.calibration import Calibration
 from xmtc.score.job import Settings

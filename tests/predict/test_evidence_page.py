@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rich.console import Console
-from test_batch import COLUMNS, write_rows
-from test_predictor import TEXTS, export
 
 import xmtc
+from score_jobs import COLUMNS, write_rows
+from trial_model import TEXTS, export
 from xmtc.errors import DataError, StorageError
 from xmtc.predict.evidence_page import _half, explain_text, print_sections, write_page
 from xmtc.score.inputs import find_document

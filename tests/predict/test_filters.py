@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_predictor import LABELS, TEXTS, export
 
 import xmtc
+from trial_model import LABELS, TEXTS, export
 from xmtc.cli import main
 from xmtc.data.labels import LabelTable
 from xmtc.data.progress import Silent

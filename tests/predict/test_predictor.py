@@ -8,42 +8,20 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 import xmtc
-from xmtc.artefact.export import ModelParts, export_model
-from xmtc.artefact.info import ModelInfo
+from trial_model import BERT, LABELS, TEXTS, export
 from xmtc.data.collate import Collator
-from xmtc.data.labels import LabelTable
-from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import CheckpointError, ConfigError, DataError, XmtcError
-from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
 from xmtc.models.encoders.light_config import EmbeddingConfig, MultilevelConfig
-from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
+from xmtc.models.heads.config import FlatConfig
 from xmtc.models.poolings.config import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
 from xmtc.predict import ranking
 from xmtc.predict.evidence import merge_words
 from xmtc.predict.evidence_page import explain_text, write_page
 from xmtc.predict.ranking import Scoring, score_split
-
-VOCAB, LABELS = 30522, 23
-BERT = {
-    "model_type": "bert",
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.5,
-}
-TEXTS = [
-    "Acute kidney failure, treated with haemodialysis.",
-    "A regulation on the labelling of spirits.",
-    "kidney",
-    " ".join(f"paragraph {i} of a very long document about fisheries;" for i in range(20)),
-]
 
 
 def test_a_frame_says_what_the_lists_say(tmp_path):
@@ -55,19 +33,6 @@ def test_a_frame_says_what_the_lists_say(tmp_path):
     assert frame["score"].tolist() == [one.score for best in lists for one in best]
     assert frame["evidence"].iloc[0].split() == [part.text for part in lists[0][0].evidence]
     assert list(model.predict_frame(TEXTS[:1]).columns) == ["label", "name", "score", "predicted"]
-
-
-def export(directory, head=None, task="multi_label", encoder=None):
-    torch.manual_seed(0)
-    encoder = encoder or HuggingFaceConfig(from_config=BERT, window=24)
-    config = ModelConfig(encoder=encoder, head=head or LabelAttentionConfig(width=16, heads=2), overlap=6)
-    classifier = config.build(VOCAB, LABELS)
-    labels = [f"L{i:02d}" for i in range(LABELS)]
-    table = LabelTable(labels, [label.lower() for label in labels], np.arange(LABELS))
-    info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=100, task=task)
-    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
-    trained = dict(classifier.named_parameters())
-    return export_model(directory, ModelParts(info, classifier, tokenizer, table, 0.4), trained)
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from test_predictor import LABELS, TEXTS, export
 
 import tiny_runs
 import xmtc
+from trial_model import LABELS, TEXTS, export
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError
 from xmtc.mining.config import IndexConfig

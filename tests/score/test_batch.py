@@ -17,21 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from test_predictor import LABELS, TEXTS, export
 
 import xmtc
-from xmtc.data.progress import Silent
+from score_jobs import COLUMNS, FP32, contents, read_output, score, write_rows
+from trial_model import LABELS, TEXTS, export
 from xmtc.data.readers.table import RowCount
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.score.batch import BlockScorer
 from xmtc.score.inputs import block_name, input_files, read_blocks, text_columns
 from xmtc.score.job import Settings, _begin, open_job
-from xmtc.score.local import pending_files, score_local
+from xmtc.score.local import pending_files
 from xmtc.score.shell import make_job, parse_threshold, read_labels, use_bfloat16
-
-COLUMNS = text_columns(["text"], "id")
-FP32 = Settings(top_k=5, bfloat16=False, block_rows=3, columns=COLUMNS)
 
 
 @pytest.fixture(scope="module")
@@ -45,26 +42,6 @@ def source(tmp_path):
     table = pa.table({"id": [f"p{i}" for i in range(7)], "text": [TEXTS[i % 4] for i in range(7)]})
     pq.write_table(table, tmp_path / "in" / "b.parquet")
     return tmp_path / "in"
-
-
-def write_rows(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"id": f"d{i}", "text": TEXTS[i % 4]}) + "\n" for i in range(rows)))
-    return path
-
-
-def score(model, source, output, settings=FP32, **options):
-    job = make_job(model, [str(source)], output, settings)
-    return score_local(job, Silent(), device="cpu", **options)
-
-
-def read_output(output):
-    manifest = json.loads((output / "_manifest.json").read_text())
-    return pa.concat_tables([pq.read_table(output / part["path"]) for part in manifest["parts"]])
-
-
-def contents(output):
-    return {path.name: path.read_bytes() for path in output.glob("*.parquet")}
 
 
 def test_scores_are_the_models_own(model, source, tmp_path):
