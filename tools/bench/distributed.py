@@ -27,7 +27,7 @@ import torch.distributed as dist
 from xmtc.config.load import load_config
 from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.stages.run_stage import run_stage
 from xmtc.track.throughput import Throughput
 from xmtc.track.tracker import read_metrics
@@ -74,7 +74,7 @@ def train(config: RunConfig, clock: str) -> dict[str, float]:
         dist.init_process_group("gloo", init_method=f"file://{paths.root / 'store'}", rank=0, world_size=1)
     meter = partial(Throughput, clock={"wall": time.perf_counter, "cpu": time.process_time}[clock])
     with redirect_stdout(sys.stderr), patch.object(loop, "Throughput", meter):
-        run_stage("finetune", config, paths)
+        run_stage(Stage.FINETUNE, config, paths)
     if config.distributed.max_workers:
         dist.destroy_process_group()
     steps = [m for m in read_metrics(paths.metrics_log) if "perf/tokens_per_s" in m][WARM_UP:]

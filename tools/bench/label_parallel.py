@@ -26,7 +26,7 @@ from xmtc.data.collate import Batch
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
 from xmtc.losses.config import BinaryCrossEntropyConfig
-from xmtc.mining.config import IndexConfig, MiningConfig
+from xmtc.mining.config import MiningConfig
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.light_config import BagConfig, EmbeddingConfig
 from xmtc.models.heads.config import LabelAttentionConfig
@@ -65,8 +65,7 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
     optimizer = TypeAdapter(RowwiseOptimizerConfig).validate_json(json.dumps({"kind": args.optimizer}))
     choice: dict = {"sampled_labels": 2048}
     if args.mined:
-        index = IndexConfig(kind="ivf", probes=16)
-        choice = {"mining": MiningConfig(candidates=8, uniform=512, refresh_steps=1000, index=index)}
+        choice = {"mining": MiningConfig(candidates=8, uniform=512, refresh_steps=1000)}
     settings = FinetuneConfig(
         loss=BinaryCrossEntropyConfig(),
         optimizer=OptimizerConfig(learning_rate=1e-3, weight_decay=0.0),

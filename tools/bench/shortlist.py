@@ -26,7 +26,7 @@ from xmtc.data.collate import Batch
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.rowwise_config import LazyAdamConfig, RowwiseAdagradConfig
 from xmtc.losses.config import BinaryCrossEntropyConfig
-from xmtc.mining.config import IndexConfig, MiningConfig
+from xmtc.mining.config import MiningConfig
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.config import LabelAttentionConfig
@@ -76,8 +76,7 @@ def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
     head = LabelAttentionConfig(width=WIDTH, heads=HEADS, row_dtype=args.row_dtype)
     encoder = HuggingFaceConfig(from_config=ENCODER | {"intermediate_size": HIDDEN})
     classifier = ModelConfig(encoder=encoder, head=head).build(100, labels)
-    chosen = replace(MINED.mining, index=IndexConfig(probes=args.probes)) if args.way == "mined" else None
-    settings = replace(MINED, mining=chosen) if chosen else DRAWN
+    settings = MINED if args.way == "mined" else DRAWN
     settings = replace(settings, label_optimizer=OPTIMIZERS[args.optimizer])
     objective = FinetuneObjective(classifier, settings, dict, LabelShard(classifier))
     strategy = DistributedConfig().build_strategy(torch.device("cpu"))
@@ -126,7 +125,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--optimizer", default="rowwise_adagrad", choices=list(OPTIMIZERS))
     parser.add_argument("--row-dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--probes", type=int, default=IndexConfig().probes, help="cells of the index searched")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=2)

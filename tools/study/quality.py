@@ -32,12 +32,12 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.thresholds import tune_threshold
+from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.fusion import Fusion, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.scorers.base import BLOCK, Features, Scorer, SparseScored
 from xmtc.scorers.config import (
-    FusionConfig,
     LabelTextConfig,
     LinearConfig,
     ScorerSettings,
