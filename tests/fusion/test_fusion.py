@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.special import expit
-from scorer_cases import training, unseen
 from sklearn.ensemble import HistGradientBoostingClassifier
 
+from scorer_cases import training, unseen
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.fusion import boosted
 from xmtc.fusion.boosted import BoostedTrees

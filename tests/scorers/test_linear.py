@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scorer_cases import training, unseen
 
+from scorer_cases import training, unseen
 from xmtc.errors import DataError
 from xmtc.scorers.base import SingleProcess, Training
 from xmtc.scorers.config import LinearConfig

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scorer_cases import training, unseen
 
+from scorer_cases import training, unseen
 from xmtc.scorers.base import Features
 from xmtc.scorers.config import LabelTextConfig, StateNeighboursConfig, WordNeighboursConfig
 from xmtc.scorers.label_text import LabelText

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
-from scorer_cases import LABELS, training, unseen
 
+from scorer_cases import LABELS, training, unseen
 from xmtc.errors import ConfigError
 from xmtc.scorers.config import LabelTextConfig, LinearConfig, TreeConfig, WordNeighboursConfig
 from xmtc.scorers.label_text import LabelText

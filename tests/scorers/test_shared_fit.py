@@ -6,10 +6,10 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from scorer_cases import training
 
 import tiny_runs
 from gloo import run_gloo
+from scorer_cases import training
 from xmtc.errors import DataError
 from xmtc.pipeline import prepare_stage
 from xmtc.run.directory import RunPaths

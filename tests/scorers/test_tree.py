@@ -2,8 +2,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scorer_cases import training, unseen
 
+from scorer_cases import training, unseen
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.scorers import tree
 from xmtc.scorers.config import TreeConfig
