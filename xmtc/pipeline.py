@@ -59,9 +59,10 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
             world_size=max(1, config.distributed.max_workers),
         ) as state:
             _run_stages(copies, local, state)
-            if len(state.record.sessions) == 1:
-                learn_from(config, {stage: record.seconds or 0.0 for stage, record in state.record.stages.items()})
+            record = state.record
     print_summary(copies.paths)
+    if len(record.sessions) == 1:
+        learn_from(config, {stage: one.seconds or 0.0 for stage, one in record.stages.items()})
     if copies.run_uri is not None:
         print(f"these are copies of {copies.run_uri}")
     return copies.paths.root

@@ -29,6 +29,7 @@ from xmtc.track.progress import Progress
 
 log = logging.getLogger(__name__)
 
+_MOST_LEARNT = 100_000  # labels; measuring a head with more would take memory that a run has just used
 _EXAMPLES = ("L4", "A100", "H100")  # where nobody has said which card it is
 Ids = NDArray[np.int32]
 
@@ -165,6 +166,8 @@ def learn_from(config: RunConfig, took: Mapping[str, float]) -> None:
         return
     with suppress(ConfigError):  # the shape of the backbone is unknown
         size, ids_N = _look(config)
+        if size.labels > _MOST_LEARNT:
+            return
         stages = _stages(config, size, meta_classifier(config, size).encoder.width, ids_N)
         if stages is not None:
             learn(stages, took)
