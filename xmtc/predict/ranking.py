@@ -140,8 +140,13 @@ def best_labels(
     """
     total_B1 = 0.0 if task == "multi_label" else logits_BL.logsumexp(1, keepdim=True)
     top_BK = _kept(logits_BL, only).topk(top_k, dim=1)
-    scores_BK = top_BK.values.sigmoid() if task == "multi_label" else (top_BK.values - total_B1).exp()
+    scores_BK = _sigmoid(top_BK.values) if task == "multi_label" else (top_BK.values - total_B1).exp()
     return top_BK.indices.int().masked_fill(top_BK.values == -torch.inf, -1), scores_BK
+
+
+def _sigmoid(descending_BK: Tensor) -> Tensor:
+    """Compute probabilities that descend as the logits do; rounding can raise one above its better neighbour."""
+    return descending_BK.sigmoid().cummin(1).values
 
 
 def _kept(logits_BL: Tensor, only: NDArray[np.int64] | None) -> Tensor:
@@ -160,7 +165,7 @@ def _best_of_some(best: BestLabels, batch: Batch, top_k: int, scoring: Scoring) 
         hidden_BN = ~torch.isin(ids_BN, torch.from_numpy(scoring.only).to(ids_BN.device))
         ids_BN, logits_BN = ids_BN.masked_fill(hidden_BN, -1), logits_BN.masked_fill(hidden_BN, -torch.inf)
     top_BK = logits_BN.topk(top_k, dim=1)
-    return ids_BN.gather(1, top_BK.indices).int(), top_BK.values.sigmoid()
+    return ids_BN.gather(1, top_BK.indices).int(), _sigmoid(top_BK.values)
 
 
 def _collated(collate: Callable[[MicroBatch], Batch], rows_B: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
