@@ -1,16 +1,17 @@
 """`xmtc.train`: trains on texts and labels in memory, as `xmtc init` and `xmtc train` do on files."""
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xmtc.data.config import Task
-from xmtc.data.readers.arrow_table import named
+from xmtc.data.readers.arrow_table import class_names
+from xmtc.data.readers.cells import labels_of, named, plain, text_of
 from xmtc.errors import DataError
 from xmtc.files import reading, replacing, writing
 from xmtc.init.command import make_plan, seconds_of, summary
@@ -21,6 +22,7 @@ from xmtc.run.config import RunConfig
 from xmtc.track.console import print_line
 
 _TEXT, _LABELS = "text", "labels"
+T = TypeVar("T")
 
 
 def train(
@@ -104,17 +106,23 @@ def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.T
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{number:,} in {name}" for name, number in sizes.items())
         raise DataError(f"texts and labels must be of one length; there are {shown}")
-    columns[label_column] = [_label_list(one) for one in columns[label_column]]
-    for name in columns.keys() - {label_column}:
-        wrong = next((place for place, one in enumerate(columns[name]) if not isinstance(one, str | None)), None)
-        if wrong is not None:
-            raise DataError(f"{name}: item {wrong} is a {type(columns[name][wrong]).__name__}, not a string")
-    return pa.table(
-        {
-            name: pa.array(values, pa.list_(pa.string()) if name == label_column else pa.string())
-            for name, values in columns.items()
-        }
-    )
+    arrays: dict[str, pa.Array] = {}
+    for name, values in columns.items():
+        if name == label_column:
+            arrays[name] = pa.array(_converted(name, values, lambda cell: labels_of(cell)[0]), pa.list_(pa.string()))
+        else:
+            arrays[name] = pa.array(_converted(name, values, text_of), pa.string())
+    return pa.table(arrays)
+
+
+def _converted(name: str, values: list[Any], convert: Callable[[Any], T]) -> list[T]:
+    """Convert cells; an error names the first that cannot be converted."""
+    done: list[T] = []
+    try:
+        done.extend(map(convert, values))
+    except ValueError as problem:
+        raise DataError(f"{name}: item {len(done)} {problem}") from None
+    return done
 
 
 def _column(table: Any, name: str) -> Any:
@@ -124,11 +132,13 @@ def _column(table: Any, name: str) -> Any:
     if name not in _names(table):
         raise DataError(f"no column {name!r} in the table; there are: {', '.join(_names(table))}")
     names = _class_names(table, name)
-    return table[name] if names is None else [named(cell, names) for cell in _values(table[name])]
+    return table[name] if names is None else _converted(name, _values(table[name]), lambda cell: named(cell, names))
 
 
-def _class_names(table: Any, name: str) -> list[str] | None:
-    """Return the names of the numbers of a `ClassLabel` column, or of a list of them, of a Hugging Face `Dataset`."""
+def _class_names(table: Any, name: str) -> Sequence[str] | None:
+    """Return the names of the numbers of a `ClassLabel` column, or of a list of them, of a `Dataset` or Arrow table."""
+    if isinstance(table, pa.Table):
+        return class_names(table.schema).get(name)
     feature = getattr(table, "features", {}).get(name) if hasattr(table, "column_names") else None
     feature = getattr(feature, "feature", feature)
     return getattr(feature, "names", None)
@@ -143,17 +153,6 @@ def _names(table: Any) -> list[str]:
 
 def _values(column: Any) -> list[Any]:
     """Convert the values of a column to Python objects."""
-    if isinstance(column, pa.Array | pa.ChunkedArray):
-        return column.to_pylist()
     if isinstance(column, str) or not isinstance(column, Iterable):
         raise DataError(f"a {type(column).__name__} is not a list of texts or labels")
-    convert = getattr(column, "tolist", None)  # pandas and NumPy
-    return list(column) if convert is None else convert()
-
-
-def _label_list(value: Any) -> list[str]:
-    """Return the labels of a document: one, several or none."""
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [str(one) for one in value if one is not None]
-    missing = value is None or value != value or value == ""
-    return [] if missing else [str(value)]
+    return list(plain(column))

@@ -98,13 +98,38 @@ def test_a_table_whose_labels_were_not_separated_is_doubted(tmp_path, cell, sepa
 def test_absent_labels_are_counted_and_named(tmp_path):
     rows = documents(40)
     rows[0]["labels"] = [None, "l1", float("nan"), " "]
-    rows[1]["labels"] = ["nan", "l1"]
+    rows[1]["labels"] = ["None", "l1"]
+    rows[2]["labels"] = ["NaN", "l1"]
     config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), split={"dev": 0.0, "test": 0.0})
     corpus = build(config)
-    assert corpus.manifest.counts.absent_labels == 3
+    assert corpus.manifest.counts.absent_labels == 4
     assert label_warnings(corpus) == [
-        "documents with the label 'nan': 1; if it means that no label is known, remove it"
+        "documents with the label 'None': 1; if it means that no label is known, remove it"
     ]
+
+
+def test_labels_that_look_alike_are_named_and_folded(tmp_path):
+    rows = documents(40)
+    for row, label in zip(
+        rows, ("Law", "law", "LAW", "tax law", "tax  law", "0389", "389", "389.0", "38.9"), strict=False
+    ):
+        row["labels"] = ["l1", label]
+    source = jsonl_source(tmp_path, rows)
+    whole = {"dev": 0.0, "test": 0.0}
+    (warning,) = label_warnings(build(data_config(tmp_path / "corpus", source, split=whole)))
+    assert "6 labels differ from others only in case" in warning
+    assert "'LAW' and 'Law'" in warning
+    labels = build(data_config(tmp_path / "folded", source, split=whole, fold_label_case=True)).labels
+    assert ("Law" in labels, "law" in labels, "LAW" in labels) == (True, False, False)
+
+
+def test_the_label_file_spells_labels_whose_case_is_folded(tmp_path):
+    file = write_jsonl(tmp_path / "labels.jsonl", [{"label": f"L{i}", "name": "x"} for i in range(7)])
+    source = jsonl_source(tmp_path, documents(40), labels={"path": str(file)})
+    with pytest.raises(DataError, match=r"label 'l0' is not in the label file .*did you mean 'L0'\?"):
+        build(data_config(tmp_path / "corpus", source))
+    folded = build(data_config(tmp_path / "corpus", source, fold_label_case=True)).labels
+    assert list(folded.labels) == [f"L{i}" for i in range(7)]
 
 
 def test_a_label_may_have_one_row_of_its_file(tmp_path):

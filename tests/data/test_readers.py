@@ -120,7 +120,7 @@ def test_files_that_cannot_be_read(tmp_path):
         ('{"text": "a"}', "no column 'labels'; there are: text"),
         ('{"text": " ", "labels": ["x"]}', "no text in 'text'"),
         ('{"text": null, "labels": ["x"]}', "no text in 'text'"),
-        ('{"text": 3, "labels": ["x"]}', "the text is a int"),
+        ('{"text": 3, "labels": ["x"]}', "'text' is a int, not a string"),
         ('{"text": "a", "labels": {"x": 1}}', "not a list of labels"),
         ('{"text": "a", "labels": ["x", {"code": "y"}]}', "'labels' holds a dict, which is not a label"),
         ('{"text": "cut \\ud83d", "labels": ["x"]}', "hold half of a character"),
@@ -146,6 +146,15 @@ def test_numbers_are_labels_too(tmp_path):
     assert isinstance(second, Document)
     assert first.labels == ("3", "10")
     assert second.labels == ("0",)
+
+
+def test_some_rows_of_a_label_file_lack_optional_keys(tmp_path):
+    rows = [{"label": "1", "name": "one"}, {"label": 2.0, "up": [1.0]}, {"label": "3", "up": [float("nan")]}]
+    path = str(write_jsonl(tmp_path / "labels.jsonl", rows))
+    info = LabelFileConfig(path=path, parents="up").read()
+    assert (info.names, info.parents) == ({"1": "one", "2": "2", "3": "3"}, {"2": ("1",)})
+    with pytest.raises(DataError, match=r"no column 'broader'; there are: label, name, up"):
+        LabelFileConfig(path=path, parents="broader").read()
 
 
 def test_label_files(tmp_path):

@@ -1,5 +1,6 @@
 """SKOS vocabularies as label files: names, hierarchy, and what is wrong with a file."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,40 @@ def test_concepts_are_labels_by_any_of_their_terms(tmp_path: Path) -> None:
     assert by_id.parents == {"2": ("1",), "3": ("1", "9")}
 
 
+PUBLISHED = """
+@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+@prefix xl: <http://www.w3.org/2008/05/skos-xl#> .
+@prefix owl: <http://www.w3.org/2002/07/owl#> .
+@prefix e: <http://example.org/subject/> .
+e:1 a skos:Concept ; skos:prefLabel "lawful"@en-US, "Recht"@de ; skos:notation "L", "L1" .
+e:2 a skos:Concept ; skos:prefLabel "Fisch"@de-AT, "poisson"@fr ; skos:notation "F" ; skos:broader e:1 .
+e:3 a skos:Concept ; xl:prefLabel e:name3 ; skos:notation "X" .
+e:name3 xl:literalForm "extended"@en .
+e:4 a skos:Concept ; skos:prefLabel "unused"@en .
+e:0 a skos:Concept ; skos:prefLabel "old law"@en ; skos:notation "L", "O" ; owl:deprecated true .
+"""
+
+
+def test_vocabularies_are_read_as_they_are_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = _file(tmp_path, "vocabulary.ttl", PUBLISHED)
+    with caplog.at_level(logging.INFO):
+        found = LabelFileConfig(path=path, label="notation", parents="parent_notations").read()
+    assert found.names == {
+        "L": "lawful",
+        "L1": "lawful",
+        "F": "Fisch",
+        "X": "extended",
+        "O": "old law (deprecated)",
+    }
+    assert found.parents == {"F": ("L", "L1")}
+    assert "concepts without notation, left out, 1" in caplog.text
+    assert "labels of several concepts, of which the first counts, 1" in caplog.text
+    german = LabelFileConfig(path=path, label="id", name="name_de").read()
+    assert [german.names[label] for label in "1234"] == ["Recht", "Fisch", "extended", "unused"]
+    with pytest.raises(DataError, match=r"no column 'name_es'; there are: .*name_de"):
+        LabelFileConfig(path=path, label="id", name="name_es").read()
+
+
 def test_rdf_xml_says_the_same(tmp_path: Path) -> None:
     found = LabelFileConfig(path=_file(tmp_path, "vocabulary.rdf", XML), label="id", parents="parent_ids").read()
     assert (found.names, found.parents) == ({"1": "law", "2": "Fisch"}, {"2": ("1",)})
@@ -54,7 +89,7 @@ def test_rdf_xml_says_the_same(tmp_path: Path) -> None:
         ("v.ttl", TURTLE.replace("e:2 a skos:Concept", "e:2 a skos:Concept ]"), r"v\.ttl:5: not turtle"),
         ("v.rdf", XML.replace("</rdf:RDF>", ""), r"v\.rdf:\d+: not xml"),
         ("v.ttl", "<http://a> <http://b> <http://c> .", r"no skos:Concept"),
-        ("v.ttl", TURTLE, r"no label in column 'notation' of row 3"),
+        ("v.ttl", TURTLE.replace("notation", "note"), r"no concept has a notation; set source\.labels\.label"),
     ],
     ids=["turtle", "xml", "no concept", "no notation"],
 )

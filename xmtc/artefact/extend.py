@@ -4,7 +4,7 @@ Suffixes: L labels of the model, N new labels, D encoder width, R elements of a 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +19,7 @@ from xmtc.artefact.info import STRICT
 from xmtc.artefact.rewrite import open_model, write_model
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
+from xmtc.data.readers.cells import label_of
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import parse_json, read_file, reading, reason_of
 from xmtc.models.calibration import Calibration
@@ -133,9 +134,9 @@ def _parse(line: str, where: str) -> NewLabel:
     except ValueError as error:
         raise DataError(f"{where}: {reason_of(error)}; {_EXAMPLE}") from error
     for key in ("label", "name"):
-        if not getattr(label, key).strip():
+        if label_of(getattr(label, key)) is None:
             raise DataError(f"{where}: {key} is empty; a label without training documents needs it")
-    return label
+    return replace(label, label=label_of(label.label) or "")
 
 
 def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]) -> LabelParts:

@@ -22,6 +22,7 @@ from xmtc.artefact.export import LabelParts, ModelParts
 from xmtc.artefact.rewrite import open_model, write_model
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
+from xmtc.data.readers.cells import label_of
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
 from xmtc.scorers.regrouping import Regrouping
@@ -56,7 +57,7 @@ def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelle
         ConfigError: the model is of another kind, or `output` holds something that is not a model.
     """
     parts = open_model(model, output)
-    removed = sorted({_index(parts.labels, label) for label in labels})
+    removed = sorted({parts.labels.index(label) for label in labels})
     least = 2 if parts.info.task == "single_label" else 1
     if len(parts.labels) - len(removed) < least:
         raise DataError(f"{model}: has {len(parts.labels):,} labels, and at least {least} must remain: remove fewer")
@@ -116,20 +117,15 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
     return Relabelled(merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed))
 
 
-def _index(table: LabelTable, label: str) -> int:
-    if label not in table:
-        raise DataError(f"no label {quoted_label(label)} among the model's {len(table):,} labels; correct it")
-    return table.index(label)
-
-
 def _renamed(table: LabelTable, names: Mapping[str, str]) -> LabelTable:
     """Rename labels in the table, including parents."""
-    ids = {_index(table, old): new for old, new in names.items()}
+    names = {old: label_of(new) or "" for old, new in names.items()}
+    ids = {table.index(old): new for old, new in names.items()}
     labels = [ids.get(i, label) for i, label in enumerate(table.labels)]
     tops = set(chain.from_iterable(table.parents or ())) - set(table.labels)
     there = {label for i, label in enumerate(table.labels) if i not in ids} | tops
     for old, new in names.items():
-        if not new.strip():
+        if not new:
             raise DataError(f"label {quoted_label(old)}: its new name is empty")
         if new in there:
             raise DataError(
@@ -153,7 +149,7 @@ def _groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list
                     f"label {quoted_label(label)} is in two groups; put labels that belong together into one group"
                 )
             seen.add(label)
-        ids.append([_index(table, label) for label in (kept, *others)])
+        ids.append([table.index(label) for label in (kept, *others)])
     return ids
 
 

@@ -122,6 +122,8 @@ class DataConfig:
     min_label_documents: Annotated[int, Field(ge=1)] = 1
     """Labels with fewer training documents are dropped. Documents left without a label stay, or are dropped in a
     single-label task and with `without_labels: drop`."""
+    fold_label_case: bool = False
+    """Whether labels that differ only in case are one, spelled as in the label file or as it first occurs."""
     on_bad_row: OnBadRow = "error"
     """`error` stops at the first row that is not a document; `skip` leaves such rows out and counts them."""
     without_labels: WithoutLabels = "keep"

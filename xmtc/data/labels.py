@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xmtc.data.readers.base import quoted_label
+from xmtc.data.readers.cells import label_of, near_pairs
 from xmtc.errors import DataError
 from xmtc.files import reading
 
@@ -74,17 +75,23 @@ class LabelTable:
         return len(self.labels)
 
     def __contains__(self, label: object) -> bool:
-        return label in self._ids
+        return isinstance(label, str) and label_of(label) in self._ids
 
     def index(self, label: str) -> int:
         """Return the id of `label`.
 
         Raises:
-            DataError: no such label.
+            DataError: no such label; the message names one that looks like it.
         """
-        if label not in self._ids:
-            raise DataError(f"no label {quoted_label(label)} among the corpus's {len(self)} labels")
-        return self._ids[label]
+        found = self._ids.get(label_of(label) or "")
+        if found is None:
+            raise DataError(self.unknown(label))
+        return found
+
+    def unknown(self, label: str) -> str:
+        """Say that there is no such label, and name one that looks like it."""
+        near = "".join(f"; did you mean {quoted_label(other)}?" for other, _ in near_pairs([label], self.labels)[:1])
+        return f"no label {quoted_label(label)} among the model's {len(self):,} labels{near}"
 
     def indices(self, labels: Iterable[str]) -> NDArray[np.int32]:
         """Return the ids of several labels; see `index`."""
@@ -96,7 +103,7 @@ class LabelTable:
         Args:
             top: a label, or a parent that is not a label of this table.
         """
-        found, waiting = set(), [top]
+        found, waiting = set(), [label_of(top) or top]
         while waiting:
             label = waiting.pop()
             if label not in found:

@@ -2,13 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
 
 from xmtc.data.corpus import Corpus
 from xmtc.data.readers.base import quoted_label
+from xmtc.data.readers.cells import near_pairs
 
 _COMMONEST = 5
 _SEPARATORS = {";": "';'", "|": "'|'", ",": "','", "\t": "tabs", "\n": "line breaks", "/": "'/'"}
@@ -18,7 +19,7 @@ _REPEATED = 0.25
 """From this share of parts on that another label has too, as well."""
 _LIST = re.compile(r"""^[\[({]\s*(['"]).*|.*(['"])\s*[\])}]$|^\[\s*\]$""", re.DOTALL)
 """A list as Python or JSON writes it, or an end of one that was split."""
-_ABSENT = frozenset({"nan", "none", "null", "n/a", "<na>"})
+_ABSENT = frozenset({"nan", "none", "null", "n/a"})
 ONE_LABEL = 0.98
 """From this share of documents with exactly one label on, labels may be combinations."""
 
@@ -55,7 +56,9 @@ def warnings_of(counts: Mapping[str, int], *, alone: bool) -> list[str]:
         counts: documents of each label.
         alone: whether nearly every document has one label, so that several may be joined to one.
     """
-    found = list(chain(_list_warning(list(counts)), _absent_warning(counts)))
+    found = list(chain(_list_warning(list(counts)), _absent_warning(counts), _near_warning(counts)))
+    if not alone and counts.keys() == {"0", "1"}:
+        found.append("the only labels are 0 and 1: if lists of them are vectors, write the names of the ones instead")
     if alone:
         found += combination_warning([label for label in counts if not _LIST.match(label)])
     return found
@@ -78,6 +81,16 @@ def _list_warning(labels: Sequence[str]) -> Iterator[str]:
             f"{len(lists):,} of {len(labels):,} labels are lists written as text, such as {quoted_label(lists[0])}: "
             "write the column as a list (JSON lines, Parquet), or as one string with a separator and set "
             "data.source.columns.label_separator"
+        )
+
+
+def _near_warning(labels: Iterable[str]) -> Iterator[str]:
+    pairs = near_pairs(labels)
+    if pairs:
+        shown = ", ".join(f"{quoted_label(one)} and {quoted_label(other)}" for one, other in pairs[:_COMMONEST])
+        yield (
+            f"{len(pairs):,} labels differ from others only in case, blanks, leading zeros, a final .0 or a dot, such "
+            f"as {shown}; if they mean the same, make them equal (data.fold_label_case ignores case)"
         )
 
 

@@ -3,6 +3,8 @@
 N documents, L labels.
 """
 
+import logging
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +12,16 @@ from numpy.typing import NDArray
 
 from xmtc.data.config import DataConfig, SplitConfig
 from xmtc.data.labels import LabelTable
-from xmtc.data.readers.base import SPLITS, LabelInfo, quoted_cell
+from xmtc.data.readers.base import SPLITS, LabelInfo, quoted_cell, quoted_label
+from xmtc.data.readers.cells import near_pairs
 from xmtc.data.spool import Spool
 from xmtc.errors import DataError
 
+logger = logging.getLogger(__name__)
+
 _TRAIN, _DEV, _TEST = range(3)
+_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
+"""If all labels look so, they are integers of a column with gaps that pandas wrote to CSV."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,8 @@ def _label_table(
     """Make the chosen documents' label table, the map from provisional ids, and the number of dropped labels."""
     offsets, flat = spool.label_lists
     every = spool.labels
+    if not info.names and all(_WHOLE_FLOAT.fullmatch(label) for label in every):
+        every = [label.removesuffix(".0") for label in every]
     counts = {name: _counts(offsets, flat, part, len(every)) for name, part in rows.items()}
     train = counts["train"]
     rare = (train > 0) & (train < least)
@@ -122,6 +131,9 @@ def _label_table(
     label_of = np.full(len(every), -1, dtype=np.int32)
     label_of[ids] = np.arange(len(ids))
     labels = [every[i] for i in ids]
+    if pairs := near_pairs((label for label in labels if label not in info.names), info.names):
+        what = f"{quoted_label(pairs[0][1])} is not, but {quoted_label(pairs[0][0])} is"
+        logger.warning("%d labels have no name, but one like them is in the label file: %s", len(pairs), what)
     parents = [info.parents.get(label, ()) for label in labels] if info.parents else None
     table = LabelTable(labels, [info.names.get(label, label) for label in labels], train[ids], parents)
     return table, label_of, int(rare.sum())

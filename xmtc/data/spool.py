@@ -5,6 +5,7 @@ The files are in the corpus's temporary directory and are deleted before the cor
 
 from array import array
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from xmtc.data.config import DataConfig
 from xmtc.data.progress import ProgressTask
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell
+from xmtc.data.readers.cells import label_of, near_pairs
 from xmtc.data.shards import SPOOL_SCHEMA, read_batch, write_batch
 from xmtc.errors import DataError
 
@@ -74,8 +76,12 @@ class Spool:
         Raises:
             DataError: a bad row with `on_bad_row: error`.
         """
+        spelled = _Spellings(info.names, fold=config.fold_label_case)
         for row in rows:
             self.read += 1
+            if isinstance(row, Document):
+                labels = dict.fromkeys(spelled[label] for label in row.labels)
+                row = replace(row, labels=tuple(filter(None, labels)))
             bad = _problem(row, info, config)
             if bad is None and isinstance(row, Document):
                 if row.labels or config.without_labels != "drop":
@@ -146,6 +152,24 @@ class Spool:
             yield from read_batch(Path(path)).column("text").take(pa.array(inside)).to_pylist()
 
 
+class _Spellings(dict[str, str]):
+    """The label that a label stands for: the same, or, without regard to case, the known one or the first.
+
+    Args:
+        known: labels of the label file.
+        fold: whether case does not matter.
+    """
+
+    def __init__(self, known: Iterable[str], *, fold: bool) -> None:
+        self._fold = fold
+        self._first = {label.casefold(): label for label in known} if fold else {}
+
+    def __missing__(self, label: str) -> str:
+        composed = label_of(label) or ""
+        self[label] = self._first.setdefault(composed.casefold(), composed) if self._fold else composed
+        return self[label]
+
+
 def _problem(row: Document | Rejected, info: LabelInfo, config: DataConfig) -> Rejected | None:
     if isinstance(row, Rejected):
         return row
@@ -159,5 +183,8 @@ def _problem(row: Document | Rejected, info: LabelInfo, config: DataConfig) -> R
         return Rejected(where, f"{len(row.labels)} labels, but data.task is single_label")
     unknown = [label for label in row.labels if label not in info.names] if info.closed else []
     if unknown:
-        return Rejected(where, f"label {quoted_cell(unknown[0])} is not in the label file (closed: false admits it)")
+        near = "".join(f"; did you mean {quoted_cell(other)}?" for other, _ in near_pairs(unknown[:1], info.names))
+        return Rejected(
+            where, f"label {quoted_cell(unknown[0])} is not in the label file (closed: false admits it){near}"
+        )
     return None

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from xmtc.data.config import DataConfig
 from xmtc.data.progress import Progress
 from xmtc.data.readers.base import SPLITS, Document
-from xmtc.data.readers.table import RowCount
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.data.words import words_of
 
@@ -33,8 +32,8 @@ R = TypeVar("R")
 class Countable(Protocol):
     """A reader that can count its rows."""
 
-    def count(self) -> RowCount:
-        """Count the rows of all files."""
+    def count(self) -> int | None:
+        """Count the rows of all files, or estimate them."""
         ...
 
 
@@ -117,7 +116,7 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
                 whole = False
                 break
     rows = counted.rows
-    if not whole and isinstance(reader, Countable) and (count := reader.count().rows):
+    if not whole and isinstance(reader, Countable) and (count := reader.count()):
         rows = max(rows, count)
     return counted.survey(config, reader.provides(), rows, len(reader.label_info().names), exact=whole)
 

@@ -5,10 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain, islice
+from numbers import Real
 from typing import Any, Literal
 
 from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.cells import absent, labels_of, plain
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
@@ -72,11 +75,19 @@ class ColumnFacts:
     def parts(self, separator: str | None) -> Iterator[list[str]]:
         """Yield the labels of each cell, if this is a label column."""
         for cell in self.cells:
-            if isinstance(cell, list):
-                values = [str(value) for value in cell if value is not None]
-            else:
-                values = str(cell).split(separator) if separator is not None else [str(cell)]
-            yield [value.strip() for value in values if value.strip()]
+            try:
+                yield list(labels_of(cell, separator)[0])
+            except ValueError:  # see `problem`
+                yield []
+
+    def problem(self, separator: str | None) -> str | None:
+        """Say why it cannot be the label column, such as vectors of zeros and ones."""
+        try:
+            for cell in self.cells:
+                labels_of(cell, separator)
+        except ValueError as problem:
+            return str(problem)
+        return None
 
     def separator(self) -> str | None:
         """Infer the separator of labels in the cells; None if each cell is one label or a list.
@@ -177,7 +188,7 @@ def _sampled(rows: Iterable[Row | Rejected]) -> tuple[list[Mapping[str, Any]], R
 
 
 def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
-    cells = [row.get(name) for row in rows]
+    cells = [_plain(row.get(name)) for row in rows]
     kinds: Counter[Kind] = Counter(kind for kind in map(_kind, cells) if kind != "empty")
     if not kinds:
         return ColumnFacts(name, "empty", (), len(rows))
@@ -185,13 +196,18 @@ def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
     return ColumnFacts(name, kind, [cell for cell in cells if _kind(cell) == kind], len(rows))
 
 
+def _plain(cell: Any) -> Any:
+    try:
+        return plain(cell)
+    except ValueError:  # bytes, such as an image
+        return cell
+
+
 def _kind(cell: Any) -> Kind:
-    if cell is None or cell != cell or cell == "" or cell == [] or (isinstance(cell, str) and not cell.strip()):
-        return "empty"
-    if isinstance(cell, str):
-        return "text"
-    if isinstance(cell, bool | int | float):
-        return "number"
     if isinstance(cell, list):
-        return "nested" if any(isinstance(one, list | dict) for one in cell) else "list"
-    return "nested"
+        return "nested" if any(isinstance(one, list | dict) for one in cell) else "list" if cell else "empty"
+    if isinstance(cell, dict):
+        return "nested"
+    if absent(cell):
+        return "empty"
+    return "text" if isinstance(cell, str) else "number" if isinstance(cell, Real | Decimal) else "nested"

@@ -142,6 +142,8 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     taken.add(labels)
     identifier = answers.id or _identifier([column for column in columns if column.name not in taken])
     separator = by_name[labels].separator() if answers.label_separator is None else answers.label_separator or None
+    if (problem := by_name[labels].problem(separator)) is not None:
+        raise DataError(f"{place}: {labels!r} {problem}")
     found = Labels.of(by_name[labels], separator)
     _check_labels(found, labels, separator, place)
     task, reason = _task(found, answers.task)

@@ -3,6 +3,7 @@
 from itertools import islice
 
 from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.skos import SKOS_FORMATS, TERMS, SkosTable
 from xmtc.errors import DataError
 from xmtc.init.data_files import DataFiles
@@ -23,7 +24,7 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
         return {}
     labels, concepts = _labels(files, roles), list(SkosTable(syntax).rows(path, None))
     cells = [row.cells for row in concepts if not isinstance(row, Rejected)]
-    found = {term: len(labels & {row[term] for row in cells}) for term in TERMS}
+    found = {term: len(labels & {label for row in cells for label in labels_of(row[term])[0]}) for term in TERMS}
     best = max(found, key=lambda term: found[term])
     if not found[best]:
         raise DataError(
@@ -36,15 +37,5 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
 def _labels(files: DataFiles, roles: Roles) -> set[str]:
     """Read the labels of the first documents."""
     first = files.local[files.by_split["train"][0]]
-    cells = [
-        row.cells.get(roles.labels)
-        for row in islice(files.format().rows(first, None), _ROWS)
-        if not isinstance(row, Rejected)
-    ]
-    listed = [cell if isinstance(cell, list | tuple) else _split(cell, roles.separator) for cell in cells]
-    return {str(label).strip() for one in listed for label in one}
-
-
-def _split(cell: object, separator: str | None) -> list[str]:
-    text = "" if cell is None else str(cell)
-    return text.split(separator) if separator else [text]
+    rows = [row for row in islice(files.format().rows(first, None), _ROWS) if not isinstance(row, Rejected)]
+    return {label for row in rows for label in labels_of(row.cells.get(roles.labels), roles.separator)[0]}

@@ -67,7 +67,7 @@ def _ids(labels: LabelTable, entry: str, option: str) -> NDArray[np.int32]:
     if entry in labels:
         return labels.indices([entry])
     if not entry.startswith(BRANCH):
-        raise DataError(f"{option}: no label {entry!r} among the model's {len(labels)} labels; correct it")
+        raise DataError(f"{option}: {labels.unknown(entry)}; correct it")
     if labels.parents is None:
         raise DataError(f"{option}: {entry}: the model's labels have no hierarchy; name the labels one by one")
     found = labels.branch(entry.removeprefix(BRANCH))

@@ -20,7 +20,7 @@ from xmtc.data.progress import Silent
 from xmtc.data.readers import Document, ReaderSettings, Rejected
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.files import content_hash
-from xmtc.data.readers.table import RowCount, TableReader
+from xmtc.data.readers.table import TableReader
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
 from xmtc.files import real
@@ -42,9 +42,8 @@ class TextColumns(ColumnsConfig):
         """Say how to fix a missing column."""
         return "name others by --text-column and --id"
 
-    def _labels(self, value: Any) -> tuple[str, ...]:
-        del value
-        return ()
+    def _labels(self, row: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
+        return (), 0
 
 
 def text_columns(
@@ -85,16 +84,18 @@ class InputFile:
         path: absolute path, because workers may run in other folders; or a URI.
         name: short unique name of the file in document ids and in the manifest.
         digest: hash of the content; for a file at a URI, the version that the store reports.
-        rows: number of rows, if it is cheap to find.
+        rows: number of rows, perhaps estimated, if it is cheap to find.
         source: settings of the reader, if a configuration names the source; None for a file, which is read according to
             its extension.
+        counted: whether `rows` is exact.
     """
 
     path: str
     name: str
     digest: str
-    rows: RowCount
+    rows: int | None
     source: ReaderSettings | None = None
+    counted: bool = False
 
     def local(self) -> Path:
         """Return the path of the file on this machine; a file at a URI is copied.
@@ -155,15 +156,19 @@ def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | N
     found = [path for one in given if not is_remote(one) for path in _expand(one)]
     # A file that is given several times, perhaps under different paths, counts once, under its first path.
     paths = sorted({real(path): path for path in reversed(found)}.values())
-    counts = {path: _rows(path) for path in paths}  # first, to refuse unknown extensions before anything is hashed
+    readers = [_reader(path, TextColumns()) for path in paths]  # refuses unknown extensions before anything is hashed
     remote = dict(sorted(entry for one in given if is_remote(one) for entry in _expand_remote(one).items()))
-    names, unknown = _names([*map(Path.as_posix, paths), *remote]), RowCount(None, exact=False)
+    names = _names([*map(Path.as_posix, paths), *remote])
     files = [
-        InputFile(str(path.absolute()), names[path.as_posix()], content_hash([path]), counts[path]) for path in paths
+        InputFile(
+            *(str(path.absolute()), names[path.as_posix()], content_hash([path]), reader.count()),
+            counted=reader.counts_exactly,
+        )
+        for path, reader in zip(paths, readers, strict=True)
     ]
-    files += [InputFile(uri, names[uri], _version(stamp), unknown) for uri, stamp in remote.items()]
+    files += [InputFile(uri, names[uri], _version(stamp), None) for uri, stamp in remote.items()]
     others = (sources or {}).items()
-    return files + [InputFile(path, path, source.build().fingerprint(), unknown, source) for path, source in others]
+    return files + [InputFile(path, path, source.build().fingerprint(), None, source) for path, source in others]
 
 
 def _without_file_scheme(given: str) -> str:
@@ -243,10 +248,6 @@ def _names(paths: list[str]) -> dict[str, str]:
     """Map paths to file names if these are unique, otherwise to the paths as given."""
     short = {path: path.rpartition("/")[2] for path in paths}
     return short if len(set(short.values())) == len(paths) else {path: path for path in paths}
-
-
-def _rows(path: Path) -> RowCount:
-    return _reader(path, TextColumns()).count()
 
 
 def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Rejected]:

@@ -60,7 +60,7 @@ def score_local(
 
 def rows_left(job: Job, records: list[Record]) -> int | None:
     """Count the rows left to score; None if their number is unknown."""
-    known = [file.rows.rows for file in job.files]
+    known = [file.rows for file in job.files]
     if any(rows is None for rows in known):
         return None
     return max(0, sum(rows or 0 for rows in known) - sum(record.rows + len(record.rejected) for record in records))
@@ -88,8 +88,7 @@ def pending_files(job: Job, done: frozenset[str]) -> Iterator[int]:
     """Yield the indices of the files that may have unfinished blocks."""
     blocks = Counter(name.partition("-")[0] for name in done)
     for index, file in enumerate(job.files):
-        rows = file.rows.rows if file.rows.exact else None
-        if rows is None or blocks[f"{index:05d}"] < -(-rows // job.settings.block_rows):
+        if file.rows is None or not file.counted or blocks[f"{index:05d}"] < -(-file.rows // job.settings.block_rows):
             yield index
 
 

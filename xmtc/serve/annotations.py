@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from xmtc.data.labels import LabelTable
+from xmtc.data.readers.cells import label_of
 from xmtc.errors import DataError
 from xmtc.files import read_file, reading, writing
 
@@ -49,15 +50,17 @@ class Annotations:
             StorageError: the file cannot be written.
         """
         for row, (_, _, labels) in enumerate(documents):
-            if self.one_label and len(set(labels)) != 1:
+            if self.one_label and len(set(map(label_of, labels))) != 1:
                 raise DataError(f"document {row}: {len(set(labels))} labels; this model's documents have exactly one")
             for label in labels:
                 if label not in self.labels:
-                    message = f"document {row}: no label {label!r} among the model's {len(self.labels)} labels"
+                    message = f"document {row}: {self.labels.unknown(label)}"
                     raise DataError(f"{message}: search labels with GET /labels?query=")
         ids = [doc_id or f"annotation-{uuid4().hex[:12]}" for doc_id, _, _ in documents]
         lines = [
-            json.dumps({"id": doc_id, "text": text, "labels": list(dict.fromkeys(labels))}, ensure_ascii=False)
+            json.dumps(
+                {"id": doc_id, "text": text, "labels": list(dict.fromkeys(map(label_of, labels)))}, ensure_ascii=False
+            )
             for doc_id, (_, text, labels) in zip(ids, documents, strict=True)
         ]
         with self._lock:

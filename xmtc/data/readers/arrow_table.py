@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.cells import named
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import check_file, missing_column
-from xmtc.data.readers.table import Row, RowCount, TableFormat
+from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import DataError
 from xmtc.files import reading
 
@@ -28,6 +29,7 @@ class ArrowTable(TableFormat):
     """A `TableFormat`. Numbers of a `ClassLabel` column are read as the names that the file has for them."""
 
     identity = "arrow"
+    counts_exactly = True
 
     @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
@@ -39,13 +41,12 @@ class ArrowTable(TableFormat):
             for batch in batches(wanted):
                 for cells in _cells(path, batch, number):
                     number += 1
-                    read = {key: named(cell, names.get(key)) for key, cell in cells.items()}
-                    yield Row(read, f"{path}: row {number}", number)
+                    yield _row(cells, names, f"{path}: row {number}", number)
 
     @override
-    def count(self, path: Path) -> RowCount:
+    def count(self, path: Path) -> int:
         with self._opened(path) as (_, batches):
-            return RowCount(sum(batch.num_rows for batch in batches([])), exact=True)
+            return sum(batch.num_rows for batch in batches([]))
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[tuple[pa.Schema, Batches]]:
@@ -84,6 +85,13 @@ def _cells(path: Path, batch: pa.RecordBatch, before: int) -> list[dict[str, Any
         raise DataError(f"{path}: {rows}: not UTF-8 text ({error.reason}); write the file again") from None
 
 
+def _row(cells: dict[str, Any], names: Mapping[str, Sequence[str]], where: str, number: int) -> Row | Rejected:
+    try:
+        return Row(cells | {key: named(cells[key], names[key]) for key in names.keys() & cells.keys()}, where, number)
+    except ValueError as problem:
+        return Rejected(where, f"a column of class numbers {problem}")
+
+
 def class_names(schema: pa.Schema) -> dict[str, Sequence[str]]:
     """Map columns to the names of their numbers, if `datasets` has left them in a schema."""
     features: Any = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
@@ -91,15 +99,6 @@ def class_names(schema: pa.Schema) -> dict[str, Sequence[str]]:
         features = features.get(key, {}) if isinstance(features, Mapping) else {}
     found = {name: _class_label(feature) for name, feature in features.items()}
     return {name: names for name, names in found.items() if names}
-
-
-def named(cell: Any, names: Sequence[str] | None) -> Any:
-    """Replace class numbers in a cell by their names; datasets has -1 for an unknown label."""
-    if names is None or cell is None:
-        return cell
-    if isinstance(cell, list):
-        return [named(one, names) for one in cell]
-    return names[cell] if 0 <= cell < len(names) else None
 
 
 def _class_label(feature: Any) -> Sequence[str] | None:

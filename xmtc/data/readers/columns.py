@@ -1,17 +1,20 @@
 """Which columns of a table, or keys of a JSON object, make a document."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from xmtc.config.base import config
 from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell, shown_columns
+from xmtc.data.readers.cells import labels_of, text_of, word_of
 
 SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
 """What a split column may say -> the split."""
 Name = Annotated[str, Field(min_length=1)]
 """Text that is not empty: a column, a path."""
+T = TypeVar("T")
 
 
 @config
@@ -63,52 +66,33 @@ class ColumnsConfig:
             return Rejected(where, f"no column {missing[0]!r}; {shown_columns(row)}")
         try:
             text = self._text(row)
-            labels = self._labels(row[self.labels])
+            labels, absences = self._labels(row)
             split = self._split(row[self.split]) if self.split is not None else split
-            doc_id = fallback_id if self.id is None or row[self.id] is None else str(row[self.id])
+            doc_id = (None if self.id is None else _read(word_of, self.id, row)) or fallback_id
             check_characters(doc_id, text, *labels)
         except ValueError as problem:
             return Rejected(where, str(problem))
-        return Document(doc_id, text, labels, split, _absent(row[self.labels]))
+        return Document(doc_id, text, labels, split, absences)
 
     def _text(self, row: Mapping[str, Any]) -> str:
-        parts = [row[name] for name in self.text_columns() if row[name] is not None]
-        wrong = [part for part in parts if not isinstance(part, str)]
-        if wrong:
-            raise ValueError(f"the text is a {type(wrong[0]).__name__}, not a string; name another column")
-        text = "\n".join(part for part in parts if part.strip())
-        if not text:
+        parts = [part for name in self.text_columns() if (part := _read(text_of, name, row)) is not None]
+        if not parts:
             raise ValueError(f"no text in {' or '.join(repr(name) for name in self.text_columns())}")
-        return text
+        return "\n".join(parts)
 
-    def _labels(self, value: Any) -> tuple[str, ...]:
-        if isinstance(value, str):
-            value = value.split(self.label_separator) if self.label_separator is not None else [value]
-        elif _is_number(value):
-            value = [value]
-        elif value is not None and not isinstance(value, list):
-            raise ValueError(f"{self.labels!r} is a {type(value).__name__}, not a list of labels or a string")
-        given = [label for label in value or () if label is not None and label == label]
-        wrong = [label for label in given if not isinstance(label, str) and not _is_number(label)]
-        if wrong:
-            raise ValueError(
-                f"{self.labels!r} holds a {type(wrong[0]).__name__}, which is not a label; name another column"
-            )
-        labels = [str(label).strip() for label in given]
-        return tuple(dict.fromkeys(label for label in labels if label))
+    def _labels(self, row: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
+        return _read(partial(labels_of, separator=self.label_separator), self.labels, row)
 
     def _split(self, value: Any) -> str:
-        split = SPLIT_NAMES.get(str(value).strip().lower())
+        split = SPLIT_NAMES.get((word_of(value) or "").strip().lower())
         if split is None:
             raise ValueError(f"{self.split!r} is {quoted_cell(value)}, which is not train, dev or test")
         return split
 
 
-def _absent(labels: Any) -> int:
-    """Count the entries of a list of labels that are empty."""
-    given = labels if isinstance(labels, list) else []
-    return sum(label is None or label != label or not str(label).strip() for label in given)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+def _read(convert: Callable[[Any], T], column: str, row: Mapping[str, Any]) -> T:
+    """Convert a cell; an error names the column."""
+    try:
+        return convert(row[column])
+    except ValueError as problem:
+        raise ValueError(f"{column!r} {problem}") from None

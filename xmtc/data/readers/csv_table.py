@@ -9,7 +9,7 @@ from typing_extensions import override
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import line_count, missing_column, open_text, wrong_width
-from xmtc.data.readers.table import Row, RowCount, TableFormat
+from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import DataError
 
 _LONGEST_FIELD = 1 << 30
@@ -55,10 +55,10 @@ class CsvTable(TableFormat):
                 raise DataError(f"{path}:{rows.line_num}: malformed CSV: {error}") from None
 
     @override
-    def count(self, path: Path) -> RowCount:
+    def count(self, path: Path) -> int | None:
         """Empty lines, and quotes inside unquoted cells, are counted wrongly."""
         lines = line_count(path, quotes=True)
-        return RowCount(None if lines is None else max(0, lines - 1), exact=False)
+        return None if lines is None else max(0, lines - 1)
 
 
 def _check_header(path: Path, header: list[str], columns: ColumnsConfig) -> None:

@@ -8,7 +8,7 @@ from typing_extensions import override
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import json_object, line_count, open_text
-from xmtc.data.readers.table import Row, RowCount, TableFormat
+from xmtc.data.readers.table import Row, TableFormat
 
 
 class JsonLines(TableFormat):
@@ -25,9 +25,9 @@ class JsonLines(TableFormat):
                     yield _row(line, f"{path}:{number}", number)
 
     @override
-    def count(self, path: Path) -> RowCount:
+    def count(self, path: Path) -> int | None:
         """Blank lines count too."""
-        return RowCount(line_count(path), exact=False)
+        return line_count(path)
 
 
 def _row(line: str, where: str, number: int) -> Row | Rejected:

@@ -1,11 +1,15 @@
 """Files that name labels: a table of any format. Any bad row is an error."""
 
-from collections.abc import Iterator
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xmtc.data.readers.arrow_table import ParquetTable
 from xmtc.data.readers.base import LabelInfo, Rejected, quoted_cell
+from xmtc.data.readers.cells import label_of, labels_of
 from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.files import missing_column
 from xmtc.data.readers.jsonl import JsonLines
@@ -14,42 +18,67 @@ from xmtc.data.readers.table import Row, TableFormat
 from xmtc.data.readers.table_config import COMPRESSIONS, LabelFileConfig
 from xmtc.errors import DataError
 
-_FORMATS: dict[str, TableFormat] = {
-    ".csv": CsvTable(),
-    ".tsv": CsvTable(),
-    ".parquet": ParquetTable(),
-    **{ending: SkosTable(syntax) for ending, syntax in SKOS_FORMATS.items()},
-}
+logger = logging.getLogger(__name__)
 
 
 def read_label_file(settings: LabelFileConfig) -> LabelInfo:
-    """Read names and parents of labels.
+    """Read names and parents of labels; not every row needs them.
+
+    Of a published vocabulary, which its readers cannot correct, concepts without a label are left out, and a label of
+    several concepts means the first. The log counts them.
 
     Raises:
         DataError: the file cannot be read, a row is wrong, or a column is missing.
     """
-    names: dict[str, str] = {}
-    rows: dict[str, int] = {}
-    parents: dict[str, tuple[str, ...]] = {}
     path = Path(settings.path)
-    needed = [column for column in (settings.label, settings.name, settings.parents) if column]
-    for number, row in enumerate(sound_rows(_format(path), path), start=1):
-        missing = [column for column in needed if column not in row.cells]
-        if missing:
-            raise missing_column(path, missing[0], row.cells, "set source.labels")
-        label = _word(row.cells[settings.label])
-        if not label:
-            raise DataError(f"{path}: no label in column {settings.label!r} of row {number}")
-        if label in rows:
-            raise DataError(
-                f"{path}: label {quoted_cell(label)} is in row {rows[label]} and again in row {number}; keep one"
-            )
-        rows[label] = number
-        names[label] = _word(row.cells[settings.name] if settings.name else None) or label
-        broader = _words(row.cells[settings.parents] if settings.parents else None)
-        if broader:
-            parents[label] = broader
-    return LabelInfo(names, parents, settings.closed)
+    format = _format(path, settings.name)
+    published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, Counter()), set[str]()
+    for number, row in enumerate(sound_rows(format, path), start=1):
+        columns.update(row.cells)
+        if settings.label not in row.cells:
+            raise missing_column(path, settings.label, row.cells, "set source.labels")
+        try:
+            found.add(row.cells, number, settings, published=published)
+        except ValueError as problem:
+            raise DataError(f"{path}: {problem}; correct row {number}") from None
+    missing = [name for name in (settings.name, settings.parents) if name and columns and name not in columns]
+    if missing:
+        raise missing_column(path, missing[0], sorted(columns), "set source.labels")
+    if published:
+        if not found.names:
+            raise DataError(f"{path}: no concept has a {settings.label}; set source.labels.label to id or label")
+        counted = ", ".join(f"{what} {number:,}" for what, number in found.counts.most_common())
+        logger.info("%s: %s labels; %s", path, f"{len(found.names):,}", counted)
+    return LabelInfo(found.names, found.parents, settings.closed)
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """What has been read: names, parents and rows by label, and how often what is worth knowing occurred."""
+
+    names: dict[str, str]
+    parents: dict[str, tuple[str, ...]]
+    rows: dict[str, int]
+    counts: Counter[str]
+
+    def add(self, cells: Mapping[str, Any], number: int, settings: LabelFileConfig, *, published: bool) -> None:
+        """Add a row; ValueError says what is wrong with it."""
+        labels, _ = labels_of(cells[settings.label])
+        if not labels and not published:
+            raise ValueError(f"no label in column {settings.label!r} of row {number}")
+        self.counts[f"concepts without {settings.label}, left out,"] += not labels
+        self.counts[f"names in {cells.get('language')}"] += bool(labels)
+        name = label_of(cells.get(settings.name)) if settings.name else None
+        broader = labels_of(cells.get(settings.parents))[0] if settings.parents else ()
+        for label in labels:
+            if label in self.rows and not published:
+                raise ValueError(f"label {quoted_cell(label)} is in row {self.rows[label]} and again in row {number}")
+            if label in self.rows:
+                self.counts["labels of several concepts, of which the first counts,"] += 1
+                continue
+            self.rows[label], self.names[label] = number, name or label
+            if broader:
+                self.parents[label] = broader
 
 
 def sound_rows(format: TableFormat, path: Path) -> Iterator[Row]:
@@ -64,16 +93,9 @@ def sound_rows(format: TableFormat, path: Path) -> Iterator[Row]:
         yield row
 
 
-def _format(path: Path) -> TableFormat:
+def _format(path: Path, name: str | None) -> TableFormat:
     """Choose the format by the file's extension; JSON lines by default."""
-    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSIONS]
-    return _FORMATS.get(suffixes[-1], JsonLines()) if suffixes else JsonLines()
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    return tuple(filter(None, map(_word, value if isinstance(value, list) else [value])))
-
-
-def _word(value: Any) -> str:
-    """Read a cell like a label of a document: without surrounding blanks, empty if there is nothing."""
-    return "" if value is None else str(value).strip()
+    ending = next((suffix for suffix in reversed(path.suffixes) if suffix not in COMPRESSIONS), "")
+    if ending in SKOS_FORMATS:
+        return SkosTable(SKOS_FORMATS[ending], name)
+    return {".csv": CsvTable(), ".tsv": CsvTable(), ".parquet": ParquetTable()}.get(ending, JsonLines())

@@ -1,12 +1,11 @@
-"""Vocabularies in SKOS (Turtle, RDF/XML, N-Triples): concepts as the rows of a label file.
+"""Vocabularies in SKOS (Turtle, RDF/XML, N-Triples), as they are published: concepts as the rows of a label file.
 
-A row has the columns `label` (the concept's IRI), `id` (what follows its last / or #), `notation`, `name` (English
-if there is one, else without a language, else in the first language), `name_xx` for each language, and the broader
-concepts in the terms of each: `parents`, `parent_ids`, `parent_notations`.
+A row has the columns `label` (the concept's IRI), `id` (what follows its last / or #), `notation` (a list), `name` (in
+English if there is one), `name_xx` for each language, `language` of the chosen name, and the broader concepts in the
+terms of each: `parents`, `parent_ids`, `parent_notations`. SKOS-XL names are read too.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,38 +16,51 @@ from typing_extensions import override
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import open_text
-from xmtc.data.readers.table import Row, RowCount, TableFormat
+from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from rdflib import Graph
+    from rdflib import Graph, URIRef
 
 SKOS_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".nt": "nt"}
 """Names of the syntax, as rdflib calls them, by a file's ending."""
 TERMS = {"label": "parents", "notation": "parent_notations", "id": "parent_ids"}
 """Columns that documents' labels may be, each with the column of broader concepts."""
+_XL = "http://www.w3.org/2008/05/skos-xl#"
 
 
 class SkosTable(TableFormat):
-    """A `TableFormat`."""
+    """A `TableFormat`.
 
-    def __init__(self, syntax: str) -> None:
-        self.syntax, self.identity = syntax, f"skos {syntax}"
+    Args:
+        syntax: see `SKOS_FORMATS`.
+        name: column that falls back to another language if a concept has no name in its language.
+    """
+
+    def __init__(self, syntax: str, name: str | None = None) -> None:
+        self.syntax, self.name, self.identity = syntax, name or "name", f"skos {syntax}"
 
     @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
-        """Concepts in the order of their IRIs."""
+        """Concepts in the order of their IRIs, deprecated ones last."""
+        from rdflib import OWL, RDF, SKOS, URIRef
+
         graph = _read(path, self.syntax)
-        cells = _concepts(graph)
-        if not cells:
+        found = sorted(one for one in graph.subjects(RDF.type, SKOS.Concept, unique=True) if isinstance(one, URIRef))
+        if not found:
             raise DataError(f"{path}: no skos:Concept in this file; give a SKOS vocabulary")
-        for number, concept in enumerate(sorted(cells), start=1):
-            yield Row(cells[concept], f"{path}: concept {concept}", number)
+        names = {concept: _names(graph, concept) for concept in found}
+        old = {one for one in found if str(graph.value(one, OWL.deprecated)).lower() in ("true", "1")}
+        known = {tag for tags in names.values() for tag in tags} | {"en"}
+        for number, concept in enumerate(sorted(found, key=lambda one: (one in old, one)), start=1):
+            cells = _terms(graph, concept) | _named(names[concept], self.name, known)
+            if concept in old and self.name in cells:
+                cells[self.name] = f"{cells[self.name] or cells['id']} (deprecated)"
+            yield Row(cells, f"{path}: concept {concept}", number)
 
     @override
-    def count(self, path: Path) -> RowCount:
+    def count(self, path: Path) -> None:
         """Nobody knows before the file is read."""
-        return RowCount(None, exact=False)
 
 
 def _read(path: Path, syntax: str) -> "Graph":
@@ -67,38 +79,58 @@ def _read(path: Path, syntax: str) -> "Graph":
         raise DataError(f"{path}{line}: not {syntax} as RDF has it; correct the file, or its ending") from error
 
 
-def _concepts(graph: "Graph") -> dict[str, dict[str, Any]]:
-    """Collect the cells of each concept, by its IRI."""
-    from rdflib import RDF, SKOS, URIRef
+def _terms(graph: "Graph", concept: "URIRef") -> dict[str, Any]:
+    """Return what identifies a concept, and the broader ones."""
+    from rdflib import SKOS
 
-    broader: defaultdict[str, set[str]] = defaultdict(set)
-    for child, _, parent in graph.triples((None, SKOS.broader, None)):
-        broader[str(child)].add(str(parent))
-    for parent, _, child in graph.triples((None, SKOS.narrower, None)):
-        broader[str(child)].add(str(parent))
-    found = [concept for concept in graph.subjects(RDF.type, SKOS.Concept, unique=True) if isinstance(concept, URIRef)]
-    notations = {str(concept): str(graph.value(concept, SKOS.notation) or "") for concept in found}
+    above = sorted({*map(str, graph.objects(concept, SKOS.broader)), *map(str, graph.subjects(SKOS.narrower, concept))})
+    codes = [code for parent in above for code in _notations(graph, parent)]
     return {
-        str(concept): {
-            "label": str(concept),
-            "id": _last(str(concept)),
-            "notation": notations[str(concept)],
-            **_names((getattr(name, "language", None), str(name)) for name in graph.objects(concept, SKOS.prefLabel)),
-            "parents": (above := sorted(broader[str(concept)])),
-            "parent_ids": [_last(parent) for parent in above],
-            "parent_notations": [notations[parent] for parent in above if notations.get(parent)],
-        }
-        for concept in found
+        "label": str(concept),
+        "id": _last(str(concept)),
+        "notation": _notations(graph, concept),
+        "parents": above,
+        "parent_ids": [_last(parent) for parent in above],
+        "parent_notations": codes,
     }
 
 
-def _names(given: Iterable[tuple[str | None, str]]) -> dict[str, str]:
-    """Make `name`, and `name_xx` for each language; of several in a language, the alphabetically first."""
-    by_language: dict[str, str] = {}
-    for language, name in sorted(((language or "").lower(), name) for language, name in given):
-        by_language.setdefault(language, name)
-    best = next((by_language[code] for code in ("en", "", *by_language) if code in by_language), "")
-    return {"name": best} | {f"name_{code}": name for code, name in by_language.items() if code}
+def _notations(graph: "Graph", concept: str) -> list[str]:
+    from rdflib import SKOS, URIRef
+
+    return sorted(map(str, graph.objects(URIRef(concept), SKOS.notation)))
+
+
+def _names(graph: "Graph", concept: "URIRef") -> dict[str, str]:
+    """Return a concept's names by language; of several in a language, the alphabetically first."""
+    from rdflib import RDFS, SKOS, URIRef
+
+    given = [*graph.objects(concept, SKOS.prefLabel)]
+    for label in graph.objects(concept, URIRef(_XL + "prefLabel")):
+        given += graph.objects(label, URIRef(_XL + "literalForm"))
+    given = given or [*graph.objects(concept, RDFS.label)]
+    return dict(sorted(((getattr(name, "language", None) or "").lower(), str(name)) for name in given)[::-1])
+
+
+def _named(names: dict[str, str], column: str, known: set[str]) -> dict[str, str]:
+    """Make the columns with names; the wanted one is filled if there is any name, and its language is in the file."""
+    cells = {f"name_{tag}": name for tag, name in names.items() if tag}
+    for wanted in {"name", column}:
+        language = wanted.removeprefix("name").lstrip("_").lower() or "en"
+        tag = min(names, key=lambda tag: _distance(tag, language), default="")
+        if any(_base(one) == _base(language) for one in known):
+            cells |= {wanted: names.get(tag, "")} | ({"language": tag or "none"} if wanted == column and names else {})
+    return cells
+
+
+def _distance(tag: str, wanted: str) -> tuple[Any, ...]:
+    """Order languages: the wanted one, its base, its variants; the same of English; none; the others."""
+    near = (language != tag for language in (wanted, _base(wanted)))
+    return *near, _base(tag) != _base(wanted), tag != "en", _base(tag) != "en", tag != "", tag
+
+
+def _base(tag: str) -> str:
+    return tag.split("-")[0]
 
 
 @cache

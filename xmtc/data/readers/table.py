@@ -31,27 +31,16 @@ class Row:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class RowCount:
-    """Count the rows of a file.
-
-    Attributes:
-        rows: None if counting them would take about as long as reading them.
-        exact: False if `rows` is an estimate.
-    """
-
-    rows: int | None
-    exact: bool
-
-
 class TableFormat(Protocol):
     """Reads the rows of one format of files.
 
     Attributes:
         identity: identity of the format and its settings; part of the source's fingerprint.
+        counts_exactly: whether `count` does not estimate.
     """
 
     identity: str
+    counts_exactly: bool = False
 
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
         """Yield the rows of a file.
@@ -65,8 +54,8 @@ class TableFormat(Protocol):
         """
         ...
 
-    def count(self, path: Path) -> RowCount:
-        """Count the rows of a file.
+    def count(self, path: Path) -> int | None:
+        """Count the rows of a file, or estimate them; None if that would take about as long as reading them.
 
         Raises:
             DataError: the file cannot be read.
@@ -136,12 +125,17 @@ class TableReader(Reader):
                     return frozenset(row.cells)
         return frozenset()
 
-    def count(self) -> RowCount:
-        """Count the rows of all files.
+    @property
+    def counts_exactly(self) -> bool:
+        """Whether `count` does not estimate."""
+        return self._format.counts_exactly
+
+    def count(self) -> int | None:
+        """Count the rows of all files, or estimate them; None if that would take too long.
 
         Raises:
             DataError: a file cannot be read.
         """
         counts = [self._format.count(path) for _, path in self._settings.files.by_split()]
-        known = [count.rows for count in counts if count.rows is not None]
-        return RowCount(sum(known) if len(known) == len(counts) else None, all(count.exact for count in counts))
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None

@@ -1,0 +1,108 @@
+"""What a cell says: labels, identifiers and texts are the same, whatever holds them."""
+
+import datetime
+import unicodedata
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xmtc.data.readers.cells import label_of, labels_of, named, near_pairs, text_of, word_of
+
+DAY = datetime.date(2020, 1, 2)
+NOTHING = [
+    None,
+    float("nan"),
+    "",
+    " \t",
+    "NaN",
+    "nan",
+    "<NA>",
+    b"",
+    pd.NA,
+    pd.NaT,
+    np.nan,
+    Decimal("NaN"),
+    pa.scalar(None),
+]
+EQUAL: dict[str, list[Any]] = {
+    "401": [401, 401.0, "401", " 401\n", b"401", np.int16(401), np.float32(401), Decimal("401.00"), pa.scalar(401.0)],
+    "401.9": [401.9, "401.9", np.float32(401.9), Decimal("401.90"), pa.scalar(401.9, pa.float32())],
+    "True": [True, np.bool_(True), "True", pa.scalar(True)],
+    "2020-01-02": [DAY, datetime.datetime(2020, 1, 2), pd.Timestamp(DAY), np.datetime64(DAY, "ns"), "2020-01-02"],
+    "caf\u00e9": ["cafe\u0301", "caf\u00e9", "cafe\u0301".encode(), np.str_("caf\u00e9")],
+    "12345678-1234-5678-1234-567812345678": [uuid.UUID("12345678123456781234567812345678")],
+}
+
+
+@pytest.mark.parametrize("label", EQUAL)
+def test_equal_values_are_equal_labels(label: str) -> None:
+    assert [label_of(value) for value in EQUAL[label]] == [label] * len(EQUAL[label])
+
+
+@pytest.mark.parametrize("value", NOTHING, ids=repr)
+def test_nothing_is_nothing_everywhere(value: Any) -> None:
+    assert word_of(value) is None
+    assert text_of(value) is None
+    assert labels_of(value) == ((), 0)
+    assert labels_of([value, "x"]) == (("x",), 1)
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, ["x", {"a": 1}], [["x"]], float("inf"), b"\xff", object(), ["x", 1j]])
+def test_what_is_no_label_is_refused_without_being_shown(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"not a list|which is not a label|not UTF-8"):
+        labels_of(value)
+
+
+SEQUENCES = [list, tuple, np.array, pd.Series, pa.array, pd.Categorical]
+
+
+@given(
+    st.lists(st.sampled_from([0, 1]), min_size=3), st.sampled_from(SEQUENCES), st.sampled_from([int, float, bool, str])
+)
+def test_vectors_of_zeros_and_ones_are_refused_by_name(vector: list[int], hold: Any, kind: type) -> None:
+    if 0 not in vector:
+        return
+    with pytest.raises(ValueError, match=rf"vector of {len(vector)} zeros and ones, .*zip\(names, vector\)"):
+        labels_of(hold([kind(one) for one in vector]))
+
+
+def test_lists_of_classes_are_no_vectors() -> None:
+    assert labels_of([1, 0])[0] == ("1", "0")
+    assert labels_of([1, 1, 1])[0] == ("1",)
+    assert labels_of([3, 3, 10])[0] == ("3", "10")
+    assert labels_of({"b", "a"})[0] == ("a", "b")
+    assert labels_of("a; b;;a", ";") == (("a", "b"), 0)
+
+
+def test_class_numbers_have_names() -> None:
+    names = ["law", "fish", "tax"]
+    cells = [1, 1.0, np.int64(1), -1, None, float("nan"), 7, "law", [0, -1], np.array([1, 0])]
+    assert [named(cell, names) for cell in cells] == [
+        *["fish"] * 3,
+        *[None] * 4,
+        "law",
+        ["law", None],
+        ["fish", "law"],
+    ]
+    with pytest.raises(ValueError, match="vector of 3 zeros and ones"):
+        named([0, 1, 0], names)
+
+
+@given(st.text(min_size=1))
+def test_a_label_has_one_form(text: str) -> None:
+    found = label_of(text)
+    assert found == label_of(unicodedata.normalize("NFD", text)) or found is None
+    assert found is None or label_of(found) == found
+
+
+def test_near_labels_are_found_both_ways() -> None:
+    pairs = near_pairs(["Law", "law", "a b", "ab", "389", "0389", "401.9", "4019", "x.0", "7", "7.0", "38.91", "389.1"])
+    assert pairs == [("Law", "law"), ("a b", "ab"), ("389", "0389"), ("401.9", "4019"), ("7", "7.0")]
+    assert near_pairs(["4019", "V30"], ["401.9", "V30"]) == [("401.9", "4019")]

@@ -1,0 +1,183 @@
+"""What a cell says, whatever holds it: JSON, CSV, Arrow, NumPy, pandas or Python. Every label goes through here."""
+
+import math
+import re
+import struct
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence, Set
+from datetime import date, datetime, time
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+from uuid import UUID
+
+_NOTHING = frozenset({"", "NaN", "nan", "NaT", "<NA>"})
+_ZERO, _ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
+
+
+def absent(value: Any) -> bool:
+    """Whether a value says that nothing is known: null, NaN, a blank text, or the text that pandas writes for these."""
+    if isinstance(value, str):
+        return value.strip() in _NOTHING
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ArithmeticError):  # pandas' NA, and a signalling NaN
+        return True
+
+
+def plain(value: Any) -> Any:
+    """Convert a value of NumPy, pandas or Arrow to Python's, and bytes to text.
+
+    Raises:
+        ValueError: bytes that are not UTF-8.
+    """
+    if value is None or isinstance(value, str | list | int | float):
+        return value
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"bytes that are not UTF-8 text ({error.reason})") from None
+    if getattr(getattr(value, "dtype", None), "char", None) == "M":
+        value = value.astype("datetime64[us]")  # finer ones would become integers
+    convert = next((name for name in ("to_pylist", "as_py", "tolist") if hasattr(value, name)), None)
+    return value if convert is None else getattr(value, convert)()
+
+
+def word_of(value: Any) -> str | None:
+    """Return an identifier as text; None if there is none. Whole floats become integers: columns with gaps have them.
+
+    Raises:
+        ValueError: a value of this type identifies nothing.
+    """
+    value = plain(value)
+    if isinstance(value, bool | Integral | UUID):
+        return str(value)
+    if isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str):
+        raise ValueError(f"holds a {type(value).__name__}, which is not a label; name another column")
+    if absent(value):
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Real | Decimal) and math.isfinite(value):
+        return _number(value)
+    if isinstance(value, date):
+        return str(value.date() if isinstance(value, datetime) and value.time() == time() else value)
+    raise ValueError(f"holds a {type(value).__name__}, which is not a label; name another column")
+
+
+def label_of(value: Any) -> str | None:
+    """Return a label as text, without blanks around it, in Unicode's composed form (NFC); None if there is none.
+
+    Raises:
+        ValueError: see `word_of`.
+    """
+    word = word_of(value)
+    return None if word is None else unicodedata.normalize("NFC", word.strip())
+
+
+def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...], int]:
+    """Return the labels of a document without repetitions, and the number of absent entries of a list.
+
+    Args:
+        cell: one label, or an array, list or set of labels.
+        separator: separator of labels in text; None: text is one label.
+
+    Raises:
+        ValueError: the cell is something else, such as a vector of zeros and ones. The message does not quote it.
+    """
+    cell = plain(cell)
+    if isinstance(cell, Mapping):
+        raise ValueError(f"is a {type(cell).__name__}, not a list of labels or a string; name another column")
+    is_list = isinstance(cell, Sequence | Set) and not isinstance(cell, str)
+    given = cell if is_list else cell.split(separator) if isinstance(cell, str) and separator else [cell]
+    labels = [label for one in given if (label := label_of(one)) is not None]
+    found = dict.fromkeys(sorted(labels) if isinstance(cell, Set) else labels)
+    twice = len(found) < len(labels) and found.keys() <= _ZERO | _ONE and not _ZERO.isdisjoint(found)
+    if twice or (is_list and given and all(isinstance(plain(one), bool) for one in given)):
+        raise ValueError(
+            f"is a vector of {len(labels)} zeros and ones, not a list of labels; write labels instead: "
+            "[[name for name, one in zip(names, vector) if one] for vector in vectors]"
+        )
+    return tuple(found), len(given) - len(labels) if is_list else 0
+
+
+def text_of(cell: Any) -> str | None:
+    """Return a text; None if there is none.
+
+    Raises:
+        ValueError: the cell is something else.
+    """
+    cell = plain(cell)
+    if not isinstance(cell, str | Mapping | Sequence | Set) and absent(cell):
+        return None
+    if not isinstance(cell, str):
+        raise ValueError(f"is a {type(cell).__name__}, not a string; name another column")
+    return None if absent(cell) else cell
+
+
+def named(cell: Any, names: Sequence[str] | None) -> Any:
+    """Replace class numbers in a cell by their names; `datasets` has -1 for an unknown label.
+
+    Raises:
+        ValueError: the cell is a vector of zeros and ones.
+    """
+    cell = plain(cell)
+    if names is None or isinstance(cell, str | Mapping):
+        return cell
+    if isinstance(cell, Sequence | Set):
+        if len(cell) == len(names) > 2:
+            labels_of(cell)
+        return [named(one, names) for one in cell]
+    return None if absent(cell) or not 0 <= cell < len(names) else names[int(cell)]
+
+
+def near_pairs(labels: Iterable[str], known: Iterable[str] | None = None) -> list[tuple[str, str]]:
+    """List pairs of labels that differ only in case, blanks, leading zeros, a final `.0`, or a dot that one lacks.
+
+    Args:
+        labels: labels.
+        known: labels to compare them with; None: the earlier ones of `labels`.
+    """
+    first: dict[str, str] = {}
+    dotless: dict[str, str] = {}
+    pairs: list[tuple[str, str]] = []
+
+    def keep(label: str, key: str) -> None:
+        first.setdefault(key, label)
+        if "." in key:
+            dotless.setdefault(key.replace(".", ""), label)
+
+    for label in known or ():
+        keep(label, _near_key(label))
+    for label in labels:
+        key = _near_key(label)
+        other = first.get(key) or first.get(key.replace(".", "")) or dotless.get(key)
+        if other is not None and other != label:
+            pairs.append((other, label))
+        if known is None:
+            keep(label, key)
+    return pairs
+
+
+def _near_key(label: str) -> str:
+    key = unicodedata.normalize("NFKC", label).casefold()
+    if key.isascii():
+        key = "".join(key.split())
+    else:
+        key = "".join(c for c in key if not c.isspace() and unicodedata.category(c) != "Cf")
+    return re.sub(r"^0+(?=\d)|(?<=\d)\.0$", "", key)
+
+
+def _number(value: Any) -> str:
+    """Write a finite number: whole ones as integers, others with the fewest digits that their precision needs."""
+    if value == int(value):
+        return str(int(value))
+    if isinstance(value, Decimal):
+        return f"{value.normalize():f}"
+    value = float(value)
+    single = struct.pack("f", value)
+    if struct.unpack("f", single)[0] != value:
+        return repr(value)
+    short = (f"{value:.{digits}g}" for digits in range(6, 10))
+    return next(text for text in short if struct.pack("f", float(text)) == single)
