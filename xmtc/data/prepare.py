@@ -7,7 +7,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from xmtc.data import manifest as manifests
 from xmtc.data.config import DataConfig
 from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
 from xmtc.data.labels import LabelTable
-from xmtc.data.manifest import Counts, Manifest, SplitInfo, TokenizerIdentity, file_info
+from xmtc.data.manifest import Counts, Manifest, SplitInfo, file_info
 from xmtc.data.parallel import MapUnordered, map_processes
 from xmtc.data.progress import Progress, Silent
 from xmtc.data.readers.base import SPLITS, quoted_cell
@@ -67,7 +67,7 @@ def prepare(
         shutil.rmtree(work, ignore_errors=True)
         try:
             with writing(path):
-                _build(config, work, source, fingerprint, map_unordered or map_processes, progress or Silent())
+                _Work(config, work, map_unordered or map_processes, progress or Silent()).build(source, fingerprint)
                 publish_directory(work, path)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -119,57 +119,87 @@ def _reusable(path: Path, fingerprint: str) -> Corpus | None:
     return None
 
 
-def _build(
-    config: DataConfig,
-    work: Path,
-    source: TokenizerSource,
-    fingerprint: str,
-    map_unordered: MapUnordered,
-    progress: Progress,
-) -> None:
-    spool = Spool(work / _SPOOL)
-    chosen = _read(config, spool, map_unordered, progress)
-    train = chosen.rows["train"]
-    tokenizer = source.tokenizer(lambda: spool.texts(train), len(train))
-    vocabulary = _vocabulary(config, spool, train, map_unordered, progress)
-    vocabulary.save(work)
-    tasks = list(_tasks(spool, chosen, max(config.max_length, len(vocabulary))))
-    for split in chosen.rows:
-        (work / split).mkdir()
-    results = _tokenise(config, tasks, work, tokenizer, map_unordered, progress)
-    counts = _counts(spool, chosen, results)
-    shutil.rmtree(work / _SPOOL)
-    tokenizer.save_pretrained(work / TOKENIZER)
-    _counted(chosen.labels, results).save(work / LABELS)
-    _write_manifest(config, work, identity(tokenizer, source.name), fingerprint, results, counts)
-    _report(work, counts, config)
+@dataclass(frozen=True)
+class _Work:
+    """Preparation in a temporary folder."""
 
+    config: DataConfig
+    folder: Path
+    map: MapUnordered
+    progress: Progress
 
-def _read(config: DataConfig, spool: Spool, map_unordered: MapUnordered, progress: Progress) -> Selection:
-    """Read all documents into the spool, and select those of the corpus."""
-    reader = config.source.build()
-    info = reader.label_info()
-    with progress.task("read documents") as task:
-        rows = reader.read(map_unordered, progress)
-        spool.fill(rows, info, config=config, task=task)
-    return select(spool, info, reader.provides(), config)
+    def build(self, source: TokenizerSource, fingerprint: str) -> None:
+        """Make the corpus."""
+        folder, spool = self.folder, Spool(self.folder / _SPOOL)
+        chosen = self._read(spool)
+        train = chosen.rows["train"]
+        tokenizer = source.tokenizer(lambda: spool.texts(train), len(train))
+        vocabulary = self._vocabulary(spool, train)
+        vocabulary.save(folder)
+        results = self._tokenise(spool, chosen, tokenizer, max(self.config.max_length, len(vocabulary)))
+        shutil.rmtree(folder / _SPOOL)
+        tokenizer.save_pretrained(folder / TOKENIZER)
+        _counted(chosen.labels, results).save(folder / LABELS)
+        manifest = Manifest(
+            fingerprint=fingerprint,
+            task=self.config.task,
+            max_length=self.config.max_length,
+            tokenizer=identity(tokenizer, source.name),
+            labels=file_info(folder / LABELS, folder),
+            words=[file_info(folder / name, folder) for name in WORDS_FILES],
+            splits=_splits(results),
+            counts=_counts(spool, chosen, results),
+        )
+        manifest.save(folder)
+        _report(manifest, self.config)
 
+    def _read(self, spool: Spool) -> Selection:
+        """Read all documents into the spool, and select those of the corpus."""
+        reader = self.config.source.build()
+        info = reader.label_info()
+        with self.progress.task("read documents") as task:
+            spool.fill(reader.read(self.map, self.progress), info, config=self.config, task=task)
+        return select(spool, info, reader.provides(), self.config)
 
-def _vocabulary(
-    config: DataConfig, spool: Spool, train: NDArray[np.int64], map_unordered: MapUnordered, progress: Progress
-) -> Vocabulary:
-    """Count the chosen training documents that contain each term, and choose the vocabulary."""
-    frequencies: Counter[str] = Counter()
-    count = functools.partial(count_documents, ngrams=config.words.ngrams)
-    with progress.task("count words", len(train)) as bar:
-        for documents, found in map_unordered(count, spool.pieces(train)):
-            frequencies.update(found)
-            bar.advance(documents)
-    return choose_words(frequencies, len(train), config.words)
+    def _vocabulary(self, spool: Spool, train: NDArray[np.int64]) -> Vocabulary:
+        """Count the chosen training documents that contain each term, and choose the vocabulary."""
+        frequencies: Counter[str] = Counter()
+        count = functools.partial(count_documents, ngrams=self.config.words.ngrams)
+        with self.progress.task("count words", len(train)) as bar:
+            for documents, found in self.map(count, spool.pieces(train)):
+                frequencies.update(found)
+                bar.advance(documents)
+        return choose_words(frequencies, len(train), self.config.words)
+
+    def _tokenise(
+        self, spool: Spool, chosen: Selection, tokenizer: PreTrainedTokenizerFast, longest: int
+    ) -> list[ShardResult]:
+        """Write the shards; no list of a document has more than `longest` entries."""
+        pad = tokenizer.pad_token_id
+        make = functools.partial(
+            make_shard,
+            root=str(self.folder.absolute()),
+            definition=definition(tokenizer),
+            words_sha256=file_sha256(self.folder / WORDS_FILES[0]),
+            max_length=self.config.max_length,
+            pad_id=pad if isinstance(pad, int) else None,
+        )
+        for split in chosen.rows:
+            (self.folder / split).mkdir()
+        results: list[ShardResult] = []
+        with self.progress.task("tokenise", sum(map(len, chosen.rows.values()))) as bar:
+            for result in self.map(make, list(_tasks(spool, chosen, longest))):
+                if result.without_tokens and self.config.on_bad_row == "error":
+                    raise DataError(
+                        f"document {quoted_cell(result.without_tokens[0])} of {result.split}: the tokenizer finds no "
+                        "tokens in its text, only padding; correct it, or set data.on_bad_row: skip"
+                    )
+                results.append(result)
+                bar.advance(result.rows)
+        return sorted(results, key=lambda result: (SPLITS.index(result.split), result.index))
 
 
 def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]:
-    """Yield the shards to make; no list of a document has more than `longest` entries."""
     offsets, flat = spool.label_lists
     hashes = spool.hashes
     for split, rows in chosen.rows.items():
@@ -185,36 +215,6 @@ def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]
 def _label_ids(provisional: NDArray[np.int32], label_of: NDArray[np.int32]) -> NDArray[np.int32]:
     ids = label_of[provisional]
     return np.unique(ids[ids >= 0])
-
-
-def _tokenise(
-    config: DataConfig,
-    tasks: list[ShardTask],
-    work: Path,
-    tokenizer: PreTrainedTokenizerFast,
-    map_unordered: MapUnordered,
-    progress: Progress,
-) -> list[ShardResult]:
-    pad = tokenizer.pad_token_id
-    make = functools.partial(
-        make_shard,
-        root=str(work.absolute()),
-        definition=definition(tokenizer),
-        words_sha256=file_sha256(work / WORDS_FILES[0]),
-        max_length=config.max_length,
-        pad_id=pad if isinstance(pad, int) else None,
-    )
-    results: list[ShardResult] = []
-    with progress.task("tokenise", sum(len(task.label_offsets) - 1 for task in tasks)) as bar:
-        for result in map_unordered(make, tasks):
-            if result.without_tokens and config.on_bad_row == "error":
-                raise DataError(
-                    f"document {quoted_cell(result.without_tokens[0])} of {result.split}: the tokenizer finds no "
-                    "tokens in its text, only padding; correct it, or set data.on_bad_row: skip"
-                )
-            results.append(result)
-            bar.advance(result.rows)
-    return sorted(results, key=lambda result: (SPLITS.index(result.split), result.index))
 
 
 def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Counts:
@@ -240,14 +240,7 @@ def _counted(labels: LabelTable, results: list[ShardResult]) -> LabelTable:
     return replace(labels, train_counts=counts)
 
 
-def _write_manifest(
-    config: DataConfig,
-    work: Path,
-    tokenizer: TokenizerIdentity,
-    fingerprint: str,
-    results: list[ShardResult],
-    counts: Counts,
-) -> None:
+def _splits(results: list[ShardResult]) -> dict[str, SplitInfo]:
     splits: dict[str, SplitInfo] = {}
     for name in SPLITS:
         shards = [result.shard for result in results if result.split == name and result.shard is not None]
@@ -256,20 +249,11 @@ def _write_manifest(
             splits[name] = SplitInfo(rows=rows, tokens=tokens, shards=shards)
     if "train" not in splits:
         raise DataError("the tokenizer finds no tokens in any training document")
-    Manifest(
-        fingerprint=fingerprint,
-        task=config.task,
-        max_length=config.max_length,
-        tokenizer=tokenizer,
-        labels=file_info(work / LABELS, work),
-        words=[file_info(work / name, work) for name in WORDS_FILES],
-        splits=splits,
-        counts=counts,
-    ).save(work)
+    return splits
 
 
-def _report(work: Path, counts: Counts, config: DataConfig) -> None:
-    manifest = Manifest.load(work)
+def _report(manifest: Manifest, config: DataConfig) -> None:
+    counts = manifest.counts
     rows = ", ".join(f"{name} {split.rows:,} documents" for name, split in manifest.splits.items())
     logger.info("corpus: %s", rows)
     notable = {k.replace("_", " "): v for k, v in asdict(counts).items() if v and k not in ("read", "without_labels")}
