@@ -89,5 +89,3 @@ def _write_setup(run: Path, name: str, *, planted: bool) -> None:
         "stages": {"plant": {"state": "done"}, "finetune": {"state": "done"}},
     }
     (run / "run.json").write_text(json.dumps(record))
-    overlap = {"attention": 0.41 if planted else 0.13, "chance": 0.11, "pairs": 900, "top_tokens": 100}
-    (run / "eval" / "test" / "attention_overlap.json").write_text(json.dumps(overlap | {"planted": planted}))

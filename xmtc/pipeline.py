@@ -133,7 +133,7 @@ def _is_done(state: RunState, stage: Stage, fingerprint: str) -> bool:
 def stages(config: RunConfig) -> list[Stage]:
     """List the stages of the whole job, in order."""
     skipped = {
-        Stage.MIG: not config.model.head.attends_by_label,  # planting and its comparison need the ranking
+        Stage.MIG: not config.ranks_tokens,
         Stage.SCORERS: not config.model.scorers,
         Stage.PLANT: not config.plants,
         Stage.FINETUNE: not config.model.head.scores,
@@ -151,7 +151,7 @@ def model_stages(config: RunConfig, corpus: str, ranking: str, start: Sequence[s
         start: digests of initial weights that the settings do not determine.
     """
     # Training the head reads nothing of the scorers, and the ranking only in stage 1.
-    learned = ranking if config.plants and config.plant.epochs else corpus
+    learned = ranking if config.ranks_tokens else corpus
     alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
     plant = config_hash(learned, config.seed, alone, config.plant, *start)
     finetune = config_hash(plant, config.finetune)
@@ -163,7 +163,7 @@ def model_stages(config: RunConfig, corpus: str, ranking: str, start: Sequence[s
         after = config.trains_encoder and config.scores_states
         scorers = config_hash(finetune if after else plant, fused)
         found.insert(len(found) if after else 0, (Stage.SCORERS, scorers))
-    evaluate = config_hash(finetune, ranking, fused, config.model.fusion, config.evaluate)
+    evaluate = config_hash(finetune, corpus, fused, config.model.fusion, config.evaluate)
     return [*found, (Stage.EVALUATE, evaluate)]
 
 

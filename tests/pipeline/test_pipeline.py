@@ -215,8 +215,7 @@ def test_without_epochs_only_the_classifier_rows_are_planted(whole):
     head = load_file(run / "plant" / "head.safetensors")
     changed = {name for name, tensor in head.items() if not torch.equal(tensor, start[name])}
     assert changed == {"weights", "bias"}
-    starts = [json.loads((at / "eval/dev/attention_overlap.json").read_text())["planted"] for at in (whole.run, run)]
-    assert starts == [True, False]
+    assert not (run / "mig").exists()
 
 
 def test_the_number_of_tokens_with_a_word_vector_is_printed_once(whole, monkeypatch, tmp_path, capsys):

@@ -63,8 +63,6 @@ def test_two_runs_are_compared_in_pairs(runs, tmp_path):
     assert (changes["documents"] >= 5).all()
     lengths = pd.read_csv(tmp_path / "report_tables" / "lengths.csv")
     assert lengths["run"].tolist() == ["planted", "random"] * (len(lengths) // 2)
-    attention = pd.read_csv(tmp_path / "report_tables" / "attention.csv")
-    assert attention["attention starts"].tolist() == ["trained in stage 1", "random"]
     settings = pd.read_csv(tmp_path / "report_tables" / "settings.csv")
     assert settings["setting"].tolist() == ["name", "plant.epochs"]
 

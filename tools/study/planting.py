@@ -23,6 +23,7 @@ import torch
 from safetensors.torch import load_file
 from scipy.special import expit
 
+from attention_overlap import attention_overlap
 from planting_outcomes import Gold, Predicted, dumps
 from planting_settings import ARMS, SETTINGS, arm_config, setting_config
 from xmtc.data.corpus import Split
@@ -45,7 +46,6 @@ from xmtc.scorers.label_text import label_words
 from xmtc.stages.finetune import load_best
 from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.mig import rank_tokens
-from xmtc.stages.overlap import attention_overlap
 from xmtc.stages.prepare import prepare_corpus
 from xmtc.stages.run_stage import denormals_as_zero, run_stage
 from xmtc.stages.worker import Worker, build_worker
@@ -116,7 +116,7 @@ def train(shared: Shared, config: RunConfig, arm: str) -> dict[str, float]:
     """Run both stages of a run; seconds of this process's cores by stage."""
     paths, seconds = RunPaths.of(config), {}
     shutil.rmtree(paths.root, ignore_errors=True)
-    if config.plants and config.plant.epochs:
+    if config.ranks_tokens:
         ranking = rank_tokens(config, paths, shared.corpus)
         if arm == "common_only":
             ranking.token_ids_LK[shared.counts_L <= COMMON] = -1
@@ -199,7 +199,7 @@ def curves(paths: RunPaths) -> dict[str, list[dict[str, float]]]:
     found: dict[str, list[dict[str, float]]] = {}
     for row in map(json.loads, paths.metrics_log.read_text(encoding="utf-8").splitlines()):
         epoch = {key.removeprefix("dev/"): round(value, 5) for key, value in row.items() if key.startswith("dev/")}
-        kept = {key: epoch[key] for key in ("ndcg@5", "ndcg@10", "macro_f1", "attention_drift") if key in epoch}
+        kept = {key: epoch[key] for key in ("ndcg@5", "ndcg@10", "macro_f1") if key in epoch}
         if kept:
             found.setdefault(row["stage"], []).append(kept)
     return found

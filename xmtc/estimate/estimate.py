@@ -212,7 +212,7 @@ def _steps(config: RunConfig, size: Size) -> dict[str, int]:
         return {}
     finetune = sum(phase.epochs for phase in config.finetune.phases)
     steps = {str(Stage.FINETUNE): finetune * math.ceil(size.train / config.finetune.batch_size)}
-    if config.plants and config.plant.epochs:
+    if config.ranks_tokens:
         return {str(Stage.PLANT): config.plant.epochs * math.ceil(size.train / config.plant.batch_size)} | steps
     return steps
 

@@ -34,7 +34,6 @@ class RunResults:
         history: records of metrics.jsonl, in order.
         config: config.yaml; empty if absent.
         record: run.json; empty if absent.
-        attention: attention_overlap.json, None if absent.
         scorers: scorers.json of dev, None if absent.
         start: where training continued from a model, that model's results and this run's, on the same documents and
             labels.
@@ -49,7 +48,6 @@ class RunResults:
     history: list[dict[str, Any]]
     config: Mapping[str, Any]
     record: Mapping[str, Any]
-    attention: Mapping[str, Any] | None
     scorers: Mapping[str, Any] | None = None
     start: "tuple[RunResults, RunResults] | None" = None
 
@@ -70,9 +68,6 @@ class RunResults:
             DataError: no evaluation there, or a damaged file.
         """
         files, folder = RunDirectory(run), _evaluation_folder(run, split)
-        attention = _json(folder / layout.ATTENTION_OVERLAP) or _json(
-            files.evaluation("dev") / layout.ATTENTION_OVERLAP
-        )
         replicates = folder / layout.REPLICATES
         metrics = _json(folder / layout.METRICS)
         if absent := [
@@ -89,7 +84,6 @@ class RunResults:
             read_metrics(files.metrics_log),
             _yaml(files.config),
             redacted(_json(files.record)),
-            attention or None,
             _json(files.evaluation("dev") / layout.SCORERS) or None,
             _start(files, split or folder.name),
         )
@@ -107,7 +101,6 @@ class RunResults:
             [],
             {},
             {},
-            None,
         )
 
 

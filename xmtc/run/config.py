@@ -57,6 +57,11 @@ class RunConfig:
         return self.model.head.attends_by_label and (self.plant.epochs > 0 or self.plant.prototypes)
 
     @property
+    def ranks_tokens(self) -> bool:
+        """Whether stage 1 teaches the attention the ranking of each label's tokens."""
+        return self.plants and self.plant.epochs > 0
+
+    @property
     def trains_encoder(self) -> bool:
         """Whether stage 2 changes the encoder."""
         return self.model.head.scores and self.finetune.trains_encoder

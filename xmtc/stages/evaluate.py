@@ -16,7 +16,6 @@ from xmtc.stages.finetune import load_best
 from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
 from xmtc.stages.head_scores import HeadPredictor, build_index
 from xmtc.stages.measuring import measure_split, numeric_metrics
-from xmtc.stages.overlap import write_overlap
 from xmtc.stages.worker import Worker
 
 RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # small batches, because every logit is computed
@@ -36,8 +35,6 @@ def evaluate(worker: Worker) -> None:
     index_of = cache(_index)  # built once, and if possible after the metrics, which take as much memory as the index
     for split in splits:
         thresholds, metrics[split.name] = _evaluate_split(worker, split, scored, thresholds, index_of)
-    if worker.config.model.head.attends_by_label:
-        write_overlap(worker)
     index = index_of(worker)
     if index is not None and worker.classifier.labels > 1:
         index.recall = _recall(worker, splits[0], index)

@@ -4,7 +4,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
 from xmtc.distributed.memory import freed_memory_returned
 from xmtc.distributed.strategy import ParameterGroup
@@ -14,7 +13,6 @@ from xmtc.stages.head_scores import score
 from xmtc.stages.measuring import numeric_metrics, quick_metrics
 from xmtc.stages.train import train
 from xmtc.stages.worker import Worker
-from xmtc.training.attention_drift import AttentionDrift
 from xmtc.training.config import PhaseConfig
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.objective import Phase
@@ -22,7 +20,6 @@ from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import load_into
 
 _INIT_DOCUMENTS = 512  # enough for means and variances
-_DRIFT_DOCUMENTS = 16
 
 
 def finetune(worker: Worker) -> None:
@@ -32,11 +29,9 @@ def finetune(worker: Worker) -> None:
         load_into(classifier.head, worker.paths.planted)
     if worker.initial_model is None and worker.config.model.head.reads_fixed:
         _init_from_documents(worker)
-    drift = _attention_drift(worker)
 
     def evaluate() -> dict[str, float]:
-        metrics = _measure(worker, cached=settings.cache_hidden and not classifier.encoder_trainable)
-        return metrics | ({"attention_drift": drift()} if drift else {})
+        return _measure(worker, cached=settings.cache_hidden and not classifier.encoder_trainable)
 
     phases = [_phase(worker, phase) for phase in settings.phases]
     objective = FinetuneObjective(classifier, settings, evaluate, worker.shard, worker.texts)
@@ -72,16 +67,6 @@ def _init_from_documents(worker: Worker) -> None:
         fixed = [classifier.pool(batch).float().cpu() for _, batch in read]
     fixed_NKD = np.concatenate(all_gather_object(torch.cat(fixed).numpy()))
     head.init_from_documents(torch.from_numpy(fixed_NKD).to(worker.strategy.device))
-
-
-def _attention_drift(worker: Worker) -> AttentionDrift | None:
-    """Make the measure of how far stage 2 moves the attention, on some dev documents."""
-    if not worker.config.model.head.attends_by_label:
-        return None
-    collate = worker.batches.collator(worker.dev, cached=not worker.config.trains_encoder)
-    rows = np.random.default_rng(worker.config.seed).permutation(len(worker.dev))[:_DRIFT_DOCUMENTS]
-    batch = collate(MicroBatch(np.sort(rows), np.ones(len(rows), np.float32)))
-    return AttentionDrift(worker.classifier, batch.to(worker.strategy.device), worker.shard)
 
 
 def _measure(worker: Worker, *, cached: bool) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from xmtc.config.members import installed_objects
 from xmtc.report.section import GROUP, Section
-from xmtc.report.sections.attention import AttentionSection
 from xmtc.report.sections.comparison import ComparisonSection
 from xmtc.report.sections.curves import CurvesSection
 from xmtc.report.sections.data import DataSection
@@ -23,7 +22,6 @@ _RESULTS: tuple[Section, ...] = (
     StartSection(),
     CurvesSection(),
     TrainingSection(),
-    AttentionSection(),
     LabelsSection(),
     DataSection(),
 )

@@ -1,27 +1,15 @@
 """Measure the share of attention on a label's most informative tokens, and compare it with chance."""
 
-import json
-
 import numpy as np
 import torch
 
-from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
-from xmtc.evaluate import layout
-from xmtc.files import write_text
+from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import AttendsByLabel
 from xmtc.stages.worker import Worker
 
 DOCUMENTS = 200
 TOP_TOKENS = 100
-
-
-def write_overlap(worker: Worker) -> None:
-    """Write `eval/dev/attention_overlap.json`, see `attention_overlap`. `planted`: stage 1 trained it. Collective."""
-    found = attention_overlap(worker, TokenRanking.load(worker.paths.ranking))
-    result = found | {"top_tokens": TOP_TOKENS, "planted": worker.config.plants and worker.config.plant.epochs > 0}
-    path = worker.paths.evaluation("dev") / layout.ATTENTION_OVERLAP
-    run_collectively(lambda: write_text(path, json.dumps(result, indent=2)), here=worker.is_first)
 
 
 @torch.no_grad()
