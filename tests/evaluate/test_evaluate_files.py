@@ -13,9 +13,9 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.prepare import prepare
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.files import evaluate_files
 from xmtc.evaluate.thresholds import Thresholds
 from xmtc.report.run_results import RunResults
+from xmtc.report.runs import evaluate_files
 from xmtc.report.write import write_report
 
 WORDS = ("law", "note", "heart", "trade", "fish")

@@ -11,9 +11,8 @@ from markupsafe import Markup
 from synthetic_runs import make_run
 from xmtc.config import members
 from xmtc.errors import ConfigError
-from xmtc.report.parts import Html, Paragraph, Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Section
+from xmtc.report.section import Html, Paragraph, Section, Table
 from xmtc.report.write import write_report
 
 
@@ -25,10 +24,9 @@ class CostSection(Section):
     def title(self, page):
         return f"Cost of {page.first.name} & others"
 
-    def applies(self, page):
-        return page.several
-
     def render(self, page):
+        if not page.several:
+            return []
         rows = [[run.name, f"{run.metrics['docs']:,}"] for run in page.runs]
         table = Table("cost", ["run", "<price>"], rows, caption="Prices")
         return [Paragraph("Prices are <made up>."), table, Html(Markup("<hr class='own'>"))]

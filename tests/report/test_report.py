@@ -19,9 +19,9 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.report import compare
 from xmtc.report.charts import Axis, Bars, Series, bar_chart, line_chart, number
-from xmtc.report.label_data import embed, label_columns
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import Example
+from xmtc.report.sections.labels import embed, label_columns
 from xmtc.report.write import write_report
 
 

@@ -49,6 +49,15 @@ def config_hash(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def flattened(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value that is no section, with its path, such as `data.max_length`."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield each key whose value differs, as `section.key: old -> new`."""
     for key in dict.fromkeys([*before, *after]):

@@ -1,18 +1,17 @@
 """Several runs side by side: paired differences, labels won and lost and by how much, settings that differ."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
+from xmtc.config.plain import flattened
 from xmtc.data.bins import bin_mask
 from xmtc.evaluate.bootstrap import paired_difference
 from xmtc.evaluate.metrics import summary_metrics
-from xmtc.report.parts import Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import label_title, task_of_all
+from xmtc.report.section import Table, label_title, task_of_all
 
 _OF_BINS = {"macro_f1": "macro-F1", "micro_recall": "micro-recall"}
 _CHANGES, _MIN_SUPPORT = 8, 5  # labels at either end of the changes, and documents that each must have
@@ -117,13 +116,10 @@ def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
 
 def wins(runs: Sequence[RunResults]) -> Table | None:
     """Count the labels of each bin on which each later run has a higher, a lower or the same F1 as the first."""
-    base = runs[0].per_label.to_pandas().set_index("label")
     rows, owners = [], []
     for r, run in enumerate(runs[1:], 1):
-        other = run.per_label.to_pandas().set_index("label")["f1"].rename("other")
-        both = base.join(other, how="inner")
-        both = both[both["support"] > 0]
-        change = (both["other"].fillna(0) - both["f1"].fillna(0)).to_numpy()
+        both = _f1_of_both(runs[0], run, 1)
+        change = both["change"].to_numpy()
         for name in runs[0].metrics["bins"]:
             inside = bin_mask(name, both["train_count"].to_numpy())
             counts = [int((inside & part).sum()) for part in (change > 1e-9, change < -1e-9, np.abs(change) <= 1e-9)]
@@ -136,16 +132,12 @@ def wins(runs: Sequence[RunResults]) -> Table | None:
 
 def changes(runs: Sequence[RunResults]) -> Table | None:
     """Find the labels whose F1 each later run changes most against the first."""
-    base = runs[0].per_label.to_pandas().set_index("label")
     rows, owners = [], []
     for r, run in enumerate(runs[1:], 1):
-        other = run.per_label.to_pandas().set_index("label")["f1"].rename("other")
-        both = base[base["support"] >= _MIN_SUPPORT].join(other, how="inner").fillna({"f1": 0, "other": 0})
-        both["change"] = both["other"] - both["f1"]
-        both = both[both["change"] != 0].sort_values(["change", "support"], ascending=False, kind="stable")
-        for label, x in (
-            both if len(both) < 2 * _CHANGES else pd.concat([both.head(_CHANGES), both.tail(_CHANGES)])
-        ).iterrows():
+        both = _f1_of_both(runs[0], run, _MIN_SUPPORT)
+        both = both.query("change != 0").sort_values(["change", "support"], ascending=False, kind="stable")
+        extremes = both if len(both) < 2 * _CHANGES else pd.concat([both.head(_CHANGES), both.tail(_CHANGES)])
+        for label, x in extremes.iterrows():
             counts = (f"{x['train_count']:,}", f"{x['support']:,}")
             values = (f"{100 * x['f1']:.1f}", f"{100 * x['other']:.1f}", f"{100 * x['change']:+.1f}")
             rows.append([label_title(str(label), str(x["name"])), run.name, *counts, *values])
@@ -157,9 +149,17 @@ def changes(runs: Sequence[RunResults]) -> Table | None:
     return Table("changes", columns, rows, owners, words=2, caption=caption) if rows else None
 
 
+def _f1_of_both(base: RunResults, run: RunResults, least: int) -> pd.DataFrame:
+    """Join the labels of two runs that have at least this many documents: `f1`, `other` and its `change`."""
+    first, other = (one.per_label.to_pandas().set_index("label") for one in (base, run))
+    both = first[first["support"] >= least].join(other["f1"].rename("other"), how="inner")
+    both = both.fillna({"f1": 0, "other": 0})
+    return both.assign(change=both["other"] - both["f1"])
+
+
 def settings(runs: Sequence[RunResults]) -> Table | None:
     """List configuration keys whose values differ."""
-    found = [_flat(run.config) for run in runs]
+    found = [{key: json.dumps(value, default=str) for key, value in flattened(run.config)} for run in runs]
     keys = list(dict.fromkeys(key for settings in found for key in settings))
     rows = [
         [key, *(settings.get(key, "–") for settings in found)]
@@ -168,12 +168,3 @@ def settings(runs: Sequence[RunResults]) -> Table | None:
     ]
     columns = ["setting", *(run.name for run in runs)]
     return Table("settings", columns, rows, words=1 + len(runs), caption="Settings that differ") if rows else None
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten nested settings to dotted keys and JSON values."""
-    found: dict[str, str] = {}
-    for key, value in settings.items():
-        path = f"{prefix}{key}"
-        found |= _flat(value, path + ".") if isinstance(value, Mapping) else {path: json.dumps(value, default=str)}
-    return found

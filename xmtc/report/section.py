@@ -1,12 +1,15 @@
-"""What a section of the report is, and which ones a page has."""
+"""What a section of the report is, and the parts that it is made of."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
+
+from markupsafe import Markup
+from typing_extensions import override
 
 from xmtc.data.config import Task
 from xmtc.evaluate.metrics import task_of
-from xmtc.report.parts import Part
 from xmtc.report.run_results import RunResults
 
 GROUP = "xmtc.report_sections"
@@ -63,6 +66,134 @@ class Page:
         return self.task == "single_label"
 
 
+class Part:
+    """A piece of a section.
+
+    Attributes:
+        template: the file below `assets/parts` that shows it, as the variable `part`.
+    """
+
+    template: ClassVar[str]
+
+    def tables(self) -> Sequence["Table"]:
+        """Return its tables, which are also written as CSV and Parquet."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Table(Part):
+    """A table of the page, also written as CSV and Parquet.
+
+    Attributes:
+        name: name of its files; no other table of the page has it.
+        columns: heads.
+        rows: cells as shown.
+        runs: index of the run of each row, where rows belong to runs.
+        words: how many columns, from the first, hold words; the others hold numbers.
+        caption: what the table shows.
+        in_summary: whether the Markdown summary has it too.
+    """
+
+    template = "parts/table.html"
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    runs: Sequence[int] | None = None
+    words: int = 1
+    caption: str = ""
+    in_summary: bool = False
+
+    @override
+    def tables(self) -> Sequence["Table"]:
+        return (self,)
+
+
+@dataclass(frozen=True)
+class TablePair(Part):
+    """Two tables side by side.
+
+    Attributes:
+        left, right: the tables.
+    """
+
+    template = "parts/table_pair.html"
+    left: Table
+    right: Table
+
+    @override
+    def tables(self) -> Sequence[Table]:
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure of the page.
+
+    Attributes:
+        title: what it shows.
+        note: a sentence more.
+        svg: the chart.
+        legend: whether it tells runs apart.
+    """
+
+    title: str
+    note: str
+    svg: Markup
+    legend: bool = True
+
+
+@dataclass(frozen=True)
+class Figures(Part):
+    """Charts side by side.
+
+    Attributes:
+        charts: at least one.
+    """
+
+    template = "parts/figures.html"
+    charts: Sequence[Chart]
+
+
+@dataclass(frozen=True)
+class Paragraph(Part):
+    """A paragraph.
+
+    Attributes:
+        text: plain text.
+        look: a class of the style sheet: `note`, `warning`, or none.
+    """
+
+    template = "parts/paragraph.html"
+    text: str
+    look: str = ""
+
+
+@dataclass(frozen=True)
+class Fold(Part):
+    """Preformatted text that is shown when the reader opens it.
+
+    Attributes:
+        summary: the line that is always shown.
+        text: plain text.
+    """
+
+    template = "parts/fold.html"
+    summary: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Html(Part):
+    """Markup that a section has made itself.
+
+    Attributes:
+        markup: HTML in which everything from data has been escaped, as by `markupsafe` or a Jinja template.
+    """
+
+    template = "parts/html.html"
+    markup: Markup
+
+
 class Section(ABC):
     """A section of the page.
 
@@ -85,14 +216,9 @@ class Section(ABC):
         del page
         return self.heading
 
-    def applies(self, page: Page) -> bool:
-        """Whether the runs hold what this section needs; it is left out otherwise."""
-        del page
-        return True
-
     @abstractmethod
-    def render(self, page: Page) -> Sequence[Part]:
-        """Make the parts of the section, in order; only called if it applies."""
+    def render(self, page: Page) -> Sequence[Part | None]:
+        """Make the parts of the section, in order; None is no part. Without any, the page leaves the section out."""
 
 
 def task_of_all(runs: Sequence[RunResults]) -> Task:

@@ -16,9 +16,8 @@ from xmtc.evaluate.summary import markdown_summary
 from xmtc.files import check_page, replacing_directory, write_text, writing
 from xmtc.report.charts import environment, swatch
 from xmtc.report.compare import other_documents
-from xmtc.report.parts import Part, Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import GROUP, Example, Page
+from xmtc.report.section import GROUP, Example, Page, Part, Table
 from xmtc.report.sections import all_sections
 
 MAX_RUNS = 8
@@ -72,11 +71,8 @@ def write_report(runs: Sequence[RunResults], output: Path, examples: Sequence[Ex
 
 
 def _rendered(page: Page) -> list[_Rendered]:
-    return [
-        _Rendered(section.name, section.link, section.title(page), section.render(page))
-        for section in all_sections()
-        if section.applies(page)
-    ]
+    rendered = ((section, [part for part in section.render(page) if part]) for section in all_sections())
+    return [_Rendered(section.name, section.link, section.title(page), parts) for section, parts in rendered if parts]
 
 
 def _check_names(tables: Sequence[Table]) -> None:

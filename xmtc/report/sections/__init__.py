@@ -2,16 +2,14 @@
 
 from xmtc.config.members import installed_objects
 from xmtc.report.section import GROUP, Section
-from xmtc.report.sections.comparison import ComparisonSection
+from xmtc.report.sections.comparison import ComparisonSection, StartSection
 from xmtc.report.sections.curves import CurvesSection
 from xmtc.report.sections.data import DataSection
 from xmtc.report.sections.examples import ExamplesSection
-from xmtc.report.sections.frequency import FrequencySection
-from xmtc.report.sections.headline import HeadlineSection
 from xmtc.report.sections.labels import LabelsSection
+from xmtc.report.sections.metrics import FrequencySection, HeadlineSection
 from xmtc.report.sections.scorers import ScorersSection
 from xmtc.report.sections.setup import SetupSection
-from xmtc.report.sections.start import StartSection
 from xmtc.report.sections.training import TrainingSection
 
 _RESULTS: tuple[Section, ...] = (

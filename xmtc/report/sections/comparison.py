@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from xmtc.report import compare
-from xmtc.report.parts import Paragraph, Part
-from xmtc.report.section import Page, Section
+from xmtc.report.section import Page, Paragraph, Part, Section
 
 _INTERVALS = "Paired bootstrap: both runs on the same resampled documents. ▲ and ▼ mark intervals without 0."
 
@@ -21,18 +20,38 @@ class ComparisonSection(Section):
         return f"Comparison with {page.first.name}"
 
     @override
-    def applies(self, page: Page) -> bool:
-        """Whether there are several runs."""
-        return page.several
-
-    @override
-    def render(self, page: Page) -> Sequence[Part]:
+    def render(self, page: Page) -> Sequence[Part | None]:
         runs = page.runs
+        if not page.several:
+            return []
         differences, unpaired = compare.differences(runs)
         warnings = [f"Not compared in pairs: {sentence}." for sentence in unpaired]
         warnings += [f"{sentence}." for sentence in compare.caveats(runs)]
         parts: list[Part] = [Paragraph(warning, "warning") for warning in warnings]
         if differences.rows:
             parts += [Paragraph(_INTERVALS), differences]
-        optional = (compare.wins(runs), compare.changes(runs), compare.settings(runs))
-        return [*parts, *(table for table in optional if table is not None)]
+        return [*parts, compare.wins(runs), compare.changes(runs), compare.settings(runs)]
+
+
+class StartSection(Section):
+    """Paired differences, and labels that became better or worse, of a run that has `model.init_from`."""
+
+    name, heading, link = "start", "Against the model that training started from", "Before and after"
+
+    @override
+    def render(self, page: Page) -> Sequence[Part | None]:
+        if page.several or page.first.start is None:
+            return []
+        before, after = runs = page.first.start
+        labels, documents = before.metrics["labels_present"], before.metrics["docs"]
+        text = (
+            f"Both models on {documents:,} documents of {after.split}, over the {labels:,} labels in them that both "
+            "know, with thresholds tuned there for each. Documents that the model before is known to have learnt from "
+            "are left out. ▲ and ▼ mark intervals without 0."
+        )
+        parts: list[Part] = [Paragraph(text)]
+        if worse := compare.worse(before, after):
+            parts.append(Paragraph(f"Worse than before: {', '.join(worse)}.", "warning"))
+        differences, unpaired = compare.differences(runs)
+        parts += [Paragraph(f"Not compared in pairs: {sentence}.", "warning") for sentence in unpaired]
+        return [*parts, differences if differences.rows else None, compare.wins(runs), compare.changes(runs)]

@@ -5,20 +5,14 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from xmtc.report.charts import Axis, Series, line_chart
-from xmtc.report.parts import Chart, Figures, Part
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Page, Section
+from xmtc.report.section import Chart, Figures, Page, Part, Section
 
 
 class CurvesSection(Section):
     """P@k, R@k and nDCG@k by k; precision and recall, F1 by threshold, reliability."""
 
     name, heading, link = "curves", "Curves", "Curves"
-
-    @override
-    def applies(self, page: Page) -> bool:
-        """Whether a run has details.json."""
-        return any("cutoffs" in run.details or "threshold_curve" in run.details for run in page.runs)
 
     @override
     def render(self, page: Page) -> Sequence[Part]:

@@ -7,16 +7,9 @@ from typing_extensions import override
 
 from xmtc.evaluate.summary import percent
 from xmtc.report.charts import Axis, Bars, bar_chart
-from xmtc.report.parts import Chart, Figures, Paragraph, Part, Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Page, Section, label_title
+from xmtc.report.section import Chart, Figures, Page, Paragraph, Part, Section, Table, label_title
 
-_CAPTIONS = {
-    "lengths": "Metrics by document length",
-    "levels": "Metrics rolled up to each level of the label hierarchy",
-    "confusion": "Confusion matrix",
-    "confusions": "Most frequent confusions, as there are too many labels for a matrix",
-}
 _DRIFTED = 5  # labels whose share rose most, and as many whose share fell most
 
 
@@ -26,9 +19,8 @@ class DataSection(Section):
     name, heading, link = "data", "Data", "Data"
 
     @override
-    def render(self, page: Page) -> Sequence[Part]:
-        optional = (_lengths(page), _levels(page), _confusion(page.first))
-        tables = [table.captioned(_CAPTIONS[table.name]) for table in optional if table is not None]
+    def render(self, page: Page) -> Sequence[Part | None]:
+        tables = (_lengths(page), _levels(page), _confusion(page.first))
         return [Figures([_histogram(page.first)]), *_drift(page.first), *tables]
 
 
@@ -53,7 +45,8 @@ def _lengths(page: Page) -> Table | None:
         for row in run.details.get("lengths", []):
             values = [percent(row[key]) for key in shown]
             rows.append((row["low"], r, [f"{row['low']:,}–{row['high']:,}", run.name, f"{row['docs']:,}", *values]))
-    return _side_by_side("lengths", ["tokens", "run", "documents", *shown.values()], rows)
+    columns = ["tokens", "run", "documents", *shown.values()]
+    return _side_by_side("lengths", columns, rows, "Metrics by document length")
 
 
 def _levels(page: Page) -> Table | None:
@@ -64,14 +57,17 @@ def _levels(page: Page) -> Table | None:
         for row in run.details.get("levels", []):
             values = [percent(row[key]) for key in keys]
             rows.append((row["level"], r, [str(row["level"]), run.name, f"{row['labels']:,}", *values]))
-    return _side_by_side("levels", ["level", "run", "nodes", *keys.values()], rows)
+    columns = ["level", "run", "nodes", *keys.values()]
+    return _side_by_side("levels", columns, rows, "Metrics rolled up to each level of the label hierarchy")
 
 
-def _side_by_side(name: str, columns: Sequence[str], rows: Iterable[tuple[int, int, list[str]]]) -> Table | None:
+def _side_by_side(
+    name: str, columns: Sequence[str], rows: Iterable[tuple[int, int, list[str]]], caption: str
+) -> Table | None:
     """List rows with their group and run, sorted so that the runs' rows of one group are neighbours."""
     ordered = sorted(rows, key=lambda row: row[:2])
-    owners = [r for _, r, _ in ordered]
-    return Table(name, columns, [cells for *_, cells in ordered], owners, words=2) if ordered else None
+    owners, cells = [r for _, r, _ in ordered], [cells for *_, cells in ordered]
+    return Table(name, columns, cells, owners, words=2, caption=caption) if ordered else None
 
 
 def _drift(run: RunResults) -> tuple[Paragraph, Table]:
@@ -106,9 +102,11 @@ def _confusion(run: RunResults) -> Table | None:
     names = run.per_label["label"].to_pylist()
     if matrix := run.details.get("confusion"):
         rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]
-        return Table("confusion", ["gold ↓ predicted →", *names], rows)
+        return Table("confusion", ["gold ↓ predicted →", *names], rows, caption="Confusion matrix")
     support, mistakes = run.per_label["support"].to_pylist(), run.details.get("confusions")
     if not mistakes:
         return None
     rows = [[names[i], names[j], f"{count:,}", percent(count / support[i])] for i, j, count in mistakes]
-    return Table("confusions", ["gold", "predicted", "documents", "of the gold label's, %"], rows, words=2)
+    columns = ["gold", "predicted", "documents", "of the gold label's, %"]
+    caption = "Most frequent confusions, as there are too many labels for a matrix"
+    return Table("confusions", columns, rows, words=2, caption=caption)

@@ -5,8 +5,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from xmtc.report.parts import Paragraph, Part, Table
-from xmtc.report.section import Page, Section
+from xmtc.report.section import Page, Paragraph, Part, Section, Table
 
 _METRICS = {"p@1": "P@1", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
 
@@ -17,18 +16,13 @@ class ScorersSection(Section):
     name, heading, link = "scorers", "Scorers", "Scorers"
 
     @override
-    def applies(self, page: Page) -> bool:
-        """Whether a run fuses several scorers."""
-        return any(run.scorers for run in page.runs)
-
-    @override
     def render(self, page: Page) -> Sequence[Part]:
         text = (
             "Dev, in percent: the fused score, each scorer alone, and the difference to the fused score when one is "
             "left out. Every fusion is fitted on one half of dev and measured on the other. The columns on the right "
             "are macro-F1 of labels by their number of training documents."
         )
-        return [Paragraph(text), _table(page)]
+        return [Paragraph(text), _table(page)] if any(run.scorers for run in page.runs) else []
 
 
 def _table(page: Page) -> Table:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import yaml
 from typing_extensions import override
 
-from xmtc.report.parts import Fold, Part, Table
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Page, Section
+from xmtc.report.section import Fold, Page, Part, Section, Table
 
 
 class SetupSection(Section):

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from xmtc.report.charts import Axis, Series, line_chart
-from xmtc.report.parts import Chart, Figures, Part
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Page, Section, union
+from xmtc.report.section import Chart, Figures, Page, Part, Section, union
 from xmtc.run.directory import Stage
 
 _MEASURED_ON_THE_WAY = {
@@ -24,13 +23,9 @@ class TrainingSection(Section):
     name, heading, link = "training", "Training", "Training"
 
     @override
-    def applies(self, page: Page) -> bool:
-        """Whether a run has metrics.jsonl with something to draw."""
-        return bool(_charts(page))
-
-    @override
     def render(self, page: Page) -> Sequence[Part]:
-        return [Figures(_charts(page))]
+        charts = _charts(page)
+        return [Figures(charts)] if charts else []
 
 
 def _charts(page: Page) -> list[Chart]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from xmtc.config.plain import flattened
 from xmtc.files import write_text
 from xmtc.track.sinks.base import RunInfo, portable_name, require
 from xmtc.track.sinks.config import MlflowConfig
@@ -27,8 +28,8 @@ class MlflowSink:
         experiment = self._client.get_experiment_by_name(settings.experiment)
         experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(settings.experiment)
         run_id = self._client.create_run(experiment_id, run_name=run.name).info.run_id
-        for key, value in _flat(run.settings):
-            self._client.log_param(run_id, key, value)
+        for key, value in flattened(run.settings):
+            self._client.log_param(run_id, key, str(value))
         write_text(file, run_id + "\n")
         return run_id
 
@@ -43,14 +44,3 @@ class MlflowSink:
     def close(self) -> None:
         """Mark the run as finished."""
         self._client.set_terminated(self._run_id)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Flatten nested settings to `section.key` pairs."""
-    pairs = []
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            pairs += _flat(value, f"{prefix}{key}.")
-        else:
-            pairs.append((f"{prefix}{key}", str(value)))
-    return pairs
