@@ -11,7 +11,7 @@ from xmtc.config.base import config
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.errors import CheckpointError
 from xmtc.files import read_json, reading
-from xmtc.models.encoders.settings import EncoderDefaults
+from xmtc.models.encoders.settings import EncoderSettings
 
 if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
@@ -35,7 +35,7 @@ class LoraConfig:
 
 
 @config
-class HuggingFaceConfig(EncoderDefaults):
+class HuggingFaceConfig(EncoderSettings):
     """A Hugging Face encoder (BERT, RoBERTa, DeBERTa, ModernBERT …) or decoder (LLaMA, Mistral, Qwen, Phi …)."""
 
     kind: Literal["hugging_face"] = "hugging_face"
@@ -108,7 +108,7 @@ class HuggingFaceConfig(EncoderDefaults):
 
 
 @config
-class MaxPoolConfig(EncoderDefaults):
+class MaxPoolConfig(EncoderSettings):
     """MaxPoolBERT: a Hugging Face encoder whose first token, [CLS], is enriched. Use it with first-token pooling."""
 
     kind: Literal["maxpool"] = "maxpool"

@@ -1,7 +1,7 @@
 """The family of encoders, by settings.
 
 A package adds an encoder by an entry point of the group `xmtc.encoders`. Its settings class is a `@config` dataclass
-that inherits from `EncoderDefaults` and has a `kind` and a `build`.
+that inherits from `EncoderSettings` and has a `kind` and a `build`.
 """
 
 from typing import Annotated

@@ -3,11 +3,8 @@
 Suffixes: W windows, U window tokens, V vocabulary, D width.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, takewhile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -99,15 +96,6 @@ class BagEncoder(LightEncoder):
         return self.embedding(input_ids_WU, attention_mask_WU)
 
 
-class _Line(NamedTuple):
-    path: str
-    number: int
-    text: str
-
-    def wrong(self, what: str) -> DataError:
-        return DataError(f"{self.path}:{self.number}: {what}; expected a word and its numbers, separated by spaces")
-
-
 def read_word_vectors(path: str, vocabulary: Mapping[str, int], width: int) -> dict[int, np.ndarray]:
     """Read the vectors of the vocabulary's words, by token id.
 
@@ -118,20 +106,33 @@ def read_word_vectors(path: str, vocabulary: Mapping[str, int], width: int) -> d
         DataError: the file is missing, damaged or not text, or has none of the words.
         ConfigError: the vectors have another width.
     """
-    _check_text(path)
-    lines = _lines(path)
-    first = next(lines, None)
-    if first is None or (_check_first(first, width) and (first := next(lines, None)) is None):
-        raise DataError(f"{path}: has no vectors; expected lines with a word and its numbers, separated by spaces")
+    if not Path(path).is_file():
+        raise DataError(f"model.encoder.embedding.vectors: {path} is not a file; give a word2vec or GloVe text file")
     found: dict[int, np.ndarray] = {}
-    for line in chain([first], lines):
-        # a few words in GloVe's larger files contain spaces, so numbers are counted from the right
-        word, *numbers = line.text.rsplit(" ", width)
-        token_id = vocabulary.get(word)
-        if len(numbers) < width or (token_id is None and _goes_on(word, vocabulary)):
-            raise line.wrong(f"not {width} numbers like the other lines")
-        if token_id is not None:
-            found[token_id] = _parse(numbers, line)
+    has = None
+    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if "\0" in line:
+                raise DataError(f"{path}: is not text; unpack it, or convert word2vec's binary format to its text")
+            if not (parts := line.split()):
+                continue
+            if has is None:
+                has, is_header = _dimensions(parts)
+                if has != width:
+                    raise ConfigError(
+                        f"model.encoder.embedding.width: {width}, but the vectors of {path} have {has} dimensions; set "
+                        f"model.encoder.embedding.width={has}"
+                    )
+                if is_header:
+                    continue
+            # a few words in GloVe's larger files contain spaces, so numbers are counted from the right
+            word, *numbers = line.rstrip("\r\n ").rsplit(" ", width)
+            if len(numbers) == width and word not in vocabulary:
+                continue
+            vector = _parse(numbers, width)
+            if vector is None:
+                raise DataError(f"{path}:{number}: expected a word and {width} finite numbers, separated by spaces")
+            found[vocabulary[word]] = vector
     if not found:
         raise DataError(
             f"{path}: has none of the {len(vocabulary)} tokens; set data.tokenizer.model=word, and "
@@ -140,54 +141,20 @@ def read_word_vectors(path: str, vocabulary: Mapping[str, int], width: int) -> d
     return found
 
 
-def _check_text(path: str) -> None:
-    if not Path(path).is_file():
-        raise DataError(f"model.encoder.embedding.vectors: {path} is not a file; give a word2vec or GloVe text file")
-    with open(path, "rb") as file:
-        if b"\0" in file.read(1 << 16):
-            raise DataError(
-                f"model.encoder.embedding.vectors: {path} is not text; unpack it if it is compressed, and convert "
-                "word2vec's binary format to the text format"
-            )
-
-
-def _lines(path: str) -> Iterator[_Line]:
-    """Yield the lines that are not blank."""
-    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as lines:
-        for number, text in enumerate(lines, 1):
-            if text := text.rstrip("\r\n "):
-                yield _Line(path, number, text)
-
-
-def _check_first(line: _Line, width: int) -> bool:
-    """Check the width. Return True if this is word2vec's first line, which has no vector."""
-    parts = line.text.split(" ")
+def _dimensions(parts: list[str]) -> tuple[int, bool]:
+    """Read the dimensions from the first line; also return whether it is word2vec's, which has no vector."""
     is_header = len(parts) == 2 and all(part.isdecimal() for part in parts)
-    has = int(parts[1]) if is_header else sum(1 for _ in takewhile(_NUMBER.fullmatch, reversed(parts[1:])))
-    if not has:
-        raise line.wrong("no numbers")
-    if has != width:
-        raise ConfigError(
-            f"model.encoder.embedding.width: {width}, but the vectors of {line.path} have {has} dimensions; set "
-            f"model.encoder.embedding.width={has}"
-        )
-    return is_header
+    return (int(parts[1]) if is_header else len(parts) - 1), is_header
 
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf)", re.IGNORECASE)
-
-
-def _goes_on(word: str, vocabulary: Mapping[str, int]) -> bool:
-    """Whether this is a known word followed by too many decimal numbers."""
-    first, *others = word.split(" ")
-    return bool(others) and first in vocabulary and all("." in o and _NUMBER.fullmatch(o) for o in others)
-
-
-def _parse(numbers: list[str], line: _Line) -> np.ndarray:
+def _parse(numbers: list[str], width: int) -> np.ndarray | None:
+    """Convert numbers to float32; None where some are missing, unreadable or not finite."""
     try:
-        vector = np.array(numbers, dtype=np.float64)
+        vector = np.array(numbers, np.float64)
     except ValueError:
-        raise line.wrong("not all numbers can be read") from None
-    if not (np.abs(vector) <= np.finfo(np.float32).max).all():
-        raise line.wrong("not all numbers are finite")
-    return vector.astype(np.float32)
+        return None
+    return (
+        vector.astype(np.float32)
+        if len(vector) == width and (np.abs(vector) < np.finfo(np.float32).max).all()
+        else None
+    )

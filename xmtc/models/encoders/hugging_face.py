@@ -4,17 +4,23 @@ Suffixes: W windows, U window tokens, D width.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from typing_extensions import override
 
+from xmtc.errors import CheckpointError
 from xmtc.models.adapters import add_lora, has_adapters
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
-from xmtc.models.encoders.backbone_files import load_adapter, save_backbone
-from xmtc.models.encoders.base import Encoder
-from xmtc.models.encoders.pretrained import blocks_of
+from xmtc.models.encoders.base import FOLDER, Encoder
+from xmtc.models.encoders.pretrained import blocks_of, quiet
+from xmtc.models.module_files import part, read_weights, whole
+
+_ADAPTER = "adapter/adapter_model.safetensors"  # in PEFT's layout; `encoder/` has Transformers'
 
 
 class HuggingFaceBackbone(Encoder):
@@ -81,12 +87,41 @@ class HuggingFaceBackbone(Encoder):
     @override
     def save(self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]) -> bool:
         """Adapters, and the backbone unless it is an unchanged pretrained model."""
-        return save_backbone(self, model, tensors, trained)
+        adapted = isinstance(self.model, PeftModel)
+        if isinstance(self.model, PeftModel):
+            _save_adapter(model / _ADAPTER, self.model, tensors, self.name)
+        changed = any("lora_" not in name for name in trained)
+        if not changed and self.name is not None:
+            return False
+        plain = {name: tensor for name, tensor in tensors.items() if "lora_" not in name}
+        weights = whole(part(plain, "model.base_model.model." if adapted else "model."), "encoder.model.")
+        weights = {name.replace(".base_layer.", "."): tensor for name, tensor in weights.items()}
+        with quiet():
+            self.transformer.save_pretrained(model / FOLDER, state_dict=weights)
+        return True
 
     @override
     def load(self, model: Path) -> None:
         """Adapters; the backbone was loaded when it was built."""
-        load_adapter(self, model)
+        if not isinstance(self.model, PeftModel):
+            return
+        path = model / _ADAPTER
+        adapter = read_weights(path)
+        present = get_peft_model_state_dict(self.model, save_embedding_layers=False)
+        if {name: t.shape for name, t in present.items()} != {name: t.shape for name, t in adapter.items()}:
+            raise CheckpointError(f"{path}: its adapters do not match config.json; copy the whole model folder again")
+        set_peft_model_state_dict(self.model, adapter)
+
+
+def _save_adapter(path: Path, model: PeftModel, tensors: Mapping[str, Tensor], base: str | None) -> None:
+    lora = {name: tensor for name, tensor in tensors.items() if "lora_" in name}
+    adapter = get_peft_model_state_dict(
+        model, state_dict=whole(part(lora, "model."), "encoder.model."), save_embedding_layers=False
+    )
+    path.parent.mkdir()
+    save_file(adapter, path, metadata={"format": "pt"})
+    settings = replace(model.peft_config["default"], base_model_name_or_path=base, inference_mode=True)
+    settings.save_pretrained(str(path.parent))
 
 
 def _leaves(transformer: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -6,7 +6,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from xmtc.config.base import config
-from xmtc.models.encoders.settings import EncoderDefaults
+from xmtc.models.encoders.settings import EncoderSettings
 
 if TYPE_CHECKING:
     from xmtc.models.encoders.cnn import CNNEncoder
@@ -36,7 +36,7 @@ class EmbeddingConfig:
 
 
 @config
-class _Light(EncoderDefaults):
+class _Light(EncoderSettings):
     """An encoder over embedded tokens."""
 
     embedding: Annotated[
