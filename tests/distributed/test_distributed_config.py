@@ -18,7 +18,7 @@ from xmtc.distributed.collectives import (
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.state_files import plan_parts
 from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, SingleConfig
-from xmtc.distributed.strategies.settings import Demand, Tool
+from xmtc.distributed.strategies.settings import Demand
 
 
 def validate(settings: dict[str, Any]) -> DistributedConfig:
@@ -72,13 +72,6 @@ def test_union_is_chosen_by_kind():
         ({"strategy": {"kind": "deepspeed", "zero_optimization": 2}}, "zero_optimization"),
         ({"strategy": {"kind": "deepspeed", "stage": 0, "offload_optimizer": "cpu"}}, "needs stage 1, 2 or 3"),
         ({"strategy": {"kind": "deepspeed", "stage": 2, "offload_parameters": "cpu"}}, "needs stage 3"),
-        ({"strategy": {"kind": "deepspeed", "stage": 2, "offload_optimizer": "nvme"}}, "nvme needs stage 3"),
-        ({"strategy": {"kind": "deepspeed", "stage": 3, "offload_optimizer": "nvme"}}, "nvme_path"),
-        ({"strategy": {"kind": "deepspeed", "stage": 3, "nvme_path": "/ssd"}}, "give both, or neither"),
-        (
-            {"strategy": {"kind": "deepspeed", "stage": 3, "offload_parameters": "nvme", "nvme_path": "/ssd"}},
-            "needs offload_optimizer",
-        ),
         ({"precision": "fp16"}, "fp32"),
         ({"workers": -1}, "greater than or equal to 0"),
         ({"timeout_s": 0}, "greater than 0"),
@@ -101,14 +94,6 @@ def test_workers_hold_their_share_of_what_the_strategy_partitions():
     assert DDPConfig().training_bytes(1000, 4).exchange_buffers == 4000
     assert DeepSpeedConfig(stage=3).weight_bytes(800, 4) == 200
     assert DeepSpeedConfig(stage=3, offload_optimizer="cpu").training_bytes(1000, 4).optimizer_state == 0
-
-
-def test_a_disk_is_needed_only_for_what_is_offloaded_there():
-    disk = DeepSpeedConfig(stage=3, offload_optimizer="nvme", offload_parameters="nvme", nvme_path="/ssd")
-    assert (disk.disk_bytes(10, 100.0), disk.weight_bytes(800, 4), disk.offload_folder) == (260, 0, "/ssd")
-    assert Tool.LIBAIO in disk.tools
-    assert Tool.LIBAIO not in DeepSpeedConfig(stage=3).tools
-    assert DDPConfig().tools == SingleConfig().tools == ()
 
 
 def test_engine_config_keeps_sums_exact_and_further_keys():

@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import shutil
 import types
 from collections.abc import Iterator
@@ -260,22 +259,6 @@ def only_reading(server: S3Server) -> Iterator[None]:
 def test_a_scheme_whose_package_is_not_installed() -> None:
     check = stored("track.directory=nosuch://x/runs")["runs"]
     assert (check.status, check.fix) == ("missing", "install it on every node")
-
-
-def test_an_offload_to_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    strategy = f"{{kind: deepspeed, stage: 3, offload_optimizer: nvme, nvme_path: {tmp_path}/not/yet}}"
-    wanted = ("distributed.workers=2", f"distributed.strategy={strategy}")
-    monkeypatch.setattr(module, "find_library", lambda name: f"lib{name}.so.1")
-    checks = found(*wanted)
-    assert (checks["libaio"].status, checks["disk: nvme_path"].status) == ("ok", "ok")
-    assert re.search(r"about \d+\.\d+ GiB", checks["disk: nvme_path"].detail)
-    monkeypatch.setattr(module, "find_library", lambda name: None)
-    assert "apt-get install libaio-dev" in found(*wanted)["libaio"].fix
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1000))
-    assert found(*wanted)["disk: nvme_path"].status == "missing"
-    monkeypatch.setattr(module.os, "access", lambda path, mode: False)
-    assert "not writable" in found(*wanted)["disk: nvme_path"].detail
-    assert "libaio" not in found()
 
 
 def test_hidden_states_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

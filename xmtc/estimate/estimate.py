@@ -47,7 +47,6 @@ class Estimate:
         workers: number of workers.
         size: size of the corpus that it was estimated for.
         width: D, width of the encoder.
-        offloaded: bytes in `nvme_path`, of all workers together.
     """
 
     memory: Mapping[str, float]
@@ -59,7 +58,6 @@ class Estimate:
     workers: int
     size: Size
     width: int
-    offloaded: float = 0.0
 
     @property
     def peak(self) -> float:
@@ -88,7 +86,7 @@ def estimate(config: RunConfig, size: Size | None = None, workers: int | None = 
     trained = sum(p.numel() for p in trained_parameters(config, classifier))
     weights = [p for layer in products_of(classifier.encoder) for p in layer.parameters(recurse=False) if p.dim() > 1]
     layers = sum(name.startswith("encoder.") for name in classifier.parameter_groups())
-    width, whole = classifier.encoder.width, sum(p.nbytes for p in classifier.parameters())
+    width = classifier.encoder.width
     return Estimate(
         memory=worker_memory(config, classifier, size, world),
         disk={
@@ -103,7 +101,6 @@ def estimate(config: RunConfig, size: Size | None = None, workers: int | None = 
         workers=world,
         size=size,
         width=width,
-        offloaded=config.distributed.chosen_strategy().disk_bytes(trained, whole),
     )
 
 
@@ -249,8 +246,6 @@ def print_estimate(
         print(f"this exceeds the {room / GIB:,.1f} GiB of a worker")
     for name, part in found.disk.items():
         print(f"disk, {name}: {part / GIB:,.2f} GiB")
-    if found.offloaded:
-        print(f"disk, nvme_path, all workers together: {found.offloaded / GIB:,.2f} GiB")
     if found.steps:
         print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in found.steps.items()))
     if stages is not None:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from ctypes.util import find_library
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -154,10 +153,6 @@ def build_tools(config: RunConfig | None) -> Iterator[Check]:
     search = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
     ninja = shutil.which("ninja", path=search)
     yield found("ninja", bool(ninja), ninja or "not found", "pip install ninja", needed=Tool.NINJA in needed)
-    if Tool.LIBAIO in needed:
-        library = find_library("aio")
-        fix = "install libaio and its headers (Debian: apt-get install libaio-dev) on every node"
-        yield found("libaio", bool(library), f"{library or 'not found'}; DeepSpeed writes to disks with it", fix)
     yield _package("deepspeed", "ZeRO strategies", "train", needed=Tool.NINJA in needed)
 
 

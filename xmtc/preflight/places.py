@@ -47,20 +47,11 @@ def check_estimated_disks(config: RunConfig, estimated: Estimate) -> Iterator[Ch
 
     Without this space, training would fail.
     """
-    needed = [
-        (
-            "hidden states",
-            RunPaths.of(config).corpus,
-            estimated.disk["hidden states"],
-            "free disk space, or set plant.cache_hidden=false finetune.cache_hidden=false",
-        )
-    ]
-    if (folder := config.distributed.chosen_strategy().offload_folder) is not None:
-        needed.append(("disk: nvme_path", Path(folder), estimated.offloaded, "free disk space, or choose another disk"))
-    for name, path, size, fix in needed:
-        if size:
-            check = _room(name, path, size, fix, needed=True)
-            yield replace(check, detail=f"{check.detail}; about {size / GIB:,.2f} GiB needed")
+    size = estimated.disk["hidden states"]
+    if size:
+        fix = "free disk space, or set plant.cache_hidden=false finetune.cache_hidden=false"
+        check = _room("hidden states", RunPaths.of(config).corpus, size, fix, needed=True)
+        yield replace(check, detail=f"{check.detail}; about {size / GIB:,.2f} GiB needed")
 
 
 def _room(name: str, path: Path, wanted: float, fix: str, *, needed: bool = False) -> Check:

@@ -17,7 +17,6 @@ from xmtc.distributed.strategies.settings import (
     Tool,
     TrainingBytes,
 )
-from xmtc.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _MANAGED = {"stage", "offload_optimizer", "offload_param"}
 _BUCKET = 500_000_000  # numbers in DeepSpeed's default buffer for the exchange of gradients
-_SWAP_ALIGNMENT = 1 << 16  # numbers; DeepSpeed wants a multiple of 1 kB × its `aio.intra_op_parallelism` (1 by default)
 
 
 @config
@@ -55,7 +53,7 @@ class DDPConfig(StrategySettings):
 
     @override
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        from xmtc.distributed.strategies.ddp import DDPStrategy
+        from xmtc.distributed.strategies.replicated import DDPStrategy
 
         return DDPStrategy(precision, device)
 
@@ -67,13 +65,10 @@ class DeepSpeedConfig(StrategySettings):
     kind: Literal["deepspeed"] = "deepspeed"
     stage: Literal[0, 1, 2, 3] = 2
     """0 partitions nothing, 1 the optimizer state, 2 also gradients, 3 also parameters (including frozen ones)."""
-    offload_optimizer: Literal["cpu", "nvme"] | None = None
-    """Where optimizer state is kept and updated: `cpu` (stages 1 to 3), or `nvme`, a disk and CPU memory (stage 3;
-    Rajbhandari et al. 2021, ZeRO-Infinity)."""
-    offload_parameters: Literal["cpu", "nvme"] | None = None
+    offload_optimizer: Literal["cpu"] | None = None
+    """Where optimizer state is kept and updated: `cpu` (stages 1 to 3)."""
+    offload_parameters: Literal["cpu"] | None = None
     """Where parameters are kept while they are not in use (stage 3)."""
-    nvme_path: str | None = None
-    """Folder on a fast disk of every node, for `nvme`. A worker deletes its files when it ends, unless it is killed."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)
     """Further keys of this section of DeepSpeed's configuration, such as `{overlap_comm: true}`; xmtc sets stage and
     offload."""
@@ -86,17 +81,6 @@ class DeepSpeedConfig(StrategySettings):
             raise ValueError("offload_optimizer needs stage 1, 2 or 3")
         if self.offload_parameters and self.stage != 3:
             raise ValueError("offload_parameters needs stage 3")
-        if self.offload_optimizer == "nvme" and self.stage != 3:
-            raise ValueError("offload_optimizer: nvme needs stage 3")
-        if self.offload_parameters == "nvme" and self.offload_optimizer is None:
-            raise ValueError("offload_parameters: nvme needs offload_optimizer: cpu or nvme")
-        if self.on_disk != (self.nvme_path is not None):
-            raise ValueError("nvme_path is the folder for `nvme`: give both, or neither")
-
-    @property
-    def on_disk(self) -> bool:
-        """Whether anything is offloaded to a disk."""
-        return "nvme" in (self.offload_optimizer, self.offload_parameters)
 
     @property
     @override
@@ -106,13 +90,8 @@ class DeepSpeedConfig(StrategySettings):
     @property
     @override
     def tools(self) -> tuple[Tool, ...]:
-        """DeepSpeed compiles its collectives and its disk library."""
-        return (Tool.COMPILER, Tool.NINJA, *([Tool.LIBAIO] if self.on_disk else []))
-
-    @property
-    @override
-    def offload_folder(self) -> str | None:
-        return self.nvme_path
+        """DeepSpeed compiles its collectives."""
+        return (Tool.COMPILER, Tool.NINJA)
 
     @override
     def refusals(self) -> Mapping[Demand, str]:
@@ -146,48 +125,29 @@ class DeepSpeedConfig(StrategySettings):
         )
 
     @override
-    def disk_bytes(self, trained: int, weights: float) -> float:
-        """Float32 weights, moments and gradients of what trains, and all weights."""
-        optimizer = 16.0 * trained if self.offload_optimizer == "nvme" else 0.0
-        return optimizer + (weights if self.offload_parameters == "nvme" else 0.0)
-
-    @override
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
         from xmtc.distributed.strategies.deepspeed import ZeroStage0Strategy, ZeroStrategy
-        from xmtc.distributed.strategies.deepspeed_support import can_swap, import_deepspeed
+        from xmtc.distributed.strategies.deepspeed_support import import_deepspeed
 
         import_deepspeed(device)
-        if self.on_disk and not can_swap():
-            raise ConfigError(
-                "distributed.strategy: nvme needs libaio and its headers (Debian's package libaio-dev) on every node"
-            )
         return (ZeroStage0Strategy if self.stage == 0 else ZeroStrategy)(self, precision, device)
 
     @override
     def loading(self, precision: Precision) -> AbstractContextManager[object]:
-        """Under stage 3, each worker keeps its share, unless it offloads to a disk."""
-        if self.stage < 3 or self.on_disk:
+        """Under stage 3, each worker keeps its share."""
+        if self.stage < 3:
             return nullcontext()
         from xmtc.distributed.zero3 import Loading
 
         return Loading(self.engine_config(precision)).active()
 
-    def engine_config(self, precision: Precision, folder: str | None = None, largest: int = 0) -> dict[str, Any]:
-        """Make DeepSpeed's configuration.
-
-        Args:
-            precision: precision of the activations.
-            folder: folder that this process offloads to.
-            largest: number of elements in this rank's share of the largest parameter.
-        """
+    def engine_config(self, precision: Precision) -> dict[str, Any]:
+        """Make DeepSpeed's configuration."""
         zero: dict[str, Any] = {**self.zero_optimization, "stage": self.stage}
-        places: dict[str, dict[str, Any]] = {"cpu": {"device": "cpu"}, "nvme": {"device": "nvme", "nvme_path": folder}}
         if self.offload_optimizer:
-            zero["offload_optimizer"] = places[self.offload_optimizer]
+            zero["offload_optimizer"] = {"device": self.offload_optimizer}
         if self.offload_parameters:
-            zero["offload_param"] = dict(places[self.offload_parameters])
-            if self.offload_parameters == "nvme":
-                zero["offload_param"]["buffer_size"] = -(-largest // _SWAP_ALIGNMENT) * _SWAP_ALIGNMENT
+            zero["offload_param"] = {"device": self.offload_parameters}
         return {
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": 1,

@@ -10,8 +10,6 @@ checkpoints cannot be loaded with another number of ranks.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -45,7 +43,6 @@ class _EngineStrategy(StrategyBase):
         super().__init__(precision, device)
         self._config = config
         self._engine: Any = None
-        self._swap: TemporaryDirectory[str] | None = None
         self._attributes = Attributes()
         if config.stage == 3 and device.type == "cpu":
             # The holes between gathered weights would take more memory than the weights.
@@ -71,9 +68,6 @@ class _EngineStrategy(StrategyBase):
                 full = self._full_parameter(parameter)
                 parameter.data = full
             self._attributes.restore(self._model)
-        if self._swap is not None:
-            self._swap.cleanup()
-            self._swap = None
         super().close()
 
     def _made_whole(self) -> list[nn.Parameter]:
@@ -92,11 +86,7 @@ class _EngineStrategy(StrategyBase):
 
         self._attributes.note(model)
         inside = FieldsOut(model)
-        if self._config.on_disk and self._swap is None:  # one folder for all engines: frozen weights stay in it
-            Path(self._config.nvme_path or "").mkdir(parents=True, exist_ok=True)
-            self._swap = TemporaryDirectory(dir=self._config.nvme_path, prefix="xmtc-")
-        largest = max(-(-self._shape(p).numel() // self.world_size) for p in model.parameters())
-        engine_config = self._config.engine_config(self._precision, self._swap.name if self._swap else None, largest)
+        engine_config = self._config.engine_config(self._precision)
         self._engine, *_ = deepspeed.initialize(model=inside, optimizer=optimizer, config=engine_config)
         share_timeout(self.device)
         self._gather_blocks(enabled=False)
@@ -234,27 +224,15 @@ class ZeroStrategy(_EngineStrategy):
         if self._linked:
             return
         zero = self._engine.optimizer
-        for i, flat in enumerate(self._flats()):
+        for flat in self._flats():
             if not zero.optimizer.state[flat]:
-                with self._in_memory(i):
-                    zeros = {kind: torch.zeros_like(flat, requires_grad=False) for kind in MOMENTS}
-                    zero.optimizer.state[flat] = {"step": torch.tensor(0.0, device=flat.device), **zeros}
+                zeros = {kind: torch.zeros_like(flat, requires_grad=False) for kind in MOMENTS}
+                zero.optimizer.state[flat] = {"step": torch.tensor(0.0, device=flat.device), **zeros}
         if self._config.stage != 3:
             # After its first step, DeepSpeed links only the first group.
             zero._hp_optimizer_states_linked = False
             zero._lazy_init_hp_params_optimizer_state()
         self._linked = True
-
-    @contextmanager
-    def _in_memory(self, flat: int) -> Iterator[None]:
-        """Fetch an offloaded partition, by number, and its moments; write them back on exit."""
-        zero = self._engine.optimizer  # DeepSpeed swaps single partitions by private methods only
-        on_disk = self._config.stage == 3 and zero._swappable_optimizer_subgroup(flat)
-        if on_disk:
-            zero._optimizer_states_and_gradient_swap_in(flat)
-        yield
-        if on_disk:
-            zero._optimizer_states_and_gradient_swap_out(flat)
 
     @property
     def _steps(self) -> int:

@@ -35,13 +35,6 @@ def import_deepspeed(device: torch.device) -> None:
     deepspeed.init_distributed(dist_backend="nccl" if device.type == "cuda" else "gloo", verbose=False)
 
 
-def can_swap() -> bool:
-    """Whether DeepSpeed can build its disk library."""
-    from deepspeed.ops.op_builder import AsyncIOBuilder  # pyright: ignore[reportAttributeAccessIssue]
-
-    return AsyncIOBuilder().is_compatible(verbose=False)
-
-
 def share_timeout(device: torch.device) -> None:
     """Give every process group the timeout of the first.
 

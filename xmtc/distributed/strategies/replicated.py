@@ -1,11 +1,15 @@
 """A single process, and the base of strategies that keep the whole model and optimizer on every rank."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from typing_extensions import override
 
@@ -98,3 +102,36 @@ def fresh_moments(parameter: nn.Parameter) -> dict[str, Any]:
         "exp_avg": torch.zeros_like(parameter, requires_grad=False),
         "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
     }
+
+
+class DDPStrategy(ReplicatedStrategy):
+    """DDP that sums gradients; by default DDP averages them."""
+
+    def __init__(self, precision: Precision, device: torch.device) -> None:
+        super().__init__(precision, device)
+        self._module: DistributedDataParallel | None = None
+
+    def _wrap(self, model: nn.Module) -> nn.Module:
+        self._module = DistributedDataParallel(model, forward_sync_buffers=False)
+        self._module.register_comm_hook(None, _sum_bucket)
+        return self._module
+
+    @contextmanager
+    @override
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        if last or self._module is None:
+            yield
+            return
+        with self._module.no_sync():
+            yield
+
+    @override
+    def close(self) -> None:
+        super().close()
+        self._module = None
+
+
+def _sum_bucket(_: None, bucket: dist.GradBucket) -> Future[Tensor]:  # pyright: ignore[reportPrivateImportUsage]
+    work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.SUM, async_op=True)
+    assert work is not None  # async_op
+    return work.get_future().then(lambda future: future.value()[0])

@@ -30,7 +30,6 @@ class Tool(StrEnum):
 
     COMPILER = "compiler"
     NINJA = "ninja"
-    LIBAIO = "libaio"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +76,6 @@ class StrategySettings(Protocol):
         """Programs and libraries that every node needs in addition to Python packages."""
         return ()
 
-    @property
-    def offload_folder(self) -> str | None:
-        """The folder, on a disk of every node, that tensors are offloaded to; None if they stay in memory."""
-        return None
-
     def refusals(self) -> Mapping[Demand, str]:
         """List the features that the strategy does not support, each with the conflicting key, the reason and the fix.
 
@@ -97,15 +91,6 @@ class StrategySettings(Protocol):
         """Compute bytes of memory that one worker needs to train this many float32 numbers with AdamW."""
         buffers = 4.0 * trained if workers > 1 else 0.0
         return TrainingBytes(gradients=4.0 * trained, optimizer_state=8.0 * trained, exchange_buffers=buffers)
-
-    def disk_bytes(self, trained: int, weights: float) -> float:
-        """Compute bytes that all workers together write to `offload_folder`.
-
-        Args:
-            trained: number of trained elements.
-            weights: bytes of all weights.
-        """
-        return 0.0
 
     def loading(self, precision: Precision) -> AbstractContextManager[object]:
         """Wrap the construction of a model, after `build`; by default, every worker loads all weights."""
