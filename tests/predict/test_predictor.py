@@ -24,17 +24,6 @@ from xmtc.predict.evidence_page import explain_text, write_page
 from xmtc.predict.ranking import Scoring, score_split
 
 
-def test_a_frame_says_what_the_lists_say(tmp_path):
-    model = xmtc.Model.from_pretrained(export(tmp_path / "model"))
-    texts = pd.Series(TEXTS[:2], index=["x", "y"])
-    frame, lists = model.predict_frame(texts, top_k=3, evidence=True), model.predict(texts, top_k=3, evidence=True)
-    assert list(frame.index) == ["x"] * 3 + ["y"] * 3
-    assert frame["label"].tolist() == [one.label for best in lists for one in best]
-    assert frame["score"].tolist() == [one.score for best in lists for one in best]
-    assert frame["evidence"].iloc[0].split() == [part.text for part in lists[0][0].evidence]
-    assert list(model.predict_frame(TEXTS[:1]).columns) == ["label", "name", "score", "predicted"]
-
-
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     return export(tmp_path_factory.mktemp("run") / "model")

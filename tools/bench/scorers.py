@@ -36,8 +36,10 @@ BAR = 1.3
 def encode(parts: ModelParts, block: TokenBlock, settings: Settings) -> None:
     """Run the encoder over a block, in the batches of `xmtc score`."""
     classifier = parts.classifier
-    collate = Collator(block, parts.tokenizer, window=classifier.encoder.window, overlap=parts.info.model.overlap)
-    for rows in evaluation_batches(block.lengths, settings.tokens_per_batch):
+    collate = Collator(
+        block.documents, parts.tokenizer, window=classifier.encoder.window, overlap=parts.info.model.overlap
+    )
+    for rows in evaluation_batches(block.documents.lengths, settings.tokens_per_batch):
         batch = collate(MicroBatch(rows, np.ones(len(rows), np.float32)))
         with torch.autocast("cpu", torch.bfloat16, enabled=settings.bfloat16):
             classifier.encode(batch)

@@ -26,9 +26,9 @@ from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import special_tokens
 from xmtc.mig.ranking import TokenRanking
 from xmtc.predict.predictor import Model
+from xmtc.predict.tokenised import TokenisedTexts
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.score.batch import TokenBlock
 
 SHARES = (0.05, 0.1, 0.2, 0.5)
 BAR, TOP_TOKENS, BUDGET = 1.0, 100, 4096
@@ -37,7 +37,7 @@ Ids = tuple[NDArray[np.int32], ...]
 
 def batches(model: Model, ids_N: Ids):
     """(rows, batch) over these documents."""
-    block = TokenBlock("", tuple(map(str, range(len(ids_N)))), ids_N, ())
+    block = TokenisedTexts(ids_N, (), ())
     window, overlap = model.classifier.encoder.window, model.info.model.overlap
     collate = Collator(block, model.tokenizer, window=window, overlap=overlap)
     for rows_B in evaluation_batches(block.lengths, BUDGET):

@@ -18,8 +18,7 @@ from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import GivesEvidence
-from xmtc.predict.evidence import Explanation, merge_words, word_sums
-from xmtc.predict.fused_evidence import fused_explanations
+from xmtc.predict.evidence import Explanation, fused_explanations, merge_words, word_sums
 from xmtc.predict.fused_scores import FusedScores, features_of
 from xmtc.predict.tokenised import Tokenised, TokenisedTexts
 from xmtc.scorers.base import Features

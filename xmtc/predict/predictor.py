@@ -1,10 +1,10 @@
 """`xmtc.Model`: an exported model that labels texts in this process."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from xmtc.artefact.export import ModelParts, load_model
 from xmtc.artefact.hub import locate_model
+from xmtc.data.arrays import Matrix
 from xmtc.data.collate import Collator
 from xmtc.data.sampler import MicroBatch
 from xmtc.errors import ConfigError, DataError
@@ -21,12 +22,9 @@ from xmtc.predict.evidence import Evidence, Explanation
 from xmtc.predict.explainer import BatchExplainer, Explainer
 from xmtc.predict.filters import LabelFilter, Threshold
 from xmtc.predict.fused_scores import FusedScores
-from xmtc.predict.ranking import BestLabels, Scoring, score_split
+from xmtc.predict.ranking import Scoring, score_split
 from xmtc.predict.shortlist_scores import ShortlistScores
-from xmtc.predict.tokenised import TokenisedTexts
-
-if TYPE_CHECKING:
-    import pandas as pd
+from xmtc.predict.tokenised import TokenisedTexts, tokenised
 
 EVIDENCE_WORDS = 5
 _TOP_K = 10
@@ -142,54 +140,21 @@ class Model:
             ConfigError: a shortlist together with included labels.
         """
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), as_texts(texts)
-        only = LabelFilter.of(self.labels, include, exclude)
-        if shortlist and include is not None:
-            raise ConfigError(
-                "include already limits the labels to score, so shortlist has no effect: leave out shortlist"
-            )
-        documents, found = self._documents(texts), self._shortlist(shortlist)
+        only, found = self.limits_of(include, exclude, shortlist)
+        documents, kept, batches = self._documents(texts), None, None
         top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
-        fused = self._fused(documents, found, only)
-        explain = None
         if evidence:
-            kept = partial(self._kept, threshold=limit, least=least)
-            explain = BatchExplainer(self._explainer, documents, lambda *best: best[0][kept(*best)], fused)
-        rows = zip(*self._best(documents, top_k, only, fused or found, explain), strict=True)
-        predictions = [self.predictions(*best, threshold=limit, least=least) for best in rows]
-        if explain is None:
+            kept = partial(self.kept, threshold=limit, least=least)
+            # One by one, so that the figures are those of `explain`, whatever other texts there are.
+            batches = [np.array([row]) for row in range(len(documents))]
+        *best, reasons = self.scored(documents, top_k, only, found, kept=kept, batches=batches)
+        predictions = [self.predictions(*one, threshold=limit, least=least) for one in zip(*best, strict=True)]
+        if not evidence:
             return predictions
         return [
-            [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in zip(best, explain.found[row], strict=True)]
+            [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in zip(best, reasons[row], strict=True)]
             for row, best in enumerate(predictions)
         ]
-
-    def predict_frame(self, texts: Iterable[str], top_k: int | None = None, **options: Any) -> "pd.DataFrame":
-        """Predict like `predict`, into a data frame with one row per label of each text, best first.
-
-        Args:
-            texts: see `predict`. The frame has the index of a Series; otherwise texts are numbered from 0.
-            top_k: see `predict`.
-            options: the other arguments of `predict`; words of the evidence are separated by spaces.
-
-        Returns:
-            Columns `label`, `name`, `score` and `predicted`; with evidence, also `evidence`.
-
-        Raises:
-            XmtcError: see `predict`.
-        """
-        import pandas as pd
-
-        index = texts.index if isinstance(texts, pd.Series) else None
-        found = self.predict(texts, top_k, **options)
-        places = range(len(found)) if index is None else index
-        rows = [
-            (place, one.label, one.name, one.score, one.predicted, " ".join(part.text for part in one.evidence))
-            for place, best in zip(places, found, strict=True)
-            for one in best
-        ]
-        columns = ["text", "label", "name", "score", "predicted", "evidence"]
-        frame = pd.DataFrame(rows, columns=columns).set_index("text")
-        return frame if options.get("evidence") else frame.drop(columns="evidence")
 
     @property
     def default_top_k(self) -> int:
@@ -211,14 +176,13 @@ class Model:
             DataError: a text is empty or not a string.
             ConfigError: the model has no index for a shortlist.
         """
-        documents, found = self._documents(texts), self._shortlist(shortlist)
-        return self._best(documents, top_k, only, self._fused(documents, found, only) or found)
+        return self.scored(self._documents(texts), top_k, only, self._shortlist(shortlist))[:2]
 
     def predictions(
         self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
     ) -> list[Prediction]:
         """Convert one text's results of `best` to predictions, without labels below the threshold; see `predict`."""
-        kept_K, predicted_K = self._kept(ids_K, scores_K, threshold, least), self._predicted(ids_K, scores_K)
+        kept_K, predicted_K = self.kept(ids_K, scores_K, threshold, least), self._predicted(ids_K, scores_K)
         best = zip(ids_K[kept_K], scores_K[kept_K], predicted_K[kept_K], strict=True)
         labels, names = self.labels.labels, self.labels.names
         return [
@@ -227,23 +191,54 @@ class Model:
         ]
 
     def _predicted(self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]) -> NDArray[np.bool_]:
-        return np.arange(len(ids_K)) == 0 if self.limits_L is None else scores_K >= self.limits_L[ids_K]
+        return np.arange(ids_K.shape[-1]) == 0 if self.limits_L is None else scores_K >= self.limits_L[ids_K]
 
-    def _kept(
-        self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], threshold: Threshold, least: int
+    def kept(
+        self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], threshold: Threshold = None, least: int = 0
     ) -> NDArray[np.bool_]:
-        """Mark the labels that a text's predictions contain."""
+        """Mark the labels that a text's predictions contain; ids and scores may also be of several texts."""
         reach_K = self._predicted(ids_K, scores_K) if threshold == "tuned" else scores_K >= (threshold or 0.0)
-        return (reach_K | (np.arange(len(ids_K)) < least)) & (ids_K >= 0)
+        return (reach_K | (np.arange(ids_K.shape[-1]) < least)) & (ids_K >= 0)
 
-    def _best(
+    def limits_of(
+        self, include: Iterable[str] | None, exclude: Iterable[str], shortlist: int | None
+    ) -> tuple[LabelFilter | None, ShortlistScores | None]:
+        """Make the filter and the shortlist that `scored` takes; see `predict`."""
+        if shortlist and include is not None:
+            raise ConfigError(
+                "include already limits the labels to score, so shortlist has no effect: leave out shortlist"
+            )
+        return LabelFilter.of(self.labels, include, exclude), self._shortlist(shortlist)
+
+    def scored(
         self,
         documents: TokenisedTexts,
         top_k: int,
-        only: LabelFilter | None,
-        best: BestLabels | None,
-        explain: BatchExplainer | None = None,
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        only: LabelFilter | None = None,
+        shortlist: ShortlistScores | None = None,
+        *,
+        kept: Callable[[NDArray[np.int32], NDArray[np.float32]], NDArray[np.bool_]] | None = None,
+        batches: Sequence[NDArray[np.int64]] | None = None,
+        words_NV: Matrix | None = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, list[Explanation]]]:
+        """Find ids and probabilities of each text's best labels, like `best`, and explain some of them.
+
+        Args:
+            documents: tokenised texts.
+            top_k: K.
+            only: labels that may be predicted. Default: all.
+            shortlist: labels to score. Default: all.
+            kept: marks the labels of a text, (K,), that are explained. Default: none.
+            batches: rows of each batch. Default: all texts, by length.
+            words_NV: `words` of the texts, where they are counted already.
+
+        Returns:
+            Ids and probabilities, and by row the explanations of the labels that `kept` marks.
+        """
+        fused = self._fused(self.words(documents) if words_NV is None else words_NV, shortlist, only)
+        explain = None
+        if kept is not None:
+            explain = BatchExplainer(self._explainer, documents, lambda *best: best[0][kept(*best)], fused)
         scoring = Scoring(
             len(self.labels),
             top_k,
@@ -252,10 +247,22 @@ class Model:
             bfloat16=self._bfloat16,
             only=None if only is None or self.ensemble is not None else only.allowed,
         )
-        # With evidence one by one, so that the figures are those of `explain`, whatever other texts there are.
-        batches = None if explain is None else [np.array([row]) for row in range(len(documents))]
-        collate = self._collator(documents)
-        return score_split(self.classifier, documents, collate, scoring, batches=batches, best=best, on_best=explain)
+        ids_NK, scores_NK = score_split(
+            self.classifier,
+            documents,
+            self._collator(documents),
+            scoring,
+            batches=batches,
+            best=fused or shortlist,
+            on_best=explain,
+        )
+        return ids_NK, scores_NK, {} if explain is None else explain.found
+
+    def words(self, documents: TokenisedTexts) -> Matrix | None:
+        """Count the words that the scorers know; None if only the head scores."""
+        if self.ensemble is None:
+            return None
+        return self.ensemble.vocabulary.rows(self.ensemble.vocabulary.count(documents.texts))
 
     @cached_property
     def _index(self) -> LabelIndex | None:
@@ -294,21 +301,18 @@ class Model:
         return Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)
 
     def _fused(
-        self, documents: TokenisedTexts, shortlist: ShortlistScores | None, only: LabelFilter | None
+        self, words_NV: Matrix | None, shortlist: ShortlistScores | None, only: LabelFilter | None
     ) -> FusedScores | None:
         """Make the fused scores of all scorers; None if only the head scores."""
-        if self.ensemble is None:
+        if self.ensemble is None or words_NV is None:
             return None
-        rows_NV = self.ensemble.vocabulary.rows(self.ensemble.vocabulary.count(documents.texts))
         exclusive = self.info.task == "single_label"
         return FusedScores(
-            self.classifier, self.ensemble, rows_NV.__getitem__, shortlist=shortlist, only=only, exclusive=exclusive
+            self.classifier, self.ensemble, words_NV.__getitem__, shortlist=shortlist, only=only, exclusive=exclusive
         )
 
     def _documents(self, texts: Sequence[str]) -> TokenisedTexts:
-        encodings = self.tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        ids = [np.array(one.ids[: self.info.max_length], np.int32) for one in encodings]
-        documents = TokenisedTexts(ids, texts, [np.array(one.offsets[: self.info.max_length]) for one in encodings])
+        documents = tokenised(texts, self.tokenizer, self.info.max_length)
         if not documents.lengths.all():
             raise DataError(f"text {int(documents.lengths.argmin())} has no tokens: leave it out")
         return documents

@@ -21,7 +21,7 @@ from xmtc.data.loader import prefetch
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import XmtcError
 from xmtc.models.classifier import Classifier
-from xmtc.predict.product_scores import product_scores
+from xmtc.predict.shortlist_scores import product_scores
 
 # Float32 logits of one batch: with millions of labels, logits take more memory than tokens.
 _LOGIT_BYTES = 1 << 28

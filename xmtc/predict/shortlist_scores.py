@@ -3,16 +3,18 @@
 Suffixes: B documents, L labels, N shortlisted labels, K best labels, d width of label vectors.
 """
 
+import sys
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
-from xmtc.predict.product_scores import product_scores
+from xmtc.models.heads.base import ScoresByProduct
+from xmtc.models.kernels.products import best_products
 
 _ROW_BYTES = 1 << 28  # bytes of the float32 label rows gathered for a batch
 
@@ -75,3 +77,36 @@ class ShortlistScores:
             found += int(((best_BK[:, :, None] == ids_BN[:, None]).any(2) & counted_B1).sum())
             total += int(counted_B1.sum()) * best_BK.shape[1]
         return found / max(1, total)
+
+
+class ProductScores:
+    """Finds a document's best labels among all, in chunks of labels.
+
+    Args:
+        classifier: classifier whose head is `ScoresByProduct`.
+        size: K.
+    """
+
+    max_documents = sys.maxsize
+
+    def __init__(self, classifier: Classifier, size: int) -> None:
+        self._classifier, self.size = classifier, min(size, len(classifier.head.bias))
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Label ids int64 (B, K) and their logits (B, K), best first."""
+        classifier, head = self._classifier, self._classifier.head
+        (vectors_BP,) = classifier.read(batch)
+        return best_products(vectors_BP, head.weights, head.bias, self.size, classifier.calibrated)
+
+
+def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> ProductScores | None:
+    """Make `ProductScores` if the classifier and its labels allow it; None if all logits are needed.
+
+    Args:
+        classifier: any model that scores.
+        size: K.
+        independent: whether labels do not exclude each other.
+    """
+    if not independent or not isinstance(classifier, Classifier):
+        return None
+    return ProductScores(classifier, size) if isinstance(classifier.head, ScoresByProduct) else None

@@ -1,4 +1,4 @@
-"""Tokenised texts in memory.
+"""Texts in memory, tokenised.
 
 Suffixes: N texts.
 """
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.documents import UnlabelledDocuments
 
@@ -40,3 +41,14 @@ class TokenisedTexts(UnlabelledDocuments):
     def one(self, row: int) -> Tokenised:
         """Return the text and spans of a document."""
         return Tokenised(self.texts[row], [(int(start), int(end)) for start, end in self.offsets_N[row]])
+
+
+def tokenised(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int, *, offsets: bool = True
+) -> TokenisedTexts:
+    """Tokenise texts on all cores, cut to `max_length` tokens; a text may have no tokens."""
+    backend = tokenizer.backend_tokenizer
+    encode = backend.encode_batch if offsets else backend.encode_batch_fast  # the fast one computes no offsets
+    found = encode(list(texts), add_special_tokens=False)
+    ids_N = [np.array(one.ids[:max_length], np.int32) for one in found]
+    return TokenisedTexts(ids_N, texts, [np.array(one.offsets[:max_length]) for one in found] if offsets else ())
