@@ -10,7 +10,6 @@ from rich.console import Console
 from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.corpus import Corpus
 from xmtc.errors import ConfigError
-from xmtc.estimate.estimate import learn_from
 from xmtc.estimate.memory import label_lines
 from xmtc.estimate.size import size_of_corpus
 from xmtc.evaluate.summary import summary_table
@@ -59,10 +58,7 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
             world_size=max(1, config.distributed.max_workers),
         ) as state:
             _run_stages(copies, local, state)
-            record = state.record
     print_summary(copies.paths)
-    if len(record.sessions) == 1:
-        learn_from(config, {stage: one.seconds or 0.0 for stage, one in record.stages.items()})
     if copies.run_uri is not None:
         print(f"these are copies of {copies.run_uri}")
     return copies.paths.root

@@ -1,4 +1,4 @@
-"""Seconds of stages, from made-up speeds, and what a machine learns from finished runs."""
+"""Seconds of stages, from made-up speeds."""
 
 import json
 from pathlib import Path
@@ -8,22 +8,13 @@ import pytest
 import tiny_runs
 from xmtc.estimate import seconds as module
 from xmtc.estimate.probe import HeadSpeed
-from xmtc.estimate.seconds import Speeds, is_telling, learn, scorer_bytes, stage_seconds
+from xmtc.estimate.seconds import Speeds, scorer_bytes, stage_seconds
 from xmtc.estimate.size import Size
 
 SIZE = Size(train=100, dev=20, test=20, tokens=40, longest=48, words=20, labels=6, labels_per_document=2.0)
 FIGURES = json.loads(Path(module.__file__).with_name("figures.json").read_text())
 SPEEDS = Speeds(core_s=FIGURES["core_s"], encode_s={48: 0.1}, head=HeadSpeed(train_s=0.3 / 40, step_s=0.0, score_s=0.0))
 SCORERS = "model.scorers=[{kind: linear}, {kind: word_neighbours}, {kind: state_neighbours}, {kind: label_text}]"
-
-
-@pytest.fixture(autouse=True)
-def learned(tmp_path, monkeypatch) -> Path:
-    path = tmp_path / "cache/stage_seconds.json"
-    path.parent.mkdir()
-    monkeypatch.setattr(module, "LEARNED", path)
-    monkeypatch.setattr(module.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-    return path
 
 
 def seconds(path: Path, *overrides: str, size: Size = SIZE, speeds: Speeds = SPEEDS) -> dict[str, float]:
@@ -75,25 +66,6 @@ def test_a_slower_machine_takes_longer_in_proportion(tmp_path) -> None:
     fixed = FIGURES["stage"] + 10_000 * 0.1
     one, two = (seconds(path, SCORERS, size=size, speeds=speeds)["scorers"] - fixed for speeds in (SPEEDS, slow))
     assert two == pytest.approx(2 * one)
-
-
-def test_what_runs_took_corrects_later_estimates(tmp_path, learned) -> None:
-    path = tiny_runs.write_config(tmp_path)
-    first = seconds(path)
-    for _ in range(12):
-        learn(seconds(path), {stage: 2 * took for stage, took in first.items()})
-    assert seconds(path)["finetune"] == pytest.approx(2 * first["finetune"], rel=0.01)
-    learn(first, {"finetune": 100 * first["finetune"]})
-    assert seconds(path)["finetune"] == pytest.approx(2 * first["finetune"], rel=0.01), "that was something else"
-    learned.write_text("{")
-    assert seconds(path) == first
-
-
-def test_short_runs_and_busy_machines_teach_nothing(monkeypatch) -> None:
-    assert is_telling({"finetune": 300.0})
-    assert not is_telling({"finetune": 3.0})
-    monkeypatch.setattr(module.os, "getloadavg", lambda: (9.0, 999.0, 9.0))
-    assert not is_telling({"finetune": 300.0})
 
 
 def test_every_unit_names_known_sizes() -> None:

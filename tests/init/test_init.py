@@ -23,8 +23,7 @@ from xmtc.data.config import DataConfig
 from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds, stage_seconds
-from xmtc.estimate.size import Size, size_of_source
-from xmtc.estimate.survey import Survey, survey
+from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init import dialogue
 from xmtc.init.command import label_doubts, name_of, seconds_of
 from xmtc.init.commented import commented_yaml
@@ -225,7 +224,7 @@ def test_a_readers_first_pass_does_not_count_as_time_of_a_survey(tmp_path, monke
         return reader
 
     monkeypatch.setattr(type(config.source), "build", slow_build)
-    monkeypatch.setattr("xmtc.estimate.survey.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr("xmtc.estimate.size.time", SimpleNamespace(perf_counter=lambda: clock.now))
     assert survey(config, Progress(enabled=False), seconds=10.0).exact
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from xmtc.config.load import load_config
 from xmtc.estimate.estimate import estimate, print_estimate, rates
-from xmtc.estimate.gpu import SHARE
 from xmtc.estimate.size import size_of
 from xmtc.run.config import RunConfig
 
@@ -24,8 +23,6 @@ def main() -> None:
     parser.add_argument("--documents", type=int, help="training documents, where the corpus is not prepared")
     parser.add_argument("--tokens", type=float, help="mean tokens of a document")
     parser.add_argument("--labels", type=int, help="labels")
-    parser.add_argument("--peak-tflops", type=float, default=None, help="of a worker [its card's]")
-    parser.add_argument("--share", type=float, default=SHARE, help="of that peak that training reaches")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     config = load_config(RunConfig, arguments.config, arguments.overrides)
@@ -33,11 +30,10 @@ def main() -> None:
     size = replace(size_of(config), **{name: value for name, value in given.items() if value is not None})
     found = estimate(config, size, arguments.gpus)
     if arguments.json:
-        peaks = rates(config, arguments.peak_tflops)
-        hours = {name: found.hours(peak, arguments.share) for name, peak in peaks.items()}
+        hours = {name: found.hours(peak) for name, peak in rates(config).items()}
         print(json.dumps(asdict(found) | {"peak": found.peak, "hours": hours}))
     else:
-        print_estimate(config, found, arguments.peak_tflops, arguments.share)
+        print_estimate(config, found)
 
 
 if __name__ == "__main__":

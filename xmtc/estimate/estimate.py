@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +17,8 @@ from xmtc.estimate.gpu import CARDS, SHARE, card_of, training_flops
 from xmtc.estimate.memory import GIB, label_lines, memory_of_worker, meta_classifier, trained_parameters, worker_memory
 from xmtc.estimate.memory import products as products_of
 from xmtc.estimate.probe import core_seconds, encoder_seconds, head_seconds
-from xmtc.estimate.seconds import Speeds, in_words, is_telling, learn, stage_seconds
-from xmtc.estimate.size import Size, is_prepared, size_of, size_of_corpus, size_of_source
-from xmtc.estimate.survey import SAMPLE, survey
+from xmtc.estimate.seconds import Speeds, in_words, not_measured, stage_seconds
+from xmtc.estimate.size import SAMPLE, Size, is_prepared, size_of, size_of_corpus, size_of_source, survey
 from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
@@ -29,7 +27,6 @@ from xmtc.track.progress import Progress
 
 log = logging.getLogger(__name__)
 
-_MOST_LEARNT = 100_000  # labels; measuring a head with more would take memory that a run has just used
 _EXAMPLES = ("L4", "A100", "H100")  # where nobody has said which card it is
 Ids = NDArray[np.int32]
 
@@ -64,9 +61,9 @@ class Estimate:
         """Bytes of one worker."""
         return sum(self.memory.values())
 
-    def hours(self, tflops: float, share: float) -> float:
-        """Compute the time of the encoder at a share of the devices' peak."""
-        return self.flops / (self.workers * tflops * 1e12 * share) / 3600
+    def hours(self, tflops: float) -> float:
+        """Compute the time of the encoder at the usual share of the devices' peak."""
+        return self.flops / (self.workers * tflops * 1e12 * SHARE) / 3600
 
 
 def estimate(config: RunConfig, size: Size | None = None, workers: int | None = None) -> Estimate:
@@ -152,24 +149,6 @@ def dry_run(config: RunConfig) -> None:
     print(*label_lines(config, size), sep="\n")
 
 
-def learn_from(config: RunConfig, took: Mapping[str, float]) -> None:
-    """Keep what the stages of a finished run took on this machine, for later estimates.
-
-    Args:
-        config: configuration of the run, whose corpus is here.
-        took: seconds by stage.
-    """
-    if not is_telling(took) or not is_prepared(config):
-        return
-    with suppress(ConfigError):  # the shape of the backbone is unknown
-        size, ids_N = _look(config)
-        if size.labels > _MOST_LEARNT:
-            return
-        stages = _stages(config, size, meta_classifier(config, size).encoder.width, ids_N)
-        if stages is not None:
-            learn(stages, took)
-
-
 def _look(config: RunConfig) -> tuple[Size, list[Ids]]:
     """Find the size of a run's corpus, and token ids of some documents; none if nothing can be read here."""
     if is_prepared(config):
@@ -217,9 +196,6 @@ def _steps(config: RunConfig, size: Size) -> dict[str, int]:
 def print_estimate(
     config: RunConfig,
     found: Estimate,
-    tflops: float | None = None,
-    share: float = SHARE,
-    *,
     stages: Mapping[str, float] | None = None,
 ) -> None:
     """Print the estimate as a table.
@@ -227,8 +203,6 @@ def print_estimate(
     Args:
         config: configuration of the run.
         found: the estimate.
-        tflops: peak rate of a worker. Default: that of its card.
-        share: share of the peak that training reaches.
         stages: seconds of each stage, if measured.
     """
     size = found.size
@@ -251,23 +225,22 @@ def print_estimate(
     if stages is not None:
         parts = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in stages.items())
         print(f"time, measured on this machine, assuming that it is idle: {in_words(sum(stages.values()))} ({parts})")
-    elif config.distributed.gpus_per_worker or tflops is not None:
-        times = "; ".join(_time(found, name, peak, share) for name, peak in rates(config, tflops).items())
+        if missing := not_measured(config):
+            print(f"without {', '.join(missing)}: nobody has measured them")
+    elif config.distributed.gpus_per_worker:
+        times = "; ".join(_time(found, name, peak) for name, peak in rates(config).items())
         print(f"time in the encoder, computed, not measured: about {times} ({found.flops:.3g} FLOP)")
         print("its attention and the head take additional time")
-        if tflops is None and card_of(config.distributed) is None:
+        if card_of(config.distributed) is None:
             print("the card is unknown; name it with distributed.resources_per_worker={accelerator_type:A100: 0.001}")
 
 
-def rates(config: RunConfig, tflops: float | None = None) -> dict[str, float]:
-    """Return peak rates in TFLOP/s by the name of a worker's card; several cards if it is unknown."""
-    if tflops is not None:
-        return {"a worker": tflops}
+def rates(config: RunConfig) -> dict[str, float]:
+    """Return the peak TFLOP/s that times are given for, by name: of the worker's card, or of three examples."""
     card = card_of(config.distributed)
     cards = [card] if card is not None else [one for one in CARDS if one.name in _EXAMPLES]
     return {one.name: one.tflops for one in cards}
 
 
-def _time(found: Estimate, name: str, tflops: float, share: float) -> str:
-    seconds = in_words(3600 * found.hours(tflops, share))
-    return f"{seconds} at {share:.0%} of {tflops:g} TFLOP/s ({name})"
+def _time(found: Estimate, name: str, tflops: float) -> str:
+    return f"{in_words(3600 * found.hours(tflops))} at {SHARE:.0%} of {tflops:g} TFLOP/s ({name})"

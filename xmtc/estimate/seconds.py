@@ -5,11 +5,8 @@
 head are measured here. What finished runs took is kept in a small file of this machine, and corrects the estimates.
 """
 
-import json
 import math
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,23 +14,18 @@ from typing import Any
 from joblib import cpu_count
 
 from xmtc.config.plain import to_plain
-from xmtc.errors import StorageError
 from xmtc.estimate.probe import HeadSpeed, gain
 from xmtc.estimate.size import Size
-from xmtc.files import read_json, write_text
+from xmtc.files import read_json
 from xmtc.fusion.boosted import MAX_PAIRS, TREES
 from xmtc.fusion.fusion import LEAST_FOR_TREES
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
 from xmtc.training.config import PlantConfig
 
-LEARNED = Path("~/.cache/xmtc/stage_seconds.json")
-"""By stage, seconds that runs on this machine took, as a share of what was estimated for them."""
 _FIGURES: dict[str, Any] = read_json(Path(__file__).with_name("figures.json"))
 _FORWARD = 1 / 3  # share of the forward pass in training; each of the two gradients takes as long
 _USUAL_LAYERS = 6
-_LEAST_S = 60.0  # a shorter run says little: much of it is the start
-_TRUSTED = 4.0  # a stage that took more or less than this times the estimate was disturbed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +44,7 @@ class Speeds:
 
 
 def stage_seconds(config: RunConfig, size: Size, speeds: Speeds, width: int) -> dict[str, float]:
-    """Estimate the seconds of each stage on an idle machine, corrected by what earlier runs took.
+    """Estimate the seconds of each stage on an idle machine.
 
     Args:
         config: configuration of the run.
@@ -60,40 +52,12 @@ def stage_seconds(config: RunConfig, size: Size, speeds: Speeds, width: int) -> 
         speeds: speeds of this machine.
         width: D, width of the encoder.
     """
-    learned = _learned()
-    stages = _Stages(config, size, speeds, width).seconds()
-    return {stage: seconds * learned.get(stage, 1.0) for stage, seconds in stages.items()}
+    return _Stages(config, size, speeds, width).seconds()
 
 
-def is_telling(took: Mapping[str, float]) -> bool:
-    """Whether these seconds by stage say something about this machine: the run was long enough, and it is not busy."""
-    return sum(took.values()) >= _LEAST_S and os.getloadavg()[1] <= 1.25 * cpu_count()
-
-
-def learn(estimated: Mapping[str, float], took: Mapping[str, float]) -> None:
-    """Keep what the stages of a run took beside the estimate, half of it on a logarithmic scale.
-
-    Args:
-        estimated: result of `stage_seconds` for this run.
-        took: seconds by stage.
-    """
-    learned = _learned()
-    for stage in estimated.keys() & took.keys():
-        ratio = took[stage] / max(estimated[stage], 1e-3)
-        if 1 / _TRUSTED < ratio < _TRUSTED:
-            learned[stage] = learned.get(stage, 1.0) * math.sqrt(ratio)
-    path = LEARNED.expanduser()
-    with suppress(OSError, StorageError):  # such as a home that cannot be written; the next estimate is as good as this
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(learned, indent=1))
-
-
-def _learned() -> dict[str, float]:
-    try:
-        found = read_json(LEARNED.expanduser())
-    except (OSError, ValueError):  # there is none, or it is damaged
-        return {}
-    return found if isinstance(found, dict) and all(isinstance(share, float) for share in found.values()) else {}
+def not_measured(config: RunConfig) -> list[str]:
+    """List the scorers that take time which no figure tells: those of other packages."""
+    return [scorer.kind for scorer in config.model.scorers if scorer.kind not in _FIGURES["scorers"]]
 
 
 def scorer_bytes(config: RunConfig, size: Size, width: int) -> float:
@@ -154,7 +118,7 @@ def _sizes(settings: Mapping[str, Any], size: Size, width: int, most_terms: int)
 
 @dataclass(frozen=True)
 class _Stages:
-    """The estimate of one run, before correction."""
+    """The estimate of one run."""
 
     config: RunConfig
     size: Size

@@ -1,12 +1,22 @@
 """The size of a corpus: of a prepared one, counted in its source, or assumed."""
 
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
+from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
-from xmtc.estimate.survey import SAMPLE, Survey
+from xmtc.data.progress import Progress
+from xmtc.data.readers.base import SPLITS, Document
+from xmtc.data.tokenizer import load_pretrained
+from xmtc.data.words import words_of
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 
@@ -84,6 +94,174 @@ def size_of_corpus(corpus: Corpus) -> Size:
         prepared=True,
         origin="of the prepared corpus",
     )
+
+
+SAMPLE = 400
+"""Number of texts in the sample."""
+_SECONDS = 60.0
+_SEED = 13
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@runtime_checkable
+class Countable(Protocol):
+    """A reader that can count its rows."""
+
+    def count(self) -> int | None:
+        """Count the rows of all files, or estimate them."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """Counts of a source.
+
+    Attributes:
+        documents: by split, number of documents in the future corpus, after `data.split` and `data.limit`.
+        label_counts: number of documents of each label.
+        bare: number of documents without labels.
+        rejected: number of bad rows.
+        repeated: number of documents whose text occurred before.
+        leaked: number of dev and test documents whose text occurs in train.
+        named: number of labels whose name is in a label file.
+        texts: a random sample of texts.
+        exact: False if reading stopped early and the numbers are extrapolated.
+    """
+
+    documents: Mapping[str, int]
+    label_counts: Counter[str]
+    bare: int
+    rejected: int
+    repeated: int
+    leaked: int
+    named: int
+    texts: list[str]
+    exact: bool
+
+    @property
+    def total(self) -> int:
+        """Documents of all splits."""
+        return sum(self.documents.values())
+
+    @property
+    def labels(self) -> int:
+        """L."""
+        return len(self.label_counts)
+
+    @property
+    def labels_per_document(self) -> float:
+        """Mean number of labels."""
+        return self.label_counts.total() / max(self.total, 1)
+
+    @property
+    def words(self) -> float:
+        """Mean number of words of a document in the sample."""
+        return float(np.mean([len(words_of(text)) for text in self.texts]))
+
+    @property
+    def distinct_words(self) -> float:
+        """Mean number of different words of a document in the sample."""
+        return float(np.mean([len(set(words_of(text))) for text in self.texts]))
+
+    def token_ids(self, tokenizer: str) -> list[NDArray[np.int32]]:
+        """Tokenise the sampled texts, without truncation.
+
+        Raises:
+            ConfigError: there is no such tokenizer on this machine.
+        """
+        backend = load_pretrained(tokenizer).backend_tokenizer
+        return [np.array(one.ids, np.int32) for one in backend.encode_batch(self.texts, add_special_tokens=False)]
+
+
+def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) -> Survey:
+    """Read a source, for at most `seconds` after its first document: some readers need a pass before that one.
+
+    Raises:
+        DataError: a file is missing, or cannot be read.
+    """
+    reader = config.source.build()
+    counted = _Counted(random.Random(_SEED))
+    begun, whole = None, True
+    with progress.task("look at documents") as task:
+        for row in reader.read(_serial, progress):
+            begun = time.perf_counter() if begun is None else begun
+            counted.add(row)
+            task.advance()
+            if time.perf_counter() - begun > seconds:
+                whole = False
+                break
+    rows = counted.rows
+    if not whole and isinstance(reader, Countable) and (count := reader.count()):
+        rows = max(rows, count)
+    return counted.survey(config, reader.provides(), rows, len(reader.label_info().names), exact=whole)
+
+
+class _Counted:
+    """Counts of the rows read so far."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.rows = self.rejected = self.bare = self.repeated = 0
+        self.labels: Counter[str] = Counter()
+        self.splits: Counter[str | None] = Counter()
+        self.texts: list[str] = []
+        self._hashes: dict[str | None, set[int]] = {}
+        self._all: set[int] = set()
+        self._draw = draw
+
+    def add(self, row: object) -> None:
+        """Add one row."""
+        self.rows += 1
+        if not isinstance(row, Document) or not row.text.strip():
+            self.rejected += 1
+            return
+        self.splits[row.split] += 1
+        self.labels.update(row.labels)
+        self.bare += not row.labels
+        key = xxhash.xxh3_64_intdigest(row.text.encode())
+        self.repeated += key in self._all
+        self._all.add(key)
+        self._hashes.setdefault(row.split, set()).add(key)
+        if len(self.texts) < SAMPLE:
+            self.texts.append(row.text)
+        elif (place := self._draw.randrange(self.splits.total())) < SAMPLE:
+            self.texts[place] = row.text
+
+    def survey(self, config: DataConfig, provides: frozenset[str], rows: int, named: int, *, exact: bool) -> Survey:
+        """Make the result, extrapolated to `rows` rows."""
+        found = Survey(
+            documents=_divided(self.splits, config, provides),
+            label_counts=self.labels,
+            bare=self.bare,
+            rejected=self.rejected,
+            repeated=self.repeated,
+            leaked=self._leaked(),
+            named=named,
+            texts=self.texts,
+            exact=exact,
+        )
+        share = rows / max(self.rows, 1)
+        return found if exact else replace(found, documents={k: round(n * share) for k, n in found.documents.items()})
+
+    def _leaked(self) -> int:
+        train = self._hashes.get("train", set())
+        return sum(len(hashes & train) for split, hashes in self._hashes.items() if split in SPLITS[1:])
+
+
+def _divided(given: Counter[str | None], config: DataConfig, provides: frozenset[str]) -> dict[str, int]:
+    """Estimate the number of documents of each split after preparation divides and limits them."""
+    provides |= {split for split in given if split is not None}
+    dev = 0.0 if "dev" in provides else config.split.dev
+    test = 0.0 if provides & {"dev", "test"} else config.split.test
+    pool = given["train"] + given[None]
+    to_dev, to_test = round(pool * dev), round(pool * test)
+    found = {"train": pool - to_dev - to_test, "dev": given["dev"] + to_dev, "test": given["test"] + to_test}
+    limits: dict[str, int | None] = {split: getattr(config.limit, split) for split in SPLITS}
+    return {split: min(n, limits[split] or n) for split, n in found.items() if n}
+
+
+def _serial(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    return map(function, items)
 
 
 def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64]) -> Size:

@@ -23,8 +23,7 @@ from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.seconds import Speeds, in_words, stage_seconds
-from xmtc.estimate.size import Size, size_of_source
-from xmtc.estimate.survey import Survey, survey
+from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles, find_files
 from xmtc.init.facts import read_facts
