@@ -11,8 +11,8 @@ from xmtc.data.bins import bin_mask
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.details import ancestors
 from xmtc.evaluate.evaluation import Evaluation, evaluate
-from xmtc.evaluate.levels import ancestors
 from xmtc.evaluate.metrics import all_metrics, goals
 from xmtc.evaluate.predictions import SparsePredictions, match
 from xmtc.evaluate.summary import markdown_summary, summary_rows

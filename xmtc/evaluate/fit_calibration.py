@@ -16,9 +16,7 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from xmtc.data.bins import bin_masks
-from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.predictions import Gold, SparsePredictions, match
-from xmtc.evaluate.score_counts import ScoreCounts
 from xmtc.models.calibration import Calibration
 
 LEAST_OF_EACH = 25
@@ -61,25 +59,6 @@ def calibrated(predictions: SparsePredictions, calibration: Calibration | None) 
     scale_NK, offset_NK = _of(calibration, predictions)
     scores_NK = expit(_logits(predictions.scores_NK) * scale_NK + offset_NK).astype(np.float32)
     return _sorted(predictions.label_ids_NK, scores_NK)
-
-
-def uncalibrated(predictions: SparsePredictions, calibration: Calibration) -> SparsePredictions:
-    """Undo `calibrated`, except for scores that are 0 or 1 within float32."""
-    scale_NK, offset_NK = _of(calibration, predictions)
-    scores_NK = expit((_logits(predictions.scores_NK) - offset_NK) / scale_NK).astype(np.float32)
-    return _sorted(predictions.label_ids_NK, scores_NK)
-
-
-def note_uncalibrated(
-    evaluation: Evaluation, predictions: SparsePredictions, gold: Gold, calibration: Calibration | None
-) -> None:
-    """Add to an evaluation of calibrated predictions how far off their scores were before: ECE and reliability."""
-    if calibration is None:
-        return
-    before = uncalibrated(predictions, calibration)
-    counts = ScoreCounts(before, match(before.label_ids_NK, gold))
-    evaluation.details["reliability_uncalibrated"] = found = counts.reliability()
-    evaluation.metrics["ece_uncalibrated"] = found["ece"]
 
 
 def _of(calibration: Calibration, predictions: SparsePredictions) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

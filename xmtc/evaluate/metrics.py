@@ -328,11 +328,6 @@ def _calibration_error(judged: "Judged") -> float:
     return judged.score_counts.reliability()["ece"]
 
 
-def _calibration_error_before(judged: "Judged") -> None:
-    """The same before calibration, where the model calibrates."""
-    del judged
-
-
 _BUILT_IN: tuple[Metric, ...] = (
     DocumentMetric(
         "accuracy", "accuracy = micro-F1", _accuracy, only="single_label", summary=("single_label",), single_label=True
@@ -367,10 +362,4 @@ _BUILT_IN: tuple[Metric, ...] = (
         each_epoch=False,
     ),
     PlainMetric("ece", "expected calibration error", _calibration_error, single_label=True, higher_is_better=False),
-    PlainMetric(
-        "ece_uncalibrated",
-        "expected calibration error before calibration",
-        _calibration_error_before,
-        higher_is_better=None,
-    ),
 )

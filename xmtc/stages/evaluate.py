@@ -58,7 +58,6 @@ def _evaluate_split(
     """Score a split and write its evaluation. Return the thresholds, tuned here if not given, and the metrics."""
     predictions, histogram = scored.predict(split)
     evaluation, thresholds = measure_split(worker, split, predictions, thresholds, histogram)
-    scored.add_metrics(split, evaluation, predictions)
     if worker.config.evaluate.shortlist is not None and (index := index_of(worker)) is not None:
         evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
     write = partial(

@@ -12,7 +12,6 @@ from scipy.special import logit
 
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_gather_object, run_collectively
-from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.config import FusionConfig
@@ -117,7 +116,3 @@ class FusedPredictor:
             logits_BL[at[0], ids_BK[at]] = logit(np.clip(scores_BK[at].astype(np.float64), 1e-7, 1 - 1e-7))
             histogram.update(torch.from_numpy(logits_BL).to(self.worker.strategy.device), gold[rows])
         return histogram
-
-    def add_metrics(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
-        """Do nothing: the fusion is the calibration."""
-        del split, evaluation, predictions

@@ -14,8 +14,7 @@ from torch import Tensor
 from xmtc.data.corpus import Split
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
-from xmtc.evaluate.evaluation import Evaluation
-from xmtc.evaluate.fit_calibration import calibrated, fit_calibration, note_uncalibrated
+from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.fusion.ensemble import Ensemble
@@ -55,10 +54,6 @@ class HeadPredictor:
         if config.evaluate.calibration and config.data.task == "multi_label":
             counts_L, gold = worker.corpus.labels.train_counts, worker.dev.label_matrix()
             worker.classifier.calibration = fit_calibration(predictions, gold, counts_L, config.evaluate.bins)
-
-    def add_metrics(self, split: Split, evaluation: Evaluation, predictions: SparsePredictions) -> None:
-        """Add the effect of calibration to an evaluation."""
-        note_uncalibrated(evaluation, predictions, split.label_matrix(), self.worker.classifier.calibration)
 
 
 def score(

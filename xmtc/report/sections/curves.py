@@ -36,12 +36,6 @@ def _ranking_charts(page: Page) -> list[Chart]:
     return charts
 
 
-def _calibration_error(run: RunResults) -> str:
-    before = run.metrics.get("ece_uncalibrated")
-    found = f"{run.name} {100 * run.details['reliability']['ece']:.2f} %"
-    return found if before is None else f"{found} ({100 * before:.2f} % before calibration)"
-
-
 def _score_charts(page: Page) -> list[Chart]:
     """Draw reliability and, if labels are predicted by threshold, precision–recall and F1 by threshold."""
     with_scores = [(r, run) for r, run in enumerate(page.runs) if "threshold_curve" in run.details]
@@ -51,7 +45,7 @@ def _score_charts(page: Page) -> list[Chart]:
         Series(run.name, run.details["reliability"]["score"], run.details["reliability"]["right"], r, marked=True)
         for r, run in with_scores
     ]
-    errors = ", ".join(_calibration_error(run) for _, run in with_scores)
+    errors = ", ".join(f"{run.name} {100 * run.details['reliability']['ece']:.2f} %" for _, run in with_scores)
     diagonal = Series("calibrated", [0, 1], [0, 1], faint=True)
     reliability = Chart(
         "Reliability",
