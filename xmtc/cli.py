@@ -6,7 +6,7 @@ Commands import what they need when they run, so that help and mistakes in a con
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -71,14 +71,18 @@ def init(
     ] = None,
     doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers.")] = None,
     split_column: Annotated[str | None, typer.Option(help="Column with train, dev or test.")] = None,
-    task: Annotated[str | None, typer.Option(help="multi_label or single_label.")] = None,
+    task: Annotated[
+        Literal["multi_label", "single_label"] | None, typer.Option(help="multi_label or single_label.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run \\[default: that of the file].")] = None,
 ) -> None:
     """Inspect data and machine, and write a configuration that fits a time budget."""
-    from xmtc.init.dialogue import write_config
-    from xmtc.init.roles import answers_of
+    from xmtc.init.command import write_config
+    from xmtc.init.roles import Answers
 
-    answers = answers_of(text or [], labels, doc_id, split_column, label_separator, task)
+    answers = Answers(
+        text=text or (), labels=labels, id=doc_id, split_column=split_column, label_separator=label_separator, task=task
+    )
     write_config(data, answers, budget=budget, name=name, output=output)
 
 
@@ -240,7 +244,7 @@ def score(
         list[str], typer.Argument(metavar="INPUT", help="Files, globs, folders, URIs, or a configuration (its source).")
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="Directory or URI to write Parquet files to.")],
-    engine: Annotated[str, typer.Option(help="local or ray (a cluster; same output).")] = "local",
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="local or ray (a cluster; same output).")] = "local",
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of labels per document.")] = 10,
     threshold: Annotated[
         str | None,
@@ -273,8 +277,6 @@ def score(
 
     if address is not None and engine != "ray":
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
-    if engine not in ("local", "ray"):
-        raise typer.BadParameter(f"--engine {engine}: give local or ray")
     folder = local_model(model)
     settings = Settings(
         top_k=top_k,
@@ -313,7 +315,9 @@ def serve(
     ] = None,
     annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to.")] = None,
     queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id).")] = None,
-    order: Annotated[str, typer.Option(help="Which documents come first: uncertain, rare or file.")] = "uncertain",
+    order: Annotated[
+        Literal["uncertain", "rare", "file"], typer.Option(help="Which documents come first: uncertain, rare or file.")
+    ] = "uncertain",
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:

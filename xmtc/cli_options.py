@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -51,7 +51,7 @@ def config_file(config_or_data: str) -> Path:
     """Return the given configuration, or write one for the given data."""
     if config_or_data.endswith((".yaml", ".yml")):
         return Path(config_or_data)
-    from xmtc.init.dialogue import config_for
+    from xmtc.init.command import config_for
 
     return config_for(config_or_data)
 
@@ -132,7 +132,7 @@ IdColumn = Annotated[
     str | None, typer.Option("--id", help="Column with identifiers \\[default: as in training, or file and row].")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
-Precision = Annotated[str, typer.Option(help="auto, bf16 or fp32.")]
+Precision = Annotated[Literal["auto", "bf16", "fp32"], typer.Option(help="auto, bf16 or fp32.")]
 _LABELS = "a label, branch:LABEL with everything beneath it, or @FILE with one per line; repeatable"
 Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
 Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]

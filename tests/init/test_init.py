@@ -24,16 +24,13 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds, stage_seconds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
-from xmtc.init import dialogue
-from xmtc.init.command import label_doubts, name_of, seconds_of
-from xmtc.init.commented import commented_yaml
-from xmtc.init.data_files import find_files
-from xmtc.init.dialogue import write_config
+from xmtc.init import command
+from xmtc.init.command import label_doubts, name_of, seconds_of, write_config
+from xmtc.init.commented import commented_yaml, reasons
+from xmtc.init.data_files import find_files, label_columns
 from xmtc.init.facts import read_facts
-from xmtc.init.reasons import reasons
 from xmtc.init.recipes import Room, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, choose_roles
-from xmtc.init.vocabularies import label_columns
 from xmtc.own_data import _table
 from xmtc.run.config import RunConfig
 from xmtc.track.progress import Progress
@@ -76,14 +73,14 @@ def test_what_is_written_is_a_configuration_that_says_why(written):
 def test_an_existing_file_is_replaced_after_a_yes(tmp_path, monkeypatch):
     output = tmp_path / "news.yaml"
     output.write_text("name: old\n")
-    monkeypatch.setattr(dialogue, "_on_terminal", lambda: True)
-    monkeypatch.setattr(dialogue, "make_plan", lambda *_: SimpleNamespace(text=lambda: "name: new\n"))
-    monkeypatch.setattr(dialogue, "summary", lambda _: [])
-    monkeypatch.setattr(dialogue.Confirm, "ask", lambda *_, **__: False)
+    monkeypatch.setattr(command, "_on_terminal", lambda: True)
+    monkeypatch.setattr(command, "make_plan", lambda *_: SimpleNamespace(text=lambda: "name: new\n"))
+    monkeypatch.setattr(command, "summary", lambda _: [])
+    monkeypatch.setattr(command.Confirm, "ask", lambda *_, **__: False)
     with pytest.raises(ConfigError, match="already exists"):
         write_config("news.csv", Answers(), output=output)
     assert output.read_text() == "name: old\n"
-    monkeypatch.setattr(dialogue.Confirm, "ask", lambda *_, **__: True)
+    monkeypatch.setattr(command.Confirm, "ask", lambda *_, **__: True)
     assert write_config("news.csv", Answers(), output=output) == output
     assert output.read_text() == "name: new\n"
 

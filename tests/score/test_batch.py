@@ -241,8 +241,6 @@ def test_bad_options_are_named(model, source, tmp_path):
     for value in ("high", "1.5"):
         with pytest.raises(ConfigError, match=f"--threshold {value}"):
             parse_threshold(value)
-    with pytest.raises(ConfigError, match="--precision half"):
-        use_bfloat16("half", "cpu")
     (tmp_path / "labels.txt").write_text("L01\n\nL99\n")
     labels = read_labels([f"@{tmp_path / 'labels.txt'}", "L02", "L01"])
     assert labels == ("L01", "L99", "L02")

@@ -234,8 +234,6 @@ def test_told_to_stop_in_the_middle_of_a_request_it_finishes_and_ends_with_0(ser
     [
         ([], "config.json: missing"),
         (["--host", "0.0.0.0"], "--host 0.0.0.0: other machines can reach this address, so it needs a token"),
-        (["--order", "alphabet"], "--order alphabet: give uncertain, rare or file"),
-        (["--precision", "half"], "--precision half: give auto, bf16 or fp32"),
     ],
 )
 def test_mistakes_are_reported_in_one_line(tmp_path: Path, monkeypatch, capsys, options: list[str], words: str) -> None:

@@ -8,7 +8,7 @@ from ray import serve
 
 from xmtc.errors import ConfigError
 from xmtc.predict.predictor import Model
-from xmtc.score.shell import use_bfloat16
+from xmtc.score.shell import ComputePrecision, use_bfloat16
 from xmtc.serve.app import make_app
 from xmtc.serve.config import TOKEN_VARIABLE, ServeConfig, Tuning, read_token, read_tuning
 from xmtc.storage.fetch import fetch
@@ -31,7 +31,7 @@ class Arguments(BaseModel):
     model: str
     set: Sequence[str] = ()
     device: str = "auto"
-    precision: str = "auto"
+    precision: ComputePrecision = "auto"
 
 
 def application(args: Arguments) -> serve.Application:

@@ -1,9 +1,13 @@
 """Write YAML with the reason for each value in a comment."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
+
+if TYPE_CHECKING:
+    from xmtc.init.command import Plan
 
 _WIDTH = 58  # comments begin here, where lines are not longer
 
@@ -52,3 +56,41 @@ def _with(line: str, reason: str | None) -> str:
 def _flow(value: Any) -> str:
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000, sort_keys=False)
     return text.removesuffix("\n").removesuffix("...").rstrip()
+
+
+def header(plan: "Plan") -> list[str]:
+    """Write the lines above the configuration."""
+    choice = plan.choice
+    lines = [
+        f"Written by xmtc init for {plan.files.place}. Every key: docs/reference/configuration.md.",
+        f"  xmtc train {choice.candidate.tree['name']}.yaml",
+        f"Recipe: {choice.candidate.recipe.what}.",
+        f"Estimate on this machine: {choice.seconds / 60:.1f} min of {plan.budget_s / 60:,.0f}.",
+    ]
+    return lines + [f"Passed over: {words}." for words in choice.passed_over]
+
+
+def reasons(plan: "Plan") -> dict[str, str]:
+    """Map dotted keys to the reasons for their values."""
+    found, roles = plan.found, plan.roles
+    cut = float(np.mean(plan.lengths > plan.choice.candidate.max_length))
+    why = {
+        "data.source.columns.text": roles.why["text"],
+        "data.source.columns.labels": f"{roles.why['labels']}; --labels",
+        "data.source.columns.label_separator": "--label-separator",
+        "data.source.columns.split": "says train, dev or test",
+        "data.corpus": "prepared once, then reused",
+        "data.max_length": f"tokens; {cut:.0%} of the documents are longer",
+        "data.task": f"{roles.why['task']}; --task",
+        "data.without_labels": f"{found.bare:,} documents have no label, and this task needs one",
+        "data.on_bad_row": f"{found.rejected:,} rows are not documents, for example rows without text",
+        "data.words": "pairs of words too: few labels, many documents each",
+        "data.limit": "more training documents do not fit the budget",
+        "model.encoder": f"{'trains too' if plan.config.trains_encoder else 'frozen'}; installed with xmtc",
+        "distributed.precision": "native on this processor, and faster than fp32",
+        "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
+    }
+    why |= plan.choice.candidate.recipe.why
+    for number, scorer in enumerate(plan.config.model.scorers):
+        why[f"model.scorers.{number}"] = scorer.summary
+    return why

@@ -4,9 +4,13 @@ Each recipe consists of a few settings. `xmtc.estimate.seconds` estimates its co
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
 
 from xmtc.config.shape import adapter
 from xmtc.data.pretrained import DEFAULT_BACKBONE
@@ -23,7 +27,6 @@ WIDTH = 384
 _WINDOW = 510  # tokens of a document that fit into a window of the packaged encoder
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
-_STEPS, _BATCH = 200, 128  # training steps of the head, and documents per step
 _EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information
 _ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
@@ -57,25 +60,42 @@ class Task:
     trees: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A way to train.
-
-    Attributes:
-        name: name for messages.
-        encodes: whether documents go through the encoder.
-        what: description for the comment in the configuration.
-        sections: sections of the configuration.
-        needs: requirements of the machine or the task: `gpu`, `trees`, `few documents`.
-        attends: whether the head attends to tokens.
-    """
+    """A way to train; recipes.yaml says what the attributes mean."""
 
     name: str
-    encodes: bool
     what: str
-    sections: Callable[[Task], Settings]
-    needs: frozenset[str] = frozenset()
-    attends: bool = False
+    reads: Literal["tokens", "poolings", "nothing"]
+    scorers: Sequence[str]
+    why: Mapping[str, str]
+    needs: str | None = None
+    head: Settings = field(default_factory=lambda: {"kind": "none"})
+    plant: Mapping[str, Settings] = field(default_factory=dict)
+    finetune: Settings = field(default_factory=dict)
+    several: Settings = field(default_factory=dict)
+    single: Settings = field(default_factory=dict)
+    steps: int | None = None
+
+    @property
+    def encodes(self) -> bool:
+        """Whether documents go through the encoder."""
+        return self.reads != "nothing"
+
+    def sections(self, task: Task) -> Settings:
+        """Make the sections `model`, `plant` and `finetune` of the configuration."""
+        scorers = [s for kind in self.scorers for s in (_words(task) if kind == "words" else [{"kind": kind}])]
+        encoder = {"kind": "hugging_face", "name": DEFAULT_BACKBONE}
+        sections: Settings = {"model": {"encoder": encoder, "head": self.head, "scorers": scorers}}
+        if (plant := self.plant.get("single" if task.single else "several")) is not None:
+            sections["plant"] = plant
+        finetune = {**(self.single if task.single else self.several), **self.finetune}
+        if self.steps is not None:
+            epochs = math.ceil(self.steps * finetune["batch_size"] / max(task.documents, 1))
+            finetune["phases"] = [{"epochs": min(max(epochs, _EPOCHS[0]), _EPOCHS[1])}]
+        if self.reads == "tokens" and not task.single and task.labels > _MANY_LABELS:
+            finetune["sampled_labels"] = 512
+        return sections | ({"finetune": finetune} if finetune else {})
 
 
 @dataclass(frozen=True)
@@ -105,86 +125,8 @@ def _words(task: Task) -> list[Settings]:
     return [*scorers, {"kind": "label_text"}] if task.readable else scorers
 
 
-def _words_only(task: Task) -> Settings:
-    return {"model": {"encoder": _encoder(), "head": {"kind": "none"}, "scorers": _words(task)}}
-
-
-def _states(task: Task) -> Settings:
-    scorers = [*_words(task), {"kind": "state_neighbours"}]
-    return {"model": {"encoder": _encoder(), "head": {"kind": "none"}, "scorers": scorers}}
-
-
-def _head(task: Task) -> Settings:
-    sections = _states(task)
-    sections["model"]["head"] = {"kind": "flat", "pooling": {"kind": "summary"}, "dropout": 0.4}
-    finetune: Settings = {"loss": {"kind": "binary_cross_entropy"}, "batch_size": _BATCH, "dev_documents": 2_000}
-    if task.single:
-        finetune["loss"] = {"kind": "cross_entropy", "label_smoothing": 0.05}
-        finetune["metric"] = "accuracy"
-    fewest, most = _EPOCHS
-    epochs = min(max(-(-_STEPS * _BATCH // max(task.documents, 1)), fewest), most)
-    finetune |= {"optimizer": {"learning_rate": 2.0e-3}, "phases": [{"epochs": epochs}]}
-    return {**sections, "finetune": finetune}
-
-
-def _trees(task: Task) -> Settings:
-    sections = _head(task)
-    sections["model"]["scorers"].append({"kind": "tree"})
-    return sections
-
-
-def _attention(task: Task) -> Settings:
-    sections = _states(task)
-    sections["model"]["head"] = {"kind": "label_attention", "width": 192, "heads": 4}
-    finetune: Settings = {"dev_documents": 300, "phases": [{"epochs": 8}]}
-    if task.single:
-        finetune |= {"loss": {"kind": "cross_entropy", "label_smoothing": 0.05}, "metric": "accuracy"}
-        finetune |= {"optimizer": {"learning_rate": 1.0e-3}}
-        return {**sections, "plant": {"prototypes": False}, "finetune": finetune}
-    finetune |= {"loss": {"kind": "binary_cross_entropy"}, "optimizer": {"learning_rate": 4.0e-3}}
-    if task.labels > _MANY_LABELS:
-        finetune["sampled_labels"] = 512
-    return {**sections, "finetune": finetune}
-
-
-def _planted(task: Task) -> Settings:
-    plant = {"epochs": 5, "optimizer": {"learning_rate": 3.0e-3}, "loss": {"kind": "listnet"}}
-    return {**_attention(task), "plant": plant}
-
-
-def _unfrozen(task: Task) -> Settings:
-    sections = _attention(task)
-    whole: Settings = {"epochs": 3, "encoder_layers": -1, "learning_rate": 5.0e-4, "encoder_learning_rate": 2.0e-5}
-    sections["finetune"]["phases"] = [{"epochs": 4}, whole]
-    return sections
-
-
-def _encoder() -> Settings:
-    return {"kind": "hugging_face", "name": DEFAULT_BACKBONE}
-
-
-_LAYER = "scorers over words and frozen hidden states, and a trained layer over pooled states"
-RECIPES = (
-    Recipe(
-        "unfrozen",
-        True,
-        "scorers, and a label-attention head whose encoder trains too",
-        _unfrozen,
-        needs=frozenset({"gpu"}),
-        attends=True,
-    ),
-    Recipe(
-        "attention",
-        True,
-        "scorers over words and frozen hidden states, and a planted label-attention head",
-        _planted,
-        needs=frozenset({"few documents"}),
-        attends=True,
-    ),
-    Recipe("trees", True, f"{_LAYER}, and linear trees", _trees, needs=frozenset({"trees"})),
-    Recipe("head", True, _LAYER, _head),
-    Recipe("states", True, "scorers over words and frozen hidden states; nothing trains by gradient", _states),
-    Recipe("words", False, "scorers over words alone; nothing is encoded", _words_only),
+RECIPES = tuple(
+    Recipe(**recipe) for recipe in yaml.safe_load(Path(__file__).with_name("recipes.yaml").read_text(encoding="utf-8"))
 )
 """All recipes, from the best to the cheapest."""
 
@@ -199,8 +141,8 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
     few = not task.single and task.labels > _FEW_LABELS and task.documents <= _ATTENTION_DOCUMENTS
-    there = {name for name, has in (("gpu", task.gpu), ("trees", trees), ("few documents", few)) if has}
-    for recipe in (one for one in RECIPES if one.needs <= there):
+    there = {None: True, "gpu": task.gpu, "trees": trees, "few documents": few}
+    for recipe in (one for one in RECIPES if there[one.needs]):
         for max_length in _useful(lengths, recipe, task):
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
     yield from _smaller(task, lengths[0])
@@ -209,7 +151,7 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
 def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]:
     if not recipe.encodes:
         return lengths[:1]
-    if recipe.attends or task.single:
+    if recipe.reads == "tokens" or task.single:
         return lengths
     return [length for length in lengths if length <= _POOLED]
 

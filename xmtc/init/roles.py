@@ -6,7 +6,7 @@ from typing import Literal
 
 from xmtc.data.config import Task
 from xmtc.data.readers.base import shown_column, shown_columns
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import DataError
 from xmtc.init.facts import ColumnFacts, Labels
 
 _TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name")
@@ -49,31 +49,6 @@ class Answers:
     split_column: str | None = None
     label_separator: str | None = None
     task: Task | None = None
-
-
-def answers_of(
-    text: Sequence[str],
-    labels: str | None,
-    id: str | None,
-    split_column: str | None,
-    label_separator: str | None,
-    task: str | None,
-) -> Answers:
-    """Make answers from options.
-
-    Raises:
-        ConfigError: there is no such task.
-    """
-    if task not in (None, "multi_label", "single_label"):
-        raise ConfigError(f"--task {task}: give multi_label or single_label")
-    return Answers(
-        text=tuple(text),
-        labels=labels,
-        id=id,
-        split_column=split_column,
-        label_separator=label_separator,
-        task=task,
-    )
 
 
 class UnclearError(DataError):

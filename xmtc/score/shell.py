@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from xmtc.artefact.info import read_description
 from xmtc.data.readers import ReaderConfig, Rejected
@@ -26,6 +26,7 @@ from xmtc.score.local import score_local
 from xmtc.track.console import duration, print_line, printable
 from xmtc.track.progress import Progress
 
+ComputePrecision = Literal["auto", "bf16", "fp32"]
 _LEAST, _MOST = 5, 100
 """Default of `xmtc predict`: minimum number of labels per text, and maximum if more are predicted."""
 
@@ -242,18 +243,13 @@ def _lines_of(path: Path) -> list[str]:
     return labels
 
 
-def use_bfloat16(precision: str, device: str) -> bool:
+def use_bfloat16(precision: ComputePrecision, device: str) -> bool:
     """Whether to compute under bfloat16 autocast.
 
     Args:
         precision: `bf16`, `fp32`, or `auto`: bfloat16 on GPUs and on CPUs with instructions for its products.
         device: see `choose_device`.
-
-    Raises:
-        ConfigError: `precision` has another value.
     """
-    if precision not in ("auto", "bf16", "fp32"):
-        raise ConfigError(f"--precision {precision}: give auto, bf16 or fp32")
     if precision == "auto":
         # The GPU may belong to another machine, so only the process that computes on it checks that it exists.
         gpu = device.startswith("cuda") or choose_device(device).type == "cuda"

@@ -5,7 +5,7 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -96,7 +96,7 @@ def read_config(
     token_file: Path | None,
     annotations: Path | None,
     queue: Path | None,
-    order: str,
+    order: Order,
 ) -> ServeConfig:
     """Check the options of `xmtc serve`; see `ServeConfig`.
 
@@ -110,7 +110,7 @@ def read_config(
         token=read_token(token_file),
         annotations=annotations,
         queue=queue,
-        order=_order(order),
+        order=order,
         **vars(read_tuning(overrides)),
     )
 
@@ -122,13 +122,6 @@ def read_tuning(overrides: Sequence[str]) -> Tuning:
         ConfigError: a key or value is wrong.
     """
     return load_overrides(Tuning, overrides)
-
-
-def _order(value: str) -> Order:
-    for order in get_args(Order):
-        if value == order:
-            return order
-    raise ConfigError(f"--order {value}: give {', '.join(get_args(Order)[:-1])} or {get_args(Order)[-1]}")
 
 
 def read_token(file: Path | None) -> str | None:

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from xmtc.errors import ConfigError
 from xmtc.predict.predictor import Model
-from xmtc.score.shell import use_bfloat16
+from xmtc.score.shell import ComputePrecision, use_bfloat16
 from xmtc.serve.app import make_app
 from xmtc.serve.config import ServeConfig
 from xmtc.track.console import print_line
@@ -27,7 +27,7 @@ _GRACE_SECONDS = 60
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precision: str) -> None:
+def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precision: ComputePrecision) -> None:
     """Load a model and serve it; see `serve`.
 
     Args:
