@@ -58,8 +58,7 @@ def labels_rename(
     output: Output,
 ) -> None:
     """Change the identifiers of labels; their scores stay the same."""
-    from xmtc.artefact.label_pairs import read_renames
-    from xmtc.artefact.relabel import rename_labels
+    from xmtc.artefact.relabel import read_renames, rename_labels
     from xmtc.run.copies import published_model
 
     with published_model(output) as folder:
@@ -80,8 +79,7 @@ def labels_merge(
     output: Output,
 ) -> None:
     """Merge labels into others, and print which parts of the result are approximate."""
-    from xmtc.artefact.label_pairs import read_groups
-    from xmtc.artefact.relabel import merge_labels
+    from xmtc.artefact.relabel import merge_labels, read_groups
     from xmtc.run.copies import published_model
 
     with published_model(output) as folder:

@@ -8,8 +8,8 @@ import torch
 
 from gloo import run_gloo
 from xmtc.cluster import training as cluster
-from xmtc.cluster import worker_errors
-from xmtc.cluster.worker_errors import WorkerErrors
+from xmtc.cluster import training as worker_errors
+from xmtc.cluster.training import WorkerErrors
 from xmtc.distributed.collectives import all_reduce_sum_floats, rank_and_world_size
 from xmtc.errors import DataError, TrainingError
 

@@ -9,10 +9,9 @@ import torch
 
 from xmtc.config.load import load_config
 from xmtc.distributed.config import DistributedConfig
-from xmtc.estimate import gpu
+from xmtc.estimate import memory
 from xmtc.estimate.estimate import Estimate, print_estimate, rates
-from xmtc.estimate.gpu import CARDS, card_of, find
-from xmtc.estimate.memory import memory_of_worker
+from xmtc.estimate.memory import CARDS, card_of, find, memory_of_worker
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
 
@@ -64,8 +63,8 @@ def test_a_card_that_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_card_of_this_machine_has_its_real_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     here = types.SimpleNamespace(name="NVIDIA A100-SXM4-80GB", total_memory=79 * 2**30)
-    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(gpu.torch.cuda, "get_device_properties", lambda index: here)
+    monkeypatch.setattr(memory.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(memory.torch.cuda, "get_device_properties", lambda index: here)
     config = run(precision="bf16")
     assert memory_of_worker(config) == 79 * 2**30
     assert rates(config) == {"NVIDIA A100-SXM4-80GB": 312}

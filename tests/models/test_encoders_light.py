@@ -11,13 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tiny import VOCAB, whole_documents
 from xmtc.models.config import ModelConfig
-from xmtc.models.encoders.attention import (
-    MultilevelAttention,
-    band_mask,
-    global_attention,
-    local_attention,
-    split_projection,
-)
 from xmtc.models.encoders.config import EncoderConfig
 from xmtc.models.encoders.light_config import (
     BagConfig,
@@ -27,9 +20,17 @@ from xmtc.models.encoders.light_config import (
     MultilevelConfig,
     SelfAttentionConfig,
 )
-from xmtc.models.encoders.multilevel import Depthwise, LowRank
 from xmtc.models.encoders.recurrent import BiGRU
-from xmtc.models.encoders.self_attention import FeedForward
+from xmtc.models.encoders.self_attention import (
+    Depthwise,
+    FeedForward,
+    LowRank,
+    MultilevelAttention,
+    band_mask,
+    global_attention,
+    local_attention,
+    split_projection,
+)
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 SMALL = EmbeddingConfig(width=16)

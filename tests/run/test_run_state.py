@@ -16,8 +16,7 @@ from xmtc.config.load import load_config
 from xmtc.config.plain import config_hash, differences, dump_yaml
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.files import write_text
-from xmtc.run.provenance import git_state, versions
-from xmtc.run.state import RunState, StageRecord, read_run
+from xmtc.run.state import RunState, StageRecord, git_state, read_run, versions
 from xmtc.track.config import TrackConfig
 from xmtc.track.sinks.config import TensorBoardConfig
 

@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from xmtc.distributed.memory import keep_freed_memory
-from xmtc.models.encoders.attention import global_attention, local_attention, split_projection
 from xmtc.models.encoders.embedding import LightEncoder
 from xmtc.models.encoders.light_config import BiGRUConfig, SelfAttentionConfig
+from xmtc.models.encoders.self_attention import global_attention, local_attention, split_projection
 from xmtc.models.poolings.config import AttentionPoolingConfig
 
 LENGTHS = (512, 1024, 2048, 4096, 8192)

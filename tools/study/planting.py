@@ -39,7 +39,7 @@ from xmtc.mig.ranking import TokenRanking, rank_corpus
 from xmtc.models.label_rows import label_texts
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
-from xmtc.run.provenance import git_state, versions
+from xmtc.run.state import git_state, versions
 from xmtc.scorers.base import DenseScored, Features, Scored, Scorer, Training
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.label_text import label_words

@@ -14,6 +14,7 @@ README.md            model card
 """
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.card import model_card
 from xmtc.artefact.info import ModelInfo, read_info, read_model_json, write_info
-from xmtc.artefact.output import HEAD, replacing
+from xmtc.artefact.output import HEAD, check_output, replacing
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
@@ -236,3 +237,46 @@ def read_thresholds(path: Path, labels: int) -> tuple[float, NDArray[np.float32]
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise CheckpointError(f"{path}: {place}: must be a probability from 0 to 1")
     return float(threshold), None if per_label is None else np.array(per_label, np.float32)
+
+
+def open_model(model: Path, output: Path) -> ModelParts:
+    """Read a model to change its labels.
+
+    Raises:
+        CheckpointError: the model is missing or damaged.
+        ConfigError: `output` holds something that is not a model.
+    """
+    check_output(output, model)
+    return load_model(model)
+
+
+def write_model(
+    model: Path, output: Path, parts: ModelParts, changed: LabelParts, note: str, index: LabelIndex | None = None
+) -> None:
+    """Write the model with changed labels.
+
+    Args:
+        model: the original model, which does not change.
+        output: directory of the new model.
+        parts: parts of the original model.
+        changed: the changed parts.
+        note: sentence for the model card.
+        index: index of the changed labels; built here by default.
+
+    Raises:
+        CheckpointError: a file cannot be written.
+    """
+    with replacing(output) as folder:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+        (folder / "config.json").unlink()  # written again, with other checksums
+        shutil.rmtree(folder / SCORERS, ignore_errors=True)
+        write_label_parts(folder, parts, changed, index)
+        _add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")
+        write_info(folder, parts.info)
+
+
+def _add_note(card: Path, note: str) -> None:
+    """Add a line to the model card, if there is one, because its results are those of the original model."""
+    if card.is_file():
+        text = card.read_text(encoding="utf-8").rstrip("\n")
+        card.write_text(f"{text}\n\nChanged after these results were measured: {note}\n", encoding="utf-8")

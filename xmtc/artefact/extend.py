@@ -14,9 +14,8 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from xmtc.artefact.export import LabelParts, ModelParts
+from xmtc.artefact.export import LabelParts, ModelParts, open_model, write_model
 from xmtc.artefact.info import STRICT
-from xmtc.artefact.rewrite import open_model, write_model
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
 from xmtc.data.readers.cells import label_of

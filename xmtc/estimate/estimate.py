@@ -13,8 +13,18 @@ from rich.table import Table
 from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.errors import ConfigError, DataError, StorageError
-from xmtc.estimate.gpu import CARDS, SHARE, card_of, training_flops
-from xmtc.estimate.memory import GIB, label_lines, memory_of_worker, meta_classifier, trained_parameters, worker_memory
+from xmtc.estimate.memory import (
+    CARDS,
+    GIB,
+    SHARE,
+    card_of,
+    label_lines,
+    memory_of_worker,
+    meta_classifier,
+    trained_parameters,
+    training_flops,
+    worker_memory,
+)
 from xmtc.estimate.memory import products as products_of
 from xmtc.estimate.probe import core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.seconds import Speeds, in_words, not_measured, stage_seconds

@@ -2,8 +2,12 @@
 
 import dataclasses
 import fcntl
+import importlib.metadata
 import json
 import os
+import platform
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +24,6 @@ from xmtc.config.plain import config_hash, differences, redacted, to_plain
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.files import read_file, reading, write_text, writing
 from xmtc.run.directory import RunDirectory, Stage
-from xmtc.run.provenance import GitState, git_state, versions
 
 _LOCK_FILE = ".lock"
 _FORMAT = 1
@@ -31,6 +34,33 @@ MAY_CHANGE = ("track", "distributed", "evaluate", "storage")
 
 State = Literal["pending", "running", "done", "failed"]
 Resume = Literal["auto", "never", "must"]
+
+
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "peft",
+    "ray",
+    "deepspeed",
+    "faiss-cpu",
+    "faiss-gpu-cu12",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pyarrow",
+    "pydantic",
+    "triton",
+    "bitsandbytes",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitState:
+    """The commit of the checkout that this package is imported from."""
+
+    commit: str
+    dirty: bool
 
 
 def _now() -> str:
@@ -282,3 +312,32 @@ def _lock(directory: Path) -> IO[str]:
             f"{directory}: another process is at work in this run; wait for it, or use another name"
         ) from None
     return file
+
+
+def versions() -> dict[str, str]:
+    """List the versions of Python, this package and the packages that results depend on, if installed."""
+    found = {"python": platform.python_version(), "xmtc": importlib.metadata.version("xmtc")}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state() -> GitState | None:
+    """Read the state of the checkout this package runs from; None if it is installed, or git is absent."""
+    package = Path(__file__).parents[1]
+    if shutil.which("git") is None or not _git(package, "ls-files", "errors.py"):
+        return None
+    commit = _git(package, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    return GitState(commit=commit, dirty=bool(_git(package, "status", "--porcelain", "--untracked-files=no")))
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    result = subprocess.run(
+        ["git", "--no-optional-locks", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return result.stdout.strip() if result.returncode == 0 else ""

@@ -4,14 +4,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Annotated
 
-from fastapi import FastAPI, Query, Response
+from fastapi import APIRouter, FastAPI, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from xmtc.predict.predictor import Model
-from xmtc.serve import annif, bodies, page
+from xmtc.serve import annif, bodies
 from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.guard import Guard
@@ -21,6 +22,15 @@ from xmtc.serve.service import Service
 _FILTER_ENTRIES = 10_000
 _NOT_KEPT = "annotations are not kept: start the server with --annotations FILE"
 _NO_QUEUE = "there is no queue: start the server with --queue FILE"
+
+
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+_ASSETS = ("page.css", "label.js", "docs.js", "client.js", "icon.svg")
+
+
+page_router = APIRouter(include_in_schema=False)
 
 
 def make_app(model: Model, config: ServeConfig) -> FastAPI:
@@ -51,7 +61,7 @@ def make_app(model: Model, config: ServeConfig) -> FastAPI:
     _add_annotation(app, service)
     _add_operation(app, service)
     app.include_router(annif.annif_router)
-    app.include_router(page.page_router)
+    app.include_router(page_router)
     return app
 
 
@@ -147,3 +157,28 @@ def _add_operation(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """Return the metrics for Prometheus."""
         return Response(service.metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _asset(name: str) -> Response:
+    content = (files("xmtc.serve") / "assets" / name).read_bytes()
+    return Response(content, media_type=_TYPES[name.rpartition(".")[2]])
+
+
+@page_router.get("/")
+def label_page() -> Response:
+    """Return the page on which people try the model and annotate."""
+    return _asset("label.html")
+
+
+@page_router.get("/docs")
+def docs_page() -> Response:
+    """Return the description of the API."""
+    return _asset("docs.html")
+
+
+@page_router.get("/assets/{name}")
+def asset(name: str) -> Response:
+    """Return a static file of the pages."""
+    if name not in _ASSETS:
+        raise RequestError(404, "no such file")
+    return _asset(name)

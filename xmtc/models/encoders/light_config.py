@@ -113,7 +113,7 @@ class MultilevelConfig(_Transformer):
 
     @override
     def build(self, vocab_size: int) -> "TransformerEncoder":
-        from xmtc.models.encoders.multilevel import build_multilevel
+        from xmtc.models.encoders.self_attention import build_multilevel
 
         return build_multilevel(self, vocab_size)
 

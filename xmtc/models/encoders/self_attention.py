@@ -2,12 +2,64 @@
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from xmtc.models.dropout import Dropout
-from xmtc.models.encoders.attention import MultilevelAttention, SelfAttention
 from xmtc.models.encoders.embedding import LightEncoder, TokenEmbedding
-from xmtc.models.encoders.light_config import SelfAttentionConfig
+from xmtc.models.encoders.light_config import MultilevelConfig, SelfAttentionConfig
+
+
+class SelfAttention(nn.Module):
+    """Global multi-head self-attention with its projections (Vaswani et al., 2017)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(width, 3 * width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
+        """Compute contexts (W, U, D)."""
+        return self.output(global_attention(*split_projection(self.project(hidden_WUD), self.heads), mask_WU))
+
+    def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
+        """Compute attention (W, U) that each token receives, by kind."""
+        query, key, _ = split_projection(self.project(hidden_WUD), self.heads)
+        return {"global": attention_received(query, key, _dense(mask_WU), mask_WU)}
+
+
+class MultilevelAttention(nn.Module):
+    """Global and local self-attention in parallel, fused by a learned gate: g ⊙ global + (1 − g) ⊙ local.
+
+    g = σ(W_g [global; local] + b), one value per token and dimension. Both have separate queries, keys and values, and
+    share the output projection. This takes 9 D² weights; plain self-attention takes 4 D².
+    """
+
+    def __init__(self, width: int, heads: int, radius: int) -> None:
+        super().__init__()
+        self.heads, self.radius = heads, radius
+        self.project_global = nn.Linear(width, 3 * width)
+        self.project_local = nn.Linear(width, 3 * width)
+        self.gate = nn.Linear(2 * width, width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
+        """Compute contexts (W, U, D)."""
+        far_WUD = global_attention(*split_projection(self.project_global(hidden_WUD), self.heads), mask_WU)
+        near_WUD = local_attention(*split_projection(self.project_local(hidden_WUD), self.heads), mask_WU, self.radius)
+        gate_WUD = torch.sigmoid(self.gate(torch.cat([far_WUD, near_WUD], 2)))
+        return self.output(torch.lerp(near_WUD, far_WUD, gate_WUD))
+
+    def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
+        """Compute attention (W, U) that each token receives, by kind."""
+        query, key, _ = split_projection(self.project_global(hidden_WUD), self.heads)
+        near_query, near_key, _ = split_projection(self.project_local(hidden_WUD), self.heads)
+        return {
+            "global": attention_received(query, key, _dense(mask_WU), mask_WU),
+            "local": attention_received(near_query, near_key, band_mask(mask_WU, self.radius), mask_WU),
+        }
 
 
 class TransformerEncoder(LightEncoder):
@@ -80,3 +132,127 @@ def build_self_attention(settings: SelfAttentionConfig, vocab_size: int) -> Tran
 
     embedding = settings.embedding.build(vocab_size, settings.window, positions=True)
     return TransformerEncoder(embedding, settings.width, [block() for _ in range(settings.layers)])
+
+
+class LowRank(nn.Module):
+    """W_2 GELU(W_1 x) through a quarter of the width: D²/2 weights against the 8 D² of a feed-forward layer."""
+
+    def __init__(self, width: int, rank: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(width, rank), nn.Linear(rank, width)
+
+    def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
+        """Transform states (W, U, D), token by token."""
+        return self.up(F.gelu(self.down(hidden_WUD)))
+
+
+class Depthwise(nn.Module):
+    """scale ⊙ GELU(convolution of each dimension over 7 neighbouring tokens): 9 D weights."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(width, width, kernel_size=7, padding=3, groups=width)
+        self.scale = nn.Conv1d(width, width, kernel_size=1, groups=width, bias=False)
+
+    def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
+        """Transform states (W, U, D); padding enters as 0."""
+        signal_WDU = (hidden_WUD * mask_WU.unsqueeze(2)).transpose(1, 2)
+        return self.scale(F.gelu(self.convolution(signal_WDU))).transpose(1, 2)
+
+
+def build_multilevel(settings: MultilevelConfig, vocab_size: int) -> TransformerEncoder:
+    """Build an encoder of blocks with global and local attention."""
+
+    def block() -> Block:
+        radius = min(settings.local_radius, settings.window)
+        attention = MultilevelAttention(settings.width, settings.heads, radius)
+        return Block(settings.width, attention, _transform(settings), settings.dropout)
+
+    embedding = settings.embedding.build(vocab_size, settings.window, positions=True)
+    return TransformerEncoder(embedding, settings.width, [block() for _ in range(settings.layers)])
+
+
+def _transform(settings: MultilevelConfig) -> nn.Module:
+    if settings.transform == "low_rank":
+        return LowRank(settings.width, max(1, settings.width // 4))
+    if settings.transform == "depthwise":
+        return Depthwise(settings.width)
+    return FeedForward(settings.width, settings.feed_forward)
+
+
+def split_projection(projected_WUX: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Split a joint projection (W, U, 3·D) into queries, keys and values (W, H, U, d)."""
+    query, key, value = projected_WUX.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    return query, key, value
+
+
+def global_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor) -> Tensor:
+    """Compute softmax(QKᵀ/√d) V over the unpadded tokens, heads concatenated: (W, U, D)."""
+    context_WHUd = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=mask_WU[:, None, None])
+    return context_WHUd.transpose(1, 2).flatten(2)
+
+
+def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor, radius: int) -> Tensor:
+    """Compute attention over the tokens at most `radius` away, in O(U·radius) time and memory: (W, U, D).
+
+    Tokens are divided into blocks of `radius`. A block's queries see the tokens of their block and of the two
+    neighbouring blocks that are within the band. Padding queries see themselves, so no softmax is empty. Texts of up to
+    three blocks are computed at once, which is cheaper.
+    """
+    length = mask_WU.shape[1]
+    if length <= 3 * radius:
+        allowed = band_mask(mask_WU, radius).unsqueeze(1)
+        context = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=allowed)
+        return context.transpose(1, 2).flatten(2)
+    blocks = (length + radius - 1) // radius
+    extra = blocks * radius - length
+    query_WNHRd = _blocks(query_WHUd, blocks, radius, before=0, after=extra)
+    keys, values = (_neighbours(x, blocks, radius, extra) for x in (key_WHUd, value_WHUd))
+    allowed = _band(mask_WU, blocks, radius, extra)
+    context = F.scaled_dot_product_attention(query_WNHRd.flatten(0, 1), keys, values, attn_mask=allowed)
+    return context.transpose(1, 2).unflatten(0, (-1, blocks)).flatten(1, 2).flatten(2)[:, :length]
+
+
+def band_mask(mask_WU: Tensor, radius: int) -> Tensor:
+    """Make the dense mask (W, U, U) of keys that a query may see in local attention, for tests and for showing it."""
+    at = torch.arange(mask_WU.shape[1], device=mask_WU.device)
+    near_UU = (at.unsqueeze(1) - at).abs() <= radius
+    return (near_UU & mask_WU.unsqueeze(1)) | torch.eye(len(at), dtype=torch.bool, device=at.device)
+
+
+def attention_received(query_WHUd: Tensor, key_WHUd: Tensor, allowed_WUU: Tensor, mask_WU: Tensor) -> Tensor:
+    """Compute the share (W, U) of attention that each token receives, averaged over heads and unpadded queries."""
+    scores_WHUU = query_WHUd @ key_WHUd.transpose(2, 3) * query_WHUd.shape[3] ** -0.5
+    attention_WUU = scores_WHUU.float().masked_fill(~allowed_WUU.unsqueeze(1), -torch.inf).softmax(3).mean(1)
+    received_WU = (attention_WUU * mask_WU.unsqueeze(2)).sum(1)
+    return received_WU / mask_WU.sum(1, keepdim=True).clamp(min=1)
+
+
+def _dense(mask_WU: Tensor) -> Tensor:
+    return band_mask(mask_WU, mask_WU.shape[1])
+
+
+def _blocks(x_WHUd: Tensor, blocks: int, size: int, *, before: int, after: int) -> Tensor:
+    padded = F.pad(x_WHUd, (0, 0, before, after))
+    return padded.unflatten(2, (blocks, size)).transpose(1, 2)
+
+
+def _neighbours(x_WHUd: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
+    """Join each block with its two neighbours: (W·N, H, 3R, d)."""
+    padded = F.pad(x_WHUd, (0, 0, radius, radius + extra))
+    return torch.cat([_run(padded, 2, i, blocks, radius) for i in range(3)], 3).transpose(1, 2).flatten(0, 1)
+
+
+def _run(padded: Tensor, dim: int, first: int, blocks: int, radius: int) -> Tensor:
+    """Split dimension `dim` into blocks of `radius` tokens, starting at block `first`."""
+    return padded.narrow(dim, first * radius, blocks * radius).unflatten(dim, (blocks, radius))
+
+
+def _band(mask_WU: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
+    """Make the mask of the 3R keys that each query of each block may see: (W·N, 1, R, 3R)."""
+    padded_WU = F.pad(mask_WU, (radius, radius + extra))
+    keys_WNK = torch.cat([_run(padded_WU, 1, i, blocks, radius) for i in range(3)], 2)
+    query, key = torch.arange(radius, device=mask_WU.device), torch.arange(3 * radius, device=mask_WU.device)
+    offset_RK = key - radius - query.unsqueeze(1)
+    allowed = (keys_WNK.unsqueeze(2) & (offset_RK.abs() <= radius)) | (offset_RK == 0)
+    return allowed.flatten(0, 1).unsqueeze(1)

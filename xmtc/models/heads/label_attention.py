@@ -14,9 +14,14 @@ from xmtc.models.dropout import Dropout
 from xmtc.models.heads.base import AttendsByLabel, Head, RowsFromNames
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.models.kernels.dispatch import label_attention, label_attention_shortlist
-from xmtc.models.kernels.normalisers import attention_weights
 from xmtc.models.kernels.products import gather_rows
-from xmtc.models.kernels.reference import at_least_fp32, attention_scores, normalise_rows, split_heads
+from xmtc.models.kernels.reference import (
+    at_least_fp32,
+    attention_scores,
+    attention_weights,
+    normalise_rows,
+    split_heads,
+)
 
 
 class LabelAttentionHead(Head, AttendsByLabel, RowsFromNames):

@@ -15,9 +15,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from xmtc.models.kernels.normalisers import attention_slopes, unpadded_attention
 from xmtc.models.kernels.options import Normaliser, Options
-from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, normalise_rows_backward, split_heads
+from xmtc.models.kernels.reference import (
+    at_least_fp32,
+    attention_slopes,
+    normalise_rows,
+    normalise_rows_backward,
+    split_heads,
+    unpadded_attention,
+)
 
 # One (H, C, N) block of fp32 scores; a few of them fit in a processor's second-level cache.
 BLOCK_BYTES = 2 * 2**20

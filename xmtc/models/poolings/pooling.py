@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 
-from xmtc.models.kernels.normalisers import attention_weights
 from xmtc.models.kernels.options import Normaliser
+from xmtc.models.kernels.reference import attention_weights
 
 _LEAD = 64  # tokens that have a separate mean
 _MIN_SPREAD = 1e-3  # minimum standard deviation of an input, so that constant dimensions stay small
