@@ -54,7 +54,7 @@ def test_a_text_without_known_words_has_an_empty_row() -> None:
 def test_spans_point_at_the_terms() -> None:
     text = "Ein İgel, ein Haus"
     spans = list(term_spans(text, 2))
-    assert [(term, text[start:end]) for term, start, end in spans][:2] == [("ein", "Ein"), ("İgel", "İgel")]
+    assert [(term, text[start:end]) for term, start, end in spans][:2] == [("ein", "Ein"), ("i̇gel", "İgel")]
     assert ("ein haus", "ein Haus") in [(term, text[start:end]) for term, start, end in spans]
 
 
@@ -64,6 +64,10 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     loaded = Vocabulary.load(tmp_path)
     assert loaded.terms == vocabulary.terms
     np.testing.assert_array_equal(loaded.idf, vocabulary.idf)
-    (tmp_path / "words.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="lacks terms"):
+    path = tmp_path / "words.json"
+    path.write_text(path.read_text().replace("unicode", "another"))
+    with pytest.raises(CheckpointError, match=r"analyzer 'another' is unknown; this version has unicode"):
+        Vocabulary.load(tmp_path)
+    path.write_text("{}")
+    with pytest.raises(CheckpointError, match="lacks analyzer, terms"):
         Vocabulary.load(tmp_path)

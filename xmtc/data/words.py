@@ -9,7 +9,6 @@ Suffixes: N documents, V terms of the vocabulary, W terms of one shard.
 """
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,28 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.analyzer import ANALYZER, word_spans, words_of
 from xmtc.data.arrays import Matrix
 from xmtc.data.config import WordsConfig
 from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_tensors
+from xmtc.errors import CheckpointError
 
 logger = logging.getLogger(__name__)
 
 WORDS_FILES = ("words.json", "words.safetensors")
 """Files of a vocabulary: terms, and in how many documents each occurs."""
-_WORD = re.compile(r"\w+")
-
-
-def words_of(text: str) -> list[str]:
-    """Split a text into words in order, in lower case: runs of letters, digits and underscores."""
-    return _WORD.findall(_lowered(text))
-
-
-def _lowered(text: str) -> str:
-    """Convert to lower case of the same length: a letter whose lower case is longer (İ) stays unchanged."""
-    lowered = text.lower()
-    if len(lowered) == len(text):
-        return lowered
-    return "".join(letter.lower() if len(letter.lower()) == 1 else letter for letter in text)
 
 
 def terms_of(words: Sequence[str], ngrams: int) -> list[str]:
@@ -53,7 +40,7 @@ def terms_of(words: Sequence[str], ngrams: int) -> list[str]:
 
 def term_spans(text: str, ngrams: int) -> Iterator[tuple[str, int, int]]:
     """Yield each occurrence of a term: the term and its first and last-plus-one character in `text`."""
-    found = [(match.group(), *match.span()) for match in _WORD.finditer(_lowered(text))]
+    found = list(word_spans(text))
     for length in range(1, ngrams + 1):
         for first in range(len(found) - length + 1):
             run = found[first : first + length]
@@ -145,7 +132,8 @@ class Vocabulary:
 
     def save(self, folder: Path) -> None:
         """Write `words.json` and `words.safetensors`."""
-        write_json(folder / WORDS_FILES[0], {"terms": self.terms, "documents": self.documents, "ngrams": self.ngrams})
+        plain = {"analyzer": ANALYZER, "terms": self.terms, "documents": self.documents, "ngrams": self.ngrams}
+        write_json(folder / WORDS_FILES[0], plain)
         write_tensors(folder / WORDS_FILES[1], {"documents_V": self.documents_V})
 
     @classmethod
@@ -153,9 +141,12 @@ class Vocabulary:
         """Read what `save` wrote.
 
         Raises:
-            CheckpointError: a file is missing or damaged.
+            CheckpointError: a file is missing or damaged, or its words were found in a way that is unknown here.
         """
-        plain = read_object(folder / WORDS_FILES[0], ("terms", "documents", "ngrams"))
+        plain = read_object(folder / WORDS_FILES[0], ("analyzer", "terms", "documents", "ngrams"))
+        if plain["analyzer"] != ANALYZER:
+            here = f"unknown; this version has {ANALYZER}"
+            raise CheckpointError(f"{folder / WORDS_FILES[0]}: the analyzer {str(plain['analyzer'])[:40]!r} is {here}")
         tensors = read_tensors(folder / WORDS_FILES[1], ("documents_V",))
         return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"])
 

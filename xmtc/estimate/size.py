@@ -11,12 +11,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from xmtc.data.analyzer import words_of
 from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.progress import Progress
 from xmtc.data.readers.base import SPLITS, Document
 from xmtc.data.tokenizer import load_pretrained
-from xmtc.data.words import words_of
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 

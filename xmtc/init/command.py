@@ -231,7 +231,9 @@ def _check(found: Survey, roles: Roles, place: str) -> Settings:
 def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
     """Describe the task for recipes; labels that look like words serve as their names."""
     some = list(found.label_counts)[:200]
-    wordy = sum(bool(re.search(r"[^\W\d_]{3,}", label)) and not label.isupper() for label in some) > 0.5 * len(some)
+    wordy = sum(
+        bool(re.search(r"[^\W\d_]{3,}|[^\W\d_\x00-\u02ff]", label)) and not label.isupper() for label in some
+    ) > 0.5 * len(some)
     gpu = torch.cuda.is_available()
     return Task(
         source=source,

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from numbers import Real
 from typing import Any, Literal
 
+from xmtc.data.analyzer import words_of
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.cells import absent, labels_of, plain
 from xmtc.data.readers.columns import SPLIT_NAMES
@@ -57,7 +58,7 @@ class ColumnFacts:
         """Mean number of words per cell; 0 if the column is not text."""
         if self.kind != "text" or not self.cells:
             return 0.0
-        return sum(len(cell.split()) for cell in self.cells) / len(self.cells)
+        return sum(map(_words, self.cells)) / len(self.cells)
 
     @property
     def is_split(self) -> bool:
@@ -194,6 +195,10 @@ def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
         return ColumnFacts(name, "empty", (), len(rows))
     kind: Kind = "nested" if "nested" in kinds else kinds.most_common(1)[0][0]
     return ColumnFacts(name, kind, [cell for cell in cells if _kind(cell) == kind], len(rows))
+
+
+def _words(text: str) -> int:
+    return len(text.split()) if text.isascii() else max(len(text.split()), len(words_of(text)))
 
 
 def _plain(cell: Any) -> Any:

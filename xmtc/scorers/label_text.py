@@ -15,8 +15,9 @@ import numpy as np
 from scipy import sparse
 from typing_extensions import override
 
+from xmtc.data.analyzer import words_of
 from xmtc.data.arrays import Matrix
-from xmtc.data.words import Vocabulary, terms_of, words_of
+from xmtc.data.words import Vocabulary, terms_of
 from xmtc.errors import DataError
 from xmtc.scorers.base import Training
 from xmtc.scorers.config import LabelTextConfig
