@@ -88,7 +88,7 @@ def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
         outside_VC = (frequency_V1 - having_VC + 1) / (documents - size_C + 2)
         scale_V = np.maximum(scale_V, np.abs(np.log(inside_VC / outside_VC)).max(axis=1))
     square = np.square(words_NV.data * scale_V[words_NV.indices]).sum() / documents
-    return (scale_V / np.sqrt(square)).astype(np.float32)
+    return (scale_V / np.sqrt(square or 1.0)).astype(np.float32)
 
 
 def solve_labels(

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_tensors, write_tensors
-from xmtc.errors import CheckpointError, ConfigError
+from xmtc.errors import CheckpointError, ConfigError, TrainingError
 from xmtc.scorers.base import Features, Scorer, SparseScored, Training, with_empty_columns
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.regrouping import Regrouping
@@ -67,18 +67,22 @@ class Tree(Scorer):
         parameters = omikuji.Model.default_hyper_param()
         for key, value in {**_SHAPES[settings.shape], "n_trees": settings.trees}.items():
             setattr(parameters, key, value)
-        words_NV, labels_NL = training.features.words_NV, training.labels_NL
+        words_NV, labels_NL = _with_bare(training.features.words_NV), training.labels_NL
         with tempfile.NamedTemporaryFile(suffix=".txt") as file, _quiet():
             file.write(f"{len(training)} {words_NV.shape[1]} {labels_NL.shape[1]}\n".encode())
             dump_svmlight_file(_narrow(words_NV), _narrow(labels_NL), file, zero_based=True, multilabel=True)
             file.flush()
-            model = omikuji.Model.train_on_data(file.name, parameters, cpu_count())
+            try:
+                model = omikuji.Model.train_on_data(file.name, parameters, cpu_count())
+            except RuntimeError as error:
+                reason = str(error).splitlines()[0][:200]
+                raise TrainingError(f"the scorer `tree`: omikuji cannot train ({reason}); leave it out") from error
         return cls(model, int(labels_NL.shape[1]))
 
     @override
     def score(self, features: Features) -> SparseScored:
         """Computes scores in (0, 1] of the labels that the search reaches."""
-        words_NV = features.words_NV
+        words_NV = _with_bare(features.words_NV)
         found = [
             self.model.predict(_pairs(words_NV, row), beam_size=_BEAM, top_k=_FOUND) for row in range(len(features))
         ]
@@ -132,6 +136,12 @@ class Tree(Scorer):
         except RuntimeError as error:
             raise CheckpointError(f"{folder / _FOLDER}: missing or damaged ({error}); copy it again") from error
         return cls(model, labels, tuple(new_ids))
+
+
+def _with_bare(words_NV: Matrix) -> Matrix:
+    """Add a column of documents without a known word: omikuji reads no document without a feature."""
+    bare_N1 = sparse.csr_array((np.diff(words_NV.indptr) == 0).astype(np.float32)[:, None])
+    return sparse.hstack([words_NV, bare_N1], format="csr")
 
 
 def _narrow(matrix: Matrix) -> sparse.csr_matrix:
