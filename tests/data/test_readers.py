@@ -285,6 +285,13 @@ def test_xc_repository_sparse_matrix(tmp_path):
     assert rejected.reason == "no text"
     assert rejected.where.endswith("trn_X_Y.txt:4")
     assert source.label_info().names == {"0": "zero", "1": "one", "2": "two"}
+    names = "zero\none\rhalf\ntwo\n"
+    (tmp_path / "raw_data/label.raw.txt").write_text(names, newline="")
+    assert source.label_info().names == {"0": "zero", "1": "one\rhalf", "2": "two"}
+    (tmp_path / "raw_data/label.raw.txt").write_text(names + "three\n", newline="")
+    with pytest.raises(DataError, match=r"label\.raw\.txt: 4 names, but trn_X_Y\.txt:1 announces \['3'\] labels"):
+        source.label_info()
+    (tmp_path / "raw_data/label.raw.txt").unlink()
     (tmp_path / "raw_data/train.raw.txt").write_text("first text\n")
     with pytest.raises(DataError, match=r"train\.raw\.txt: .*1 documents, .*trn_X_Y\.txt"):
         list(source.read(serial, Silent()))

@@ -4,12 +4,18 @@ import json
 from itertools import cycle, islice
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xmtc.config.shape import adapter
+from xmtc.data.config import DataConfig
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.table import Row
+from xmtc.data.readers.table_config import CsvConfig
 from xmtc.errors import DataError
+from xmtc.init.command import _data_section
+from xmtc.init.data_files import DataFiles
 from xmtc.init.facts import ColumnFacts, read_facts
 from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
 
@@ -191,3 +197,34 @@ def test_a_sample_is_drawn_from_files_sorted_by_label():
     column = next(one for one in read_facts(rows, "sorted") if one.name == "label")
     assert column.distinct == 2
     assert column.rows == 2_000
+
+
+@given(st.lists(st.text(st.characters()), min_size=1, max_size=3, unique=True), st.sampled_from(["", "\ud83d", "x"]))
+@settings(max_examples=50)
+def test_no_name_of_a_column_makes_a_wrong_configuration(others: list[str], text: str) -> None:
+    """Whatever the columns of a file are called, init writes a configuration that can be read, or asks."""
+    rows = [
+        {**dict.fromkeys(others, row), "labels": NAMES[row % 5], text: " ".join(WORDS[row % 9 :]) + f" {row}"}
+        for row in range(40)
+    ]
+    try:
+        roles = choose_roles(read_facts([Row(row, "x", 0) for row in rows], "x"), Answers(), "x")
+    except DataError:
+        return
+    section = _data_section(DataFiles("x", {"train": ("x",)}, {}, CsvConfig), roles, "x")
+    again = yaml.safe_load(yaml.safe_dump(section, allow_unicode=True))
+    assert adapter(DataConfig).validate_json(json.dumps(again)) == adapter(DataConfig).validate_json(
+        json.dumps(section)
+    )
+
+
+def test_the_index_that_pandas_writes_is_left_out() -> None:
+    rows = [{"": row, "text": " ".join(WORDS[row % 9 :]) + f" {row}", "labels": NAMES[row % 5]} for row in range(40)]
+    roles = choose_roles(read_facts([Row(row, "x", 0) for row in rows], "x"), Answers(), "x")
+    assert (roles.id, roles.text, roles.labels, roles.unused) == (None, ("text",), "labels", ("",))
+
+
+def test_vectors_are_refused_by_name() -> None:
+    rows = [{"text": " ".join(WORDS[row % 9 :]) + f" {row}", "labels": [0, row % 2, 0]} for row in range(40)]
+    with pytest.raises(DataError, match=r"'labels' is a vector of 3 zeros and ones"):
+        choose_roles(read_facts([Row(row, "x", 0) for row in rows], "x"), Answers(), "x")

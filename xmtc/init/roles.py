@@ -106,6 +106,8 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
         DataError: no column can be the text or the labels; the message describes the columns and names the option. Or
             the first line is a document, where the names of the columns should be.
     """
+    nameless = [column.name for column in columns if not _has_name(column)]
+    columns = [column for column in columns if _has_name(column)]
     _check_header(columns, place)
     _check_names(columns, answers, place)
     by_name = {column.name: column for column in columns}
@@ -131,13 +133,18 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
         separator=separator,
         task=task,
         found=found,
-        unused=tuple(column.name for column in columns if column.name not in used),
+        unused=(*(column.name for column in columns if column.name not in used), *nameless),
         why={
             "text": _why_text([by_name[name] for name in text]),
             "labels": _why_labels(found, separator, by_name[labels].kind == "list"),
             "task": reason,
         },
     )
+
+
+def _has_name(column: ColumnFacts) -> bool:
+    """Whether a configuration can name the column; pandas writes its index without a name."""
+    return bool(column.name) and not any("\ud800" <= letter <= "\udfff" for letter in column.name)
 
 
 def _check_header(columns: Sequence[ColumnFacts], place: str) -> None:

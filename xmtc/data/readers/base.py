@@ -137,6 +137,8 @@ def quoted_label(label: str) -> str:
 
 def shown_column(name: str) -> str:
     """Show a column's name in a message. Hide a long one: it may be text, if a file has no header."""
+    if not name:
+        return "a column without a name"
     shown = len(name) <= _LONGEST_CELL and len(name.split()) <= _NAME_WORDS
     return name if shown else f"a column with a name of {len(name):,} characters"
 

@@ -15,6 +15,7 @@ from typing_extensions import override
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
 from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, check_characters, quoted_cell
+from xmtc.data.readers.cells import label_of, labels_of, text_of, word_of
 from xmtc.data.readers.config import XcForm, XcRepositoryConfig
 from xmtc.data.readers.files import content_hash, open_text
 from xmtc.data.readers.jsonl import JsonLines
@@ -81,11 +82,16 @@ class XcRepositoryReader(Reader):
             return LabelInfo()
         if self._form() == "json":
             return LabelInfo(_names_of_uids(path))
-        with open_text(path) as lines:
-            names = [line.strip() for line in lines]
         if self._form() == "texts":
             return LabelInfo()  # its labels already are what people read
-        return LabelInfo({str(i): name or str(i) for i, name in enumerate(names)}, closed=True)
+        with open_text(path, newline="\n") as lines:
+            names = [label_of(line) or str(i) for i, line in enumerate(lines)]
+        matrix = self._need(_MATRIX["train"])
+        with open_text(matrix, newline="\n") as lines:
+            _, *columns = next(lines, "").split()
+        if columns != [str(len(names))]:
+            raise DataError(f"{path}: {len(names)} names, but {matrix.name}:1 announces {columns} labels; correct it")
+        return LabelInfo({str(i): name for i, name in enumerate(names)}, closed=True)
 
     def _read_json(self, split: str, labels: list[str]) -> Iterator[Document | Rejected]:
         for row in JsonLines().rows(self._split_files(split)[0], None):
@@ -98,9 +104,12 @@ class XcRepositoryReader(Reader):
         unknown = [i for i in targets if not isinstance(i, int) or not 0 <= i < len(labels)]
         if unknown:
             return Rejected(row.where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
-        parts = [str(row.cells[field]) for field in _TEXT_KEYS if row.cells.get(field)]
+        try:
+            parts = [text for field in _TEXT_KEYS if (text := text_of(row.cells.get(field))) is not None]
+            doc_id = word_of(row.cells.get("uid")) or f"{split}:{row.number}"
+        except ValueError as problem:
+            return Rejected(row.where, f"{' or '.join(_TEXT_KEYS)} or uid {problem}")
         ids = tuple(dict.fromkeys(labels[i] for i in targets))
-        doc_id = str(row.cells.get("uid", f"{split}:{row.number}"))
         return _checked(row.where, doc_id, "\n".join(parts), ids, split)
 
     def _read_lines(self, split: str) -> Iterator[Document | Rejected]:
@@ -115,7 +124,7 @@ class XcRepositoryReader(Reader):
                     raise DataError(f"{short}: ends after {number - 1} documents, but {other.name} has more")
                 where = f"{labels_path}:{number + first - 1}"
                 try:
-                    ids = _matrix_row(labels) if header is not None else tuple(dict.fromkeys(labels.split()))
+                    ids = _matrix_row(labels) if header is not None else labels_of(labels.split())[0]
                 except ValueError as problem:
                     yield Rejected(where, str(problem))
                     continue
@@ -186,12 +195,12 @@ def _names_of_uids(path: Path) -> dict[str, str]:
     """
     names: dict[str, str] = {}
     for index, row in enumerate(sound_rows(JsonLines(), path)):
-        uid = str(row.cells.get("uid", index))
+        uid = label_of(row.cells.get("uid")) or str(index)
         if uid in names:
             raise DataError(
                 f"{path}: label {index} has the uid {uid!r}, which an earlier one has too; make them differ"
             )
-        names[uid] = str(row.cells.get("title") or index)
+        names[uid] = label_of(row.cells.get("title")) or str(index)
     return names
 
 
