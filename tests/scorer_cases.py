@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.config import WordsConfig
-from xmtc.data.words import Vocabulary, choose_words, count_words, document_frequencies
+from xmtc.data.words import Vocabulary, choose_words, document_frequencies
 from xmtc.scorers.base import Features, Training
 from xmtc.scorers.label_text import label_words
 
@@ -29,9 +29,8 @@ def states_of(documents: int, seed: int) -> NDArray[np.float32]:
 
 def training(documents: int = 60, seed: int = 0) -> tuple[Training, Vocabulary]:
     texts, labels = texts_and_labels(documents, seed)
-    counts = count_words(texts)
     vocabulary = choose_words(document_frequencies(texts), documents, WordsConfig())
-    features = Features(vocabulary.rows(counts.over(vocabulary)), states_of(documents, seed))
+    features = Features(vocabulary.words(texts), states_of(documents, seed))
     hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64)
     names = [f"w{label} unseen" for label in range(LABELS)]
     return Training(features, labels, hashes, label_words(names, vocabulary)), vocabulary
@@ -39,4 +38,4 @@ def training(documents: int = 60, seed: int = 0) -> tuple[Training, Vocabulary]:
 
 def unseen(vocabulary: Vocabulary, documents: int = 9, seed: int = 5) -> tuple[Features, sparse.csr_array]:
     texts, labels = texts_and_labels(documents, seed)
-    return Features(vocabulary.rows(vocabulary.count(texts)), states_of(documents, seed)), labels
+    return Features(vocabulary.words(texts), states_of(documents, seed)), labels

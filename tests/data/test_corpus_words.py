@@ -43,15 +43,15 @@ def test_rows_are_those_of_the_whole_texts(tmp_path: Path, ngrams: int) -> None:
     for name in corpus.splits:
         split = corpus.split(name)
         own = [texts[int(doc_id[1:])] for doc_id in split.doc_ids()]
-        rows_NV = vocabulary.rows(count_words(own, ngrams).over(vocabulary))
-        found_NV = split.word_rows()
+        rows_NV = vocabulary.words(own).together()
+        found_NV = split.words().together()
         assert found_NV.dtype == np.float32
         np.testing.assert_array_equal(found_NV.toarray(), rows_NV.toarray())
         some = np.array([len(split) - 1, 0, 3, 0])
-        np.testing.assert_array_equal(split.word_rows(some).toarray(), rows_NV.toarray()[some])
-    assert corpus.split("train").word_rows(np.empty(0, np.int64)).shape == (0, len(vocabulary))
+        np.testing.assert_array_equal(split.words(some).together().toarray(), rows_NV.toarray()[some])
+    assert corpus.split("train").words(np.empty(0, np.int64)).together().shape == (0, len(vocabulary))
     with pytest.raises(IndexError, match="documents 0 to 10000 of"):
-        corpus.split("train").word_rows(np.array([0, 10_000]))
+        corpus.split("train").words(np.array([0, 10_000]))
 
 
 def data_config_words(ngrams: int) -> Any:
@@ -98,7 +98,7 @@ def test_settings_of_words_make_another_corpus(tmp_path: Path) -> None:
     shorter = small_corpus(tmp_path, words={"most_terms": 3})
     assert shorter.fingerprint != first.fingerprint
     assert len(shorter.vocabulary()) == 3 < terms
-    assert shorter.split("train").word_rows().shape == (len(shorter.split("train")), 3)
+    assert shorter.split("train").words().together().shape == (len(shorter.split("train")), 3)
 
 
 def test_small_corpora_have_a_vocabulary_and_texts_without_words_an_empty_one(
@@ -111,7 +111,7 @@ def test_small_corpora_have_a_vocabulary_and_texts_without_words_an_empty_one(
     assert "data.words.min_documents lowered from 2 to 1" in caplog.text
     bare = corpus_of(tmp_path, ["!", "?!", ". , ;"], **settings)
     assert bare.vocabulary().terms == []
-    assert bare.split("train").word_rows().shape == (3, 0)
+    assert bare.split("train").words().together().shape == (3, 0)
     assert "the vocabulary is empty" in caplog.text
     bare.verify()
 

@@ -26,7 +26,7 @@ def test_rows_are_those_of_scikit_learn(ngrams: int) -> None:
         sublinear_tf=True, token_pattern=r"\w+", ngram_range=(1, ngrams), vocabulary=vocabulary.terms
     )
     expected = peer.fit_transform(TEXTS).toarray()
-    np.testing.assert_allclose(vocabulary.rows(vocabulary.count(TEXTS)).toarray(), expected, atol=1e-6)
+    np.testing.assert_allclose(vocabulary.words(TEXTS).together().toarray(), expected, atol=1e-6)
 
 
 def test_shards_add_up_to_the_whole() -> None:
@@ -35,7 +35,7 @@ def test_shards_add_up_to_the_whole() -> None:
     vocabulary = choose_words(frequencies, len(TEXTS), WordsConfig(min_documents=1))
     assert vocabulary.terms == vocabulary_of(TEXTS, most_documents=0.9).terms
     joined = np.concatenate([part.over(vocabulary).toarray() for part in (first, second)])
-    np.testing.assert_array_equal(joined, vocabulary.count(TEXTS).toarray())
+    np.testing.assert_array_equal(joined, vocabulary.words(TEXTS).counts_NC.toarray())
 
 
 def test_limits_and_order_of_the_vocabulary() -> None:
@@ -46,7 +46,7 @@ def test_limits_and_order_of_the_vocabulary() -> None:
 
 def test_a_text_without_known_words_has_an_empty_row() -> None:
     vocabulary = vocabulary_of(TEXTS)
-    rows = vocabulary.rows(vocabulary.count(["unknown words", ""]))
+    rows = vocabulary.words(["unknown words", ""]).together()
     assert rows.shape == (2, len(vocabulary))
     assert rows.nnz == 0
 

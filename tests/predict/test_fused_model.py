@@ -181,7 +181,7 @@ def test_a_new_label_is_found_by_its_name(run):
     longer = ensemble.extended([word, "a name that no document has"])
     labels = len(ensemble.fusion.counts_L) if ensemble.fusion else 0
     assert {scorer.labels for scorer in longer.scorers.values()} == {labels + 2}
-    rows = longer.vocabulary.rows(longer.vocabulary.count([word]))
+    rows = longer.vocabulary.words([word])
     best = longer.scorers["label_text"].score(Features(rows)).top(3).label_ids_NK[0]
     assert labels in best
     assert labels + 1 not in best
@@ -200,7 +200,7 @@ def test_a_removed_label_is_never_predicted_and_the_scorers_of_the_others_stay(r
     assert after.ensemble is not None
     vocabulary = before.ensemble.vocabulary
     rng = np.random.default_rng(0)
-    features = Features(vocabulary.rows(vocabulary.count(TEXTS)), rng.normal(size=(len(TEXTS), 32)).astype(np.float32))
+    features = Features(vocabulary.words(TEXTS), rng.normal(size=(len(TEXTS), 32)).astype(np.float32))
     ids_NK = np.broadcast_to(np.arange(len(after.labels), dtype=np.int32), (len(TEXTS), len(after.labels)))
     for name, scorer in before.ensemble.scorers.items():
         if not scorer.reads_states:
@@ -223,7 +223,7 @@ def test_a_merged_label_has_the_sum_of_the_weights_and_the_documents_of_both(run
     linear, merged = (one.scorers["linear"] for one in (before.ensemble, after.ensemble))
     assert isinstance(linear, Linear)
     assert isinstance(merged, Linear)
-    weights, summed = linear.weights_VL.toarray(), merged.weights_VL.toarray()
+    weights, summed = linear.weights_WL.toarray(), merged.weights_WL.toarray()
     np.testing.assert_allclose(summed[:, 1], weights[:, 2] + weights[:, 0], atol=1e-6)
     np.testing.assert_array_equal(summed[:, 2:], weights[:, 3:])
     neighbours = before.ensemble.scorers["word_neighbours"]

@@ -26,7 +26,7 @@ def dense_weights(columns_NP: np.ndarray, labels_NL: np.ndarray, penalty: float)
 
 def test_products_are_those_of_dense_matrices() -> None:
     cases, _ = training()
-    words = cases.features.words_NV
+    words = cases.features.words.together()
     whole = words.toarray()
     np.testing.assert_allclose(gram(words), whole.T @ whole, atol=1e-4)
     np.testing.assert_allclose(kernel(words), whole @ whole.T, atol=1e-4)
@@ -39,12 +39,12 @@ def test_scores_are_those_of_the_closed_form(documents: int) -> None:
     """20 documents have fewer rows than columns, 80 have more: the dual form and the primal one."""
     cases, vocabulary = training(documents)
     scorer = Linear.fit(cases, LinearConfig(prune=0, penalties=(0.1,)))
-    columns = cases.features.words_NV.toarray().astype(np.float64)
+    columns = cases.features.words.together().toarray().astype(np.float64)
     weights = dense_weights(columns, cases.labels_NL.toarray(), 0.1)
-    np.testing.assert_allclose(scorer.weights_VL.toarray(), weights, atol=2e-4)
+    np.testing.assert_allclose(scorer.weights_WL.toarray(), weights, atol=2e-4)
     features, _ = unseen(vocabulary)
     ids = np.tile(np.arange(cases.labels_NL.shape[1], dtype=np.int32), (len(features), 1))
-    expected = features.words_NV.toarray() @ weights
+    expected = features.words.together().toarray() @ weights
     np.testing.assert_allclose(scorer.score(features).at(ids), expected, atol=1e-3)
 
 
@@ -54,7 +54,7 @@ def test_leave_one_out_is_a_refit_without_the_document(documents: int) -> None:
     config = LinearConfig(prune=0, penalties=(0.3,))
     rows = np.array([0, 3, 11])
     scorer = Linear.fit(cases, config)
-    (factor,) = factorise(cases.features.words_NV, config.penalties)
+    (factor,) = factorise(cases.features.words.together(), config.penalties)
     ids = np.tile(np.arange(cases.labels_NL.shape[1], dtype=np.int32), (len(rows), 1))
     fitted = scorer.score(cases.features.take(rows)).at(ids)
     found = leave_one_out(fitted, cases.labels_NL[rows].toarray(), factor.leverages(rows)[:, None])
@@ -77,19 +77,19 @@ def test_each_bin_takes_the_penalty_that_ranks_best(monkeypatch) -> None:
     cases, _ = training(80)
     both = Linear.fit(cases, LinearConfig(penalties=(0.05, 1e6)))
     alone = Linear.fit(cases, LinearConfig(penalties=(0.05,)))
-    np.testing.assert_allclose(both.weights_VL.toarray(), alone.weights_VL.toarray(), atol=1e-6)
+    np.testing.assert_allclose(both.weights_WL.toarray(), alone.weights_WL.toarray(), atol=1e-6)
 
 
 def test_two_penalties_in_use_give_each_label_its_own() -> None:
     cases, _ = training(80)
     single = [Linear.fit(cases, LinearConfig(prune=0, penalties=(p,))) for p in (0.05, 5.0)]
-    factors = factorise(cases.features.words_NV, (0.05, 5.0))
+    factors = factorise(cases.features.words.together(), (0.05, 5.0))
     from xmtc.scorers.linear import solve_labels
 
     which = np.array([0, 1, 0, 0, 1, 1, 0], np.int8)
     ((_, weights),) = solve_labels(cases.labels_NL, factors, which, 0.0, SingleProcess())
     for label, index in enumerate(which):
-        expected = single[index].weights_VL[:, [label]].toarray().ravel()
+        expected = single[index].weights_WL[:, [label]].toarray().ravel()
         np.testing.assert_allclose(weights.toarray()[label], expected, atol=1e-5)
 
 
@@ -116,14 +116,14 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 def test_a_fit_is_the_same_twice() -> None:
     cases, _ = training()
     first, second = (Linear.fit(cases, LinearConfig(penalties=(0.1, 1.0))) for _ in range(2))
-    np.testing.assert_array_equal(first.weights_VL.toarray(), second.weights_VL.toarray())
+    np.testing.assert_array_equal(first.weights_WL.toarray(), second.weights_WL.toarray())
 
 
 def test_log_odds_are_a_change_of_units_of_the_columns() -> None:
     """Ridge over scaled columns, expressed in the unscaled ones; the log-odds by their plain formula."""
     cases, _ = training(80)
     scorer = Linear.fit(cases, LinearConfig(prune=0, penalties=(0.1,), weighting="log_odds"))
-    words, labels = cases.features.words_NV.toarray().astype(np.float64), cases.labels_NL.toarray()
+    words, labels = cases.features.words.together().toarray().astype(np.float64), cases.labels_NL.toarray()
     scale = np.zeros(words.shape[1])
     for term in range(words.shape[1]):
         for label in range(labels.shape[1]):
@@ -132,7 +132,7 @@ def test_log_odds_are_a_change_of_units_of_the_columns() -> None:
             scale[term] = max(scale[term], abs(np.log(inside / outside)))
     scale /= np.sqrt(np.square(words * scale).sum() / len(words))
     expected = scale[:, None] * dense_weights(words * scale, labels, 0.1)
-    np.testing.assert_allclose(scorer.weights_VL.toarray(), expected, atol=5e-4)
+    np.testing.assert_allclose(scorer.weights_WL.toarray(), expected, atol=5e-4)
 
 
 def test_too_large_a_matrix_is_refused_before_it_is_made(monkeypatch) -> None:

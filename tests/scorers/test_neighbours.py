@@ -33,7 +33,7 @@ def test_words_vote_as_by_brute_force() -> None:
     cases, vocabulary = training()
     features, _ = unseen(vocabulary)
     scorer = WordNeighbours.fit(cases, WordNeighboursConfig(neighbours=10))
-    cosines = (features.words_NV @ cases.features.words_NV.T).toarray()
+    cosines = (features.words.together() @ cases.features.words.together().T).toarray()
     expected = votes(cosines, cases.labels_NL.toarray(), 10, lambda c: c**4)
     found = scorer.score(features).at(np.tile(ALL, (len(features), 1)))
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -83,11 +83,11 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
 def test_label_texts_find_labels_whose_words_the_document_has(tmp_path: Path) -> None:
     cases, vocabulary = training()
     scorer = LabelText.fit(cases, LabelTextConfig())
-    features = Features(vocabulary.rows(vocabulary.count(["w3 w20 w21"])))
+    features = Features(vocabulary.words(["w3 w20 w21"]))
     best = scorer.score(features).top(2)
     assert best.label_ids_NK[0].tolist() == [3, -1]
     (reasons,) = scorer.contributions(features, [3])
     assert [vocabulary.terms[reason.number] for reason in reasons] == ["w3"]
     assert reasons[0].value == pytest.approx(best.scores_NK[0, 0])
     scorer.save(tmp_path)
-    assert (LabelText.load(tmp_path).weights_VL != scorer.weights_VL).nnz == 0
+    assert (LabelText.load(tmp_path).weights_WL != scorer.weights_WL).nnz == 0

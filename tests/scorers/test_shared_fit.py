@@ -36,11 +36,11 @@ DOCUMENTS = (20, 80)  # fewer and more than columns: the dual form and the prima
 def fit_on_ranks() -> list[np.ndarray]:
     linear.LABELS_AT_ONCE = 2  # labels: both ranks solve some
     cases = [replace(training(documents)[0], ranks=WorkerCommunicator()) for documents in DOCUMENTS]
-    return [Linear.fit(one, CONFIG).weights_VL.toarray() for one in cases]
+    return [Linear.fit(one, CONFIG).weights_WL.toarray() for one in cases]
 
 
 def test_ranks_find_the_weights_of_one_process(tmp_path):
-    expected = [Linear.fit(training(documents)[0], CONFIG).weights_VL.toarray() for documents in DOCUMENTS]
+    expected = [Linear.fit(training(documents)[0], CONFIG).weights_WL.toarray() for documents in DOCUMENTS]
     for found in run_gloo(fit_on_ranks, 2, tmp_path):
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)

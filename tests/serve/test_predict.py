@@ -29,6 +29,7 @@ def rows(predictions):
                     "contribution": pytest.approx(word.contribution, abs=1e-4),
                     "start": word.start,
                     "end": word.end,
+                    "field": "",
                 }
                 for word in one.evidence
             ],
@@ -46,6 +47,7 @@ REQUESTS = [
     {"texts": TEXTS, "include": ["branch:animal"]},
     {"texts": TEXTS[:1], "include": ["branch:animal", "law"], "exclude": ["cod"], "top_k": 2},
     {"texts": TEXTS, "exclude": ["branch:industry"]},
+    {"texts": [{"text": text} for text in TEXTS]},
 ]
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from xmtc.data.arrays import Matrix
+from xmtc.data.words import Vocabulary, Words
 from xmtc.scorers.base import Features, SingleProcess
 from xmtc.scorers.factor import factorise
 from xmtc.scorers.gram import gram
@@ -30,8 +31,8 @@ WORDS_OF_DOCUMENT, LABELS_OF_DOCUMENT, WORDS_OF_LABEL = 120, 5, 8
 PENALTY = 0.1
 
 
-def corpus(documents: int, terms: int, labels: int) -> tuple[Matrix, Matrix]:
-    """Rows of unit length (N, V), and labels (N, L): each label adds its own words to its documents."""
+def corpus(documents: int, terms: int, labels: int) -> tuple[Words, Matrix]:
+    """Words of N documents, and labels (N, L): each label adds its own words to its documents."""
     rng = np.random.default_rng(0)
     shape = (documents, LABELS_OF_DOCUMENT)
     label_ids = power_law(rng, labels, shape)
@@ -40,11 +41,11 @@ def corpus(documents: int, terms: int, labels: int) -> tuple[Matrix, Matrix]:
     words = np.concatenate([from_labels, power_law(rng, terms, (documents, WORDS_OF_DOCUMENT))], axis=1)
     rows = np.repeat(np.arange(documents), words.shape[1])
     counts = sparse.csr_array((np.ones(words.size, np.float32), (rows, words.ravel())), shape=(documents, terms))
-    counts.data = 1 + np.log(counts.data)
-    norms = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
-    words_NV = sparse.csr_array(sparse.diags_array(1 / norms, dtype=np.float32) @ counts)
+    vocabulary = Vocabulary([str(term) for term in range(terms)], np.full(terms, documents), documents, 1)
     of = (np.repeat(np.arange(documents), LABELS_OF_DOCUMENT), label_ids.ravel())
-    return words_NV, sparse.csr_array((np.ones(label_ids.size, np.bool_), of), shape=(documents, labels))
+    return Words(counts, vocabulary), sparse.csr_array(
+        (np.ones(label_ids.size, np.bool_), of), shape=(documents, labels)
+    )
 
 
 def power_law(rng: np.random.Generator, size: int, shape: tuple[int, int]) -> np.ndarray:
@@ -60,7 +61,8 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 
 def main() -> None:
     arguments = parse()
-    words_NV, labels_NL = corpus(arguments.documents, arguments.terms, arguments.labels)
+    words, labels_NL = corpus(arguments.documents, arguments.terms, arguments.labels)
+    words_NV = words.together()
     _, gram_s = timed(lambda: gram(words_NV))
     (factor,), both_s = timed(lambda: factorise(words_NV, (PENALTY,)))
     say({"part": "gram", "documents": arguments.documents, "terms": arguments.terms, "cpu_s": gram_s})
@@ -75,8 +77,8 @@ def main() -> None:
         )
         weights = sparse.csr_array(sparse.vstack([rows for _, rows in chunks], format="csr").T.tocsr())
         per_label.append(seconds / count)
-        scorer = Linear(weights)
-        block = Features(words_NV[: arguments.scored])
+        scorer = Linear(weights, np.ones(1, np.float32))
+        block = Features(words.take(slice(arguments.scored)))
         _, score_s = timed(lambda scorer=scorer, block=block: scorer.score(block).top(50))
         stored = 8 * weights.nnz
         say(

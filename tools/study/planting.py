@@ -95,7 +95,7 @@ class Shared:
         """What scorers are fitted on."""
         train, vocabulary = self.corpus.split("train"), self.corpus.vocabulary()
         words_LV = label_words(label_texts(self.corpus.labels), vocabulary)
-        return Training(Features(train.word_rows()), train.label_matrix(), train.text_hashes(), words_LV)
+        return Training(Features(train.words()), train.label_matrix(), train.text_hashes(), words_LV)
 
     @cached_property
     def scorers(self) -> dict[str, Scorer]:
@@ -106,7 +106,7 @@ class Shared:
     def scored(self, worker: Worker, split: Split) -> list[list[Scored]]:
         """What the scorers say of a half, by batch of the worker; batches are the same in all runs."""
         if split.name not in self._scored:
-            features = (Features(split.word_rows(one.documents)) for one in worker.batches.share(split, ENCODE_TOKENS))
+            features = (Features(split.words(one.documents)) for one in worker.batches.share(split, ENCODE_TOKENS))
             scorers = self.scorers.values()
             self._scored[split.name] = [[scorer.score(some) for scorer in scorers] for some in features]
         return self._scored[split.name]
@@ -224,7 +224,7 @@ def one_run(shared: Shared, setting: str, arm: str, seed: int) -> tuple[dict[str
 def reference(shared: Shared, setting: str, arm: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """A system without a head on the same documents: the scorers fused, or a linear tree."""
     began, k = time.process_time(), shared.config.model.fusion.candidates
-    halves = [Features(shared.corpus.split(name).word_rows()) for name in (CHOOSE, MEASURE)]
+    halves = [Features(shared.corpus.split(name).words()) for name in (CHOOSE, MEASURE)]
     if arm == "scorers":
         scored = [[scorer.score(half) for scorer in shared.scorers.values()] for half in halves]
         found, predicted = fused(shared, *(Pairs.of(one, k) for one in scored), names=list(shared.scorers))

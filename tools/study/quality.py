@@ -65,17 +65,19 @@ RECIPES = {
     "eurlex57k": Recipe(
         WordsConfig(),
         {
-            "ridge 0.1": LinearConfig(most_terms=14_000, penalties=(0.1,), prune=0.2),
+            "ridge": LinearConfig(fields={"title": 1, "text": 2}, most_terms=10_000, penalties=(0.3,), prune=0.1),
             "word neighbours": WordNeighboursConfig(),
-            "label text": LabelTextConfig(),
+            "title neighbours": WordNeighboursConfig(fields=("title",)),
         },
     ),
     "gnd_tib": Recipe(
         WordsConfig(),
         {
-            "ridge 0.5": LinearConfig(most_terms=10_000, penalties=(0.5,), prune=0.3),
+            "ridge": LinearConfig(fields={"title": 1, "text": 2}, most_terms=10_000, penalties=(0.5,), prune=0.3),
             "word neighbours": WordNeighboursConfig(),
+            "title neighbours": WordNeighboursConfig(fields=("title",)),
             "label text": LabelTextConfig(),
+            "names in titles": LabelTextConfig(fields=("title",)),
         },
     ),
     "codiesp": Recipe(
@@ -131,6 +133,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder with a folder for each data set")
     parser.add_argument("--sets", default=",".join(RECIPES))
+    parser.add_argument("--one-text", action="store_true", help="title and text as one field, without title scorers")
     parser.add_argument("--trees", default="bonsai,parabel", help="`none` leaves them out")
     parser.add_argument("--cache", type=Path, default=Path("runs/quality"), help="predictions of the trees")
     parser.add_argument("--states", type=Path, help="states of the one data set, see quality_states.py")
@@ -187,8 +190,8 @@ class Measured:
 def study(name: str, arguments: argparse.Namespace) -> Iterator[Json]:
     """One line for each system on one data set."""
     recipe, clock = RECIPES[name], Clock()
-    case = clock("words", lambda: load_case(arguments.data / name, recipe.words))
-    settings = dict(recipe.scorers)
+    case = clock("words", lambda: load_case(arguments.data / name, recipe.words, one_text=arguments.one_text))
+    settings = of_one_text(recipe.scorers) if arguments.one_text else dict(recipe.scorers)
     if arguments.states:
         case = with_states(case, arguments.states)
         settings["state neighbours"] = StateNeighboursConfig()
@@ -211,6 +214,16 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[Json]:
         for system in ("fused", f"fused with {tree}"):
             for other in (tree, f"{tree}, calibrated"):
                 yield measured.difference(system, other)
+
+
+def of_one_text(settings: dict[str, ScorerSettings]) -> dict[str, ScorerSettings]:
+    """The scorers without those of the title alone; the others read everything as one text."""
+    fields = {name: getattr(one, "fields", None) for name, one in settings.items()}
+    return {
+        name: replace(one, fields=None) if fields[name] else one  # pyright: ignore[reportArgumentType]
+        for name, one in settings.items()
+        if fields[name] != ("title",)
+    }
 
 
 def systems(names: Sequence[str]) -> dict[str, list[int]]:
@@ -282,8 +295,8 @@ def with_states(case: Case, folder: Path) -> Case:
     train, held_out = (np.concatenate([np.load(block) for block in sorted(part.glob("*.npy"))]) for part in parts)
     if (len(train), len(held_out)) != (len(case.training), len(case.held_out)):
         sys.exit(f"{folder}: the states are not those of the case's documents; run quality_states.py to its end")
-    training = replace(case.training, features=Features(case.training.features.words_NV, train))
-    return replace(case, training=training, held_out=Features(case.held_out.words_NV, held_out))
+    training = replace(case.training, features=Features(case.training.features.words, train))
+    return replace(case, training=training, held_out=Features(case.held_out.words, held_out))
 
 
 def print_table(lines: Sequence[Json]) -> None:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.config import WordsConfig
+from xmtc.data.fields import FieldText
 from xmtc.data.labels import LabelTable
-from xmtc.data.words import Vocabulary, choose_words, count_words, document_frequencies
+from xmtc.data.words import Vocabulary, choose_words, document_frequencies
 from xmtc.scorers.base import Features, Training
 from xmtc.scorers.label_text import label_words
 
@@ -48,22 +49,31 @@ class Case:
     single_label: bool
 
 
-def load_case(folder: Path, words: WordsConfig) -> Case:
-    """Read a folder with train.parquet and, but for IMDB, dev.parquet and labels.parquet."""
+def load_case(folder: Path, words: WordsConfig, *, one_text: bool = False) -> Case:
+    """Read a folder with train.parquet and, but for IMDB, dev.parquet and labels.parquet.
+
+    Args:
+        folder: the data set.
+        words: limits of the vocabulary.
+        one_text: whether title and text are one field.
+    """
     train, dev = splits(folder)
+    fields = ("title", "text") if folder.name in TITLED and not one_text else ("text",)
+    if one_text:
+        train, dev = ({**rows, "text": list(map(str, rows["text"]))} for rows in (train, dev))
     names = _names(folder)
     labels = sorted({label for row in (*train["labels"], *dev["labels"]) for label in row})
     gold_train, gold = (_matrix(part["labels"], labels) for part in (train, dev))
     counts = np.bincount(gold_train.indices, minlength=len(labels)).astype(np.int64)
     table = LabelTable(labels, [names.get(label, "") for label in labels], counts)
-    found = count_words(train["text"], words.ngrams)
-    vocabulary = choose_words(document_frequencies(train["text"], words.ngrams), len(train["text"]), words)
+    frequencies = document_frequencies(train["text"], words.ngrams)
+    vocabulary = choose_words(frequencies, len(train["text"]), words, fields)
     hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in train["text"]], np.uint64)
     label_rows = label_words(table.names, vocabulary) if names else None
-    training = Training(Features(vocabulary.rows(found.over(vocabulary))), gold_train, hashes, label_rows)
+    training = Training(Features(vocabulary.words(train["text"])), gold_train, hashes, label_rows)
     order = np.random.default_rng(7).permutation(len(dev["text"]))
     tuning, reported = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
-    held_out = Features(vocabulary.rows(vocabulary.count(dev["text"])))
+    held_out = Features(vocabulary.words(dev["text"]))
     return Case(training, vocabulary, held_out, gold, tuning, reported, table, folder.name == "imdb")
 
 
@@ -82,7 +92,7 @@ def _rows(path: Path) -> Rows:
     """Read texts, preceded by the title if it is a separate column, and labels."""
     rows = pq.read_table(path).to_pydict()
     if path.parent.name in TITLED:
-        rows["text"] = [f"{title}\n{text}" for title, text in zip(rows["title"], rows["text"], strict=True)]
+        rows["text"] = [FieldText.join(pair) for pair in zip(rows["title"], rows["text"], strict=True)]
     return {"text": rows["text"], "labels": rows["labels"]}
 
 

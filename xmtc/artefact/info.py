@@ -12,6 +12,7 @@ from xmtc.artefact.output import EDITABLE, FORMAT
 from xmtc.config.members import FAMILIES, packages_of
 from xmtc.config.shape import adapter
 from xmtc.data.config import Task
+from xmtc.data.fields import ONE_FIELD
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import CheckpointError
 from xmtc.files import file_sha256, read_json, reading
@@ -37,6 +38,7 @@ class ModelInfo:
         task: whether a document has any number of labels (sigmoid) or exactly one (softmax).
         corpus: fingerprint of the corpus it was trained on.
         columns: columns of id and text in the training data; None if they were not a table.
+        fields: names of the fields of documents, in order.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -48,6 +50,7 @@ class ModelInfo:
     task: Task = "multi_label"
     corpus: str = ""
     columns: DocumentColumns | None = None
+    fields: Annotated[tuple[str, ...], Field(min_length=1)] = ONE_FIELD
 
     @property
     def has_index(self) -> bool:

@@ -1,6 +1,6 @@
 """A prepared corpus on disk: token ids, label ids and word counts of its splits, memory-mapped.
 
-N documents of a split, L labels, V terms of the vocabulary, R documents asked for.
+N documents of a split, L labels, R documents asked for.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.list_column import ListColumn
 from xmtc.data.manifest import FileInfo, Manifest, SplitInfo, file_info
 from xmtc.data.shards import read_batch
-from xmtc.data.words import Vocabulary
+from xmtc.data.words import Vocabulary, Words
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import reading
 
@@ -72,14 +72,11 @@ class Split:
         matrix.sort_indices()
         return matrix
 
-    def word_rows(self, rows: NDArray[np.int64] | None = None) -> sparse.csr_array:
-        """Compute TF-IDF rows of whole texts, of unit length; a document without a known term has an empty row.
+    def words(self, rows: NDArray[np.int64] | None = None) -> Words:
+        """Return the words of whole texts.
 
         Args:
             rows: R documents in any order; None: all N.
-
-        Returns:
-            Float32 (R, V) or (N, V), columns ascending in each row.
 
         Raises:
             IndexError: no such document.
@@ -90,7 +87,7 @@ class Split:
         lengths = self._word_ids.lengths if rows is None else self._word_ids.lengths[rows]
         pointers = np.concatenate([[0], np.cumsum(lengths)])
         parts = (counts.astype(np.float32), ids, pointers)
-        return vocabulary.rows(sparse.csr_array(parts, shape=(len(lengths), len(vocabulary))))
+        return Words(sparse.csr_array(parts, shape=(len(lengths), vocabulary.columns)), vocabulary)
 
     def text_hashes(self) -> NDArray[np.uint64]:
         """Return hashes (N,) of whole texts: equal texts have equal ones."""
@@ -171,7 +168,7 @@ class Corpus:
             ) from error
 
     def vocabulary(self) -> Vocabulary:
-        """Return the terms that `word_ids` number, with their weights; read once.
+        """Return the terms, with their weights, and the fields whose terms `word_ids` number; read once.
 
         Raises:
             DataError: it is missing or damaged.

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from xmtc.errors import DataError
 from xmtc.files import file_sha256, parse_json, reading, write_text
 
-FORMAT = 2
+FORMAT = 3
 NAME = "manifest.json"
 _KIND = "xmtc corpus"
 

@@ -21,7 +21,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.manifest import Counts, Manifest, SplitInfo, file_info
 from xmtc.data.parallel import MapUnordered, map_processes
 from xmtc.data.progress import Progress, Silent
-from xmtc.data.readers.base import SPLITS, quoted_cell
+from xmtc.data.readers.base import SPLITS, Reader, quoted_cell
 from xmtc.data.selection import Selection, select
 from xmtc.data.shards import ShardResult, ShardTask, count_documents, make_shard
 from xmtc.data.spool import Spool
@@ -130,13 +130,14 @@ class _Work:
 
     def build(self, source: TokenizerSource, fingerprint: str) -> None:
         """Make the corpus."""
-        folder, spool = self.folder, Spool(self.folder / _SPOOL)
-        chosen = self._read(spool)
+        reader = self.config.source.build()
+        folder, spool = self.folder, Spool(self.folder / _SPOOL, len(reader.fields()))
+        chosen = self._read(reader, spool)
         train = chosen.rows["train"]
         tokenizer = source.tokenizer(lambda: spool.texts(train), len(train))
-        vocabulary = self._vocabulary(spool, train)
+        vocabulary = self._vocabulary(spool, train, reader.fields())
         vocabulary.save(folder)
-        results = self._tokenise(spool, chosen, tokenizer, max(self.config.max_length, len(vocabulary)))
+        results = self._tokenise(spool, chosen, tokenizer, max(self.config.max_length, vocabulary.columns))
         shutil.rmtree(folder / _SPOOL)
         tokenizer.save_pretrained(folder / TOKENIZER)
         _counted(chosen.labels, results).save(folder / LABELS)
@@ -153,15 +154,14 @@ class _Work:
         manifest.save(folder)
         _report(manifest, self.config)
 
-    def _read(self, spool: Spool) -> Selection:
+    def _read(self, reader: Reader, spool: Spool) -> Selection:
         """Read all documents into the spool, and select those of the corpus."""
-        reader = self.config.source.build()
         info = reader.label_info()
         with self.progress.task("read documents") as task:
             spool.fill(reader.read(self.map, self.progress), info, config=self.config, task=task)
         return select(spool, info, reader.provides(), self.config)
 
-    def _vocabulary(self, spool: Spool, train: NDArray[np.int64]) -> Vocabulary:
+    def _vocabulary(self, spool: Spool, train: NDArray[np.int64], fields: tuple[str, ...]) -> Vocabulary:
         """Count the chosen training documents that contain each term, and choose the vocabulary."""
         frequencies: Counter[str] = Counter()
         count = functools.partial(count_documents, ngrams=self.config.words.ngrams)
@@ -169,7 +169,7 @@ class _Work:
             for documents, found in self.map(count, spool.pieces(train)):
                 frequencies.update(found)
                 bar.advance(documents)
-        return choose_words(frequencies, len(train), self.config.words)
+        return choose_words(frequencies, len(train), self.config.words, fields)
 
     def _tokenise(
         self, spool: Spool, chosen: Selection, tokenizer: PreTrainedTokenizerFast, longest: int

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from xmtc.data.fields import FieldText
 from xmtc.data.manifest import ShardInfo, file_info
 from xmtc.data.words import Vocabulary, document_frequencies
 
@@ -27,7 +28,7 @@ SHARD_SCHEMA = pa.schema(
         ("text_hash", pa.uint64()),
     ]
 )
-SPOOL_SCHEMA = pa.schema([("doc_id", pa.string()), ("text", pa.large_string())])
+SPOOL_SCHEMA = pa.schema([("doc_id", pa.string()), ("text", pa.large_string()), ("field_ends", pa.list_(pa.int32()))])
 Piece = tuple[str, NDArray[np.int64]]
 """A spool file, and the rows to take from it."""
 
@@ -113,6 +114,7 @@ def make_shard(
     tokenizer = _tokenizer(definition)
     rows = pa.Table.from_batches([read_batch(Path(path)).take(pa.array(take)) for path, take in task.pieces])
     doc_ids, texts = rows["doc_id"].to_pylist(), rows["text"].to_pylist()
+    ends = rows["field_ends"].to_pylist()
     encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     tokens = [np.array(one.ids, dtype=np.int32) for one in encoded]
     keep = [i for i, ids in enumerate(tokens) if (ids != pad_id).any()]
@@ -123,7 +125,7 @@ def make_shard(
             pa.array([doc_ids[i] for i in keep], pa.string()),
             _lists([tokens[i][:max_length] for i in keep]),
             _lists([labels[i] for i in keep]),
-            *_word_lists([texts[i] for i in keep], _vocabulary(root, words_sha256)),
+            *_word_lists([FieldText.of(texts[i], ends[i]) for i in keep], _vocabulary(root, words_sha256)),
             pa.array(task.text_hashes[keep], pa.uint64()),
         ],
         schema=SHARD_SCHEMA,
@@ -150,11 +152,11 @@ def _vocabulary(root: str, sha256: str) -> Vocabulary:
 
 
 def _word_lists(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[pa.ListArray, pa.ListArray]:
-    """Make two list columns: the terms of each text, ids ascending, and how often each occurs."""
-    counts_NV = vocabulary.count(texts)
-    counts_NV.sort_indices()
-    offsets = pa.array(counts_NV.indptr.astype(np.int32))
-    parts = (counts_NV.indices.astype(np.int32), counts_NV.data.astype(np.int32))
+    """Make two list columns: the columns of the terms of each text, ascending, and how often each occurs."""
+    counts_NC = vocabulary.words(texts).counts_NC
+    counts_NC.sort_indices()
+    offsets = pa.array(counts_NC.indptr.astype(np.int32))
+    parts = (counts_NC.indices.astype(np.int32), counts_NC.data.astype(np.int32))
     ids, counts = (pa.ListArray.from_arrays(offsets, pa.array(part)) for part in parts)
     return ids, counts
 

@@ -14,6 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from xmtc.data.config import DataConfig
+from xmtc.data.fields import field_ends
 from xmtc.data.progress import ProgressTask
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell
 from xmtc.data.readers.cells import label_of, near_pairs
@@ -28,6 +29,10 @@ _NO_SPLIT = -1
 class Spool:
     """Documents in temporary files, with the data that selection needs in memory.
 
+    Args:
+        directory: directory of the files; it is created.
+        fields: number of fields of a document.
+
     Attributes:
         rejected: number of bad rows left out; `first_rejected` gives the place and problem of the first.
         read: rows read.
@@ -37,9 +42,9 @@ class Spool:
         labels: all labels, by provisional id.
     """
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, fields: int):
         directory.mkdir(parents=True)
-        self._directory = directory
+        self._directory, self._fields = directory, fields
         self._doc_ids: list[str] = []
         self._texts: list[str] = []
         self._bytes = 0
@@ -115,8 +120,9 @@ class Spool:
         if not self._texts:
             return
         path = self._directory / f"{len(self.files):06d}.arrow"
-        columns = [pa.array(self._doc_ids, pa.string()), pa.array(self._texts, pa.large_string())]
-        write_batch(path, pa.record_batch(columns, schema=SPOOL_SCHEMA))
+        ends = [field_ends(text, self._fields) for text in self._texts]
+        columns = self._doc_ids, self._texts, ends
+        write_batch(path, pa.record_batch(list(map(pa.array, columns, SPOOL_SCHEMA.types)), schema=SPOOL_SCHEMA))
         self.files.append(path)
         self._file_rows.append(len(self._texts))
         self._doc_ids, self._texts, self._bytes = [], [], 0

@@ -1,11 +1,11 @@
-"""Words of whole texts: counts, a vocabulary by document frequency, and TF-IDF rows of unit length.
+"""Words of whole texts: counts in each field, a vocabulary by document frequency, and TF-IDF rows of unit length.
 
 A backbone reads the first `max_length` tokens of a document; words are counted over all of it. Texts are counted shard
 by shard, each with different words (`count_words`); document frequencies add up to a vocabulary (`choose_words`), over
 which the shards are then written (`WordCounts.over`). Each step is a plain function of picklable values, so that shards
 can be counted in parallel. No text is kept, but a vocabulary holds words, names among them, that several documents use.
 
-Suffixes: N documents, V terms of the vocabulary, W terms of one shard.
+Suffixes: N documents, V terms of the vocabulary, W terms of one shard, F fields, C = F · V columns, field by field.
 """
 
 import logging
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.analyzer import ANALYZER, word_spans, words_of
-from xmtc.data.arrays import Matrix
+from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.config import WordsConfig
+from xmtc.data.fields import ONE_FIELD, field_parts
 from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_tensors
 from xmtc.errors import CheckpointError
 
@@ -98,12 +99,14 @@ class Vocabulary:
         documents_V: int64, training documents with the term.
         documents: training documents.
         ngrams: length of the longest term in words.
+        fields: names of the fields whose words are counted.
     """
 
     terms: list[str]
     documents_V: NDArray[np.int64]
     documents: int
     ngrams: int
+    fields: tuple[str, ...] = ONE_FIELD
     ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -117,22 +120,30 @@ class Vocabulary:
         """ln((1 + N) / (1 + N_v)) + 1, as scikit-learn has it."""
         return (np.log((1 + self.documents) / (1 + self.documents_V)) + 1).astype(np.float32)
 
-    def count(self, texts: Iterable[str]) -> Matrix:
-        """Count each term of the vocabulary in each text, float32 (N, V)."""
-        return count_words(texts, self.ngrams).over(self)
+    def words(self, texts: Sequence[str]) -> "Words":
+        """Count each term of the vocabulary in each field of each text."""
+        parts = (part for text in texts for part in field_parts(text, len(self.fields)))
+        counts_PV = count_words(parts, self.ngrams).over(self)
+        return Words(sparse.csr_array(counts_PV.reshape((len(texts), self.columns))), self)
 
-    def rows(self, counts_NV: Matrix) -> Matrix:
-        """Compute TF-IDF rows of unit length, float32 (N, V): (1 + ln count) · idf; without a term, a row is zero."""
-        rows_NV = sparse.csr_array(counts_NV, dtype=np.float32, copy=True)
-        rows_NV.sort_indices()
-        rows_NV.data = (1 + np.log(rows_NV.data)) * self.idf[rows_NV.indices]
-        norms_N = np.sqrt(np.asarray(rows_NV.multiply(rows_NV).sum(axis=1)))
-        rows_NV.data /= np.repeat(np.maximum(norms_N, np.finfo(np.float32).tiny), np.diff(rows_NV.indptr))
-        return rows_NV
+    def places(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield each occurrence of a term of the vocabulary: its column and first character in `text`."""
+        start = 0
+        for number, part in enumerate(field_parts(text, len(self.fields))):
+            for term, first, _ in term_spans(part, self.ngrams):
+                if term in self.ids:
+                    yield number * len(self) + self.ids[term], start + first
+            start += len(part)
+
+    @property
+    def columns(self) -> int:
+        """C: term v of field f has the column f · V + v."""
+        return len(self.fields) * len(self)
 
     def save(self, folder: Path) -> None:
         """Write `words.json` and `words.safetensors`."""
-        plain = {"analyzer": ANALYZER, "terms": self.terms, "documents": self.documents, "ngrams": self.ngrams}
+        plain = {"analyzer": ANALYZER, "terms": self.terms, "documents": self.documents}
+        plain |= {"ngrams": self.ngrams, "fields": self.fields}
         write_json(folder / WORDS_FILES[0], plain)
         write_tensors(folder / WORDS_FILES[1], {"documents_V": self.documents_V})
 
@@ -143,12 +154,78 @@ class Vocabulary:
         Raises:
             CheckpointError: a file is missing or damaged, or its words were found in a way that is unknown here.
         """
-        plain = read_object(folder / WORDS_FILES[0], ("analyzer", "terms", "documents", "ngrams"))
+        plain = read_object(folder / WORDS_FILES[0], ("analyzer", "terms", "documents", "ngrams", "fields"))
         if plain["analyzer"] != ANALYZER:
             here = f"unknown; this version has {ANALYZER}"
             raise CheckpointError(f"{folder / WORDS_FILES[0]}: the analyzer {str(plain['analyzer'])[:40]!r} is {here}")
         tensors = read_tensors(folder / WORDS_FILES[1], ("documents_V",))
-        return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"])
+        return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"], tuple(plain["fields"]))
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of N documents.
+
+    Attributes:
+        counts_NC: float32, how often each term occurs in each field.
+        vocabulary: the terms and fields.
+    """
+
+    counts_NC: Matrix
+    vocabulary: Vocabulary
+
+    def __len__(self) -> int:
+        return int(self.counts_NC.indptr.size - 1)
+
+    def take(self, rows: NDArray[np.integer] | slice) -> "Words":
+        """Select some of the documents."""
+        return Words(self.counts_NC[rows], self.vocabulary)
+
+    def together(self, weights_F: Floats | None = None) -> Matrix:
+        """Compute TF-IDF rows of all fields as one text, (N, V), of unit length; without a term, a row is zero.
+
+        A term weighs (1 + ln count) · idf. Its count is the weighted sum over fields, as in BM25F (Robertson, Zaragoza
+        & Taylor 2004).
+
+        Args:
+            weights_F: weights of the fields; 1 by default.
+        """
+        terms, counts_NC = len(self.vocabulary), self.counts_NC
+        values = counts_NC.data if weights_F is None else counts_NC.data * weights_F[counts_NC.indices // terms]
+        parts = values, counts_NC.indices % terms, counts_NC.indptr
+        counts_NV = sparse.csr_array(parts, shape=(len(self), terms), copy=True)
+        counts_NV.sum_duplicates()
+        counts_NV.eliminate_zeros()
+        counts_NV.data = _dampened(np.asarray(counts_NV.data, np.float32)) * self.vocabulary.idf[counts_NV.indices]
+        return _unit_rows(counts_NV)
+
+    def apart(self, weights_F: Floats) -> Matrix:
+        """Compute TF-IDF rows in which a term has a column for each field, (N, C), of unit length.
+
+        Args:
+            weights_F: the lengths of the fields' parts of a row, before the whole row gets unit length.
+        """
+        terms = len(self.vocabulary)
+        rows_NC = sparse.csr_array(self.counts_NC, copy=True)
+        rows_NC.sort_indices()
+        rows_NC.data = _dampened(np.asarray(rows_NC.data, np.float32)) * self.vocabulary.idf[rows_NC.indices % terms]
+        place = np.repeat(np.arange(len(self)) * len(weights_F), np.diff(rows_NC.indptr)) + rows_NC.indices // terms
+        squares = np.bincount(place, np.square(rows_NC.data), len(self) * len(weights_F))
+        scale = np.tile(weights_F, len(self)) / np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
+        rows_NC.data = (rows_NC.data * scale[place]).astype(np.float32)
+        rows_NC.eliminate_zeros()
+        return _unit_rows(rows_NC)
+
+
+def _dampened(counts: Floats) -> Floats:
+    """Compute 1 + ln count; below 1, the count itself, which meets it there with the same slope."""
+    return np.where(counts < 1, counts, 1 + np.log(np.maximum(counts, 1)))
+
+
+def _unit_rows(rows: Matrix) -> Matrix:
+    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)))
+    rows.data /= np.repeat(np.maximum(norms, np.finfo(np.float32).tiny), np.diff(rows.indptr))
+    return rows
 
 
 def document_frequencies(texts: Iterable[str], ngrams: int = 1) -> Counter[str]:
@@ -164,7 +241,9 @@ def document_frequencies(texts: Iterable[str], ngrams: int = 1) -> Counter[str]:
     return frequencies
 
 
-def choose_words(frequencies: Counter[str], documents: int, config: WordsConfig) -> Vocabulary:
+def choose_words(
+    frequencies: Counter[str], documents: int, config: WordsConfig, fields: tuple[str, ...] = ONE_FIELD
+) -> Vocabulary:
     """Choose the vocabulary of a corpus: its most frequent terms, without those in too few or too many documents.
 
     Where no term would be left, terms in a single document are taken too. Where none is left then, as with texts of
@@ -174,6 +253,7 @@ def choose_words(frequencies: Counter[str], documents: int, config: WordsConfig)
         frequencies: training documents with each term.
         documents: training documents.
         config: limits.
+        fields: names of the fields.
     """
     kept = _between(frequencies, config.min_documents, config.most_documents * documents)
     if not kept and config.min_documents > 1:
@@ -187,7 +267,8 @@ def choose_words(frequencies: Counter[str], documents: int, config: WordsConfig)
         logger.warning("the vocabulary is empty: no word occurs in few enough training documents to tell them apart")
     kept.sort(key=lambda item: (-item[1], item[0]))
     kept = kept[: config.most_terms]
-    return Vocabulary([term for term, _ in kept], np.array([n for _, n in kept], np.int64), documents, config.ngrams)
+    terms, documents_V = [term for term, _ in kept], np.array([n for _, n in kept], np.int64)
+    return Vocabulary(terms, documents_V, documents, config.ngrams, fields)
 
 
 def _between(frequencies: Counter[str], least: int, most: float) -> list[tuple[str, int]]:

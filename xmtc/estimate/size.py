@@ -87,7 +87,7 @@ def size_of_corpus(corpus: Corpus) -> Size:
         test=documents.get("test", 0),
         tokens=float(train.lengths.mean()),
         longest=int(train.lengths.max()),
-        words=train.word_rows(some).nnz / len(some),
+        words=train.words(some).counts_NC.nnz / len(some),
         labels=len(corpus.labels),
         labels_per_document=float(corpus.labels.train_counts.sum()) / len(train),
         vocab_size=len(corpus.tokenizer()),

@@ -161,13 +161,13 @@ class Ensemble:
 
 
 def names_of(settings: Sequence[ScorerSettings]) -> list[str]:
-    """Name each scorer by its kind; the second and later scorers of a kind get a number."""
-    kinds = [one.kind for one in settings]
+    """Name each scorer by its kind and its fields if it has some; later scorers of the same name get a number."""
+    names = [" ".join((one.kind, *(getattr(one, "fields", None) or ()))) for one in settings]
     return [
-        kind if kinds[:place].count(kind) == 0 else f"{kind}_{kinds[:place].count(kind) + 1}"
-        for place, kind in enumerate(kinds)
+        name if names[:place].count(name) == 0 else f"{name} {names[:place].count(name) + 1}"
+        for place, name in enumerate(names)
     ]
 
 
 def _place(number: int, name: str) -> str:
-    return f"{number}-{name}"
+    return f"{number}-{name.partition(' ')[0]}"

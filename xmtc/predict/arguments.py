@@ -1,39 +1,58 @@
 """Check the arguments that Python callers pass to a model: texts, labels and limits. Nothing else checks them."""
 
 import numbers
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from xmtc.data.fields import ONE_FIELD, FieldText
 from xmtc.errors import ConfigError, DataError
 
 _ACCEPTED = "a list, tuple, Series, one-dimensional array or iterator of strings"
 
 
-def as_texts(given: Any) -> list[str]:
+def as_texts(given: Any, fields: Sequence[str] = ONE_FIELD) -> list[str]:
     """Convert `given` to a list of texts, in order; an iterator is read to its end.
 
     Args:
-        given: a list, tuple, Series, Arrow array, one-dimensional NumPy array, or another ordered iterable.
+        given: a list, tuple, Series, Arrow array, one-dimensional NumPy array, or another ordered iterable of texts or
+            of mappings, see `as_text`; or a data frame or Arrow table with a column for each field.
+        fields: names of the fields.
 
     Raises:
-        DataError: it is a single text, a table, a mapping, a set or not a collection, or an item is not a Unicode
-            string. The message never quotes a text.
+        DataError: it is a single document, a set or not a collection, an item is neither text nor mapping, or a field
+            is missing. The message never quotes a text.
     """
-    if isinstance(given, str):
+    if isinstance(given, str | Mapping):
         raise DataError("this is one text, not a list of texts: put it in brackets")
-    return _strings(given, "text")
+    if hasattr(given, "column_names"):
+        given = given.to_pylist()
+    elif hasattr(given, "columns"):
+        given = given.to_dict("records")
+    return [as_text(item, fields, f"text {place}") for place, item in enumerate(_items(given, "text"))]
 
 
-def as_text(given: Any) -> str:
-    """Check a single text.
+def as_text(given: Any, fields: Sequence[str] = ONE_FIELD, name: str = "the text") -> str:
+    """Check a single text, or join the fields of a mapping to one. A field without a text is empty.
+
+    Args:
+        given: a text; or a mapping with all fields, whose other keys are ignored.
+        fields: names of the fields.
+        name: name of the text in messages.
 
     Raises:
-        DataError: `given` is not a Unicode string.
+        DataError: a text is not a Unicode string, or a field is missing.
     """
-    return _checked(given, "the text")
+    if not isinstance(given, Mapping):
+        return _checked(given, name)
+    missing = [field for field in fields if field not in given]
+    if missing:
+        raise DataError(f"{name} has no field {missing[0]!r}: give {', '.join(fields)}, empty if there is none")
+    parts = [given[field] for field in fields]
+    parts = ["" if part is None or part != part else part for part in parts]
+    return FieldText.join([_checked(part, f"{field} of {name}") for field, part in zip(fields, parts, strict=True)])
 
 
 def as_labels(given: Any) -> list[str]:
@@ -80,8 +99,6 @@ def _items(given: Any, what: str) -> Iterable[Any]:
     kind = type(given).__name__
     if isinstance(given, pa.Array | pa.ChunkedArray):
         return given.to_pylist()
-    if isinstance(given, Mapping) or hasattr(given, "columns") or hasattr(given, "column_names"):
-        raise DataError(f"a {kind} has several columns: give the column with the {what}s, such as table[{what!r}]")
     if isinstance(given, Set):
         raise DataError(f"a {kind} has no order, so results cannot be assigned to {what}s: give {_ACCEPTED}")
     if isinstance(given, np.ndarray) and given.ndim != 1:

@@ -5,6 +5,7 @@ estimate.
 """
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.data.words import term_spans
+from xmtc.data.fields import ONE_FIELD, field_ends
+from xmtc.data.words import Vocabulary
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.fusion.pairs import Pairs
@@ -30,12 +32,14 @@ class Evidence:
         contribution: its contribution to the logit.
         start: position of its first character in the text.
         end: position after its last character.
+        field: name of the field that it stands in; empty if documents have only one.
     """
 
     text: str
     contribution: float
     start: int
     end: int
+    field: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,10 @@ def word_sums(text: str, offsets: Sequence[tuple[int, int]], values_T: NDArray[n
 
 
 def merge_words(
-    text: str, offsets: Sequence[tuple[int, int]], contributions_T: NDArray[np.float32]
+    text: str,
+    offsets: Sequence[tuple[int, int]],
+    contributions_T: NDArray[np.float32],
+    fields: Sequence[str] = ONE_FIELD,
 ) -> tuple[tuple[Evidence, ...], float]:
     """Add up the contributions of the tokens of each word.
 
@@ -87,6 +94,7 @@ def merge_words(
         text: the document.
         offsets: character span of each content token, from the tokenizer.
         contributions_T: contributions of the same tokens.
+        fields: names of the document's fields.
 
     Returns:
         The words that have tokens, in order, and the sum over the tokens outside words.
@@ -104,7 +112,13 @@ def merge_words(
             counts[word] += 1
         else:
             outside += float(contribution)
-    words = (Evidence(text[a:b], float(sums[i]), a, b) for i, (a, b) in enumerate(spans) if counts[i])
+    inner_ends = field_ends(text, len(fields))[:-1] if len(fields) > 1 else ()
+    names = fields if inner_ends else ("",)
+    words = (
+        Evidence(text[a:b], float(sums[i]), a, b, names[bisect_right(inner_ends, a)])
+        for i, (a, b) in enumerate(spans)
+        if counts[i]
+    )
     return tuple(words), outside
 
 
@@ -209,18 +223,18 @@ def _parts(
         return words, {}, max(plain.special, 0.0)
     found = [one for one in reasons if one.value > 0]
     documents = {one.number: one.value for one in found if one.source == "document"}
-    terms = {ensemble.vocabulary.terms[one.number]: one.value for one in found if one.source == "term"}
-    words, left = _by_word(terms, plain.words, text, ensemble.vocabulary.ngrams)
+    terms = {one.number: one.value for one in found if one.source == "term"}
+    words, left = _by_word(terms, plain.words, text, ensemble.vocabulary)
     return words, documents, left
 
 
 def _by_word(
-    terms: Mapping[str, float], words: Sequence[Evidence], text: str, ngrams: int
+    terms: Mapping[int, float], words: Sequence[Evidence], text: str, vocabulary: Vocabulary
 ) -> tuple[dict[int, float], float]:
-    """Divide each term's value evenly among its occurrences, and assign it to the words where they start."""
-    places: dict[str, list[int]] = {term: [] for term in terms}
+    """Divide each term's value evenly among its occurrences in its field, each at the word where it starts."""
+    places: dict[int, list[int]] = {term: [] for term in terms}
     starts, ends = np.array([word.start for word in words]), np.array([word.end for word in words])
-    for term, start, _ in term_spans(text, ngrams):
+    for term, start in vocabulary.places(text):
         if term in places and len(starts):
             word = int(np.searchsorted(starts, start, side="right")) - 1
             if word >= 0 and start < ends[word]:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from xmtc.files import check_page, write_text
 from xmtc.predict.arguments import as_count, as_labels, as_text
-from xmtc.predict.evidence import Explanation
+from xmtc.predict.evidence import Evidence, Explanation
 from xmtc.predict.filters import LabelFilter
 from xmtc.predict.predictor import Model
 from xmtc.track.console import printable
@@ -50,9 +50,10 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Bar:
-    """A word of the bar chart. All `count` occurrences of the word share one bar."""
+    """A word of the bar chart. All `count` occurrences of the word in a field share one bar."""
 
     word: str
+    field: str
     count: int
     value: float
     attention: float
@@ -61,8 +62,8 @@ class Bar:
 
     @property
     def title(self) -> str:
-        """The word, and its number of occurrences."""
-        return self.word if self.count == 1 else f"{self.word} ×{self.count}"
+        """The word, its field, and its number of occurrences there."""
+        return _with_field(self.word, self.field) + (f" ×{self.count}" if self.count > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: in
     top_k, chosen = as_count(top_k, "top_k", 0), dict.fromkeys(as_labels(labels))
     # Fused scorers score only candidates, and the chosen labels have to be among them.
     only = LabelFilter(np.arange(len(model.labels)), model.labels.indices(chosen).astype(np.int64))
-    (ids_L,), (scores_L,) = model.best([as_text(text)], len(model.labels), only)
+    (ids_L,), (scores_L,) = model.best([as_text(text, model.info.fields)], len(model.labels), only)
     scores = {one.label: one.score for one in model.predictions(ids_L, scores_L)}
     best = list(scores)[:top_k]
     wanted = [*best, *(label for label in chosen if label not in best)]
@@ -145,7 +146,7 @@ def _section(
         words_sum=sum(values),
         half=_half(values),
         bars=_bars(explanation),
-        other_words=max(0, len({word.text.lower() for word in explanation.words}) - BAR_WORDS),
+        other_words=max(0, len(set(map(_key, explanation.words))) - BAR_WORDS),
         contributions=_pieces(text, explanation, values, "{:+.3f}"),
         looks={
             name: _pieces(text, explanation, values, "{:.1%} of the attention")
@@ -163,18 +164,26 @@ def _bars(explanation: Explanation) -> list[Bar]:
     """Choose the words with the greatest total contributions, for or against; if none has any, by attention."""
     kinds = list(explanation.received)
     values = ([word.contribution for word in explanation.words], explanation.attention, *explanation.received.values())
-    counts = Counter(word.text.lower() for word in explanation.words)
-    sums: dict[str, NDArray[np.float64]] = {}
+    counts = Counter(map(_key, explanation.words))
+    sums: dict[tuple[str, str], NDArray[np.float64]] = {}
     for word, *numbers in zip(explanation.words, *values, strict=True):
-        sums[word.text.lower()] = sums.get(word.text.lower(), 0.0) + np.array(numbers)
+        sums[_key(word)] = sums.get(_key(word), 0.0) + np.array(numbers)
     by = 0 if any(values[0]) else -1
     best = sorted(sums.items(), key=lambda item: -abs(item[1][by]))[:BAR_WORDS]
     largest = max((abs(numbers[by]) for _, numbers in best), default=0.0) or 1.0
     return [
-        Bar(word, counts[word], value, attention, abs(numbers[by]) / largest, dict(zip(kinds, received, strict=True)))
-        for word, numbers in best
+        Bar(*key, counts[key], value, attention, abs(numbers[by]) / largest, dict(zip(kinds, received, strict=True)))
+        for key, numbers in best
         for value, attention, *received in [numbers.tolist()]
     ]
+
+
+def _with_field(text: str, field: str) -> str:
+    return f"{text} ({field})" if field else text
+
+
+def _key(word: Evidence) -> tuple[str, str]:
+    return word.text.lower(), word.field
 
 
 def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: str) -> list[Stretch]:
@@ -185,7 +194,7 @@ def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: 
         pieces.append(Stretch(text[at : word.start]))
         strength = abs(value) / largest
         side = ("for" if value > 0 else "against") if strength >= PLAIN else ""
-        pieces.append(Stretch(word.text, side, round(strength, 3), form.format(value)))
+        pieces.append(Stretch(word.text, side, round(strength, 3), _with_field(form.format(value), word.field)))
         at = word.end
     pieces.append(Stretch(text[at:], "unread" if any(c.isalnum() for c in text[at:]) else ""))
     return [piece for piece in pieces if piece.text]

@@ -33,12 +33,14 @@ class Explainer:
         ensemble: scorers that are fused with the head, if any.
         labels: all labels, by id.
         tokenizer: tokenizer of the model.
+        fields: names of the fields of documents.
     """
 
     classifier: Classifier
     ensemble: Ensemble | None
     labels: Sequence[str]
     tokenizer: PreTrainedTokenizerFast
+    fields: Sequence[str]
 
     def explain(
         self,
@@ -71,9 +73,9 @@ class Explainer:
     def _scored(
         self, ensemble: Ensemble, text: str, batch: Batch, label_ids: NDArray[np.integer]
     ) -> tuple[Features, Pairs]:
-        rows_1V = ensemble.vocabulary.rows(ensemble.vocabulary.count([text]))
+        words = ensemble.vocabulary.words([text])
         with torch.inference_mode():
-            features, head = features_of(self.classifier, ensemble, lambda rows: rows_1V, batch)
+            features, head = features_of(self.classifier, ensemble, lambda rows: words, batch)
         return features, ensemble.pairs(features, head, label_ids)
 
     def _of_head(
@@ -86,7 +88,7 @@ class Explainer:
         inner = slice(first, first + len(document.offsets))
         explanations = []
         for label_id, shares_T, bias in zip(label_ids, shares_BST[0].cpu().numpy(), constant_S.tolist(), strict=True):
-            words, outside = merge_words(document.text, document.offsets, shares_T[inner])
+            words, outside = merge_words(document.text, document.offsets, shares_T[inner], self.fields)
             special = outside + float(shares_T.sum() - shares_T[inner].sum())
             logit = float(shares_T.sum() + bias)
             explanations.append(Explanation(self.labels[int(label_id)], logit, bias, special, words, ()))

@@ -14,6 +14,7 @@ from scipy.special import logit
 from torch import Tensor
 
 from xmtc.data.collate import Batch
+from xmtc.data.words import Words
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
@@ -21,8 +22,8 @@ from xmtc.predict.filters import LabelFilter
 from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored
 
-WordRows = Callable[[NDArray[np.int64]], sparse.csr_array]
-"""Computes TF-IDF rows (B, V) of documents, given their rows in the split or block."""
+WordsOf = Callable[[NDArray[np.int64]], Words]
+"""Returns the words of documents, given their rows in the split or block."""
 
 _PADDING_LOGIT = -1e4
 _EDGE = 1e-7
@@ -35,7 +36,7 @@ class FusedScores:
     Args:
         classifier: encoder and head; the encoder runs once, for the head and for neighbours by states.
         ensemble: scorers with a fitted fusion.
-        words: word features of the documents in the batches.
+        words: words of the documents in the batches.
         shortlist: finds the labels that the head scores. Default: all.
         only: labels that may be predicted. Default: all.
         exclusive: whether a document has exactly one label.
@@ -45,7 +46,7 @@ class FusedScores:
         self,
         classifier: Classifier,
         ensemble: Ensemble,
-        words: WordRows,
+        words: WordsOf,
         *,
         shortlist: ShortlistScores | None = None,
         only: LabelFilter | None = None,
@@ -100,17 +101,16 @@ class FusedScores:
 
 
 def features_of(
-    classifier: Classifier, ensemble: Ensemble, words: WordRows, batch: Batch, shortlist: ShortlistScores | None = None
+    classifier: Classifier, ensemble: Ensemble, words: WordsOf, batch: Batch, shortlist: ShortlistScores | None = None
 ) -> tuple[Features, Scored | None]:
     """Compute the features of a batch for the scorers, and the head's scores if the head takes part."""
-    words_BV = words(batch.documents_B.cpu().numpy())
     states_BD = None
     if ensemble.needs_states:
         if batch.fixed_BKD is None:
             batch = replace(batch, hidden_BTD=classifier.encode(batch))  # once for the states and the head
         states_BD = classifier.pool_mean(batch).cpu().numpy()
     head = _head_scores(classifier, batch, shortlist) if ensemble.has_head else None
-    return Features(words_BV, states_BD), head
+    return Features(words(batch.documents_B.cpu().numpy()), states_BD), head
 
 
 def _head_scores(classifier: Classifier, batch: Batch, shortlist: ShortlistScores | None) -> Scored:

@@ -1,6 +1,6 @@
 """`xmtc.Model`: an exported model that labels texts in this process."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from xmtc.artefact.export import ModelParts, load_model
 from xmtc.artefact.hub import locate_model
-from xmtc.data.arrays import Matrix
 from xmtc.data.collate import Collator
 from xmtc.data.sampler import MicroBatch
+from xmtc.data.words import Words
 from xmtc.errors import ConfigError, DataError
 from xmtc.mining.index import LabelIndex
 from xmtc.predict.arguments import as_count, as_labels, as_text, as_texts, as_threshold
@@ -27,6 +27,7 @@ from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.predict.tokenised import TokenisedTexts, tokenised
 
 EVIDENCE_WORDS = 5
+Documents = Iterable[str | Mapping[str, str | None]]
 _TOP_K = 10
 _CPU_TOKENS, _GPU_TOKENS = 4096, 16384
 
@@ -108,7 +109,7 @@ class Model:
 
     def predict(
         self,
-        texts: Iterable[str],
+        texts: Documents,
         top_k: int | None = None,
         *,
         evidence: bool = False,
@@ -121,8 +122,9 @@ class Model:
         """Predict the best labels of each text, best first.
 
         Args:
-            texts: documents in a list, tuple, Series, Arrow or NumPy array, or iterator. The model reads each up to the
-                maximum length in training.
+            texts: documents in a list, tuple, Series, Arrow or NumPy array, or iterator. A document is a text, or a
+                mapping from the names of its fields (`info.fields`) to their texts; in a table, it is a row. A plain
+                text is the last field. The model reads each up to the maximum length in training.
             top_k: maximum number of labels per text; None is 10, or 1 for a single-label model.
             evidence: also find the words that support each label most.
             threshold: leave out labels below this probability. `tuned` leaves out labels below the thresholds tuned on
@@ -136,10 +138,10 @@ class Model:
             A list of predictions for each text.
 
         Raises:
-            DataError: a text is empty or not a string, or the model has no such label.
+            DataError: a text is empty or not a string, it lacks a field, or the model has no such label.
             ConfigError: a shortlist together with included labels.
         """
-        limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), as_texts(texts)
+        limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), self.texts(texts)
         only, found = self.limits_of(include, exclude, shortlist)
         documents, kept, batches = self._documents(texts), None, None
         top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
@@ -155,6 +157,14 @@ class Model:
             [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in zip(best, reasons[row], strict=True)]
             for row, best in enumerate(predictions)
         ]
+
+    def texts(self, documents: Documents) -> list[str]:
+        """Join the fields of documents to texts that still know them, as `predict` does.
+
+        Raises:
+            DataError: a document is empty, is neither text nor mapping, or lacks a field.
+        """
+        return as_texts(documents, self.info.fields)
 
     @property
     def default_top_k(self) -> int:
@@ -219,7 +229,7 @@ class Model:
         *,
         kept: Callable[[NDArray[np.int32], NDArray[np.float32]], NDArray[np.bool_]] | None = None,
         batches: Sequence[NDArray[np.int64]] | None = None,
-        words_NV: Matrix | None = None,
+        words: Words | None = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[int, list[Explanation]]]:
         """Find ids and probabilities of each text's best labels, like `best`, and explain some of them.
 
@@ -230,12 +240,12 @@ class Model:
             shortlist: labels to score. Default: all.
             kept: marks the labels of a text, (K,), that are explained. Default: none.
             batches: rows of each batch. Default: all texts, by length.
-            words_NV: `words` of the texts, where they are counted already.
+            words: `words` of the texts, where they are counted already.
 
         Returns:
             Ids and probabilities, and by row the explanations of the labels that `kept` marks.
         """
-        fused = self._fused(self.words(documents) if words_NV is None else words_NV, shortlist, only)
+        fused = self._fused(self.words(documents) if words is None else words, shortlist, only)
         explain = None
         if kept is not None:
             explain = BatchExplainer(self._explainer, documents, lambda *best: best[0][kept(*best)], fused)
@@ -258,11 +268,9 @@ class Model:
         )
         return ids_NK, scores_NK, {} if explain is None else explain.found
 
-    def words(self, documents: TokenisedTexts) -> Matrix | None:
+    def words(self, documents: TokenisedTexts) -> Words | None:
         """Count the words that the scorers know; None if only the head scores."""
-        if self.ensemble is None:
-            return None
-        return self.ensemble.vocabulary.rows(self.ensemble.vocabulary.count(documents.texts))
+        return None if self.ensemble is None else self.ensemble.vocabulary.words(documents.texts)
 
     @cached_property
     def _index(self) -> LabelIndex | None:
@@ -275,11 +283,11 @@ class Model:
     def _shortlist(self, size: int | None) -> ShortlistScores | None:
         return None if size is None else ShortlistScores(self.classifier, as_count(size, "shortlist"), self._index)
 
-    def explain(self, text: str, labels: Iterable[str] | str) -> list[Explanation]:
+    def explain(self, text: str | Mapping[str, str | None], labels: Iterable[str] | str) -> list[Explanation]:
         """Explain the logits of one or several labels by the contribution of each word of the text.
 
         Args:
-            text: a document.
+            text: a document: a text, or a mapping from the names of its fields to their texts.
             labels: a label, or several.
 
         Returns:
@@ -289,7 +297,7 @@ class Model:
             DataError: the text is empty or not a string, or the model has no such label.
             ConfigError: the head gives no evidence.
         """
-        document = self._documents([as_text(text)])
+        document = self._documents([as_text(text, self.info.fields)])
         label_ids = self.labels.indices(as_labels(labels))
         batch = self._collator(document)(MicroBatch(np.zeros(1, np.int64), np.ones(1, np.float32))).to(self.device)
         with torch.inference_mode():
@@ -298,17 +306,17 @@ class Model:
 
     @property
     def _explainer(self) -> Explainer:
-        return Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer)
+        return Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer, self.info.fields)
 
     def _fused(
-        self, words_NV: Matrix | None, shortlist: ShortlistScores | None, only: LabelFilter | None
+        self, words: Words | None, shortlist: ShortlistScores | None, only: LabelFilter | None
     ) -> FusedScores | None:
         """Make the fused scores of all scorers; None if only the head scores."""
-        if self.ensemble is None or words_NV is None:
+        if self.ensemble is None or words is None:
             return None
         exclusive = self.info.task == "single_label"
         return FusedScores(
-            self.classifier, self.ensemble, words_NV.__getitem__, shortlist=shortlist, only=only, exclusive=exclusive
+            self.classifier, self.ensemble, words.take, shortlist=shortlist, only=only, exclusive=exclusive
         )
 
     def _documents(self, texts: Sequence[str]) -> TokenisedTexts:

@@ -29,7 +29,7 @@ from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
 
 PREDICTIONS = pa.schema({"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())})
-_WORD = pa.struct({"text": pa.string(), "contribution": pa.float32()})
+_WORD = pa.struct({"text": pa.string(), "field": pa.string(), "contribution": pa.float32()})
 EVIDENCE = pa.field("evidence", pa.list_(pa.list_(_WORD)))
 
 
@@ -102,7 +102,7 @@ class BlockScorer:
         """Predict the labels of a block's documents, in order: doc_id, labels, scores and, if requested, evidence."""
         if not block.doc_ids:
             return self._table(block, np.empty((0, 0), np.int32), np.empty((0, 0), np.float32), {})
-        settings, words_NV = self.settings, self.model.words(block.documents)
+        settings, words = self.settings, self.model.words(block.documents)
         batches = evaluation_batches(block.documents.lengths, settings.tokens_per_batch)
         workers = max(1, min(self.workers, len(batches)))
         score = partial(
@@ -112,7 +112,7 @@ class BlockScorer:
             self.only,
             self.shortlist,
             kept=self._kept if settings.evidence else None,
-            words_NV=words_NV,
+            words=words,
         )
         with ThreadPoolExecutor(workers, "xmtc-score", initializer=torch.set_num_threads, initargs=(1,)) as pool:
             shares = [batches[worker::workers] for worker in range(workers)]
@@ -148,4 +148,7 @@ class BlockScorer:
 
 def _words(reason: Explanation) -> list[dict]:
     """Make the rows of a label in the column `evidence`."""
-    return [{"text": word.text, "contribution": word.contribution} for word in reason.top(EVIDENCE_WORDS)]
+    return [
+        {"text": word.text, "field": word.field, "contribution": word.contribution}
+        for word in reason.top(EVIDENCE_WORDS)
+    ]

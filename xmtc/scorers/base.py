@@ -1,15 +1,15 @@
 """The interface of scorers: they score labels of a document, find the best, and explain the scores.
 
-    training = Training(words_NV, labels_NL, states_ND=None, texts_N=hashes, label_words_LV=None)
+    training = Training(Features(words), labels_NL, texts_N=hashes, label_words_LV=None)
     scorer = settings.fit(training)                  # ScorerSettings, one member of the family
     scored = scorer.score(features)                  # Scored, of unseen documents
     best = scored.top(50)                            # Candidates
     values_NK = scored.at(best.label_ids_NK)         # scores of these or other labels
 
-Suffixes: N documents, L labels, K kept labels of a document, V terms, D width of pooled states.
+Suffixes: N documents, L labels, K kept labels of a document, V terms, F fields, D width of pooled states.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypeVar
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.arrays import Floats, Matrix
-from xmtc.errors import DataError
+from xmtc.data.words import Words
+from xmtc.errors import ConfigError, DataError
 from xmtc.scorers.regrouping import Regrouping
 
 T = TypeVar("T")
@@ -32,19 +33,19 @@ class Features:
     """The features of N documents that scorers read.
 
     Attributes:
-        words_NV: float32, TF-IDF rows of whole texts, see `Vocabulary.rows`.
+        words: words of whole texts.
         states_ND: pooled states of the backbone; None if no scorer needs them.
     """
 
-    words_NV: Matrix
+    words: Words
     states_ND: NDArray[np.floating] | None = None
 
     def __len__(self) -> int:
-        return int(self.words_NV.indptr.size - 1)
+        return len(self.words)
 
     def take(self, rows: NDArray[np.integer] | slice) -> "Features":
         """Select some of the documents."""
-        return Features(self.words_NV[rows], None if self.states_ND is None else self.states_ND[rows])
+        return Features(self.words.take(rows), None if self.states_ND is None else self.states_ND[rows])
 
 
 class Communicator(Protocol):
@@ -228,7 +229,7 @@ class Contribution:
 
     Attributes:
         source: what the reason is.
-        number: index of the term in the vocabulary, or of the training document.
+        number: column of the term in `Words.counts_NC`, or index of the training document.
         value: share of the score; the shares sum to the score.
     """
 
@@ -308,6 +309,27 @@ class Scorer(Protocol):
             CheckpointError: a file is missing or damaged.
         """
         ...
+
+
+def field_weights(chosen: Sequence[str] | Mapping[str, float] | None, kind: str, names: Sequence[str]) -> Floats:
+    """Return the weight (F,) of each field; 0 if a scorer does not read it.
+
+    Args:
+        chosen: `ScorerSettings.fields`; a field has weight 1 unless they say another, and None is all fields.
+        kind: name of the scorer.
+        names: fields of the documents.
+
+    Raises:
+        ConfigError: the documents have no such field.
+    """
+    weights = dict.fromkeys(names if chosen is None else chosen, 1.0)
+    weights |= chosen if isinstance(chosen, Mapping) else {}
+    unknown = [name for name in weights if name not in names]
+    if unknown:
+        raise ConfigError(
+            f"model.scorers: {kind}: fields: the documents have no field {unknown[0]!r}; they have {', '.join(names)}"
+        )
+    return np.array([weights.get(name, 0.0) for name in names], np.float32)
 
 
 def with_empty_columns(matrix: Matrix, columns: int) -> Matrix:

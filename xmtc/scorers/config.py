@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from xmtc.scorers.base import Scorer, Training
 
 Feature = Literal["words", "states", "label_texts"]
+_Name = Annotated[str, Field(min_length=1)]
+FieldNames = Annotated[tuple[_Name, ...], Field(min_length=1)]
+FieldWeights = FieldNames | Annotated[dict[_Name, Annotated[float, Field(gt=0)]], Field(min_length=1)] | None
 
 
 class ScorerSettings(Protocol):
@@ -57,9 +60,12 @@ class LinearConfig(ScorerSettings):
 
     summary: ClassVar[str] = "regression over words of whole texts"
     kind: Literal["linear"] = "linear"
+    fields: FieldWeights = None
+    """Fields to read, such as `[title]`, or their weights, such as `{title: 1, body: 2}`; null: all, with weight 1. A
+    word in the title has another weight than the same word in the body."""
     most_terms: Annotated[int, Field(ge=1)] = 14_000
-    """Number of terms to use, the most frequent ones. Memory grows with the square of this number, or of the number of
-    training documents if that is smaller; time grows with the cube."""
+    """Number of columns to use, the most frequent ones; a term has one for each field. Memory grows with the square of
+    this number, or of the number of training documents if that is smaller; time grows with the cube."""
     weighting: Literal["uniform", "log_odds"] = "uniform"
     """`log_odds` scales a term by its greatest log-odds over the labels, so terms that do not separate labels have
     little weight (after NB-SVM, Wang & Manning 2012). For few labels with many documents each, such as sentiment."""
@@ -90,6 +96,9 @@ class WordNeighboursConfig(ScorerSettings):
 
     summary: ClassVar[str] = "votes of documents with similar words"
     kind: Literal["word_neighbours"] = "word_neighbours"
+    fields: FieldWeights = None
+    """Fields to compare, such as `[title]`, or their weights, such as `{title: 3, body: 1}`: an occurrence in the title
+    then counts as three. null: all, with weight 1."""
     neighbours: Annotated[int, Field(ge=1)] = 50
     """Number of documents that vote."""
 
@@ -130,6 +139,8 @@ class LabelTextConfig(ScorerSettings):
 
     summary: ClassVar[str] = "names of labels in the text"
     kind: Literal["label_text"] = "label_text"
+    fields: FieldNames | None = None
+    """Fields in which names are looked for, such as `[title]`; null: all."""
 
     @property
     @override
@@ -151,6 +162,9 @@ class TreeConfig(ScorerSettings):
 
     summary: ClassVar[str] = "linear classifiers in a tree over labels; evidence does not look into them"
     kind: Literal["tree"] = "tree"
+    fields: FieldWeights = None
+    """Fields to read, such as `[title]`, or their weights, such as `{title: 1, body: 2}`; null: all, with weight 1. A
+    word in the title has another column than the same word in the body."""
     shape: Literal["bonsai", "parabel"] = "bonsai"
     """Wide and shallow (Khandagale et al. 2020), or balanced and binary (Prabhu et al. 2018), which fits faster."""
     trees: Annotated[int, Field(ge=1)] = 3

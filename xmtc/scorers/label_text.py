@@ -17,9 +17,9 @@ from typing_extensions import override
 
 from xmtc.data.analyzer import words_of
 from xmtc.data.arrays import Matrix
-from xmtc.data.words import Vocabulary, terms_of
+from xmtc.data.words import Vocabulary, Words, terms_of
 from xmtc.errors import DataError
-from xmtc.scorers.base import Training
+from xmtc.scorers.base import Training, field_weights
 from xmtc.scorers.config import LabelTextConfig
 from xmtc.scorers.word_weights import WordWeights
 
@@ -62,13 +62,22 @@ class LabelText(WordWeights):
             raise DataError(
                 f"{settings.kind} needs names or descriptions of labels, but the corpus has none: leave it out"
             )
-        return cls(sparse.csr_array(training.label_words_LV.T.tocsr()))
+        fields_F = field_weights(settings.fields, settings.kind, training.features.words.vocabulary.fields)
+        return cls(sparse.csr_array(training.label_words_LV.T.tocsr()), fields_F)
 
     @override
-    def values(self, words_NV: Matrix) -> Matrix:
-        ones = np.ones(words_NV.nnz, np.float32)
-        return sparse.csr_array((ones, words_NV.indices, words_NV.indptr), shape=words_NV.shape)
+    def values(self, words: Words) -> Matrix:
+        """Returns each field's share in the occurrences of a term, so that the values of a term sum to 1."""
+        counts_NC, terms = words.counts_NC, max(len(words.vocabulary), 1)
+        read_T = np.where(self.fields_F[counts_NC.indices // terms] > 0, counts_NC.data, 0)
+        document_T = np.repeat(np.arange(len(words)), np.diff(counts_NC.indptr))
+        _, term_T = np.unique(document_T * terms + counts_NC.indices % terms, return_inverse=True)
+        shares_T = read_T / np.maximum(np.bincount(term_T, read_T)[term_T], 1)
+        parts = shares_T.astype(np.float32), counts_NC.indices, counts_NC.indptr
+        found_NC = sparse.csr_array(parts, shape=counts_NC.shape, copy=True)
+        found_NC.eliminate_zeros()
+        return found_NC
 
     @override
     def extended(self, label_words_RV: Matrix) -> Self:
-        return replace(self, weights_VL=sparse.csr_array(sparse.hstack([self.weights_VL, label_words_RV.T], "csr")))
+        return replace(self, weights_WL=sparse.csr_array(sparse.hstack([self.weights_WL, label_words_RV.T], "csr")))

@@ -1,12 +1,13 @@
 """Ridge regression in closed form: one factorisation for all labels.
 
-W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, V) and labels Y (N, L), see `factor`. Gram matrices are sums over shards
-(`gram`), and chunks of labels are solved independently (`solve_labels`), so both steps can run in parallel.
+W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, V) and labels Y (N, L), see `factor`; a term has a column for each field.
+Gram matrices are sums over shards (`gram`), and chunks of labels are solved independently (`solve_labels`), so both
+steps can run in parallel.
 
 W is linear in Y. If no document has both of two labels, and both have the same λ, the weights of their union are the
 sum of their weights. A document with both labels counts twice in the sum.
 
-Suffixes: N documents, V terms, L labels, C labels of a chunk, S sampled documents.
+Suffixes: N documents, V columns with weights, L labels, C columns of words or labels of a chunk, S sampled documents.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.bins import nonempty_bins
-from xmtc.scorers.base import Communicator, DenseScored, Features, Scored, SparseScored, Training
+from xmtc.scorers.base import Communicator, DenseScored, Features, Scored, SparseScored, Training, field_weights
 from xmtc.scorers.config import LinearConfig
 from xmtc.scorers.factor import Factor, factorise, leave_one_out
 from xmtc.scorers.word_weights import WordWeights
@@ -45,8 +46,12 @@ class Linear(WordWeights):
         Raises:
             DataError: a penalty is too small.
         """
-        words_NV = training.features.words_NV[:, : settings.most_terms]
-        scale_V = np.ones(words_NV.shape[1], np.float32)
+        words = training.features.words
+        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary.fields)
+        words_NC = words.apart(fields_F)
+        used_V = _most_frequent(words_NC, settings.most_terms)
+        words_NV = sparse.csr_array(words_NC[:, used_V])
+        scale_V = np.ones(len(used_V), np.float32)
         if settings.weighting == "log_odds":
             scale_V = _log_odds(words_NV, training.labels_NL)
             words_NV = _scaled(words_NV, scale_V)
@@ -57,12 +62,22 @@ class Linear(WordWeights):
         own = list(solve_labels(training.labels_NL, factors, factor_L, settings.prune, training.ranks))
         chunks = sorted((chunk for part in training.ranks.gather(own) for chunk in part), key=lambda chunk: chunk[0])
         weights_LV = _scaled(sparse.vstack([rows for _, rows in chunks], format="csr"), scale_V)
-        return cls(sparse.csr_array(weights_LV.T.tocsr()))
+        weights_LC = sparse.csr_array(
+            (weights_LV.data, used_V[weights_LV.indices], weights_LV.indptr), (weights_LV.shape[0], words_NC.shape[1])
+        )
+        return cls(sparse.csr_array(weights_LC.T.tocsr()), fields_F)
 
     @override
     def score(self, features: Features) -> Scored:
         scores_NL = self.products(features)
         return DenseScored(scores_NL.toarray()) if self.labels <= _MAX_DENSE_LABELS else SparseScored(scores_NL)
+
+
+def _most_frequent(words_NC: Matrix, most: int) -> NDArray[np.int64]:
+    """Find the columns with most documents, ascending."""
+    documents_C = np.bincount(words_NC.indices, minlength=words_NC.shape[1])
+    first = np.argsort(-documents_C, kind="stable")[: min(most, np.count_nonzero(documents_C))]
+    return np.sort(first)
 
 
 def _scaled(matrix: Matrix, scale_V: Floats) -> Matrix:

@@ -2,7 +2,7 @@
 
 omikuji trains from a file and predicts one document at a time; both run in native code.
 
-Suffixes: N documents, V terms, L labels.
+Suffixes: N documents, C columns of words, F fields, L labels.
 """
 
 import os
@@ -20,10 +20,10 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 from typing_extensions import override
 
-from xmtc.data.arrays import Matrix
+from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, TrainingError
-from xmtc.scorers.base import Features, Scorer, SparseScored, Training, with_empty_columns
+from xmtc.scorers.base import Features, Scorer, SparseScored, Training, field_weights, with_empty_columns
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.regrouping import Regrouping
 
@@ -43,11 +43,13 @@ class Tree(Scorer):
     Attributes:
         model: `omikuji.Model`.
         size: L.
+        fields_F: float32, weight of each field; 0 if it is not read.
         new_ids: new ids of the labels that the tree was trained with, -1 for removed ones; empty if none was removed.
     """
 
     model: Any
     size: int
+    fields_F: Floats
     new_ids: tuple[int, ...] = ()
 
     @property
@@ -67,24 +69,26 @@ class Tree(Scorer):
         parameters = omikuji.Model.default_hyper_param()
         for key, value in {**_SHAPES[settings.shape], "n_trees": settings.trees}.items():
             setattr(parameters, key, value)
-        words_NV, labels_NL = _with_bare(training.features.words_NV), training.labels_NL
+        words, labels_NL = training.features.words, training.labels_NL
+        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary.fields)
+        words_NC = _with_bare(words.apart(fields_F))
         with tempfile.NamedTemporaryFile(suffix=".txt") as file, _quiet():
-            file.write(f"{len(training)} {words_NV.shape[1]} {labels_NL.shape[1]}\n".encode())
-            dump_svmlight_file(_narrow(words_NV), _narrow(labels_NL), file, zero_based=True, multilabel=True)
+            file.write(f"{len(training)} {words_NC.shape[1]} {labels_NL.shape[1]}\n".encode())
+            dump_svmlight_file(_narrow(words_NC), _narrow(labels_NL), file, zero_based=True, multilabel=True)
             file.flush()
             try:
                 model = omikuji.Model.train_on_data(file.name, parameters, cpu_count())
             except RuntimeError as error:
                 reason = str(error).splitlines()[0][:200]
                 raise TrainingError(f"the scorer `tree`: omikuji cannot train ({reason}); leave it out") from error
-        return cls(model, int(labels_NL.shape[1]))
+        return cls(model, int(labels_NL.shape[1]), fields_F)
 
     @override
     def score(self, features: Features) -> SparseScored:
         """Computes scores in (0, 1] of the labels that the search reaches."""
-        words_NV = _with_bare(features.words_NV)
+        words_NC = _with_bare(features.words.apart(self.fields_F))
         found = [
-            self.model.predict(_pairs(words_NV, row), beam_size=_BEAM, top_k=_FOUND) for row in range(len(features))
+            self.model.predict(_pairs(words_NC, row), beam_size=_BEAM, top_k=_FOUND) for row in range(len(features))
         ]
         starts = np.cumsum([0, *map(len, found)])
         columns = np.array([label for row in found for label, _ in row], np.int32)
@@ -118,7 +122,8 @@ class Tree(Scorer):
         (folder / _FOLDER).mkdir(exist_ok=True)
         with _quiet():
             self.model.save(str(folder / _FOLDER))
-        write_tensors(folder / _FILE, {"labels": np.array([self.size, *self.new_ids], np.int64)})
+        labels = np.array([self.size, *self.new_ids], np.int64)
+        write_tensors(folder / _FILE, {"labels": labels, "fields": self.fields_F})
 
     @classmethod
     @override
@@ -129,19 +134,20 @@ class Tree(Scorer):
             CheckpointError: a file is missing or damaged.
             ConfigError: omikuji is not installed.
         """
-        labels, *new_ids = read_tensors(folder / _FILE, ("labels",))["labels"].tolist()
+        found = read_tensors(folder / _FILE, ("labels", "fields"))
+        labels, *new_ids = found["labels"].tolist()
         try:
             with _quiet():
                 model = _omikuji().Model.load(str(folder / _FOLDER))
         except RuntimeError as error:
             raise CheckpointError(f"{folder / _FOLDER}: missing or damaged ({error}); copy it again") from error
-        return cls(model, labels, tuple(new_ids))
+        return cls(model, labels, found["fields"], tuple(new_ids))
 
 
-def _with_bare(words_NV: Matrix) -> Matrix:
+def _with_bare(words_NC: Matrix) -> Matrix:
     """Add a column of documents without a known word: omikuji reads no document without a feature."""
-    bare_N1 = sparse.csr_array((np.diff(words_NV.indptr) == 0).astype(np.float32)[:, None])
-    return sparse.hstack([words_NV, bare_N1], format="csr")
+    bare_N1 = sparse.csr_array((np.diff(words_NC.indptr) == 0).astype(np.float32)[:, None])
+    return sparse.hstack([words_NC, bare_N1], format="csr")
 
 
 def _narrow(matrix: Matrix) -> sparse.csr_matrix:
@@ -150,9 +156,9 @@ def _narrow(matrix: Matrix) -> sparse.csr_matrix:
     return sparse.csr_matrix((matrix.data, indices, starts), shape=matrix.shape)
 
 
-def _pairs(words_NV: Matrix, row: int) -> list[tuple[int, float]]:
-    part = slice(words_NV.indptr[row], words_NV.indptr[row + 1])
-    return list(zip(words_NV.indices[part].tolist(), words_NV.data[part].tolist(), strict=True))
+def _pairs(words_NC: Matrix, row: int) -> list[tuple[int, float]]:
+    part = slice(words_NC.indptr[row], words_NC.indptr[row + 1])
+    return list(zip(words_NC.indices[part].tolist(), words_NC.data[part].tolist(), strict=True))
 
 
 def _omikuji() -> Any:

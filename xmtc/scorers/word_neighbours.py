@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
-from xmtc.scorers.base import Features, Training
+from xmtc.scorers.base import Features, Training, field_weights
 from xmtc.scorers.config import WordNeighboursConfig
 from xmtc.scorers.gram import frequent_terms
 from xmtc.scorers.votes import Votes
@@ -31,14 +31,18 @@ class WordNeighbours(Votes):
 
     Attributes:
         words_NV: float32, rows of unit length.
+        fields_F: float32, weight of each field; 0 if it is not read.
     """
 
     words_NV: Matrix
+    fields_F: Floats
 
     @classmethod
     @override
     def fit(cls, training: Training, settings: WordNeighboursConfig) -> Self:
-        return cls(training.labels_NL.astype(np.float32), settings.neighbours, training.features.words_NV)
+        words = training.features.words
+        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary.fields)
+        return cls(training.labels_NL.astype(np.float32), settings.neighbours, words.together(fields_F), fields_F)
 
     @cached_property
     def _frequent_F(self) -> NDArray[np.int64]:
@@ -62,8 +66,9 @@ class WordNeighbours(Votes):
 
     @override
     def nearest(self, features: Features) -> tuple[NDArray[np.int64], Floats]:
-        cosines_BN = features.words_NV[:, self._frequent_F].toarray() @ self._dense_NF.T
-        cosines_BN += sparse.csr_array(self._rare(features.words_NV) @ self._rare_VN).toarray()
+        words_BV = features.words.together(self.fields_F)
+        cosines_BN = words_BV[:, self._frequent_F].toarray() @ self._dense_NF.T
+        cosines_BN += sparse.csr_array(self._rare(words_BV) @ self._rare_VN).toarray()
         k = min(self.k, cosines_BN.shape[1])
         found_BK = np.sort(np.argpartition(-cosines_BN, k - 1, axis=1)[:, :k], axis=1)
         values_BK = np.take_along_axis(cosines_BN, found_BK, axis=1)
@@ -77,10 +82,10 @@ class WordNeighbours(Votes):
     @override
     def save(self, folder: Path) -> None:
         super().save(folder)
-        write_tensors(folder / _FILE, sparse_tensors("words", self.words_NV))
+        write_tensors(folder / _FILE, {"fields": self.fields_F} | sparse_tensors("words", self.words_NV))
 
     @classmethod
     @override
     def load(cls, folder: Path) -> Self:
-        words_NV = to_sparse("words", read_tensors(folder / _FILE, sparse_names("words")))
-        return cls(*cls.load_votes(folder), words_NV)
+        found = read_tensors(folder / _FILE, ("fields", *sparse_names("words")))
+        return cls(*cls.load_votes(folder), to_sparse("words", found), found["fields"])

@@ -1,6 +1,6 @@
 """A score that is a sum over the words of a document.
 
-Suffixes: N documents, L labels, V terms with weights (the first ones of the vocabulary), R more labels.
+Suffixes: N documents, L labels, F fields, V terms, C = F · V columns of words, W rows of weights, R more labels.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,9 @@ import numpy as np
 from scipy import sparse
 from typing_extensions import override
 
-from xmtc.data.arrays import Matrix
+from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
+from xmtc.data.words import Words
 from xmtc.scorers.base import Contribution, Features, Scored, Scorer, SparseScored, with_empty_columns
 from xmtc.scorers.regrouping import Regrouping
 
@@ -25,25 +26,29 @@ class WordWeights(Scorer):
     """A sparse table of weights.
 
     Attributes:
-        weights_VL: float32.
+        weights_WL: float32; a row for each column of words, or for each term if fields share their weights.
+        fields_F: float32, weight of each field; 0 if the scorer does not read it.
         merge: how weights of merged labels are combined.
     """
 
-    weights_VL: Matrix
+    weights_WL: Matrix
+    fields_F: Floats
     merge: ClassVar[np.ufunc] = np.add
 
     @property
     @override
     def labels(self) -> int:
-        return int(self.weights_VL.shape[1])
+        return int(self.weights_WL.shape[1])
 
-    def values(self, words_NV: Matrix) -> Matrix:
-        """Return what the weights are multiplied by, sparse (N, V): the TF-IDF rows."""
-        return words_NV[:, : self.weights_VL.shape[0]]
+    def values(self, words: Words) -> Matrix:
+        """Return what the weights are multiplied by, sparse (N, C): the TF-IDF rows."""
+        return words.apart(self.fields_F)
 
     def products(self, features: Features) -> Matrix:
         """Compute scores, sparse (N, L)."""
-        scores_NL = sparse.csr_array(self.values(features.words_NV) @ self.weights_VL)
+        values_NC, rows = self.values(features.words), self.weights_WL.shape[0]
+        parts = values_NC.data, values_NC.indices % rows, values_NC.indptr
+        scores_NL = sparse.csr_array(sparse.csr_array(parts, shape=(len(features), rows)) @ self.weights_WL)
         scores_NL.sort_indices()
         return scores_NL
 
@@ -53,30 +58,31 @@ class WordWeights(Scorer):
 
     @override
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
-        values_1V = self.values(features.words_NV)
+        values_1C = self.values(features.words)
         # A slice of these rows is cheap; a slice of the labels' columns would read all weights.
-        weights_TS = self.weights_VL[values_1V.indices][:, labels].toarray()
+        weights_TS = self.weights_WL[values_1C.indices % self.weights_WL.shape[0]][:, labels].toarray()
         found = []
         for weights_T in weights_TS.T:
-            shares_T = values_1V.data * weights_T
+            shares_T = values_1C.data * weights_T
             greatest = np.argsort(-np.abs(shares_T), kind="stable")[: np.count_nonzero(shares_T)]
-            found.append([Contribution("term", int(values_1V.indices[at]), float(shares_T[at])) for at in greatest])
+            found.append([Contribution("term", int(values_1C.indices[at]), float(shares_T[at])) for at in greatest])
         return found
 
     @override
     def extended(self, label_words_RV: Matrix) -> Self:
         """The scorer never proposes the new labels, because they have no weights."""
-        return replace(self, weights_VL=with_empty_columns(self.weights_VL, len(label_words_RV.indptr) - 1))
+        return replace(self, weights_WL=with_empty_columns(self.weights_WL, len(label_words_RV.indptr) - 1))
 
     @override
     def regrouped(self, regrouping: Regrouping) -> Self:
-        return replace(self, weights_VL=regrouping.columns(self.weights_VL, self.merge))
+        return replace(self, weights_WL=regrouping.columns(self.weights_WL, self.merge))
 
     @override
     def save(self, folder: Path) -> None:
-        write_tensors(folder / _FILE, sparse_tensors("weights", self.weights_VL))
+        write_tensors(folder / _FILE, {"fields": self.fields_F} | sparse_tensors("weights", self.weights_WL))
 
     @classmethod
     @override
     def load(cls, folder: Path) -> Self:
-        return cls(to_sparse("weights", read_tensors(folder / _FILE, sparse_names("weights"))))
+        found = read_tensors(folder / _FILE, ("fields", *sparse_names("weights")))
+        return cls(to_sparse("weights", found), found["fields"])

@@ -83,7 +83,7 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
                 message = f"{name}: more than {_FILTER_ENTRIES:,} entries: name branches, or fewer labels"
                 raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         found = await service.predict(
-            body.texts, PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
+            model.texts(body.texts), PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
         )
         return bodies.PredictAnswer.model_validate({"model": service.name, "predictions": found})
 
@@ -115,6 +115,7 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
             annotations=service.annotations is not None,
             queue=service.worklist is not None,
             evidence=service.gives_evidence,
+            fields=list(model.info.fields),
         )
 
 

@@ -12,6 +12,7 @@ class Body(BaseModel):
 
 
 DocumentText = Annotated[str, Field(min_length=1, description="A document.")]
+DocumentFields = Annotated[dict[str, str | None], Field(min_length=1, description="A document by its fields.")]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Filter = Annotated[str, Field(min_length=1, max_length=4096)]
 
@@ -19,7 +20,10 @@ Filter = Annotated[str, Field(min_length=1, max_length=4096)]
 class PredictBody(Body):
     """Texts to label."""
 
-    texts: Annotated[list[DocumentText], Field(min_length=1, description="Documents.")]
+    texts: Annotated[
+        list[DocumentText | DocumentFields],
+        Field(min_length=1, description="Documents: a text, which is the last field, or a text for each field."),
+    ]
     top_k: Annotated[int | None, Field(ge=1, description="Maximum number of labels per text.")] = None
     threshold: Annotated[
         Probability | Literal["tuned"] | None,
@@ -43,6 +47,7 @@ class EvidenceWord(BaseModel):
     contribution: Rounded
     start: int
     end: int
+    field: str
 
 
 class PredictedLabel(BaseModel):
@@ -87,6 +92,7 @@ class ModelAnswer(BaseModel):
     annotations: bool
     queue: bool
     evidence: bool
+    fields: list[str]
 
 
 class AnnotationBody(Body):

@@ -51,6 +51,7 @@ def export(
         task=config.data.task,
         corpus=worker.corpus.fingerprint,
         columns=document_columns(config.data.source),
+        fields=worker.corpus.vocabulary().fields,
     )
     parts = ModelParts(info, classifier, worker.tokenizer, worker.corpus.labels, ensemble=ensemble)
     if thresholds is not None:

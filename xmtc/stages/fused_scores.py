@@ -89,7 +89,7 @@ class FusedPredictor:
         reads_model = ensemble.has_head or ensemble.needs_states
         cached = reads_model and split.name != "test" and not worker.config.trains_encoder
         shortlist = shortlist_of(worker) if ensemble.has_head else None
-        fused = FusedScores(worker.classifier, ensemble, split.word_rows, shortlist=shortlist)
+        fused = FusedScores(worker.classifier, ensemble, split.words, shortlist=shortlist)
         tokens = worker.config.finetune.tokens_per_micro_batch
         parts: list[tuple[NDArray[np.int64], Pairs]] = []
         worker.classifier.eval()

@@ -37,7 +37,7 @@ def scorers(worker: Worker) -> None:
     if config.trains_encoder and config.scores_states:
         load_best(worker)
     states_ND = _states(worker, worker.train) if config.scores_states else None
-    fitted = _fit(worker, Features(worker.train.word_rows(), states_ND))
+    fitted = _fit(worker, Features(worker.train.words(), states_ND))
     run_collectively(lambda: fitted.save(worker.paths.scorers), here=worker.is_first)
     if config.model.head.scores:
         _first_result(worker)

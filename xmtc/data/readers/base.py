@@ -1,9 +1,11 @@
-"""The interface of readers, which turn one kind of source into documents with labels. Imports only Python."""
+"""The interface of readers, which turn one kind of source into documents with labels. Imports no library."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from xmtc.data.fields import ONE_FIELD
 
 if TYPE_CHECKING:
     from xmtc.data.parallel import MapUnordered
@@ -74,6 +76,10 @@ class Reader(Protocol):
     def provides(self) -> frozenset[str]:
         """Return the splits for which the source has documents, as far as known before reading."""
         ...
+
+    def fields(self) -> tuple[str, ...]:
+        """Return the names of the fields of documents; with several, each `Document.text` is a `FieldText`."""
+        return ONE_FIELD
 
     def read(self, map_unordered: "MapUnordered", progress: "Progress") -> Iterator[Document | Rejected]:
         """Yield all documents, in an order that is the same on every run.

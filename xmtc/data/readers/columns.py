@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from xmtc.config.base import config
+from xmtc.data.fields import FieldText
 from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell, shown_columns
 from xmtc.data.readers.cells import labels_of, text_of, word_of
 
@@ -24,7 +25,7 @@ class DocumentColumns:
     id: Name | None = None
     """Column with the identifier."""
     text: Annotated[tuple[Name, ...], Field(min_length=1)] = ("text",)
-    """Columns that are joined, one on each line."""
+    """Columns with the fields, in their order."""
 
 
 @config
@@ -33,8 +34,10 @@ class ColumnsConfig:
 
     id: Name | None = None
     """Column with the document's identifier; without one, documents are numbered by file and row."""
-    text: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = "text"
-    """Column with the text, or several that are joined, such as `[title, text]`; empty ones are left out."""
+    text: Name | Annotated[tuple[Name, ...] | dict[Name, Name], Field(min_length=1)] = "text"
+    """Column with the text, or the columns of the text's fields: `{title: dc_title, body: abstract}` names field and
+    column; in a list such as `[title, text]`, a field is named like its column. The encoder reads the fields one after
+    the other; scorers count the words of each field."""
     labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
     label_separator: Name | None = None
@@ -42,9 +45,20 @@ class ColumnsConfig:
     split: Name | None = None
     """Column with `train`, `dev` (or `validation`) or `test`. Then only `files.train` may name files."""
 
+    def __post_init__(self) -> None:
+        columns = self.text_columns()
+        if len(set(columns)) < len(columns):
+            raise ValueError("text names a column twice; name each once")
+
     def text_columns(self) -> tuple[str, ...]:
-        """Return the columns to join."""
-        return (self.text,) if isinstance(self.text, str) else self.text
+        """Return the columns of the fields."""
+        if isinstance(self.text, str):
+            return (self.text,)
+        return self.text if isinstance(self.text, tuple) else tuple(self.text.values())
+
+    def fields(self) -> tuple[str, ...]:
+        """Return the names of the fields."""
+        return tuple(self.text) if isinstance(self.text, dict) else self.text_columns()
 
     def of_documents(self) -> DocumentColumns:
         """Return the columns that documents without known labels need."""
@@ -75,10 +89,10 @@ class ColumnsConfig:
         return Document(doc_id, text, labels, split, absences)
 
     def _text(self, row: Mapping[str, Any]) -> str:
-        parts = [part for name in self.text_columns() if (part := _read(text_of, name, row)) is not None]
-        if not parts:
+        text = FieldText.join([_read(text_of, name, row) or "" for name in self.text_columns()])
+        if not text:
             raise ValueError(f"no text in {' or '.join(repr(name) for name in self.text_columns())}")
-        return "\n".join(parts)
+        return text
 
     def _labels(self, row: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
         return _read(partial(labels_of, separator=self.label_separator), self.labels, row)

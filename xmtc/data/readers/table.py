@@ -98,6 +98,11 @@ class TableReader(Reader):
         return frozenset({"train"}) if by_column else self._settings.files.provides()
 
     @override
+    def fields(self) -> tuple[str, ...]:
+        """The text columns."""
+        return self._settings.columns.fields()
+
+    @override
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
         """The rows of one file after the other."""
         columns = self._settings.columns

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from xmtc.data.fields import FieldText
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.progress import Progress
 from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, check_characters, quoted_cell
@@ -34,7 +35,7 @@ _LISTS = {"train": ("train_labels.txt",), "test": ("test_labels.txt",)}
 _TEXTS = {"train": ("train_raw_texts.txt", "train_texts.txt"), "test": ("test_raw_texts.txt", "test_texts.txt")}
 _NAMES = ("raw_data/label.raw.txt", "label.raw.txt", "Y.txt", "output-items.txt", "label_map.txt")
 _JSON_LABELS = ("lbl.json",)
-_TEXT_KEYS = ("title", "content")
+_FIELDS = ("title", "content")
 
 
 class XcRepositoryReader(Reader):
@@ -93,6 +94,11 @@ class XcRepositoryReader(Reader):
             raise DataError(f"{path}: {len(names)} names, but {matrix.name}:1 announces {columns} labels; correct it")
         return LabelInfo({str(i): name for i, name in enumerate(names)}, closed=True)
 
+    @override
+    def fields(self) -> tuple[str, ...]:
+        """Title and content, or one text."""
+        return _FIELDS if self._form() == "json" else super().fields()
+
     def _read_json(self, split: str, labels: list[str]) -> Iterator[Document | Rejected]:
         for row in JsonLines().rows(self._split_files(split)[0], None):
             yield row if isinstance(row, Rejected) else self._json_document(row, split, labels)
@@ -105,12 +111,12 @@ class XcRepositoryReader(Reader):
         if unknown:
             return Rejected(row.where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
         try:
-            parts = [text for field in _TEXT_KEYS if (text := text_of(row.cells.get(field))) is not None]
+            text = FieldText.join([text_of(row.cells.get(field)) or "" for field in _FIELDS])
             doc_id = word_of(row.cells.get("uid")) or f"{split}:{row.number}"
         except ValueError as problem:
-            return Rejected(row.where, f"{' or '.join(_TEXT_KEYS)} or uid {problem}")
+            return Rejected(row.where, f"{' or '.join(_FIELDS)} or uid {problem}")
         ids = tuple(dict.fromkeys(labels[i] for i in targets))
-        return _checked(row.where, doc_id, "\n".join(parts), ids, split)
+        return _checked(row.where, doc_id, text, ids, split)
 
     def _read_lines(self, split: str) -> Iterator[Document | Rejected]:
         labels_path, texts_path = self._split_files(split)
