@@ -90,6 +90,7 @@ def test_what_is_served(client: Client) -> None:
         "annotations": False,
         "queue": False,
         "evidence": True,
+        "fields": ["text"],
     }
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").json() == {"status": "ready"}

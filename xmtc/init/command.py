@@ -245,6 +245,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         gpu=gpu,
         precision="bf16" if native_bfloat16(gpu=gpu) else "fp32",
         trees=find_spec("omikuji") is not None,
+        fields=tuple(roles.text),
     )
 
 

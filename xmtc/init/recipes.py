@@ -13,6 +13,7 @@ from typing import Any, Literal
 import yaml
 
 from xmtc.config.shape import adapter
+from xmtc.data.fields import ONE_FIELD
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.estimate.estimate import hidden_states_bytes
@@ -47,6 +48,7 @@ class Task:
         gpu: whether the machine has a GPU.
         precision: the fastest precision of the machine.
         trees: whether the package for trees is installed.
+        fields: names of the fields of documents, from the first.
     """
 
     source: Settings
@@ -58,6 +60,7 @@ class Task:
     gpu: bool = False
     precision: Precision = "fp32"
     trees: bool = False
+    fields: tuple[str, ...] = ONE_FIELD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +125,13 @@ def _words(task: Task) -> list[Settings]:
     if task.labels <= _FEW_LABELS and task.documents <= _DUAL:
         linear |= {"penalties": [0.1, 1.0], "most_terms": 60_000}
     scorers = [linear, {"kind": "word_neighbours"}]
-    return [*scorers, {"kind": "label_text"}] if task.readable else scorers
+    *titles, body = task.fields
+    if titles:  # a title says in ten words what a document is about
+        linear["fields"] = {**dict.fromkeys(titles, 1), body: 2}
+        scorers += [{"kind": "word_neighbours", "fields": titles}]
+    if task.readable:
+        scorers += [{"kind": "label_text"}, *([{"kind": "label_text", "fields": titles}] if titles else [])]
+    return scorers
 
 
 RECIPES = tuple(
