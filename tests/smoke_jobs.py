@@ -16,7 +16,7 @@ import tiny_runs
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "configs" / "smoke_llama.yaml"
-SHORT = ("plant.epochs=0", "plant.prototypes=false")  # one stage is enough to be hurt in
+SHORT = ("plant.parts=[]",)  # one stage is enough to be hurt in
 STEPS = 24  # of fine-tuning
 FIRST_STEP_BEYOND_A_CHECKPOINT = 6  # checkpoints are made every 4 steps
 

@@ -74,7 +74,10 @@ def test_unknown_commands_and_options(xmtc):
         (["finetune.batch_size"], r"'finetune\.batch_size': an override is written key=value"),
         (["data.source.kind=jsnol"], r"data\.source\.kind: 'jsnol': unknown kind; did you mean 'jsonl'\?"),
         (["model.encoder.kind=hugging_fase"], r"did you mean 'hugging_face'\?"),
-        (["plant.loss.kind=listnet", "plant.prototypes=maybe"], r"plant\.prototypes: 'maybe': must be true or false"),
+        (
+            ["plant.loss.kind=listnet", "plant.cache_hidden=maybe"],
+            r"plant\.cache_hidden: 'maybe': must be true or false",
+        ),
     ],
 )
 def test_wrong_configuration(xmtc, tiny, overrides, words):
@@ -312,7 +315,7 @@ def test_a_damaged_corpus_stops_training(xmtc, tiny):
 INTERRUPTIONS = {
     "prepare": "xmtc.data.prepare.make_shard",
     "mig": "xmtc.mig.ranking.rank_tokens",
-    "plant": "xmtc.stages.plant.plant_classifier",
+    "plant": "xmtc.stages.plant.plant_prototypes",
     "evaluate": "xmtc.stages.exporting.export_model",
     "report": "xmtc.pipeline.report_runs",
 }

@@ -145,7 +145,7 @@ def test_a_page_is_known_by_its_name_and_generator(tmp_path, name):
 
 def test_a_finished_run_is_replaced_on_request_alone(tmp_path, xmtc, monkeypatch):
     torch.set_num_threads(1)
-    settings = {"plant": {"prototypes": False}, "finetune": {"batch_size": 12, "phases": [{"epochs": 1}]}}
+    settings = {"plant": {"parts": []}, "finetune": {"batch_size": 12, "phases": [{"epochs": 1}]}}
     config = tiny_runs.write_config(tmp_path, **settings)
     assert xmtc("train", config).code == 0
     run = tmp_path / "runs" / "tiny"

@@ -73,33 +73,37 @@ def test_charts_of_finished_arms(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arm", "plants", "stage_1", "prototypes", "stage_2", "signal"),
+    ("arm", "planted", "stage_1", "stage_2", "signal"),
     [
-        ("random", False, 0, False, 10, "mig"),
-        ("random_long", False, 0, False, 15, "mig"),
-        ("prototypes", True, 0, True, 10, "mig"),
-        ("prototypes_long", True, 0, True, 15, "mig"),
-        ("planted_attention", True, 5, False, 10, "mig"),
-        ("planted", True, 5, True, 10, "mig"),
-        ("shuffled", True, 5, False, 10, "exchanged"),
-        ("tfidf", True, 5, False, 10, "tfidf"),
-        ("pmi", True, 5, False, 10, "pmi"),
-        ("chi2", True, 5, False, 10, "chi2"),
-        ("published", True, 10, False, 10, "mig"),
-        ("published_random", False, 0, False, 20, "mig"),
-        ("common_only", True, 5, False, 10, "mig"),
-        ("stage1_1", True, 1, False, 10, "mig"),
-        ("stage1_20", True, 20, False, 10, "mig"),
+        ("random", "", 0, 10, "mig"),
+        ("random_long", "", 0, 15, "mig"),
+        ("prototypes", "rows", 0, 10, "mig"),
+        ("prototypes_long", "rows", 0, 15, "mig"),
+        ("planted_attention", "attention", 5, 10, "mig"),
+        ("planted", "attention rows", 5, 10, "mig"),
+        ("shuffled", "attention", 5, 10, "exchanged"),
+        ("tfidf", "attention", 5, 10, "tfidf"),
+        ("pmi", "attention", 5, 10, "pmi"),
+        ("chi2", "attention", 5, 10, "chi2"),
+        ("published", "attention", 10, 10, "mig"),
+        ("published_random", "", 0, 20, "mig"),
+        ("common_only", "attention", 5, 10, "mig"),
+        ("stage1_1", "attention", 1, 10, "mig"),
+        ("stage1_20", "attention", 20, 10, "mig"),
+        ("closed", "attention rows values", 0, 10, "mig"),
+        ("closed_attention", "attention rows", 0, 10, "mig"),
+        ("closed_values", "rows values", 0, 10, "mig"),
+        ("closed_half", "attention rows values", 0, 5, "mig"),
+        ("closed_shuffled", "attention rows values", 0, 10, "exchanged"),
     ],
 )
-def test_arms(tmp_path, arm, plants, stage_1, prototypes, stage_2, signal):
+def test_arms(tmp_path, arm, planted, stage_1, stage_2, signal):
     (tmp_path / "eurlex57k").mkdir()
     pq.write_table(pa.table({"doc_id": ["a", "b"]}), tmp_path / "eurlex57k" / "dev.parquet")
     shared = planting_settings.setting_config("g500", tmp_path, tmp_path / "work")
     config = planting_settings.arm_config(shared, "g500", arm, seed=3)
-    assert config.plants == plants
-    assert config.plant.epochs == stage_1
-    assert config.plant.prototypes == prototypes
+    assert " ".join(sorted(config.planted)) == planted
+    assert config.plant.trained_epochs == stage_1
     assert sum(phase.epochs for phase in config.finetune.phases) == stage_2
     assert config.mig.signal.kind == signal
     assert config.seed == 3

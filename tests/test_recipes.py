@@ -193,6 +193,7 @@ def installed(tmp_path_factory) -> Installed:
             "distributed.workers=0",
             "name=planted",
             "model.head={kind: label_attention, width: 16}",
+            "plant.method=ranking",
             "plant.epochs=2",
         ],
         ["score", model, config, "--output", scored],

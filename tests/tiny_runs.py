@@ -16,7 +16,7 @@ LABELS = ["law", "fish", "heart", "trade", "school", "steel"]
 FILLER = ["the", "of", "and", "to", "in", "that", "was", "for", "with", "as", "by", "on", "at", "from", "this", "which"]
 
 
-RANDOM_START = ("plant.epochs=0", "plant.prototypes=false")
+RANDOM_START = ("plant.parts=[]",)
 """Overrides with which nothing is planted."""
 
 
@@ -69,6 +69,7 @@ def write_config(folder: Path, **sections: Any) -> Path:
             "overlap": 4,
         },
         "plant": {
+            "method": "ranking",
             "epochs": 2,
             "batch_size": 12,
             "tokens_per_micro_batch": 300,

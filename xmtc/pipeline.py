@@ -131,7 +131,7 @@ def stages(config: RunConfig) -> list[Stage]:
     skipped = {
         Stage.MIG: not config.ranks_tokens,
         Stage.SCORERS: not config.model.scorers,
-        Stage.PLANT: not config.plants,
+        Stage.PLANT: not config.planted,
         Stage.FINETUNE: not config.model.head.scores,
     }
     return [stage for stage in Stage if not skipped.get(stage, False)]
@@ -146,12 +146,12 @@ def model_stages(config: RunConfig, corpus: str, ranking: str, start: Sequence[s
         ranking: fingerprint of the ranking of its tokens.
         start: digests of initial weights that the settings do not determine.
     """
-    # Training the head reads nothing of the scorers, and the ranking only in stage 1.
+    # Training the head reads nothing of the scorers, and the ranking only to plant the attention.
     learned = ranking if config.ranks_tokens else corpus
     alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
     plant = config_hash(learned, config.seed, alone, config.plant, *start)
     finetune = config_hash(plant, config.finetune)
-    found = [(Stage.PLANT, plant)] if config.plants else []
+    found = [(Stage.PLANT, plant)] if config.planted else []
     found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
     fused = [to_plain(scorer) for scorer in config.model.scorers]
     if fused:

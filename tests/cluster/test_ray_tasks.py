@@ -88,7 +88,7 @@ def test_only_a_cluster_that_is_joined_prepares(tmp_path, monkeypatch):
 def test_a_sweep_on_a_cluster_trains_side_by_side_and_names_what_fails(tmp_path):
     path = tiny_runs.write_config(tmp_path)
     grid = tmp_path / "grid.yaml"
-    grid.write_text("grid: {plant.prototypes: [false]}\nseeds: [1, 2]\nmetrics: [p@1]\n")
+    grid.write_text("grid: {plant.cache_hidden: [false]}\nseeds: [1, 2]\nmetrics: [p@1]\n")
 
     def train(run):
         (tmp_path / f"begun-{run.seed}").touch()

@@ -29,16 +29,16 @@ def test_planting_without_epochs_has_no_steps_and_one_pass_over_the_encoder() ->
         estimate(config("smoke_llama", *uncached, *overrides), SIZE)
         for overrides in (
             (),
-            ("plant.prototypes=false",),
-            ("plant.epochs=0",),
-            ("plant.epochs=0", "plant.prototypes=false"),
+            ("plant.parts=[attention]",),
+            ("plant.parts=[rows]",),
+            ("plant.parts=[]",),
         )
     )
     one = without.flops / 2
     assert [round(found.flops / one) for found in (apart, epochs, rows)] == [2 + 2 + 1, 2 + 2, 2 + 1]
     assert apart.steps.keys() == epochs.steps.keys() == {"plant", "finetune"}
     assert rows.steps == without.steps == {"finetune": 2 * 63}
-    cached = estimate(config("smoke_llama", "plant.epochs=0", HEAD), SIZE)
+    cached = estimate(config("smoke_llama", "plant.parts=[rows]", HEAD), SIZE)
     assert cached.flops == pytest.approx(one)
 
 

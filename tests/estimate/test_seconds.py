@@ -21,15 +21,15 @@ def seconds(path: Path, *overrides: str, size: Size = SIZE, speeds: Speeds = SPE
     return stage_seconds(tiny_runs.load(path, *overrides), size, speeds, 32)
 
 
-def test_prototypes_take_a_forward_pass_of_the_head(tmp_path) -> None:
+def test_each_pass_of_planting_is_a_forward_pass_of_the_head(tmp_path) -> None:
     path = tiny_runs.write_config(tmp_path)
-    both, epochs, rows = (
-        seconds(path, *overrides)["plant"] for overrides in ((), ("plant.prototypes=false",), ("plant.epochs=0",))
-    )
+    parts = ("[attention, values, rows]", "[attention, rows]", "[attention]", "[rows]")
+    all_of_them, without_values, epochs, rows = (seconds(path, f"plant.parts={part}")["plant"] for part in parts)
     forward_s = 100 * 0.3 / 3
-    assert both - epochs == pytest.approx(forward_s)
-    assert both - rows == pytest.approx(2 * 100 * 0.3)
-    without = seconds(path, "plant.epochs=0", "plant.prototypes=false")
+    assert all_of_them - without_values == pytest.approx(forward_s)
+    assert without_values - epochs == pytest.approx(forward_s)
+    assert without_values - rows == pytest.approx(2 * 100 * 0.3)
+    without = seconds(path, "plant.parts=[]")
     assert "plant" not in without
     encoding_s = 120 * 0.1
     assert without["finetune"] - seconds(path)["finetune"] == pytest.approx(encoding_s), "whichever stage comes first"

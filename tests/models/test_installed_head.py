@@ -72,12 +72,12 @@ from xmtc.artefact.export import load_model
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 path = folder / "tiny.yaml"
-config = tiny_runs.load(path, "model.head={kind: sum, scale: 0.2}", "plant.epochs=0",
+config = tiny_runs.load(path, "model.head={kind: sum, scale: 0.2}", "plant.parts=[]",
                         "finetune.mining={candidates: 2, uniform: 2}")
 assert estimate(config, Size(train=60, labels=6, vocab_size=200, longest=48, tokens=20)).peak > 0
 run = train_run(config)
 assert tiny_runs.metrics(run)
-with pytest.raises(ConfigError, match=r"plant.epochs: .* is sum"):
+with pytest.raises(ConfigError, match=r"plant.method: .* is sum"):
     train_run(tiny_runs.load(path, "model.head={kind: sum}", "name=planted"))
 model = xmtc.Model.from_pretrained(run / "model", device="cpu")
 best, = model.predict(["the fishery of fishing and fish"], top_k=6, shortlist=5)

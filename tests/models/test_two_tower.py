@@ -102,7 +102,6 @@ def test_a_new_label_is_its_text(tmp_path) -> None:
     ("setting", "named"),
     [
         ("finetune.sampled_labels=null", "sampled_labels or finetune.mining"),
-        ("plant.epochs=1", "plant.epochs"),
         ("model.label_text=true", "label_text"),
         ("finetune.label_optimizer={kind: lazy_adam}", "label_optimizer"),
     ],

@@ -97,15 +97,14 @@ def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None
                 path,
                 "data.tokenizer={kind: trained, vocab_size: 150}",
                 "name=other",
-                "plant.epochs=0",
-                "plant.prototypes=false",
+                "plant.parts=[]",
             )
         )
     config = load(path, "model.head={kind: label_attention, width: 8, heads: 2}", "name=third")
     with pytest.raises(ConfigError, match=r"model\.head: .*model\.init_from"):
         train_run(config)
     with pytest.raises(ConfigError, match=r"model\.head: .*model\.init_from"):
-        train_run(load(path, "model.head={kind: flat}", "plant.epochs=0", "name=fourth"))
+        train_run(load(path, "model.head={kind: flat}", "plant.parts=[]", "name=fourth"))
 
 
 def test_predictions_without_unwanted_labels() -> None:

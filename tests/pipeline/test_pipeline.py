@@ -128,7 +128,7 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
         (["finetune.batch_size=9"], r"another configuration.*\n +finetune\.batch_size: 12 -> 9"),
         (
             ["name=flat", "model.head={kind: flat}"],
-            r"plant\.epochs: .*model\.head\.kind is flat",
+            r"plant\.method: .*model\.head\.kind is flat",
         ),
         (
             ["name=foreign", "model.encoder.from_config=null"],
@@ -136,7 +136,7 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
             r".*; set data\.tokenizer=null",
         ),
         (
-            ["name=foreign", "model.encoder={kind: maxpool, base: {}}", "plant.epochs=0"],
+            ["name=foreign", "model.encoder={kind: maxpool, base: {}}", "plant.parts=[]"],
             r"of model\.encoder\.base\.name: packaged:all-MiniLM-L6-v2; .* or model\.encoder\.base\.from_config",
         ),
     ],
@@ -171,7 +171,7 @@ def test_heads_without_label_attention_need_no_ranking(whole, monkeypatch, tmp_p
         raise ConfigError(f"reached {stage}")
 
     monkeypatch.setattr(pipeline, "run_workers", stop)
-    flat = ("model.head={kind: flat}", "plant.epochs=0", "mig.min_documents=1000", f"track.directory={tmp_path}")
+    flat = ("model.head={kind: flat}", "plant.parts=[]", "mig.min_documents=1000", f"track.directory={tmp_path}")
     with pytest.raises(ConfigError, match="reached finetune"):
         train_run(load(whole.config, *flat))
     assert not (tmp_path / "tiny" / "mig").exists()
@@ -184,8 +184,7 @@ def test_without_planting_everything_else_is_the_same(whole):
     config = load(whole.config, "name=random", *tiny_runs.RANDOM_START)
     assert list(differences(to_plain(load(whole.config)), to_plain(config))) == [
         'name: "tiny" -> "random"',
-        "plant.epochs: 2 -> 0",
-        "plant.prototypes: true -> false",
+        'plant.parts: ["attention", "values", "rows"] -> []',
     ]
     planted, random = build_worker(load(whole.config), RunPaths.of(config)), build_worker(config, RunPaths.of(config))
     for (name, ours), theirs in zip(
@@ -209,7 +208,7 @@ def test_without_planting_everything_else_is_the_same(whole):
 
 
 def test_without_epochs_only_the_classifier_rows_are_planted(whole):
-    config = load(whole.config, "name=prototypes", "plant.epochs=0", "finetune.phases=[{epochs: 1}]")
+    config = load(whole.config, "name=prototypes", "plant.parts=[rows]", "finetune.phases=[{epochs: 1}]")
     start = build_worker(config, RunPaths.of(config)).classifier.head.state_dict()
     run = train_run(config)
     head = load_file(run / "plant" / "head.safetensors")
@@ -256,8 +255,7 @@ def test_a_head_that_reads_fixed_poolings_keeps_nothing_else(whole, tmp_path):
                 head,
                 corpus,
                 phases,
-                "plant.epochs=0",
-                "plant.prototypes=false",
+                "plant.parts=[]",
                 *overrides,
             )
         )

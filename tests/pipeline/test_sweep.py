@@ -37,7 +37,7 @@ def config(tmp_path):
     return write_config(
         tmp_path,
         model=MODEL,
-        plant={"prototypes": False},
+        plant={"parts": []},
         finetune={"batch_size": 12, "phases": [PHASE], "loss": {"kind": "binary_cross_entropy"}},
     )
 

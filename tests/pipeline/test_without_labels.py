@@ -49,8 +49,7 @@ def with_bare_documents(folder: Path) -> Path:
         ),
         pytest.param(
             (
-                "plant.epochs=0",
-                "plant.prototypes=false",
+                "plant.parts=[]",
                 "finetune.contrastive={}",
                 "finetune.phases=[{epochs: 1, encoder_layers: 1, encoder_learning_rate: 1.0e-3}]",
             ),

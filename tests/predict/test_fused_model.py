@@ -253,10 +253,10 @@ def test_a_changed_fusion_trains_nothing_again(run):
     assert [stage for stage in before if before[stage] != after[stage]] == [Stage.EVALUATE]
 
 
-def test_a_changed_ranking_trains_again_only_after_stage_1(tmp_path):
+def test_a_changed_ranking_trains_again_only_with_planted_attention(tmp_path):
     path = tiny_runs.write_config(tmp_path)
-    for epochs, changed in (1, {Stage.PLANT, Stage.FINETUNE, Stage.EVALUATE}), (0, set()):
-        config = tiny_runs.load(path, f"plant.epochs={epochs}")
+    for parts, changed in ("[attention]", {Stage.PLANT, Stage.FINETUNE, Stage.EVALUATE}), ("[rows]", set()):
+        config = tiny_runs.load(path, f"plant.parts={parts}")
         before, after = (dict(model_stages(config, "corpus", ranking)) for ranking in ("one", "another"))
         assert {stage for stage in before if before[stage] != after[stage]} == changed
 
@@ -271,7 +271,7 @@ def test_states_of_a_frozen_encoder_come_before_training(tmp_path):
 
 
 def test_without_a_head_nothing_is_trained(tmp_path):
-    run = fused_run(tmp_path, f"[{WORDS}, {STATES}]", "model.head={kind: none}", "plant.epochs=0")
+    run = fused_run(tmp_path, f"[{WORDS}, {STATES}]", "model.head={kind: none}", "plant.parts=[]")
     assert not (run / "checkpoints").exists()
     model = xmtc.Model.from_pretrained(run / "model", device="cpu")
     found = model.predict(TEXTS, top_k=2)

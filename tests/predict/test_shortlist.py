@@ -138,8 +138,7 @@ def test_training_evaluates_through_a_shortlist(tmp_path):
     path = tiny_runs.write_config(tmp_path)
     config = tiny_runs.load(
         path,
-        "plant.epochs=0",
-        "plant.prototypes=false",
+        "plant.parts=[]",
         "evaluate.shortlist=5",
         "finetune.phases=[{epochs: 1}]",
         "evaluate.resamples=0",

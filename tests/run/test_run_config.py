@@ -76,16 +76,16 @@ def test_a_contrastive_loss_that_moves_nothing_is_refused() -> None:
 @pytest.mark.parametrize("setting", ["callbacks=[{kind: profiler}]", "label_optimizer={kind: lazy_adam}"])
 def test_settings_of_stage_1_without_its_epochs_are_refused(setting) -> None:
     name, file = setting.split("=")[0], CONFIGS / "quickstart.yaml"
-    with pytest.raises(ConfigError, match=rf"plant: {name}: .*epochs: 0"):
+    with pytest.raises(ConfigError, match=rf"plant: {name}: .*closed_form"):
         load_config(RunConfig, file, [f"plant.{setting}"])
-    load_config(RunConfig, file, [f"plant.{setting}", "plant.epochs=1"])
+    load_config(RunConfig, file, [f"plant.{setting}", "plant.method=ranking"])
 
 
 def test_stage_1_needs_a_head_with_attention_by_label() -> None:
     flat, file = "model.head={kind: flat}", CONFIGS / "quickstart.yaml"
-    with pytest.raises(ConfigError, match=r"plant\.epochs: .*model\.head\.kind"):
-        load_config(RunConfig, file, [flat, "plant.epochs=1"])
-    assert not load_config(RunConfig, file, [flat]).plants
+    with pytest.raises(ConfigError, match=r"plant\.method: .*model\.head\.kind"):
+        load_config(RunConfig, file, [flat, "plant.method=ranking"])
+    assert load_config(RunConfig, file, [flat]).planted == {"rows"}
 
 
 @pytest.mark.parametrize("override", ["name=..", "name=.", "name=.hidden", f"seed={2**32}"])

@@ -43,7 +43,7 @@ def place(tmp_path_factory) -> Iterator[Place]:
     with s3(folder / "home") as server:
         config = tiny_runs.write_config(
             folder,
-            plant={"prototypes": False},
+            plant={"parts": []},
             storage={"cache": str(folder / "first"), "retry_minutes": 0.01},
             track={"directory": RUNS, "log_every_steps": 1, "checkpoint_every_steps": 3},
         )

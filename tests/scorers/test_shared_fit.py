@@ -23,8 +23,7 @@ SCORERS = "[{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours
 SETTINGS = (
     f"model.scorers={SCORERS}",
     "model.head={kind: flat, pooling: {kind: summary, width: 8}}",
-    "plant.epochs=0",
-    "plant.prototypes=false",
+    "plant.parts=[]",
     "finetune.phases=[{epochs: 1, encoder_layers: 0}]",
 )
 

@@ -108,7 +108,7 @@ def config(server, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("gs")
     config = tiny_runs.write_config(
         folder,
-        plant={"prototypes": False},
+        plant={"parts": []},
         storage={"cache": str(folder / "first"), "retry_minutes": 0.001},
         track={"directory": f"{PLACE}/runs", "log_every_steps": 1, "checkpoint_every_steps": 3},
     )

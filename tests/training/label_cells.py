@@ -29,7 +29,7 @@ from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.objective import Objective
 from xmtc.training.planting import PlantObjective
-from xmtc.training.prototypes import plant_classifier
+from xmtc.training.prototypes import plant_prototypes
 from xmtc.training.unfreeze import parameter_groups
 
 LABELS, WIDTH, VOCABULARY, DOCUMENTS, TOKENS, STEPS = 23, 12, 40, 12, 7, 3
@@ -245,7 +245,7 @@ def planted() -> dict[str, Tensor]:
     (rank, world), (classifier, shard) = rank_and_world_size(), build(Cell("label_attention"))
     own = range(DOCUMENTS * rank // world, DOCUMENTS * (rank + 1) // world)
     prior_L = torch.linspace(-5, -1, LABELS)
-    plant_classifier(classifier, [batch_of(own, step) for step in range(2)], prior_L[shard.own], shard)
+    plant_prototypes(classifier, [batch_of(own, step) for step in range(2)], prior_L[shard.own], shard)
     tables = classifier.head.label_tables()
     return {name: table.whole(table.detach()) for name, table in tables.items() if isinstance(table, RowShard)}
 

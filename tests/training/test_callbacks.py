@@ -42,7 +42,7 @@ def path(tmp_path_factory) -> Path:
     phases = [{"epochs": 1}, {"epochs": 1, "encoder_layers": 1, "encoder_learning_rate": 1e-3}]
     return tiny_runs.write_config(
         folder,
-        plant={"prototypes": False},
+        plant={"parts": []},
         finetune=settings | {"phases": phases, "dev_documents": 8},
         track={"directory": str(folder / "runs"), "log_every_steps": 1, "checkpoint_every_steps": 3},
     )

@@ -5,7 +5,7 @@ from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.prototypes import GAP, SHRINKAGE, PrototypeSums, plant_classifier
+from xmtc.training.prototypes import GAP, SHRINKAGE, PrototypeSums, plant_prototypes
 
 LABELS, WIDTH, TOKENS = 5, 8, 6
 
@@ -75,7 +75,7 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
 
 def test_planted_rows_separate_their_documents_and_start_negatives_at_the_prior() -> None:
     model, prior = classifier(), torch.full((LABELS,), -3.0)
-    plant_classifier(model, BATCHES, prior, LabelShard(model))
+    plant_prototypes(model, BATCHES, prior, LabelShard(model))
     gaps = []
     for label in range(4):
         scores = {True: [], False: []}

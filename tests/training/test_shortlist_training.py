@@ -32,8 +32,7 @@ def path(tmp_path_factory) -> Path:
 
 def load(path: Path, name: str, *overrides: str) -> RunConfig:
     settings = (
-        "plant.epochs=0",
-        "plant.prototypes=false",
+        "plant.parts=[]",
         "track.checkpoint_every_steps=3",
         f"name={name}",
         *overrides,

@@ -46,6 +46,7 @@ from xmtc.scorers.label_text import label_words
 from xmtc.stages.finetune import load_best
 from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.mig import rank_tokens
+from xmtc.stages.plant import token_ndcg
 from xmtc.stages.prepare import prepare_corpus
 from xmtc.stages.run_stage import denormals_as_zero, run_stage
 from xmtc.stages.worker import Worker, build_worker
@@ -122,7 +123,7 @@ def train(shared: Shared, config: RunConfig, arm: str) -> dict[str, float]:
             ranking.token_ids_LK[shared.counts_L <= COMMON] = -1
             ranking.save(paths.ranking)
     for stage in (Stage.PLANT, Stage.FINETUNE):
-        if stage is Stage.FINETUNE or config.plants:
+        if stage is Stage.FINETUNE or config.planted:
             began = time.process_time()
             run_stage(stage, config, paths)
             seconds[stage.value] = round(time.process_time() - began, 1)
@@ -132,9 +133,11 @@ def train(shared: Shared, config: RunConfig, arm: str) -> dict[str, float]:
 def looks(shared: Shared, worker: Worker) -> dict[str, float]:
     """Share of the attention on tokens of high MIG: after stage 1 where there was one, and at the end."""
     found = {}
-    if worker.config.plants:
+    if worker.config.planted:
         worker.classifier.head.load_state_dict(load_file(worker.paths.planted))
         found["mig_share_planted"] = attention_overlap(worker, shared.ranking)["attention"]
+        if "attention" in worker.config.planted:
+            found["planted_ndcg@10"] = token_ndcg(worker)
     load_best(worker)
     overlap = attention_overlap(worker, shared.ranking)
     return found | {"mig_share": overlap["attention"], "mig_share_chance": overlap["chance"]}

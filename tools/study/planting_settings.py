@@ -1,9 +1,10 @@
 """The settings and arms of docs/benchmarks/planting.md as configurations."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ from signal_controls import ExchangedConfig
 from xmtc.config.load import load_config
 from xmtc.files import replacing
 from xmtc.mig.config import ChiSquaredConfig, PointwiseConfig, SignalConfig, TfIdfConfig
+from xmtc.models.heads.config import PlantedPart
 from xmtc.run.config import RunConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -29,6 +31,8 @@ PARTS = ("random_long", "planted_attention", "prototypes", "planted", "prototype
 SIGNALS: dict[str, SignalConfig] = {"tfidf": TfIdfConfig(), "pmi": PointwiseConfig(), "chi2": ChiSquaredConfig()}
 STAGE_1 = ("stage1_1", "stage1_20")
 RECIPES = ("published", "published_random")
+CLOSED = ("prototypes", "planted", "closed", "closed_attention", "closed_values", "closed_half")
+"""The arms of the study of planting in closed form."""
 QUESTIONS = ("random", "shuffled", "common_only", *STAGE_1)
 SCORERS = [{"kind": "linear", "penalties": [0.1], "prune": 0.2}, {"kind": "word_neighbours"}]
 
@@ -38,25 +42,27 @@ class Arm:
     """How a run differs from the others of its setting.
 
     Attributes:
-        plants: whether anything happens before stage 2.
-        epochs: of stage 1; None for the setting's.
+        epochs: of stage 1; None for the setting's, 0 for none.
+        closed: the parts that are planted in closed form, besides rows.
         prototypes: whether classifier rows start at prototypes.
         longer: whether stage 2 also has the epochs of stage 1.
+        half: whether stage 2 has half the epochs.
         published: whether the sections of `plant_published.yaml` apply.
         signal: that ranks tokens, if it is not information gain.
     """
 
-    plants: bool = True
     epochs: int | None = None
+    closed: frozenset[PlantedPart] = frozenset()
     prototypes: bool = False
     longer: bool = False
+    half: bool = False
     published: bool = False
     signal: SignalConfig | None = None
 
 
 ARMS = {
-    "random": Arm(plants=False),
-    "random_long": Arm(plants=False, longer=True),
+    "random": Arm(epochs=0),
+    "random_long": Arm(epochs=0, longer=True),
     "prototypes": Arm(epochs=0, prototypes=True),
     "prototypes_long": Arm(epochs=0, prototypes=True, longer=True),
     "planted_attention": Arm(),
@@ -64,7 +70,12 @@ ARMS = {
     "shuffled": Arm(signal=ExchangedConfig()),
     **{name: Arm(signal=signal) for name, signal in SIGNALS.items()},
     "published": Arm(published=True),
-    "published_random": Arm(plants=False, longer=True, published=True),
+    "published_random": Arm(epochs=0, longer=True, published=True),
+    "closed": Arm(0, frozenset({"attention", "values"}), prototypes=True),
+    "closed_attention": Arm(0, frozenset({"attention"}), prototypes=True),
+    "closed_values": Arm(0, frozenset({"values"}), prototypes=True),
+    "closed_half": Arm(0, frozenset({"attention", "values"}), prototypes=True, half=True),
+    "closed_shuffled": Arm(0, frozenset({"attention", "values"}), prototypes=True, signal=ExchangedConfig()),
     "common_only": Arm(),  # the study takes rare labels out of the ranking
     **{name: Arm(epochs=int(name.removeprefix("stage1_"))) for name in STAGE_1},
 }
@@ -80,6 +91,7 @@ class Setting:
         documents: training documents; None for all.
         arms: in the order in which they run.
         epochs: of stage 1.
+        columns: of the data set's files, if they are not those of the base.
     """
 
     base: str
@@ -87,6 +99,7 @@ class Setting:
     documents: int | None
     arms: Sequence[str]
     epochs: int = 5
+    columns: Mapping[str, Any] | None = None
 
 
 def _eurlex(documents: int, arms: Sequence[str]) -> Setting:
@@ -94,10 +107,12 @@ def _eurlex(documents: int, arms: Sequence[str]) -> Setting:
 
 
 SETTINGS = {
-    "b": _eurlex(2000, (*ORDER, "random", "prototypes_long")),
+    "q": Setting("quickstart.yaml", "quickstart", None, (*CLOSED, "closed_shuffled")),
+    "c": Setting("eurlex57k_attention.yaml", "codiesp", None, CLOSED, columns={"id": "doc_id", "text": "text"}),
+    "b": _eurlex(2000, (*ORDER, "random", "prototypes_long", *CLOSED[2:])),
     "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS), epochs=3),
-    "g250": _eurlex(250, (*PARTS, *RECIPES)),
-    "g500": _eurlex(500, (*PARTS, *QUESTIONS)),
+    "g250": _eurlex(250, (*PARTS, *RECIPES, *CLOSED[2:])),
+    "g500": _eurlex(500, (*PARTS, *QUESTIONS, *CLOSED[2:])),
     "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, PARTS, epochs=4),
 }
 
@@ -118,6 +133,7 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         "model.scorers": SCORERS,
         "model.fusion.kind": "linear",
         "model.fusion.co_occurrence": False,
+        "plant.method": "ranking",
         "plant.epochs": setting.epochs,
         "plant.patience": 0,
         "plant.optimizer.learning_rate": 2e-3 if setting.data == "mimic4_layout" else 3e-3,
@@ -127,13 +143,17 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         "distributed.precision": "bf16",
     }
     folder = data / setting.data
-    if setting.data == "mimic4_layout":
+    if setting.data == "quickstart":
+        overrides |= {"finetune.dev_documents": 300}
+    elif setting.data == "mimic4_layout":
         overrides |= {"data.source.directory": str(folder), "plant.batch_size": 16}
     else:
         first, second = halves(folder / "dev.parquet", work / "dev" / setting.data)
         files = {"train": str(folder / "train.parquet"), "dev": str(first), "test": str(second)}
         overrides |= {"data.source.files": files, "data.source.labels.path": str(folder / "labels.parquet")}
         overrides |= {"data.limit.train": setting.documents, "data.limit.dev": None}
+        if setting.columns is not None:
+            overrides |= {"data.source.columns": setting.columns, "data.max_length": 510}
     return load_config(RunConfig, CONFIGS / setting.base, [f"{key}={json.dumps(v)}" for key, v in overrides.items()])
 
 
@@ -166,15 +186,23 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
     signal = arm.signal or config.mig.signal
     if isinstance(signal, ExchangedConfig):
         signal = replace(signal, seed=seed)
-    epochs = (config.plant.epochs if arm.epochs is None else arm.epochs) if arm.plants else 0
-    plant = replace(config.plant, epochs=epochs, prototypes=arm.plants and arm.prototypes)
+    if arm.half:
+        phases = tuple(replace(phase, epochs=-(-phase.epochs // 2)) for phase in config.finetune.phases)
+        config = replace(config, finetune=replace(config.finetune, phases=phases))
+    epochs = config.plant.trained_epochs if arm.epochs is None else arm.epochs
+    plant = replace(
+        config.plant,
+        method="ranking" if epochs else "closed_form",
+        epochs=epochs or None,
+        parts=(*arm.closed, *(("attention",) if epochs else ()), *(("rows",) if arm.prototypes else ())),
+    )
     return replace(config, plant=plant, mig=replace(config.mig, signal=signal))
 
 
 def _longer(config: RunConfig) -> RunConfig:
     """The epochs of stage 1 go to the first phase of stage 2."""
     first, *others = config.finetune.phases
-    first = replace(first, epochs=first.epochs + config.plant.epochs)
+    first = replace(first, epochs=first.epochs + config.plant.trained_epochs)
     return replace(config, finetune=replace(config.finetune, phases=(first, *others)))
 
 

@@ -73,6 +73,16 @@ CONTRASTS = (
     Contrast("exploratory: prototypes − random_long", {"prototypes": 1, "random_long": -1}),
     Contrast("exploratory: prototypes − random_long, fused", {"prototypes": 1, "random_long": -1}, "fused"),
     Contrast("exploratory: planted − random", {"planted": 1, "random": -1}),
+    Contrast("closed − prototypes", {"closed": 1, "prototypes": -1}, holds=_above),
+    Contrast("closed − prototypes, fused", {"closed": 1, "prototypes": -1}, "fused"),
+    Contrast("closed − planted", {"closed": 1, "planted": -1}),
+    Contrast("closed − planted, fused", {"closed": 1, "planted": -1}, "fused"),
+    Contrast("closed_attention − prototypes", {"closed_attention": 1, "prototypes": -1}),
+    Contrast("closed_values − prototypes", {"closed_values": 1, "prototypes": -1}),
+    Contrast(
+        "closed_half − prototypes", {"closed_half": 1, "prototypes": -1}, holds=lambda mean, _low, _high: mean >= 0
+    ),
+    Contrast("closed − closed_shuffled", {"closed": 1, "closed_shuffled": -1}),
     Contrast("exploratory: planted − prototypes", {"planted": 1, "prototypes": -1}),
     Contrast("exploratory: planted − prototypes, fused", {"planted": 1, "prototypes": -1}, "fused"),
     Contrast("exploratory: planted − prototypes_long", {"planted": 1, "prototypes_long": -1}),
@@ -196,7 +206,9 @@ def figures(results: Results) -> Iterator[str]:
 
 
 def _stage_1(line: dict[str, Any]) -> float:
-    """How well the attention of the best epoch of stage 1 ranks tokens on dev: nDCG@10; 0 without a stage 1."""
+    """How well the planted attention ranks tokens on dev: nDCG@10; 0 if none was planted."""
+    if "planted_ndcg@10" in line:
+        return line["planted_ndcg@10"]
     return max((epoch["ndcg@10"] for epoch in line.get("curves", {}).get("plant", ())), default=0.0)
 
 

@@ -121,7 +121,7 @@ def hidden_states_bytes(config: RunConfig, size: Size, width: int) -> float:
     """
     finetune = config.finetune
     trains = finetune.cache_hidden and finetune.phases[0].encoder_layers == 0
-    trains |= config.plants and config.plant.cache_hidden
+    trains |= bool(config.planted) and config.plant.cache_hidden
     if not (trains if config.model.head.scores else config.scores_states):
         return 0.0
     vectors = size.tokens if config.reads_tokens else FixedPoolings.count
@@ -198,8 +198,8 @@ def _steps(config: RunConfig, size: Size) -> dict[str, int]:
         return {}
     finetune = sum(phase.epochs for phase in config.finetune.phases)
     steps = {str(Stage.FINETUNE): finetune * math.ceil(size.train / config.finetune.batch_size)}
-    if config.ranks_tokens:
-        return {str(Stage.PLANT): config.plant.epochs * math.ceil(size.train / config.plant.batch_size)} | steps
+    if epochs := config.plant.trained_epochs:
+        return {str(Stage.PLANT): epochs * math.ceil(size.train / config.plant.batch_size)} | steps
     return steps
 
 

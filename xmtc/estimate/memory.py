@@ -331,7 +331,8 @@ def training_flops(config: RunConfig, size: Size, weights: int, layers: int) -> 
         return config.scores_states * forward
     backbone, plant, finetune = config.model.encoder.backbone, config.plant, config.finetune
     backward = 2 if backbone is None else 1 + (backbone.lora is None) + backbone.gradient_checkpointing
-    frozen: list[tuple[bool, int]] = [(plant.cache_hidden, plant.epochs + plant.prototypes)] if config.plants else []
+    passes_to_plant = plant.trained_epochs + config.passes_to_plant
+    frozen: list[tuple[bool, int]] = [(plant.cache_hidden, passes_to_plant)] if config.planted else []
     passes = 0.0
     for phase in finetune.phases:
         if phase.encoder_layers == 0:

@@ -137,7 +137,7 @@ class _Stages:
             found[str(Stage.SCORERS)] = _FIGURES["stage"] + encoded + fitted
             encoding_s = 0.0 if config.scores_states else encoding_s
         if head is not None:
-            caches = config.plants or config.finetune.phases[0].encoder_layers == 0
+            caches = bool(config.planted) or config.finetune.phases[0].encoder_layers == 0
             found |= self._training(head, encoding_s * caches)
         found[str(Stage.EVALUATE)] = self._evaluate(head)
         found[str(Stage.REPORT)] = _FIGURES["report"]
@@ -180,7 +180,7 @@ class _Stages:
         """Estimate seconds of planting and fine-tuning on cached states, and of phases that train the encoder."""
         found: dict[str, float] = {}
         size, tune = self.size, self.config.finetune
-        if self.config.plants:
+        if self.config.planted:
             found[str(Stage.PLANT)] = _FIGURES["stage"] + encoding_s + self._planting(self.config.plant, head)
             encoding_s = 0.0
         epochs, dev = sum(phase.epochs for phase in tune.phases), min(size.dev, tune.dev_documents or size.dev)
@@ -194,9 +194,9 @@ class _Stages:
         return found
 
     def _planting(self, plant: PlantConfig, head: HeadSpeed) -> float:
-        """Estimate seconds of the head: the epochs of stage 1, and a forward pass for prototypes."""
-        prototypes = plant.prototypes * self.size.train * head.train_s * self._read * _FORWARD
-        return self._epochs(plant.epochs, plant.batch_size, head) + prototypes
+        """Estimate seconds of the head: the epochs of stage 1, and the passes that collect sums."""
+        passes = self.config.passes_to_plant * self.size.train * head.train_s * self._read * _FORWARD
+        return self._epochs(plant.trained_epochs, plant.batch_size, head) + passes
 
     def _epochs(self, epochs: int, batch_size: int, head: HeadSpeed) -> float:
         steps = math.ceil(self.size.train / batch_size)

@@ -15,7 +15,7 @@ from xmtc.evaluate.metrics import goals
 from xmtc.losses.config import kinds_for
 from xmtc.mig.config import MigConfig
 from xmtc.models.config import ModelConfig
-from xmtc.models.heads.config import HeadUse
+from xmtc.models.heads.config import HeadUse, PlantedPart
 from xmtc.storage.config import StorageConfig
 from xmtc.track.config import TrackConfig
 from xmtc.training.config import FinetuneConfig, PlantConfig
@@ -39,7 +39,7 @@ class RunConfig:
     model: ModelConfig = ModelConfig()
     """Backbone and head."""
     plant: PlantConfig = PlantConfig()
-    """What happens to the head before stage 2: prototypes and, with `plant.epochs`, stage 1."""
+    """What the head starts from before stage 2."""
     finetune: FinetuneConfig = FinetuneConfig()
     """Stage 2."""
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -52,14 +52,24 @@ class RunConfig:
     """Local copies of what is at a URI."""
 
     @property
-    def plants(self) -> bool:
-        """Whether the head is planted before stage 2."""
-        return self.model.head.attends_by_label and (self.plant.epochs > 0 or self.plant.prototypes)
+    def planted(self) -> frozenset[PlantedPart]:
+        """The parts of the head that are planted before stage 2."""
+        head = self.model.head
+        named = frozenset({"rows"}) if self.model.label_text and not head.attends_by_label else frozenset()
+        return head.plantable.intersection(self.plant.parts) - named
+
+    @property
+    def passes_to_plant(self) -> int:
+        """Passes over the training documents that planting takes, besides the epochs of stage 1."""
+        projections = self.planted & {"attention", "values"}
+        if self.plant.trained_epochs:
+            projections -= {"attention"}
+        return bool(projections) + ("rows" in self.planted)
 
     @property
     def ranks_tokens(self) -> bool:
-        """Whether stage 1 teaches the attention the ranking of each label's tokens."""
-        return self.plants and self.plant.epochs > 0
+        """Whether planting needs the ranking of each label's tokens."""
+        return "attention" in self.planted
 
     @property
     def trains_encoder(self) -> bool:
@@ -120,11 +130,11 @@ class RunConfig:
                     yield Demand.WHOLE_PARAMETERS, f"{name}.callbacks: {callback.kind}"
 
     def _check_plant(self) -> None:
-        """Refuse epochs of stage 1 for a head without attention by label."""
-        if self.plant.epochs and not self.model.head.attends_by_label:
+        """Refuse stage 1 for a head without attention by label."""
+        if self.plant.trained_epochs and "attention" not in self.model.head.plantable:
             raise ValueError(
-                f"plant.epochs: needs a head with attention by label, and model.head.kind is {self.model.head.kind}; "
-                "leave plant.epochs out"
+                f"plant.method: ranking needs a head with attention by label, and model.head.kind is "
+                f"{self.model.head.kind}; leave plant.method out"
             )
 
     def _check_finetune(self) -> None:
@@ -139,7 +149,7 @@ class RunConfig:
     def _check_label_optimizer(self) -> None:
         """Refuse a row-wise optimizer in stage 1 where stage 2 needs the label tables whole on every worker."""
         refusal = self.finetune.loss.refuses_label_shards
-        if self.plants and self.plant.label_optimizer and refusal:
+        if self.plant.label_optimizer and refusal:
             raise ValueError(f"plant.label_optimizer: {refusal}; leave it out")
 
     def _check_loss(self) -> None:

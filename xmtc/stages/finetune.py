@@ -1,16 +1,14 @@
 """Stage 2: classifier, attention and backbone, phase by phase."""
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from xmtc.distributed.collectives import all_gather_object
 from xmtc.distributed.memory import freed_memory_returned
 from xmtc.distributed.strategy import ParameterGroup
-from xmtc.models.heads.base import ReadsPooled
 from xmtc.run.directory import Stage
 from xmtc.stages.head_scores import score
 from xmtc.stages.measuring import numeric_metrics, quick_metrics
+from xmtc.stages.plant import init_from_documents
 from xmtc.stages.train import train
 from xmtc.stages.worker import Worker
 from xmtc.training.config import PhaseConfig
@@ -19,16 +17,15 @@ from xmtc.training.objective import Phase
 from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import load_into
 
-_INIT_DOCUMENTS = 512  # enough for means and variances
 
 
 def finetune(worker: Worker) -> None:
     """Run stage 2: train classifier, attention and backbone, phase by phase."""
     settings, classifier = worker.config.finetune, worker.classifier
-    if worker.config.plants:
+    if worker.config.planted:
         load_into(classifier.head, worker.paths.planted)
-    if worker.initial_model is None and worker.config.model.head.reads_fixed:
-        _init_from_documents(worker)
+    elif worker.initial_model is None:
+        init_from_documents(worker)
 
     def evaluate() -> dict[str, float]:
         return _measure(worker, cached=settings.cache_hidden and not classifier.encoder_trainable)
@@ -56,17 +53,6 @@ def _phase(worker: Worker, phase: PhaseConfig) -> Phase:
     return Phase(phase.epochs, groups, worker.batches.collator(worker.train, cached=cached))
 
 
-def _init_from_documents(worker: Worker) -> None:
-    """Initialise the head from a sample of training documents, the same on every rank. Collective."""
-    classifier, tokens = worker.classifier.eval(), worker.config.finetune.tokens_per_micro_batch
-    head = classifier.head
-    assert isinstance(head, ReadsPooled)
-    cached = not worker.config.trains_encoder
-    with torch.inference_mode():
-        read = worker.batches.read(worker.train, tokens, _INIT_DOCUMENTS, cached=cached)
-        fixed = [classifier.pool(batch).float().cpu() for _, batch in read]
-    fixed_NKD = np.concatenate(all_gather_object(torch.cat(fixed).numpy()))
-    head.init_from_documents(torch.from_numpy(fixed_NKD).to(worker.strategy.device))
 
 
 def _measure(worker: Worker, *, cached: bool) -> dict[str, float]:

@@ -1,51 +1,109 @@
-"""Plant the head: with epochs, its attention learns to rank tokens; with prototypes, its rows are initialised."""
+"""Plant the head: in closed form from one or two passes through train, or by the epochs of stage 1."""
+
+from collections.abc import Iterator
 
 import numpy as np
+import torch
 
-from xmtc.distributed.collectives import all_reduce_sum_floats
+from xmtc.data.collate import Batch
+from xmtc.distributed.collectives import all_gather_object, all_reduce_sum_floats
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.mig.ranking import TokenRanking
-from xmtc.models.heads.base import AttendsByLabel
+from xmtc.models.heads.base import AttendsByLabel, PlantsProjections, ReadsPooled
 from xmtc.run.directory import Stage
 from xmtc.stages.train import train
 from xmtc.stages.worker import Worker
+from xmtc.track.console import print_line
+from xmtc.training.closed_form import PlantSums, plant_attention, plant_values
 from xmtc.training.config import PhaseConfig
 from xmtc.training.objective import Phase
 from xmtc.training.planting import METRIC, PlantObjective
-from xmtc.training.prototypes import plant_classifier
+from xmtc.training.prototypes import plant_prototypes
+from xmtc.training.ridge_rows import plant_ridge_rows
 from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import write_module
 
-DEV_DOCUMENTS = 500  # on which nDCG is measured after each epoch
+DEV_DOCUMENTS = 500  # on which the ranking of tokens is measured
+_INIT_DOCUMENTS = 512  # enough for means and variances
 
 
 def plant(worker: Worker) -> None:
-    """Train the label attention to rank tokens, and initialise the classifier rows, each if the settings ask for it."""
-    settings, start = worker.config.plant, worker.initial_model
-    wanted = start is None or start.new_labels > 0
-    if settings.epochs and wanted:
-        _rank_tokens(worker)
-    if settings.prototypes and wanted:
-        _plant_rows(worker)
-    if start is not None:  # planting is for labels that the initial model does not know
+    """Plant the parts of the head that the settings ask for; with an initial model, only for labels new to it."""
+    settings, start, parts = worker.config.plant, worker.initial_model, worker.config.planted
+    if start is None:
+        init_from_documents(worker)
+    if start is None or start.new_labels > 0:
+        if settings.trained_epochs:
+            parts -= {"attention"}
+        _plant_projections(worker, values="values" in parts and start is None, attention="attention" in parts)
+        if settings.trained_epochs:
+            _rank_tokens(worker)
+        if "rows" in parts:
+            _plant_rows(worker)
+    if start is not None:
         start.load_rows(worker.classifier.head, worker.shard.own)
     write_module(worker.paths.planted, worker.classifier.head, here=worker.is_first)
 
 
-def _rank_tokens(worker: Worker) -> None:
-    """Run stage 1: train the attention to rank tokens."""
-    settings, head, device = worker.config.plant, worker.classifier.head, worker.strategy.device
-    assert isinstance(head, AttendsByLabel)  # checked before the run
-    collate_dev = worker.batches.collator(worker.dev, cached=settings.cache_hidden)
-    dev = worker.batches.share(worker.dev, settings.tokens_per_micro_batch, DEV_DOCUMENTS)
-    ranking = TokenRanking.load(worker.paths.ranking, worker.shard.own)
+def init_from_documents(worker: Worker) -> None:
+    """Initialise a head that reads poolings from a sample of training documents, the same on every rank. Collective."""
+    classifier, head = worker.classifier.eval(), worker.classifier.head
+    if not isinstance(head, ReadsPooled):
+        return
+    tokens, cached = worker.config.finetune.tokens_per_micro_batch, not worker.config.trains_encoder
+    with torch.inference_mode():
+        read = worker.batches.read(worker.train, tokens, _INIT_DOCUMENTS, cached=cached)
+        fixed = [classifier.pool(batch).float().cpu() for _, batch in read]
+    fixed_NKD = np.concatenate(all_gather_object(torch.cat(fixed).numpy()))
+    head.init_from_documents(torch.from_numpy(fixed_NKD).to(worker.strategy.device))
+
+
+def _plant_projections(worker: Worker, *, values: bool, attention: bool) -> None:
+    """Plant values and attention in closed form, from one pass over the training documents."""
+    if not (values or attention):
+        return
+    classifier, shard, seed = worker.classifier.eval(), worker.shard, worker.config.seed
+    head, new = classifier.head, worker.initial_model is None
+    assert isinstance(head, PlantsProjections)  # its settings say so
+    device = worker.strategy.device
+    sums = PlantSums(shard.rows, len(worker.tokenizer), classifier.encoder.width, device)
+    with torch.no_grad():
+        for batch in _read(worker, "plant: attention and values"):
+            sums.add(classifier.encode(batch), batch, shard)
+    sums.all_reduce(labels=shard.world == 1)
+    if values:
+        plant_values(head, sums, shard, seed)
+    if attention:
+        plant_attention(head, sums, TokenRanking.load(worker.paths.ranking, shard.own), shard, seed, keys=new)
+        ndcg = token_ndcg(worker)
+        if worker.is_first:
+            print_line(f"plant: the attention ranks the tokens of dev with {METRIC} {ndcg:.3f}")
+
+
+def token_ndcg(worker: Worker) -> float:
+    """Measure how well the attention ranks the tokens of some dev documents, nDCG@10. Collective."""
+    return _stage_1(worker).evaluate()[METRIC]
+
+
+def _stage_1(worker: Worker) -> PlantObjective:
+    """Make what stage 1 trains; its dev metric is the nDCG of the attention's ranking."""
+    settings, ranking = worker.config.plant, TokenRanking.load(worker.paths.ranking, worker.shard.own)
+    tokens, cached = settings.tokens_per_micro_batch, settings.cache_hidden
 
     def evaluate() -> dict[str, float]:
-        sums = [objective.ndcg(collate_dev(batch).to(device)) for batch in dev]
-        total, count = all_reduce_sum_floats(np.sum(sums, axis=0).tolist())
+        read = worker.batches.read(worker.dev, tokens, DEV_DOCUMENTS, cached=cached)
+        total, count = all_reduce_sum_floats(np.sum([objective.ndcg(batch) for _, batch in read], axis=0).tolist())
         return {METRIC: total / max(count, 1.0)}
 
     objective = PlantObjective(worker.classifier, ranking, settings, len(worker.tokenizer), evaluate, worker.shard)
+    return objective
+
+
+def _rank_tokens(worker: Worker) -> None:
+    """Run stage 1: train the attention to rank tokens."""
+    settings, head = worker.config.plant, worker.classifier.head
+    assert isinstance(head, AttendsByLabel)  # checked before the run
+    objective = _stage_1(worker)
     attention = list(head.attention_parameters())
     tables = {id(table) for table in head.label_tables().values()}
     queries = [parameter for parameter in attention if id(parameter) in tables]
@@ -53,15 +111,24 @@ def _rank_tokens(worker: Worker) -> None:
         attention = queries  # tensors that all labels share keep the values learnt for known labels
 
     def groups() -> list[ParameterGroup]:
-        return parameter_groups({"head.attention": attention}, PhaseConfig(epochs=settings.epochs), settings, queries)
+        epochs = PhaseConfig(epochs=settings.trained_epochs)
+        return parameter_groups({"head.attention": attention}, epochs, settings, queries)
 
     collate = worker.batches.collator(worker.train, cached=settings.cache_hidden)
-    train(worker, Stage.PLANT, objective, [Phase(settings.epochs, groups, collate)], settings, METRIC)
+    train(worker, Stage.PLANT, objective, [Phase(settings.trained_epochs, groups, collate)], settings, METRIC)
 
 
 def _plant_rows(worker: Worker) -> None:
-    """Initialise the classifier rows in one pass over the training documents."""
+    """Plant the classifier rows in one pass over the training documents."""
+    classifier = worker.classifier
+    by_label = isinstance(classifier.head, AttendsByLabel)
+    plant_rows = plant_prototypes if by_label else plant_ridge_rows
+    plant_rows(classifier, _read(worker, "plant: classifier rows"), worker.log_odds(), worker.shard)
+
+
+def _read(worker: Worker, title: str) -> Iterator[Batch]:
+    """Yield this rank's share of a pass over the training documents."""
     settings = worker.config.plant
-    tokens, cached = settings.tokens_per_micro_batch, settings.cache_hidden
-    read = worker.batches.read(worker.train, tokens, cached=cached, title="plant: classifier rows")
-    plant_classifier(worker.classifier, (batch for _, batch in read), worker.log_odds(), worker.shard)
+    tokens = settings.tokens_per_micro_batch
+    for _, batch in worker.batches.read(worker.train, tokens, cached=settings.cache_hidden, title=title):
+        yield batch

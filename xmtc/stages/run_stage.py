@@ -30,7 +30,7 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
 
 def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     worker = build_worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
-    if worker.is_first and stage == (Stage.PLANT if config.plants else Stage.FINETUNE):
+    if worker.is_first and stage == (Stage.PLANT if config.planted else Stage.FINETUNE):
         _print_initial_weights(worker)
     with denormals_as_zero():
         _WORK[stage](worker)

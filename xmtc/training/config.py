@@ -15,6 +15,7 @@ from xmtc.losses.config import (
     SupervisedContrastiveConfig,
 )
 from xmtc.mining.config import MiningConfig
+from xmtc.models.heads.config import PlantedPart
 from xmtc.training.callbacks.config import CallbackConfig, check_kinds
 
 WARMUP_SHARE = 0.05
@@ -109,18 +110,28 @@ class TrainingConfig:
         check_kinds(self.callbacks)
 
 
+PUBLISHED_EPOCHS = 10
+"""Epochs of stage 1 in the PLANT paper."""
+
+
 @config
 class PlantConfig(TrainingConfig):
-    """What happens to a head with attention by label before stage 2 (docs/explanation/method.md); other heads are not
-    planted. With `epochs`, its attention learns to rank tokens (stage 1). With `prototypes`, its classifier rows are
-    initialised. The encoder is frozen. Without `epochs`, only `prototypes`, `tokens_per_micro_batch` and `cache_hidden`
-    apply.
+    """What the head starts from (docs/explanation/method.md). A head says which of its parts can be planted: label
+    attention all of them, a flat head its rows. The encoder is frozen. Only with `method: ranking` do `epochs`,
+    `batch_size`, `optimizer`, `label_optimizer`, `patience`, `callbacks`, `loss` and `sampled_labels` apply.
     """
 
-    epochs: Annotated[int, Field(ge=0)] = 0
-    """Maximum number of passes of stage 1 over the training split. 0 leaves the attention random and only initialises
-    the classifier rows. In the planting study (docs/benchmarks/planting.md), stage 1 did not improve rare labels beyond
-    that. The PLANT paper uses 10."""
+    method: Literal["closed_form", "ranking"] = "closed_form"
+    """How the attention is planted. `closed_form`: least squares over one pass through the training documents.
+    `ranking`: stage 1 as in the PLANT paper, epochs of a learning-to-rank loss."""
+    parts: tuple[PlantedPart, ...] = ("attention", "values", "rows")
+    """What is planted. `attention`: tokens that tell much of a label score high for it. `values`: the value projection
+    keeps the directions of hidden states that predict labels best. `rows`: classifier rows start at prototypes of the
+    labels' documents with attention by label, and at a ridge regression in a flat head; leave it out where most labels
+    have a single training document, whose prototypes can ruin the ranking (docs/benchmarks/shortlist.md)."""
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    """Maximum number of passes of stage 1 over the training split, only with `method: ranking`. Default: 10, as in the
+    PLANT paper."""
     patience: Annotated[int, Field(ge=0)] = 2
     """Stop after this many epochs without a better dev nDCG@10; long training overfits corpus statistics. 0: never."""
     loss: RankingLossConfig = LambdaRankConfig()
@@ -128,18 +139,20 @@ class PlantConfig(TrainingConfig):
     sampled_labels: Annotated[int, Field(ge=1)] = 128
     """Number of labels whose attention trains in a micro-batch: its positives, plus uniformly drawn labels. Because of
     these, rare labels are planted as often as common ones."""
-    prototypes: bool = True
-    """After the epochs, if any, initialise the classifier rows from the contexts of the attention (see
-    `xmtc.training.prototypes`). Set to false where most labels have a single training document: there, rows at
-    prototypes can ruin the ranking (docs/benchmarks/shortlist.md). Without epochs, false means that stage 2 starts from
-    the random initialisation; everything else is identical."""
+
+    @property
+    def trained_epochs(self) -> int:
+        """Maximum number of epochs of stage 1; 0 if it does not train."""
+        return (self.epochs or PUBLISHED_EPOCHS) if self.method == "ranking" and "attention" in self.parts else 0
 
     def __post_init__(self) -> None:
         """Refuse settings of epochs without epochs."""
         super().__post_init__()
-        for name in ("callbacks", "label_optimizer"):
-            if getattr(self, name) and not self.epochs:
-                raise ValueError(f"{name}: it has no effect with epochs: 0; raise epochs, or leave {name} out")
+        for name in ("epochs", "callbacks", "label_optimizer"):
+            if getattr(self, name) and self.method == "closed_form":
+                raise ValueError(
+                    f"{name}: it has no effect with method: closed_form; set method: ranking, or leave {name} out"
+                )
 
 
 @config

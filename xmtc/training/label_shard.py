@@ -116,6 +116,10 @@ class LabelShard:
             return values_R.mean(0)
         return all_reduce_sum(values_R.sum(0)) / self.labels
 
+    def sum_of_all(self, value: Tensor) -> Tensor:
+        """Sum a value over the workers that share the labels. Collective."""
+        return value if self.world == 1 else all_reduce_sum(value)
+
     def of_all(self, values_R: Tensor) -> Tensor:
         """Gather one number per label from all workers, on the CPU. Collective."""
         if self.world == 1:

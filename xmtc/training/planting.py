@@ -57,7 +57,7 @@ class PlantObjective(Objective):
         self.settings = settings
         self.shard = shard
         self.rankable = torch.from_numpy(np.flatnonzero(ranking.counts > 0))
-        self.grade_table = ranking.table(vocab_size, _grades_by_rank(ranking.k))
+        self.grade_table = ranking.table(vocab_size, grades_by_rank(ranking.k))
 
     def forward(self, batch: Batch, seed: int) -> LossOutput:
         """Compute this worker's share of each document's mean list loss, summed over documents."""
@@ -138,7 +138,7 @@ def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff:
     return found_N / (gains_NT.topk(k).values * discounts_K).sum(1).clamp(min=1e-9)
 
 
-def _grades_by_rank(k: int) -> np.ndarray:
+def grades_by_rank(k: int) -> np.ndarray:
     """Compute the grade of each rank, uint8 (k + 1,). Index k means "not ranked" and has grade 0."""
     ranks = np.arange(k)
     levels = GRADES - np.floor(np.log1p(ranks) / np.log1p(k) * GRADES)

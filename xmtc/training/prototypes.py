@@ -6,6 +6,7 @@ Suffixes: B documents (of all workers), T tokens, S labels of a batch, L labels 
 """
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,13 +14,34 @@ from torch import Tensor
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads.base import AttendsByLabel
+from xmtc.models.heads.base import AttendsByLabel, Head
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
 
 SHRINKAGE = 0.2
 """Number of documents at which a row has half its length."""
 GAP = 5.0
 """Difference between the mean logits of positive and negative documents for the median label."""
+
+
+class Responses(NamedTuple):
+    """Rows of labels, and what they score on average.
+
+    Attributes:
+        rows_Ld: w.
+        positive_L, negative_L: w[l]·μ⁺[l] and w[l]·μ⁻[l], means over the label's documents and over others.
+    """
+
+    rows_Ld: Tensor
+    positive_L: Tensor
+    negative_L: Tensor
+
+
+def set_rows(head: Head, found: Responses, prior_L: Tensor, shard: LabelShard) -> None:
+    """Set rows with a median gap of `GAP`, and biases such that a negative scores the label's prior. Collective."""
+    gap_L = shard.of_all(found.positive_L - found.negative_L)
+    scale = GAP / float(gap_L[gap_L > 0].median()) if bool((gap_L > 0).any()) else 0.0
+    head.weights.copy_(found.rows_Ld * scale)
+    head.bias.copy_(prior_L - found.negative_L * scale)
 
 
 class PrototypeSums:
@@ -57,7 +79,7 @@ class PrototypeSums:
         for name, value in vars(self).items():
             setattr(self, name, all_reduce_sum(value))
 
-    def rows(self, sum_of_all: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def rows(self, sum_of_all: Callable[[Tensor], Tensor]) -> Responses:
         """Compute classifier rows and their mean responses. Collective; the sums become means, so call it once.
 
         w[l] = n_l / (n_l + SHRINKAGE) · (μ⁺_l − μ⁻_l) / σ², the direction of linear discriminant analysis with a
@@ -67,7 +89,7 @@ class PrototypeSums:
             sum_of_all: sums a value over the labels of all workers.
 
         Returns:
-            Rows (L, d), zero for labels without a training document; w[l]·μ⁺_l and w[l]·μ⁻_l, (L,).
+            Rows, zero for labels without a training document, and their mean responses.
         """
         total = sum_of_all((self.positives_L + self.negatives_L).double().sum()).clamp(min=1)
         mean_d = sum_of_all((self.positive_Ld.sum(0) + self.negative_Ld.sum(0)).double()) / total
@@ -78,11 +100,11 @@ class PrototypeSums:
         negative_Ld = self.negative_Ld.div_(self.negatives_L.clamp(min=1).unsqueeze(1))
         rows_Ld = (positive_Ld - negative_Ld).mul_(shrink_L1).div_(variance_d)
         positive_L, negative_L = (torch.einsum("ld,ld->l", rows_Ld, mean_Ld) for mean_Ld in (positive_Ld, negative_Ld))
-        return rows_Ld, positive_L, negative_L
+        return Responses(rows_Ld, positive_L, negative_L)
 
 
 @torch.no_grad()
-def plant_classifier(
+def plant_prototypes(
     classifier: Classifier,
     batches: Iterable[Batch],
     prior_L: Tensor,
@@ -103,8 +125,4 @@ def plant_classifier(
         sums.add(head, shard.gather_tokens(classifier.encode(batch), batch))
     if shard.world == 1:
         sums.all_reduce()
-    rows_Ld, positive_L, negative_L = sums.rows(all_reduce_sum if shard.world > 1 else lambda value: value)
-    gap_L = shard.of_all(positive_L - negative_L)
-    scale = GAP / float(gap_L[gap_L > 0].median()) if bool((gap_L > 0).any()) else 0.0
-    head.weights.copy_(rows_Ld.mul_(scale))
-    head.bias.copy_(prior_L - negative_L * scale)
+    set_rows(classifier.head, sums.rows(shard.sum_of_all), prior_L, shard)

@@ -123,6 +123,21 @@ class AttendsByLabel(GivesEvidence):
         """Compute the context of each label, (B, S, d) in float32: its logit is ⟨classifier row, context⟩ + bias."""
 
 
+class PlantsProjections(AttendsByLabel):
+    """A head with linear keys and values, whose attention and values can be planted in closed form.
+
+    Attributes:
+        key_projection, value_projection: (d, D), without bias.
+    """
+
+    key_projection: nn.Linear
+    value_projection: nn.Linear
+
+    @abstractmethod
+    def plant_queries(self, queries_Ld: Tensor) -> None:
+        """Set the label queries to these directions, whose products with keys have variance 1 over tokens."""
+
+
 class RowsFromNames(ABC):
     """A head that computes rows of some tables from label names alone.
 

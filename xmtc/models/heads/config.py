@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from xmtc.models.heads.two_tower import TwoTowerHead
 
 RowDtype = Literal["float32", "bfloat16"]
+PlantedPart = Literal["attention", "values", "rows"]
+"""A part of a head that can be planted before stage 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +51,14 @@ class HeadSettings(Protocol):
     """The interface of a head's settings. `HeadDefaults` has defaults for most of it.
 
     Attributes:
-        attends_by_label: whether every label has its attention, so the head can be planted.
+        attends_by_label: whether every label has its attention.
+        plantable: the parts that can be planted.
         trains_rows: whether an optimizer updates the label rows.
         scores: whether the head scores at all; false only for `none`.
     """
 
     attends_by_label: ClassVar[bool]
+    plantable: ClassVar[frozenset[PlantedPart]]
     trains_rows: ClassVar[bool]
     scores: ClassVar[bool]
 
@@ -93,10 +97,11 @@ class HeadSettings(Protocol):
 
 
 class HeadDefaults(HeadSettings):
-    """Defaults of most heads: no attention by label, no label texts, trained rows, and no refusals."""
+    """Defaults of most heads: no attention by label, no label texts, nothing planted, trained rows, no refusals."""
 
     kind: str
     attends_by_label: ClassVar[bool] = False
+    plantable: ClassVar[frozenset[PlantedPart]] = frozenset()
     trains_rows: ClassVar[bool] = True
     scores: ClassVar[bool] = True
 
@@ -163,6 +168,7 @@ class LabelAttentionConfig(HeadDefaults):
     """Type of the label queries and classifier rows. bfloat16 halves their memory; use it with a row-wise optimizer
     and stochastic rounding."""
     attends_by_label: ClassVar[bool] = True
+    plantable: ClassVar[frozenset[PlantedPart]] = frozenset({"attention", "values", "rows"})
 
     def __post_init__(self) -> None:
         """Raise ValueError if the heads do not divide the width."""
@@ -192,6 +198,7 @@ class FlatConfig(_Pooled):
     row_dtype: RowDtype = "float32"
     """Type of the classifier rows. bfloat16 halves their memory; use it with a row-wise optimizer and stochastic
     rounding."""
+    plantable: ClassVar[frozenset[PlantedPart]] = frozenset({"rows"})
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
         """Refuse a contrastive loss on document vectors without trainable parameters."""

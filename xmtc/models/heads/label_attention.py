@@ -7,11 +7,12 @@ E width of a head (d/H).
 from collections.abc import Iterator, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import override
 
 from xmtc.models.dropout import Dropout
-from xmtc.models.heads.base import AttendsByLabel, Head, RowsFromNames
+from xmtc.models.heads.base import Head, PlantsProjections, RowsFromNames
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.models.kernels.dispatch import label_attention, label_attention_shortlist
 from xmtc.models.kernels.products import gather_rows
@@ -24,7 +25,7 @@ from xmtc.models.kernels.reference import (
 )
 
 
-class LabelAttentionHead(Head, AttendsByLabel, RowsFromNames):
+class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
     """K = H W_k, V = H W_v; label l attends with queries[l] and is scored by weights[l] and bias[l].
 
     Formulas: docs/explanation/kernels.md. Normalised queries have no gain, because the gain of the keys multiplies the
@@ -120,6 +121,13 @@ class LabelAttentionHead(Head, AttendsByLabel, RowsFromNames):
         yield from self.key_projection.parameters()
         if self.key_gain is not None:
             yield self.key_gain
+
+    @torch.no_grad()
+    @override
+    def plant_queries(self, queries_Ld: Tensor) -> None:
+        """With `normalize`, at the length of random queries; else such that each head's scores have variance 1."""
+        unit = self.options.normalise_queries
+        self.queries.copy_(F.normalize(queries_Ld, dim=1) if unit else queries_Ld * queries_Ld.shape[1] ** 0.5)
 
     @override
     def label_tables(self) -> Mapping[str, nn.Parameter]:
