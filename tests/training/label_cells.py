@@ -23,13 +23,16 @@ from xmtc.mig.ranking import TokenRanking
 from xmtc.mining.config import MiningConfig
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import Encoder
+from xmtc.models.heads.base import PlantsProjections
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig, TwoTowerConfig
+from xmtc.training.closed_form import PlantSums, plant_attention, plant_values
 from xmtc.training.config import FinetuneConfig, OptimizerConfig, PhaseConfig, PlantConfig, TrainingConfig
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.objective import Objective
 from xmtc.training.planting import PlantObjective
 from xmtc.training.prototypes import plant_prototypes
+from xmtc.training.ridge_rows import plant_ridge_rows
 from xmtc.training.unfreeze import parameter_groups
 
 LABELS, WIDTH, VOCABULARY, DOCUMENTS, TOKENS, STEPS = 23, 12, 40, 12, 7, 3
@@ -177,8 +180,8 @@ def build(cell: Cell) -> tuple[Classifier, LabelShard]:
 
 def objective_of(cell: Cell, classifier: Classifier, shard: LabelShard, **settings: Any) -> Objective:
     if cell.stage == "plant":
-        optimizer = OPTIMIZERS[cell.optimizer]
-        plan = PlantConfig(epochs=1, sampled_labels=2 * LABELS, loss=LambdaRankConfig(), label_optimizer=optimizer)
+        optimizer, loss = OPTIMIZERS[cell.optimizer], LambdaRankConfig()
+        plan = PlantConfig(method="ranking", sampled_labels=2 * LABELS, loss=loss, label_optimizer=optimizer)
         return PlantObjective(classifier, ranking(shard.own), plan, VOCABULARY, dict, shard)
     finetune = FinetuneConfig(loss=cell.loss, **(CHOICES[cell.choice] | settings))
     texts = Texts(classifier, shard) if cell.head == "two_tower" else None
@@ -240,14 +243,24 @@ def _train(cell: Cell, save: Path | None, resume: Path | None) -> dict[str, Any]
     return found
 
 
-def planted() -> dict[str, Tensor]:
-    """Whole tables after the classifier rows are planted; a batch has the same documents on any number of ranks."""
-    (rank, world), (classifier, shard) = rank_and_world_size(), build(Cell("label_attention"))
+def planted(head: str) -> dict[str, Tensor]:
+    """The whole head, planted in closed form; a batch has the same documents on any number of ranks."""
+    (rank, world), (classifier, shard) = rank_and_world_size(), build(Cell(head))
     own = range(DOCUMENTS * rank // world, DOCUMENTS * (rank + 1) // world)
-    prior_L = torch.linspace(-5, -1, LABELS)
-    plant_prototypes(classifier, [batch_of(own, step) for step in range(2)], prior_L[shard.own], shard)
-    tables = classifier.head.label_tables()
-    return {name: table.whole(table.detach()) for name, table in tables.items() if isinstance(table, RowShard)}
+    batches, prior_L = [batch_of(own, step) for step in range(2)], torch.linspace(-5, -1, LABELS)[shard.own]
+    if isinstance(classifier.head, PlantsProjections):
+        sums = PlantSums(shard.rows, VOCABULARY, WIDTH, torch.device("cpu"))
+        with torch.no_grad():
+            for batch in batches:
+                sums.add(classifier.encode(batch), batch, shard)
+        sums.all_reduce(labels=world == 1)
+        plant_values(classifier.head, sums, shard, seed=7)
+        plant_attention(classifier.head, sums, ranking(shard.own), shard, seed=7, keys=True)
+        plant_prototypes(classifier, batches, prior_L, shard)
+    else:
+        plant_ridge_rows(classifier, batches, prior_L, shard)
+    parameters = {f"{head} {name}": parameter for name, parameter in classifier.head.named_parameters()}
+    return {name: p.whole(p.detach()) if isinstance(p, RowShard) else p.detach() for name, p in parameters.items()}
 
 
 DRAWN: dict[str, dict[str, Any]] = {
@@ -298,7 +311,7 @@ def train_all(folder: Path) -> dict[str, dict[str, Any]]:
     """All cells; two ranks leave checkpoints in `folder`, which others take up. Fewer than three estimate."""
     found: dict[str, dict[str, Any]] = {str(cell): train(cell) for cell in cells()}
     rank, world = rank_and_world_size()
-    found["planted"] = planted()
+    found["planted"] = planted("label_attention") | planted("flat")
     if world <= 2:
         found["drawn"] = estimate_all()
     for cell in RESUMED:

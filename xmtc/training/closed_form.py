@@ -112,7 +112,7 @@ def oas(covariance_DD: Tensor, count: float) -> Tensor:
     width = len(covariance_DD)
     trace = covariance_DD.trace()
     squares = covariance_DD.square().sum()
-    share = ((1 - 2 / width) * squares + trace**2) / ((count + 1 - 2 / width) * (squares - trace**2 / width))
+    share = (squares + trace**2) / ((count + 1) * (squares - trace**2 / width))
     share = share.nan_to_num(nan=1.0).clamp(0, 1)
     mean = (trace / width).clamp(min=1e-12)
     return (1 - share) * covariance_DD + share * mean * torch.eye(width).to(covariance_DD)
