@@ -14,6 +14,7 @@ from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.losses.base import Targets
 from xmtc.models.classifier import Classifier
+from xmtc.models.heads.base import ScoresByProduct
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.prototypes import Responses, set_rows
 
@@ -48,13 +49,19 @@ class VectorSums:
             if labels or not name.endswith(("_L", "_LP")):
                 setattr(self, name, all_reduce_sum(value))
 
-    def rows(self) -> Responses:
-        """Compute w[l] = (Σ + λI)⁻¹ (Yᵀx/N)[l] of centred vectors x and labels Y, and mean responses to documents."""
+    def rows(self, members: int = 1) -> Responses:
+        """Compute w[l] = (Σ + λI)⁻¹ (Yᵀx/N)[l] of centred vectors x and labels Y, and mean responses to documents.
+
+        Args:
+            members: number of equal parts of a vector, each of which is to score by itself.
+        """
         mean_P, counts_L1 = self.vector_P / self.documents, self.counts_L.double().unsqueeze(1)
         covariance_PP = self.products_PP / self.documents - torch.outer(mean_P, mean_P)
         covariance_PP.diagonal().add_(RIDGE * covariance_PP.diagonal().mean().clamp(min=1e-12))
         sums_LP = self.by_label_LP.double()
-        rows_LP = torch.linalg.solve(covariance_PP, (sums_LP - counts_L1 * mean_P).T / self.documents).T
+        targets_PL = (sums_LP - counts_L1 * mean_P).T / self.documents
+        parts = torch.arange(len(mean_P)).chunk(members)
+        rows_LP = torch.cat([torch.linalg.solve(covariance_PP[part][:, part], targets_PL[part]) for part in parts]).T
         own_L, all_L = (rows_LP * sums_LP).sum(1), rows_LP @ self.vector_P
         others_L1 = (self.documents - counts_L1).clamp(min=1)
         positive_L = own_L / self.counts_L.double().clamp(min=1)
@@ -73,8 +80,9 @@ def plant_ridge_rows(classifier: Classifier, batches: Iterable[Batch], prior_L: 
         shard: this worker's label rows.
     """
     head = classifier.eval().head
+    assert isinstance(head, ScoresByProduct)  # its settings say so
     sums = VectorSums(len(prior_L), head.weights.shape[1], prior_L.device)
     for batch in batches:
         sums.add(head.vectors(classifier.read(batch), batch.mask_BT), batch, shard)
     sums.all_reduce(labels=shard.world == 1)
-    set_rows(head, sums.rows(), prior_L, shard)
+    set_rows(head, sums.rows(head.members), prior_L, shard)

@@ -84,7 +84,12 @@ class ScoresByProduct(Head):
     """A head that reads one vector (B, P) per document: logit[b,l] = ⟨weights[l], vector[b]⟩ + bias[l].
 
     Its index is exact, and its labels can be scored and trained chunk by chunk. It implements only `read`.
+
+    Attributes:
+        members: number of equal parts of a vector, each of which scores by itself; logits are the mean over them.
     """
+
+    members = 1
 
     @override
     def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:

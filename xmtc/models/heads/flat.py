@@ -52,17 +52,18 @@ class SummaryHead(FlatHead, ReadsPooled):
 
     def __init__(self, settings: FlatConfig, pooling: Summary, labels: int) -> None:
         super().__init__(settings, pooling, labels)
+        self.members = pooling.members
 
     @override
     def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        if shortlist is None and self.training and self.pooling.members > 1:
+        if shortlist is None and self.training and self.members > 1:
             return self._logits_of_members(read[0])
         return super().score(read, mask_BT, shortlist)
 
     def _logits_of_members(self, pooled_BP: Tensor) -> Tensor:
         """Compute the logits (B, L) without the products of parts that are zero."""
         logits_BL = self.bias.repeat(len(pooled_BP), 1)
-        members = self.pooling.members
+        members = self.members
         for part_BP, weights_LP in zip(pooled_BP.chunk(members, 1), self.weights.chunk(members, 1), strict=True):
             rows_R = part_BP.any(dim=1).nonzero()[:, 0]
             logits_BL.index_add_(0, rows_R, F.linear(part_BP[rows_R], weights_LP.to(part_BP.dtype)).float())
