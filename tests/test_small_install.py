@@ -67,7 +67,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("run")
     write_config(
         folder,
-        plant={"epochs": 1},
+        plant={"parts": ["rows"]},
         finetune={"phases": [{"epochs": 1, "encoder_layers": 1, "encoder_learning_rate": 1e-3}]},
     )
     if python := os.environ.get("XMTC_SMALL_PYTHON"):

@@ -73,7 +73,7 @@ def test_everything_is_there(place):
 
 def test_another_machine_finds_everything_done(place, monkeypatch, capsys):
     monkeypatch.setattr("xmtc.pipeline.run_workers", lambda *_: pytest.fail("trains again"))
-    monkeypatch.setattr("xmtc.data.prepare._build", lambda *_: pytest.fail("prepares again"))
+    monkeypatch.setattr("xmtc.data.prepare._Work.build", lambda *_: pytest.fail("prepares again"))
     run = train_run(place.load(place.cache("second")))
     assert "finetune: already done, skipped" in capsys.readouterr().err
     assert run.is_relative_to(place.folder / "second")

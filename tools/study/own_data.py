@@ -3,7 +3,7 @@
 Files are made of public data sets: train.csv (or .jsonl, .tsv) and test of each task. Nothing is tuned for a task.
 
     python tools/study/own_data.py DATA OUT --budget 10m --tasks clinic reviews
-    python tools/study/own_data.py DATA OUT --tasks clinic --systems xmtc --seeds 1 2 3 --settings plant.method=ranking plant.epochs=5
+    python tools/study/own_data.py DATA OUT --tasks clinic --systems xmtc --seeds 1 2 3 --settings 'plant.parts=[rows]'
 
 The second command runs the recipe with other settings. Seeds share a corpus and the hidden states.
 """

@@ -1,6 +1,5 @@
 """Stage 2: classifier, attention and backbone, phase by phase."""
 
-import numpy as np
 from torch import Tensor, nn
 
 from xmtc.distributed.memory import freed_memory_returned
@@ -16,7 +15,6 @@ from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.objective import Phase
 from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import load_into
-
 
 
 def finetune(worker: Worker) -> None:
@@ -51,8 +49,6 @@ def _phase(worker: Worker, phase: PhaseConfig) -> Phase:
 
     cached = settings.cache_hidden and phase.encoder_layers == 0
     return Phase(phase.epochs, groups, worker.batches.collator(worker.train, cached=cached))
-
-
 
 
 def _measure(worker: Worker, *, cached: bool) -> dict[str, float]:
