@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpora import data_config, documents, jsonl_source, serial, small_corpus, write_jsonl
-from xmtc.data.overview import combination_warning, label_warnings, overview
+from corpora import MINILM, data_config, documents, jsonl_source, serial, small_corpus, write_jsonl
+from xmtc.data.overview import combination_warning, corpus_warnings, overview
 from xmtc.data.prepare import prepare
 from xmtc.data.readers.base import quoted_cell
 from xmtc.errors import DataError
@@ -23,14 +23,17 @@ def build(config):
 def test_the_overview_counts_what_is_there(tmp_path):
     corpus = small_corpus(tmp_path, max_length=40)
     lists = [corpus.split(name).label_ids(i) for name in corpus.splits for i in range(len(corpus.split(name)))]
-    first, second = overview(corpus)
+    first, second, third, fourth = overview(corpus)
+    assert third.startswith("texts: Latin 100%; in train, 'd")
+    assert third.endswith(" longest (40 or more)")
+    assert fourth == "names of labels: Latin 100%"
     cut = corpus.manifest.counts.truncated / len(lists)
     assert first.startswith(f"documents: train {corpus.train_documents}, ")
     assert f"; {cut:.1%} cut to 40 tokens; 0 of dev and test are also in train" in first
     assert f"labels: 7; {sum(map(len, lists)) / len(lists):.2f} per document, at most 3; " in second
     best = max(range(7), key=lambda i: corpus.labels.train_counts[i])
     assert f"most frequent in train: '{corpus.labels.labels[best]}' ({corpus.labels.train_counts[best]})" in second
-    assert label_warnings(corpus) == []
+    assert corpus_warnings(corpus) == []
 
 
 names = st.lists(
@@ -90,7 +93,7 @@ def test_a_table_whose_labels_were_not_separated_is_doubted(tmp_path, cell, sepa
         "files": {"train": str(tmp_path / "a.csv")},
         "columns": {"label_separator": separator},
     }
-    warnings = label_warnings(build(data_config(tmp_path / "corpus", source)))
+    warnings = corpus_warnings(build(data_config(tmp_path / "corpus", source)))
     assert any("look like combinations" in line or "lists written as text" in line for line in warnings)
     assert all("label_separator" in line for line in warnings)
 
@@ -103,7 +106,7 @@ def test_absent_labels_are_counted_and_named(tmp_path):
     config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), split={"dev": 0.0, "test": 0.0})
     corpus = build(config)
     assert corpus.manifest.counts.absent_labels == 4
-    assert label_warnings(corpus) == [
+    assert corpus_warnings(corpus) == [
         "documents with the label 'None': 1; if it means that no label is known, remove it"
     ]
 
@@ -116,7 +119,7 @@ def test_labels_that_look_alike_are_named_and_folded(tmp_path):
         row["labels"] = ["l1", label]
     source = jsonl_source(tmp_path, rows)
     whole = {"dev": 0.0, "test": 0.0}
-    (warning,) = label_warnings(build(data_config(tmp_path / "corpus", source, split=whole)))
+    (warning,) = corpus_warnings(build(data_config(tmp_path / "corpus", source, split=whole)))
     assert "6 labels differ from others only in case" in warning
     assert "'LAW' and 'Law'" in warning
     labels = build(data_config(tmp_path / "folded", source, split=whole, fold_label_case=True)).labels
@@ -154,3 +157,19 @@ def test_prepare_says_it_every_time(whole, xmtc):
         assert "documents: train 60, dev 16, test 16; " in said
         assert "labels: 6; " in said
     assert json.loads((whole.folder / "corpus" / "manifest.json").read_text())["counts"]["absent_labels"] == 0
+
+
+def test_a_chinese_corpus_for_an_english_encoder_is_named(tmp_path):
+    names = write_jsonl(tmp_path / "names.jsonl", [{"label": f"l{i}", "name": f"法律{i}"} for i in range(7)])
+    rows = [row | {"text": f"法律经济图书馆 {i}" if i % 2 else row["text"]} for i, row in enumerate(documents(60))]
+    source = jsonl_source(tmp_path, rows, labels={"path": str(names)})
+    corpus = build(data_config(tmp_path / "corpus", source, tokenizer={"kind": "pretrained", "name": MINILM}))
+    (warning,) = corpus_warnings(corpus)
+    assert (
+        "of the texts are in scripts that packaged:all-MiniLM-L6-v2 cannot read, which knows English (Cjk)" in warning
+    )
+    _, labels, texts, script = overview(corpus)
+    assert "'l0' '法律0' (" in labels
+    assert "Cjk" in texts
+    assert script == "names of labels: Cjk 100%"
+    assert corpus_warnings(build(data_config(tmp_path / "other", source))) == []

@@ -7,6 +7,7 @@ Khmer, Myanmar) give overlapping pairs of characters, as search engines index th
 import functools
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ _SIMPLE = (
 """Characters without marks, of scripts with spaces."""
 _OTHER = re.compile(f"[^{_SIMPLE}]")
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_LOOKED_AT = 300  # characters
 _IGNORED = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 
 
@@ -44,6 +46,13 @@ def word_spans(text: str) -> Iterator[tuple[str, int, int]]:
         places += [cluster.span()] * len(part)
     for word, start, end in _found("".join(parts)):
         yield word, places[start][0], places[end - 1][1]
+
+
+def script_of(text: str) -> str:
+    """Return the most frequent script of the first letters of a text, such as `Latin`, `Cjk` or `Devanagari`."""
+    letters = [letter for letter in unicodedata.normalize("NFKC", text[:_LOOKED_AT]) if letter.isalpha()]
+    scripts = Counter(unicodedata.name(letter, "unknown").split()[0].capitalize() for letter in letters)
+    return scripts.most_common(1)[0][0] if scripts else "no letters"
 
 
 def _normal(text: str) -> str:

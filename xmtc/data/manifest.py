@@ -1,7 +1,7 @@
 """`manifest.json` of a corpus: what is in it, from what it was made, and whether it is whole."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -99,6 +99,8 @@ class Manifest:
     words: list[FileInfo]
     splits: dict[str, SplitInfo]
     counts: Counts
+    scripts: dict[str, int] = field(default_factory=dict)
+    """Number of texts in each script, in a sample of the training documents."""
 
     def save(self, directory: Path) -> None:
         """Write `manifest.json` into `directory`."""

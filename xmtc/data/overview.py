@@ -3,15 +3,17 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 
+from xmtc.data.analyzer import script_of
 from xmtc.data.corpus import Corpus
-from xmtc.data.readers.base import quoted_label
+from xmtc.data.pretrained import unknown_scripts
+from xmtc.data.readers.base import quoted_cell, quoted_label
 from xmtc.data.readers.cells import near_pairs
 
-_COMMONEST = 5
+_COMMONEST, _NAMES = 5, 1000
 _SEPARATORS = {";": "';'", "|": "'|'", ",": "','", "\t": "tabs", "\n": "line breaks", "/": "'/'"}
 _MANY_PARTS = {";": 1.5, "|": 1.5, ",": 2.5, "\t": 1.5, "\n": 1.5, "/": 2.5}
 """From this mean number of parts on, labels may be combinations of rare labels; names have commas and slashes too."""
@@ -25,7 +27,7 @@ ONE_LABEL = 0.98
 
 
 def overview(corpus: Corpus) -> list[str]:
-    """Summarise documents per split, labels, labels per document, the commonest labels, cuts and repetitions.
+    """Summarise documents per split, labels, labels per document, the commonest labels, cuts, repetitions and scripts.
 
     Labels are shown, text never.
     """
@@ -39,14 +41,17 @@ def overview(corpus: Corpus) -> list[str]:
         + f"; {cut:.1%} cut to {manifest.max_length:,} tokens; {counts.duplicates:,} of dev and test are also in train",
         f"labels: {len(corpus.labels):,}; {total:.2f} per document, at most {per_document.max(initial=0):,}; "
         f"most frequent in train: {_commonest(corpus)}",
+        f"texts: {_shares(manifest.scripts)}; in train, {_lengths(corpus)}",
+        f"names of labels: {_shares(Counter(map(script_of, islice(corpus.labels.names, _NAMES))))}",
     ]
 
 
-def label_warnings(corpus: Corpus) -> list[str]:
-    """List signs that the labels of a corpus are wrong."""
+def corpus_warnings(corpus: Corpus) -> list[str]:
+    """List signs that the labels of a corpus are wrong, or its texts in a script that the encoder does not know."""
     counts = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
     alone = corpus.manifest.task == "multi_label" and bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
-    return warnings_of(counts, alone=alone)
+    script = unknown_scripts(corpus.manifest.tokenizer.name, corpus.manifest.scripts)
+    return warnings_of(counts, alone=alone) + ([script] if script else [])
 
 
 def warnings_of(counts: Mapping[str, int], *, alone: bool) -> list[str]:
@@ -68,10 +73,29 @@ def _labels_per_document(corpus: Corpus) -> np.ndarray:
     return np.concatenate([np.diff(corpus.split(name).label_matrix().indptr) for name in corpus.splits])
 
 
+def _shares(scripts: Mapping[str, int]) -> str:
+    shown = Counter(scripts).most_common(_COMMONEST)
+    return ", ".join(f"{script} {number / sum(scripts.values()):.0%}" for script, number in shown)
+
+
+def _lengths(corpus: Corpus) -> str:
+    """Describe the shortest and the longest training document."""
+    split = corpus.split("train")
+    tokens = np.concatenate([np.diff(offsets) for _, offsets in split.token_blocks()])
+    shortest, longest = (split.doc_ids()[int(place)] for place in (tokens.argmin(), tokens.argmax()))
+    least, most = tokens.min(), tokens.max()
+    cut = " or more" if most == corpus.manifest.max_length else ""
+    return f"{quoted_cell(shortest)} is shortest ({least:,} tokens), {quoted_cell(longest)} longest ({most:,}{cut})"
+
+
 def _commonest(corpus: Corpus) -> str:
     counts = corpus.labels.train_counts
     best = np.argsort(-counts, kind="stable")[:_COMMONEST]
-    return ", ".join(f"{quoted_label(corpus.labels.labels[i])} ({counts[i]:,})" for i in best)
+    table = corpus.labels
+    named = [("" if table.names[i] == table.labels[i] else f" {quoted_label(table.names[i])}") for i in best]
+    return ", ".join(
+        f"{quoted_label(table.labels[i])}{name} ({counts[i]:,})" for i, name in zip(best, named, strict=True)
+    )
 
 
 def _list_warning(labels: Sequence[str]) -> Iterator[str]:

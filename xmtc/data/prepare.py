@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data import manifest as manifests
+from xmtc.data.analyzer import script_of
 from xmtc.data.config import DataConfig
 from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
 from xmtc.data.labels import LabelTable
@@ -33,6 +34,7 @@ from xmtc.files import file_sha256, locked, publish_directory, writing
 logger = logging.getLogger(__name__)
 
 _SPOOL = "spool"
+_SAMPLE = 1000  # texts whose script is looked at
 _SHARDS_PER_SPLIT, _MIN_ROWS, _MAX_ROWS = 16, 256, 16_384
 
 
@@ -135,6 +137,7 @@ class _Work:
         chosen = self._read(reader, spool)
         train = chosen.rows["train"]
         tokenizer = source.tokenizer(lambda: spool.texts(train), len(train))
+        scripts = Counter(map(script_of, spool.texts(train[:: -(-len(train) // _SAMPLE)])))
         vocabulary = self._vocabulary(spool, train, reader.fields())
         vocabulary.save(folder)
         results = self._tokenise(spool, chosen, tokenizer, max(self.config.max_length, vocabulary.columns))
@@ -150,6 +153,7 @@ class _Work:
             words=[file_info(folder / name, folder) for name in WORDS_FILES],
             splits=_splits(results),
             counts=_counts(spool, chosen, results),
+            scripts=dict(scripts),
         )
         manifest.save(folder)
         _report(manifest, self.config)

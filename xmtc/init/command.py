@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 from rich.prompt import Confirm, IntPrompt
 
 from xmtc.config.shape import adapter
+from xmtc.data.analyzer import script_of
 from xmtc.data.config import DataConfig
 from xmtc.data.overview import ONE_LABEL, warnings_of
-from xmtc.data.pretrained import DEFAULT_BACKBONE
+from xmtc.data.pretrained import DEFAULT_BACKBONE, unknown_scripts
 from xmtc.data.readers.base import shown_column
 from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import ConfigError, DataError
@@ -134,6 +136,8 @@ def summary(plan: Plan) -> list[str]:
         f"labels: {shown_column(roles.labels)} ({roles.why['labels']})",
     ]
     lines += [f"warning: {line}" for line in label_doubts(found, roles)]
+    if script := unknown_scripts(DEFAULT_BACKBONE, Counter(map(script_of, found.texts))):
+        lines.append(f"warning: {script}")
     notes = {
         "documents without labels, kept": found.bare,
         "rows that are not documents, skipped": found.rejected,

@@ -3,7 +3,7 @@
 import logging
 
 from xmtc.data.corpus import Corpus
-from xmtc.data.overview import label_warnings, overview
+from xmtc.data.overview import corpus_warnings, overview
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.prepare import fingerprint, prepare
 from xmtc.run.config import RunConfig
@@ -32,5 +32,5 @@ def fingerprint_of(config: RunConfig) -> str:
 def _log_overview(corpus: Corpus) -> None:
     for line in overview(corpus):
         logger.info("%s", line)
-    for line in label_warnings(corpus):
+    for line in corpus_warnings(corpus):
         logger.warning("%s", line)
