@@ -8,7 +8,7 @@ import tiny_runs
 from xmtc.config.load import load_config
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.estimate import estimate as module
-from xmtc.estimate.estimate import dry_run, estimate, print_estimate
+from xmtc.estimate.estimate import dry_run, estimate
 from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds
 from xmtc.estimate.size import Size, size_of
@@ -23,23 +23,13 @@ def config(name: str = "smoke_llama", *overrides: str) -> RunConfig:
     return load_config(RunConfig, ROOT / f"configs/{name}.yaml", overrides)
 
 
-def test_planting_without_epochs_has_no_steps_and_one_pass_over_the_encoder() -> None:
-    uncached = ("plant.cache_hidden=false", "finetune.cache_hidden=false", HEAD)
-    apart, epochs, rows, without = (
-        estimate(config("smoke_llama", *uncached, *overrides), SIZE)
-        for overrides in (
-            (),
-            ("plant.parts=[attention]",),
-            ("plant.parts=[rows]",),
-            ("plant.parts=[]",),
-        )
-    )
-    one = without.flops / 2
-    assert [round(found.flops / one) for found in (apart, epochs, rows)] == [2 + 2 + 1, 2 + 2, 2 + 1]
-    assert apart.steps.keys() == epochs.steps.keys() == {"plant", "finetune"}
-    assert rows.steps == without.steps == {"finetune": 2 * 63}
-    cached = estimate(config("smoke_llama", "plant.parts=[rows]", HEAD), SIZE)
-    assert cached.flops == pytest.approx(one)
+def test_planting_without_epochs_has_no_steps() -> None:
+    steps = [
+        estimate(config("smoke_llama", HEAD, *overrides), SIZE).steps
+        for overrides in ((), ("plant.parts=[attention]",), ("plant.parts=[rows]",), ("plant.parts=[]",))
+    ]
+    assert [found.keys() for found in steps[:2]] == [{"plant", "finetune"}] * 2
+    assert steps[2:] == [{"finetune": 2 * 63}] * 2
 
 
 def test_hidden_states_on_disk() -> None:
@@ -48,7 +38,6 @@ def test_hidden_states_on_disk() -> None:
     assert found.disk["hidden states"] == 1100 * 200 * found.width * 4
     none = estimate(config("smoke_llama", "plant.cache_hidden=false", "finetune.cache_hidden=false"), SIZE)
     assert none.disk["hidden states"] == 0
-    assert none.flops > found.flops
 
 
 def test_an_assumed_corpus_says_so_and_respects_the_limits(tmp_path) -> None:
@@ -73,12 +62,3 @@ def test_a_dry_run_counts_the_source(pretrained, capsys) -> None:
     assert "time, measured on this machine" in printed
     dry_run(tiny_runs.load(pretrained, "distributed.workers=2"))
     assert "time, measured on this machine" not in capsys.readouterr().out
-
-
-def test_a_computed_time_is_marked_and_said_to_be_the_encoder_s(capsys) -> None:
-    """A bag of embeddings multiplies nothing, and its run still takes time."""
-    settings = config("eurlex57k_bigru", "model.encoder={kind: bag}", "distributed={workers: 1, gpus_per_worker: 1}")
-    print_estimate(settings, estimate(settings, SIZE))
-    *_, time, rest, _ = capsys.readouterr().out.splitlines()
-    assert "computed, not measured: about 0 s" in time
-    assert "head" in rest

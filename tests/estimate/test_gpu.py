@@ -10,7 +10,7 @@ import torch
 from xmtc.config.load import load_config
 from xmtc.distributed.config import DistributedConfig
 from xmtc.estimate import memory
-from xmtc.estimate.estimate import Estimate, print_estimate, rates
+from xmtc.estimate.estimate import Estimate, print_estimate
 from xmtc.estimate.memory import CARDS, card_of, find, memory_of_worker
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
@@ -22,7 +22,6 @@ FOUND = Estimate(
     parameters=10,
     trained=10,
     steps={},
-    flops=1.0e18,
     workers=1,
     size=Size(),
     width=8,
@@ -56,7 +55,6 @@ def test_names(name: str, found: str | None) -> None:
 def test_a_card_that_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = run(resources_per_worker={"accelerator_type:A10G": 0.001})
-    assert rates(config) == {"A10G": 70}
     assert memory_of_worker(config) == 24 * 2**30
     assert card_of(DistributedConfig(resources_per_worker={"accelerator_type:A10G": 0.001})) is None  # on CPUs
 
@@ -67,18 +65,12 @@ def test_the_card_of_this_machine_has_its_real_memory(monkeypatch: pytest.Monkey
     monkeypatch.setattr(memory.torch.cuda, "get_device_properties", lambda index: here)
     config = run(precision="bf16")
     assert memory_of_worker(config) == 79 * 2**30
-    assert rates(config) == {"NVIDIA A100-SXM4-80GB": 312}
 
 
-def test_an_unknown_card_gets_times_of_several(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_card_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     print_estimate(run(precision="bf16"), FOUND)
-    printed = capsys.readouterr().out
-    assert "5.7 h at 40% of 121 TFLOP/s (L4)" in printed
-    assert "42.1 min at 40% of 989 TFLOP/s (H100)" in printed
-    assert "accelerator_type:A100" in printed
+    assert "accelerator_type:A100" in capsys.readouterr().out
 
 
 def test_what_does_not_fit_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,6 @@ def test_encoders_from_scratch_have_an_estimate(kind: str) -> None:
     found = estimate(config("eurlex57k_bigru", f"model.encoder={{kind: {kind}}}"), SIZE)
     assert found.trained == found.parameters
     assert found.memory[ACTIVATIONS] > 0
-    assert (found.flops > 0) == (kind != "bag")  # a mean of embeddings multiplies nothing
 
 
 def minilm(*overrides: str) -> RunConfig:

@@ -1,4 +1,4 @@
-"""Memory of one worker, disk, steps and time of a configuration, without weights and without a GPU.
+"""Memory of one worker, disk and steps of a configuration, without weights and without a GPU.
 
 python tools/check/estimate.py configs/mimic4_llama3.yaml --gpus 8 --documents 90000 --labels 8000 --tokens 2600
 """
@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from xmtc.config.load import load_config
-from xmtc.estimate.estimate import estimate, print_estimate, rates
+from xmtc.estimate.estimate import estimate, print_estimate
 from xmtc.estimate.size import size_of
 from xmtc.run.config import RunConfig
 
@@ -30,8 +30,7 @@ def main() -> None:
     size = replace(size_of(config), **{name: value for name, value in given.items() if value is not None})
     found = estimate(config, size, arguments.gpus)
     if arguments.json:
-        hours = {name: found.hours(peak) for name, peak in rates(config).items()}
-        print(json.dumps(asdict(found) | {"peak": found.peak, "hours": hours}))
+        print(json.dumps(asdict(found) | {"peak": found.peak}))
     else:
         print_estimate(config, found)
 

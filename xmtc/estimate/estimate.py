@@ -14,18 +14,14 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.estimate.memory import (
-    CARDS,
     GIB,
-    SHARE,
     card_of,
     label_lines,
     memory_of_worker,
     meta_classifier,
     trained_parameters,
-    training_flops,
     worker_memory,
 )
-from xmtc.estimate.memory import products as products_of
 from xmtc.estimate.probe import core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.seconds import Speeds, in_words, not_measured, stage_seconds
 from xmtc.estimate.size import SAMPLE, Size, is_prepared, size_of, size_of_corpus, size_of_source, survey
@@ -37,7 +33,6 @@ from xmtc.track.progress import Progress
 
 log = logging.getLogger(__name__)
 
-_EXAMPLES = ("L4", "A100", "H100")  # where nobody has said which card it is
 Ids = NDArray[np.int32]
 
 
@@ -50,7 +45,6 @@ class Estimate:
         disk: bytes of the whole run by purpose.
         parameters, trained: number of parameters, and the largest number that trains at once.
         steps: optimizer steps by stage.
-        flops: operations of the encoder's matrix products, for the whole run and all workers.
         workers: number of workers.
         size: size of the corpus that it was estimated for.
         width: D, width of the encoder.
@@ -61,7 +55,6 @@ class Estimate:
     parameters: int
     trained: int
     steps: Mapping[str, int]
-    flops: float
     workers: int
     size: Size
     width: int
@@ -70,10 +63,6 @@ class Estimate:
     def peak(self) -> float:
         """Bytes of one worker."""
         return sum(self.memory.values())
-
-    def hours(self, tflops: float) -> float:
-        """Compute the time of the encoder at the usual share of the devices' peak."""
-        return self.flops / (self.workers * tflops * 1e12 * SHARE) / 3600
 
 
 def estimate(config: RunConfig, size: Size | None = None, workers: int | None = None) -> Estimate:
@@ -91,8 +80,6 @@ def estimate(config: RunConfig, size: Size | None = None, workers: int | None = 
     world = max(1, config.distributed.min_workers if workers is None else workers)
     classifier = meta_classifier(config, size)
     trained = sum(p.numel() for p in trained_parameters(config, classifier))
-    weights = [p for layer in products_of(classifier.encoder) for p in layer.parameters(recurse=False) if p.dim() > 1]
-    layers = sum(name.startswith("encoder.") for name in classifier.parameter_groups())
     width = classifier.encoder.width
     return Estimate(
         memory=worker_memory(config, classifier, size, world),
@@ -104,7 +91,6 @@ def estimate(config: RunConfig, size: Size | None = None, workers: int | None = 
         parameters=sum(p.numel() for p in classifier.parameters()),
         trained=trained,
         steps=_steps(config, size),
-        flops=training_flops(config, size, sum(p.numel() for p in weights), max(1, layers)),
         workers=world,
         size=size,
         width=width,
@@ -237,20 +223,5 @@ def print_estimate(
         print(f"time, measured on this machine, assuming that it is idle: {in_words(sum(stages.values()))} ({parts})")
         if missing := not_measured(config):
             print(f"without {', '.join(missing)}: nobody has measured them")
-    elif config.distributed.gpus_per_worker:
-        times = "; ".join(_time(found, name, peak) for name, peak in rates(config).items())
-        print(f"time in the encoder, computed, not measured: about {times} ({found.flops:.3g} FLOP)")
-        print("its attention and the head take additional time")
-        if card_of(config.distributed) is None:
-            print("the card is unknown; name it with distributed.resources_per_worker={accelerator_type:A100: 0.001}")
-
-
-def rates(config: RunConfig) -> dict[str, float]:
-    """Return the peak TFLOP/s that times are given for, by name: of the worker's card, or of three examples."""
-    card = card_of(config.distributed)
-    cards = [card] if card is not None else [one for one in CARDS if one.name in _EXAMPLES]
-    return {one.name: one.tflops for one in cards}
-
-
-def _time(found: Estimate, name: str, tflops: float) -> str:
-    return f"{in_words(3600 * found.hours(tflops))} at {SHARE:.0%} of {tflops:g} TFLOP/s ({name})"
+    if config.distributed.gpus_per_worker and card_of(config.distributed) is None:
+        print("the card is unknown; name it with distributed.resources_per_worker={accelerator_type:A100: 0.001}")

@@ -270,8 +270,6 @@ def label_lines(config: RunConfig, size: Size) -> list[str]:
     return lines
 
 
-SHARE = 0.4
-"""Share of its peak rate that a card reaches in training."""
 _RESOURCE = "accelerator_type:"
 
 
@@ -282,12 +280,10 @@ class Card:
     Attributes:
         name: name in Ray's `accelerator_type`, or part of PyTorch's name.
         gib: memory in GiB.
-        tflops: peak rate of dense matrix products in BF16.
     """
 
     name: str
     gib: float
-    tflops: float
 
 
 CARDS = tuple(Card(**card) for card in read_json(Path(__file__).with_name("cards.json")))
@@ -315,30 +311,3 @@ def card_of(distributed: DistributedConfig) -> Card | None:
 def find(name: str) -> Card | None:
     """Find the card with a name such as `A100` or `NVIDIA A100-SXM4-40GB`; None if the table does not have it."""
     return next((card for card in CARDS if card.name.lower() in name.lower()), None)
-
-
-def training_flops(config: RunConfig, size: Size, weights: int, layers: int) -> float:
-    """Count 2 FLOP per weight and token forward, and as many for each kind of gradient and for recomputation.
-
-    Args:
-        config: configuration of the run.
-        size: size of its corpus.
-        weights: number of weights in the encoder's products.
-        layers: number of the encoder's layers.
-    """
-    forward = 2.0 * weights * size.tokens * size.train
-    if not config.model.head.scores:
-        return config.scores_states * forward
-    backbone, plant, finetune = config.model.encoder.backbone, config.plant, config.finetune
-    backward = 2 if backbone is None else 1 + (backbone.lora is None) + backbone.gradient_checkpointing
-    passes_to_plant = plant.trained_epochs + config.passes_to_plant
-    frozen: list[tuple[bool, int]] = [(plant.cache_hidden, passes_to_plant)] if config.planted else []
-    passes = 0.0
-    for phase in finetune.phases:
-        if phase.encoder_layers == 0:
-            frozen.append((finetune.cache_hidden, phase.epochs))
-        else:
-            share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / layers)
-            passes += phase.epochs * (1 + share * backward)
-    passes += sum(epochs for cached, epochs in frozen if not cached) + any(cached for cached, _ in frozen)
-    return passes * forward
