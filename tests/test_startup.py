@@ -34,7 +34,7 @@ LIGHT_MODULES = (
     *("xmtc", "xmtc.cli", "xmtc.errors", "xmtc.files", "xmtc.config.load", "xmtc.config.members"),
     *("xmtc.distributed.config", "xmtc.distributed.strategies.config", "xmtc.distributed.rowwise_config"),
     *("xmtc.evaluate.config", "xmtc.storage.config", "xmtc.storage.fetch", "xmtc.track.config"),
-    *("xmtc.track.sinks.config", "xmtc.run.state", "xmtc.run.directory", "xmtc.run.copies", "xmtc.run.status"),
+    *("xmtc.track.sinks", "xmtc.run.state", "xmtc.run.directory", "xmtc.run.copies", "xmtc.run.status"),
 )
 _CALL = """
 import json, sys

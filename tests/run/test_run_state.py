@@ -18,7 +18,7 @@ from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.files import write_text
 from xmtc.run.state import RunState, StageRecord, git_state, read_run, versions
 from xmtc.track.config import TrackConfig
-from xmtc.track.sinks.config import TensorBoardConfig
+from xmtc.track.sinks import TensorBoardConfig
 
 CONFIG = TrackConfig(sinks=(TensorBoardConfig(),), checkpoint_every_minutes=1e-5)
 

@@ -17,7 +17,7 @@ from tensorboardX.proto.event_pb2 import Event
 from xmtc.config.load import load_config
 from xmtc.errors import ConfigError, DataError
 from xmtc.track.config import TrackConfig
-from xmtc.track.sinks.config import MlflowConfig, TensorBoardConfig, WandbConfig
+from xmtc.track.sinks import MlflowConfig, TensorBoardConfig, WandbConfig
 from xmtc.track.tracker import Tracker, read_metrics
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.track.sinks.config import SinkConfig
+from xmtc.track.sinks import SinkConfig
 
 METRICS_LOG = "metrics.jsonl"
 """The file in the run directory that training logs to."""

@@ -18,7 +18,7 @@ from xmtc.files import read_file, reading, write_text
 from xmtc.track.config import METRICS_LOG, TrackConfig
 from xmtc.track.console import print_line, step_line
 from xmtc.track.progress import ConsoleTask, Progress
-from xmtc.track.sinks.base import RunInfo, Sink
+from xmtc.track.sinks import RunInfo, Sink
 
 
 class MetricsLog:

@@ -1,1 +1,0 @@
-"""Further places that the metrics of a run are written to."""
