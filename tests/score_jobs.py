@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trial_model import TEXTS
-from xmtc.data.progress import Silent
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job
+from xmtc.track.progress import Progress
 
 COLUMNS = text_columns(["text"], "id")
 FP32 = Settings(top_k=5, bfloat16=False, block_rows=3, columns=COLUMNS)
@@ -24,7 +24,7 @@ def write_rows(path, rows):
 
 def score(model, source, output, settings=FP32, **options):
     job = make_job(model, [str(source)], output, settings)
-    return score_local(job, Silent(), device="cpu", **options)
+    return score_local(job, Progress(enabled=False), device="cpu", **options)
 
 
 def read_output(output):

@@ -18,12 +18,12 @@ from scipy import sparse
 
 from corpora import serial
 from real_data import real_data
-from xmtc.data.progress import Silent
 from xmtc.data.readers import Document, ReaderConfig, Rejected
 from xmtc.data.readers.mimic_tables import dotted
 from xmtc.data.readers.stream_csv import stream_columns
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
+from xmtc.track.progress import Progress
 
 NOTES = ["note_id", "subject_id", "hadm_id", "note_type", "note_seq", "charttime", "storetime", "text"]
 CODES = ["subject_id", "hadm_id", "seq_num", "icd_code", "icd_version"]
@@ -78,7 +78,7 @@ def reader(folder: Path, **settings: Any) -> Any:
 
 
 def read(folder: Path, **settings: Any) -> dict[str, Document]:
-    rows = list(reader(folder, **settings).read(serial, Silent()))
+    rows = list(reader(folder, **settings).read(serial, Progress(enabled=False)))
     assert not [row for row in rows if isinstance(row, Rejected)]
     return {row.doc_id: row for row in rows}
 
@@ -162,7 +162,7 @@ def test_damaged_tables_are_named_without_their_text(mimic4):
     whole = path.read_bytes()
     with gzip.open(path, "at") as file:
         file.write("x,1,11,DS,9,a secret\n")
-    rows = list(reader(mimic4, min_code_documents=2).read(serial, Silent()))
+    rows = list(reader(mimic4, min_code_documents=2).read(serial, Progress(enabled=False)))
     (bad,) = [row for row in rows if isinstance(row, Rejected)]
     assert "6 cells, but the header has 8 columns" in bad.reason
     assert bad.where.endswith("discharge.csv.gz: row 10")

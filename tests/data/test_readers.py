@@ -11,11 +11,11 @@ import zstandard
 from pydantic import TypeAdapter, ValidationError
 
 from corpora import serial, write_jsonl
-from xmtc.data.progress import Silent
 from xmtc.data.readers import Document, ReaderConfig, Rejected, files
 from xmtc.data.readers.pydocs import docstrings, python_files
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import DataError
+from xmtc.track.progress import Progress
 
 ROWS = [
     {"id": "a", "title": "First", "text": "one two", "labels": ["x", "y"]},
@@ -30,7 +30,7 @@ def reader(**settings: Any) -> Any:
 
 
 def read(**settings: Any) -> list[Document | Rejected]:
-    return list(reader(**settings).read(serial, Silent()))
+    return list(reader(**settings).read(serial, Progress(enabled=False)))
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "jsonl.zst"])
@@ -254,7 +254,7 @@ def test_xc_repository_json(tmp_path):
     pack("trn.json.gz", [{"uid": "D", "title": "a", "content": "b", "target_ind": [1, 0], "target_rel": [1.0, 1.0]}])
     pack("tst.json.gz", [{"uid": "E", "title": "c", "content": "", "target_ind": [7]}])
     source = reader(kind="xc_repository", directory=str(tmp_path))
-    good, bad = list(source.read(serial, Silent()))
+    good, bad = list(source.read(serial, Progress(enabled=False)))
     assert good == Document("D", "a\nb", ("L1", "L0"), "train")
     assert isinstance(bad, Rejected)
     assert "label 7 is not in the label file" in bad.reason
@@ -263,13 +263,13 @@ def test_xc_repository_json(tmp_path):
     assert source.fingerprint() == source.fingerprint()
     pack("trn.json.gz", [{"uid": "D"}])
     (tmp_path / "tst.json.gz").write_bytes(gzip.compress(b'{"uid": \n'))
-    first, second = source.read(serial, Silent())
+    first, second = source.read(serial, Progress(enabled=False))
     assert isinstance(first, Rejected)
     assert isinstance(second, Rejected)
     assert "malformed JSON" in second.reason
     pack("lbl.json.gz", [{"uid": "L0", "title": "zero"}, {"uid": "L0", "title": "one"}, {"uid": "L2"}])
     with pytest.raises(DataError, match=r"label 1 .*'L0'"):
-        list(source.read(serial, Silent()))
+        list(source.read(serial, Progress(enabled=False)))
 
 
 def test_xc_repository_sparse_matrix(tmp_path):
@@ -278,7 +278,7 @@ def test_xc_repository_sparse_matrix(tmp_path):
     (tmp_path / "raw_data/label.raw.txt").write_text("zero\none\ntwo\n")
     (tmp_path / "trn_X_Y.txt").write_text("3 3\n0:1 2:1.0\n\n1:1\n")
     source = reader(kind="xc_repository", directory=str(tmp_path))
-    first, bare, rejected = list(source.read(serial, Silent()))
+    first, bare, rejected = list(source.read(serial, Progress(enabled=False)))
     assert first == Document("train:1", "first text", ("0", "2"), "train")
     assert bare == Document("train:2", "second text", (), "train")
     assert isinstance(rejected, Rejected)
@@ -294,17 +294,17 @@ def test_xc_repository_sparse_matrix(tmp_path):
     (tmp_path / "raw_data/label.raw.txt").unlink()
     (tmp_path / "raw_data/train.raw.txt").write_text("first text\n")
     with pytest.raises(DataError, match=r"train\.raw\.txt: .*1 documents, .*trn_X_Y\.txt"):
-        list(source.read(serial, Silent()))
+        list(source.read(serial, Progress(enabled=False)))
     (tmp_path / "raw_data/train.raw.txt").write_text("a text\rwith a carriage return\r\nanother\n", newline="")
     (tmp_path / "trn_X_Y.txt").write_text("2 3\n0:1\n0,1 3:1\n")
-    first, second = source.read(serial, Silent())
+    first, second = source.read(serial, Progress(enabled=False))
     assert first == Document("train:1", "a text\rwith a carriage return", ("0",), "train")
     assert isinstance(second, Rejected)
     assert second.reason.startswith("'0,1' is not `label:value`")
     (tmp_path / "trn_X_Y.txt").unlink()
     (tmp_path / "trn_X_Y.txt.gz").write_bytes(gzip.compress(b""))
     with pytest.raises(DataError, match=r"trn_X_Y\.txt\.gz: .*0 documents"):
-        list(source.read(serial, Silent()))
+        list(source.read(serial, Progress(enabled=False)))
 
 
 def test_xc_repository_texts_and_labels(tmp_path):

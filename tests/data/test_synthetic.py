@@ -13,14 +13,14 @@ from tools_plugins import FOLDER, synthetic_source
 from xmtc.data.config import DataConfig, TrainedTokenizerConfig
 from xmtc.data.parallel import map_processes
 from xmtc.data.prepare import prepare
-from xmtc.data.progress import Silent
 from xmtc.data.readers import Document
+from xmtc.track.progress import Progress
 
 
 def documents(**settings) -> list[Document]:
     return [
         d
-        for d in synthetic_source.SyntheticConfig(**settings).build().read(map_processes, Silent())
+        for d in synthetic_source.SyntheticConfig(**settings).build().read(map_processes, Progress(enabled=False))
         if isinstance(d, Document)
     ]
 

@@ -8,8 +8,8 @@ from mig_cases import RandomSplit, brute_force_counts, contingency
 from scipy.stats import chi2_contingency
 from scipy.stats import entropy as scipy_entropy
 from sklearn.metrics import mutual_info_score
+from typing_extensions import override
 
-from xmtc.data.progress import Silent
 from xmtc.errors import DataError
 from xmtc.mig import counts as counts_module
 from xmtc.mig.config import (
@@ -22,6 +22,7 @@ from xmtc.mig.config import (
 from xmtc.mig.counts import PairCounts, count_presence
 from xmtc.mig.measures import TfIdf
 from xmtc.mig.ranking import TokenRanking, rank_tokens
+from xmtc.track.progress import ConsoleTask, Progress
 
 
 def rank(split: RandomSplit, config: MigConfig, **kwargs) -> TokenRanking:
@@ -34,15 +35,17 @@ def pair_of(documents: int, together: int, token: int, label: int) -> PairCounts
     return PairCounts(zero, zero, both, n_t, n_l, documents, occurrences_P=both)
 
 
-class Counter(Silent):
-    """A progress that remembers what it was told."""
+class Counter(Progress):
+    """A progress that remembers its last task and the steps of it."""
 
-    def task(self, description: str, total: int | None = None, unit: str = "documents") -> "Counter":
+    @override
+    def task(
+        self, description: str, total: int | None = None, unit: str = "documents", *, done: int = 0, lines: bool = True
+    ) -> ConsoleTask:
         self.total, self.unit, self.steps = total, unit, []
-        return self
-
-    def advance(self, amount: int = 1) -> None:
-        self.steps.append(amount)
+        task = super().task(description, total, unit, done=done, lines=lines)
+        task.advance = self.steps.append
+        return task
 
 
 @pytest.fixture
@@ -148,7 +151,7 @@ def test_absence_counts_only_when_unsigned() -> None:
 def test_blocks_and_threads_do_not_matter(split: RandomSplit) -> None:
     config = MigConfig(min_documents=1, top_k=20)
     whole = rank(split, config, workers=1, pairs_per_block=10**9)
-    counter = Counter()
+    counter = Counter(enabled=False)
     cut = rank(split, config, workers=2, pairs_per_block=1, progress=counter)
     np.testing.assert_array_equal(whole.token_ids_LK, cut.token_ids_LK)
     np.testing.assert_array_equal(whole.scores_LK, cut.scores_LK)

@@ -14,7 +14,6 @@ import xmtc
 from trial_model import LABELS, TEXTS, export
 from xmtc.cli import main
 from xmtc.data.labels import LabelTable
-from xmtc.data.progress import Silent
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.heads.config import FlatConfig
 from xmtc.predict.filters import LabelFilter
@@ -22,6 +21,7 @@ from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job
+from xmtc.track.progress import Progress
 
 NAMES = [f"L{i:02d}" for i in range(LABELS)]
 TREE = {"animal": (), "fish": ("animal",), "cod": ("fish",), "law": (), "branch:law": ("code",), "loop": ("loop",)}
@@ -125,7 +125,9 @@ def test_a_job_scores_what_the_model_predicts(models, folder, tmp_path, name):
     chosen = Settings(
         top_k=9, bfloat16=False, include=tuple(NAMES[:6]), exclude=("L02",), evidence=True, columns=columns
     )
-    score_local(make_job(place, [str(tmp_path / "in.parquet")], tmp_path / "out", chosen), Silent(), device="cpu")
+    score_local(
+        make_job(place, [str(tmp_path / "in.parquet")], tmp_path / "out", chosen), Progress(enabled=False), device="cpu"
+    )
     (part,) = (tmp_path / "out").glob("part-*.parquet")
     expected = models[name].predict(TEXTS, top_k=9, include=NAMES[:6], exclude=["L02"], evidence=True)
     for row, predictions in zip(pd.read_parquet(part).itertuples(), expected, strict=True):

@@ -264,11 +264,11 @@ import xmtc.score.local
 from xmtc.score.shell import make_job
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings, _begin, open_job
-from xmtc.data.progress import Silent
+from xmtc.track.progress import Progress
 settings = Settings(top_k=5, bfloat16=False, block_rows=3, columns=text_columns(["text"], "id"))
 job = make_job(Path(sys.argv[1]), [sys.argv[2]], Path(sys.argv[3]), settings)
 print("ready", flush=True)
-xmtc.score.local.score_local(job, Silent(), device="cpu", workers=1)
+xmtc.score.local.score_local(job, Progress(enabled=False), device="cpu", workers=1)
 """
 
 

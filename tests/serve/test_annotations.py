@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from served import LABELS, TEXTS, running
 
 import xmtc
-from xmtc.data.progress import Silent
 from xmtc.data.readers.base import Document
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig
@@ -17,11 +16,12 @@ from xmtc.errors import DataError, StorageError
 from xmtc.predict.predictor import Prediction
 from xmtc.serve.annotations import Annotations
 from xmtc.serve.worklist import MAX_DOCUMENTS, Worklist, order_by, read_documents
+from xmtc.track.progress import Progress
 
 
 def read_as_training_data(path: Path) -> list[Document]:
     settings = TABLES[".jsonl"](files=SplitFilesConfig(train=str(path)), columns=ColumnsConfig(id="id"))
-    return list(settings.build().read(map, Silent()))
+    return list(settings.build().read(map, Progress(enabled=False)))
 
 
 DOCUMENTS = st.tuples(

@@ -45,14 +45,6 @@ def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end() -> None:
     ]
 
 
-def test_a_callback_may_tell_what_is_reached() -> None:
-    console = log_console()
-    with Progress(console=console).task("mig", unit="labels") as task:
-        task.reach(512, 4271)
-        task.reach(4271, 4271)
-    assert text(console).startswith("mig: 4,271/4,271 labels (100%) in 0:00")
-
-
 def test_unknown_totals_slow_rates_and_resumed_work() -> None:
     clock, console = Clock(), log_console()
     progress = Progress(console=console, clock=clock)
@@ -74,7 +66,7 @@ def test_an_error_in_the_middle_gives_the_terminal_back() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
 
     def stage() -> None:
-        with Progress(console=console) as progress, progress.task("prepare", 5) as task:
+        with Progress(console=console).task("prepare", 5) as task:
             task.advance()
             raise KeyboardInterrupt
 

@@ -33,12 +33,12 @@ import zstandard
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.data.labels import LabelTable
-from xmtc.data.progress import Silent
 from xmtc.data.selection import select
 from xmtc.data.spool import Spool
 from xmtc.errors import XmtcError
 from xmtc.own_data import _table
 from xmtc.serve.annotations import Annotations
+from xmtc.track.progress import Progress
 
 SCRIPTS = {
     "Latin": "naïve café Straße İğne Ångström œuvre",
@@ -313,8 +313,8 @@ def read(case: Case, folder: Path) -> tuple[list[str], list[frozenset[str]]]:
     settings = {"source": source, "corpus": "x", "split": {"dev": 0, "test": 0}, "duplicates": "keep"}
     config: DataConfig = adapter(DataConfig).validate_json(json.dumps(settings))
     reader, spool = config.source.build(), Spool(folder / "spool")
-    rows = list(reader.read(lambda function, items: map(function, items), Silent()))
-    spool.fill(rows, reader.label_info(), config=config, task=Silent())
+    rows = list(reader.read(lambda function, items: map(function, items), Progress(enabled=False)))
+    spool.fill(rows, reader.label_info(), config=config, task=Progress(enabled=False).task("read"))
     chosen = select(spool, reader.label_info(), reader.provides(), config)
     offsets, flat = spool.label_lists
     lists = [chosen.label_of[flat[offsets[i] : offsets[i + 1]]] for i in chosen.rows["train"]]

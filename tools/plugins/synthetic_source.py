@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.progress import Progress
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, ReaderSettings, Rejected
+from xmtc.track.progress import Progress
 
 _BLOCK = 4096
 _SPREAD = 2_654_435_761  # Knuth's multiplier: spreads neighbouring numbers over the vocabulary

@@ -32,13 +32,13 @@ from sklearn.linear_model import LogisticRegression
 
 from xmtc.data.corpus import Corpus
 from xmtc.data.parallel import map_processes
-from xmtc.data.progress import Silent
 from xmtc.data.readers.base import Document
 from xmtc.files import replacing
 from xmtc.pipeline import prepare_stage, train_run
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.sweep import train_seconds
+from xmtc.track.progress import Progress
 
 DATA = Path(os.environ.get("XMTC_DATA", Path(__file__).parents[3] / "shared" / "data"))
 HELD_OUT, CHOOSING = 0.2, 0.04
@@ -250,7 +250,7 @@ def true_labels(corpus: Corpus, name: str) -> dict[str, str]:
 def run_tfidf(config: RunConfig) -> tuple[NDArray[np.bool_], Json]:
     """TF-IDF of words and pairs of words, logistic regression, C chosen on dev: what a user would pick instead."""
     corpus = prepare_stage(config)
-    documents = config.data.source.build().read(map_processes, Silent())
+    documents = config.data.source.build().read(map_processes, Progress(enabled=False))
     text = {document.doc_id: document.text for document in documents if isinstance(document, Document)}
     splits = {name: sorted(true_labels(corpus, name).items()) for name in ("train", "dev", "test")}
     start = time.perf_counter()

@@ -66,7 +66,7 @@ def score_on_cluster(
     check_rejected(records, max_rejected)
     connected_here = join(address)
     try:
-        with Progress() as progress, progress.task("score", rows_left(job, records)) as task:
+        with Progress().task("score", rows_left(job, records)) as task:
             for record in _stream(job, records, device, workers):
                 records.append(record)
                 check_rejected(records, max_rejected)

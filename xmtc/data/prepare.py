@@ -21,7 +21,6 @@ from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
 from xmtc.data.labels import LabelTable
 from xmtc.data.manifest import Counts, Manifest, SplitInfo, file_info
 from xmtc.data.parallel import MapUnordered, map_processes
-from xmtc.data.progress import Progress, Silent
 from xmtc.data.readers.base import SPLITS, Reader, quoted_cell
 from xmtc.data.selection import Selection, select
 from xmtc.data.shards import ShardResult, ShardTask, count_documents, make_shard
@@ -30,6 +29,7 @@ from xmtc.data.tokenizer import PretrainedTokenizer, TokenizerSource, definition
 from xmtc.data.words import WORDS_FILES, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import file_sha256, locked, publish_directory, writing
+from xmtc.track.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,9 @@ def prepare(
         shutil.rmtree(work, ignore_errors=True)
         try:
             with writing(path):
-                _Work(config, work, map_unordered or map_processes, progress or Silent()).build(source, fingerprint)
+                _Work(config, work, map_unordered or map_processes, progress or Progress(enabled=False)).build(
+                    source, fingerprint
+                )
                 publish_directory(work, path)
         finally:
             shutil.rmtree(work, ignore_errors=True)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from xmtc.data.config import DataConfig
 from xmtc.data.fields import field_ends
-from xmtc.data.progress import ProgressTask
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell
 from xmtc.data.readers.cells import label_of, near_pairs
 from xmtc.data.shards import SPOOL_SCHEMA, read_batch, write_batch
 from xmtc.errors import DataError
+from xmtc.track.progress import ConsoleTask
 
 ROWS = 4096
 _BYTES = 256 << 20
@@ -68,7 +68,7 @@ class Spool:
         info: LabelInfo,
         *,
         config: DataConfig,
-        task: ProgressTask,
+        task: ConsoleTask,
     ) -> None:
         """Read all documents of a reader.
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from xmtc.data.analyzer import words_of
 from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
-from xmtc.data.progress import Progress
 from xmtc.data.readers.base import SPLITS, Document
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
+from xmtc.track.progress import Progress
 
 _HEAPS = 0.7  # the number of distinct words grows as about this power of the number of documents
 

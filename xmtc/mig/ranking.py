@@ -19,13 +19,13 @@ from safetensors.numpy import save_file
 from scipy import sparse
 
 from xmtc.data.corpus import Corpus
-from xmtc.data.progress import Progress, Silent
 from xmtc.errors import DataError
 from xmtc.files import reading, replacing, writing
 from xmtc.mig.config import MigConfig
 from xmtc.mig.counts import PairCounts, Presence, TokenSplit, count_pairs, count_presence, label_blocks, row_count
 from xmtc.mig.measures import Signal
 from xmtc.mig.table import RankTable
+from xmtc.track.progress import Progress
 
 FORMAT = "xmtc-token-ranking-1"
 PAIRS_PER_BLOCK = 2_000_000
@@ -240,7 +240,9 @@ def rank_tokens(
             _fill(ranking, signal, pairs, block, signed=config.signed)
             return block
 
-        with (progress or Silent()).task("rank tokens", len(ranking.label_documents_L), "labels") as task:
+        with (progress or Progress(enabled=False)).task(
+            "rank tokens", len(ranking.label_documents_L), "labels"
+        ) as task:
             for block in executor.map(rank_block, blocks):
                 task.advance(len(block))
     return ranking

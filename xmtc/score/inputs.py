@@ -16,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 
 from xmtc.config.base import config
 from xmtc.data.parallel import map_processes
-from xmtc.data.progress import Silent
 from xmtc.data.readers import Document, ReaderSettings, Rejected
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.files import content_hash
@@ -25,6 +24,7 @@ from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
 from xmtc.files import real
 from xmtc.storage.config import StorageConfig, is_remote
+from xmtc.track.progress import Progress
 
 if TYPE_CHECKING:
     from xmtc.storage.remote import Stamp
@@ -257,9 +257,9 @@ def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Reje
         DataError: the file cannot be read.
     """
     if file.source is not None:
-        yield from file.source.build().read(map_processes, Silent())
+        yield from file.source.build().read(map_processes, Progress(enabled=False))
         return
-    for row in _reader(file.local(), columns).read(map_processes, Silent()):
+    for row in _reader(file.local(), columns).read(map_processes, Progress(enabled=False)):
         if isinstance(row, Document) and columns.id is None:
             # The reader's ids contain only the file's name, which may also occur in another folder.
             row = Document(f"{file.name}:{row.doc_id.rsplit(':', 1)[1]}", row.text, ())

@@ -9,12 +9,12 @@ from joblib import cpu_count
 
 from xmtc.artefact.export import load_model
 from xmtc.data.loader import prefetch
-from xmtc.data.progress import Progress
 from xmtc.errors import DataError
 from xmtc.predict.predictor import choose_device
 from xmtc.score.batch import BlockScorer, TokenBlock
 from xmtc.score.inputs import read_blocks
 from xmtc.score.job import Job, Record, finish, open_job, publish
+from xmtc.track.progress import Progress
 
 BLOCKS_AHEAD = 2
 

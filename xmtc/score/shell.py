@@ -186,10 +186,8 @@ def run_locally(
 ) -> dict[str, Any]:
     """Run the job in this process with a progress bar, and print a summary; see `score_local`."""
     started_s = time.monotonic()
-    with Progress() as progress:
-        manifest = score_local(
-            job, progress, device=device, workers=workers, max_rejected=max_rejected, overwrite=overwrite
-        )
+    limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
+    manifest = score_local(job, Progress(), device=device, **limits)
     print_summary(job, manifest, time.monotonic() - started_s)
     return manifest
 

@@ -24,7 +24,6 @@ from xmtc.data.collate import Batch, Collator
 from xmtc.data.config import CacheDtype
 from xmtc.data.corpus import Split
 from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
-from xmtc.data.progress import Progress
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object, barrier, broadcast_object, is_leader
 from xmtc.distributed.strategy import Strategy
@@ -34,6 +33,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.run.config import RunConfig
 from xmtc.track.console import print_line
+from xmtc.track.progress import Progress
 
 ENCODE_TOKENS = 8192
 """Tokens of a batch that fills a cache, which needs no memory for gradients."""

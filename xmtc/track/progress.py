@@ -4,9 +4,8 @@ plain line every few seconds and one at the end.
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
-from types import TracebackType
-from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -18,13 +17,12 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from typing_extensions import override
 
 from xmtc.track.console import duration, print_line, shared_console
 
-T = TypeVar("T")
 
-
-class ConsoleTask:
+class ConsoleTask(AbstractContextManager["ConsoleTask"]):
     """One piece of work. Use it as a context manager, or call `close` at the end."""
 
     def __init__(self, owner: "Progress", description: str, total: int | None, unit: str, done: int, lines: bool):
@@ -38,11 +36,11 @@ class ConsoleTask:
         """Count `amount` more units as done."""
         self.reach(self.done + amount)
 
-    def reach(self, done: int, total: int | None = None) -> None:
-        """Say how many units are done by now, and the total where it was not known before."""
-        self.done, self.total = done, self.total if total is None else total
+    def reach(self, done: int) -> None:
+        """Say how many units are done by now."""
+        self.done = done
         if self._owner.bars and self.bar is not None:
-            self._owner.bars.update(self.bar, completed=self.done, total=self.total)
+            self._owner.bars.update(self.bar, completed=done)
         elif self._owner.clock() - self.printed_s >= self._owner.interval_s:
             self._print()
 
@@ -61,21 +59,15 @@ class ConsoleTask:
             self._owner.bars.stop_task(self.bar)
         else:
             self._print(final=True)
-        self._owner.closed(self)
+        self._owner.closed()
 
-    def __enter__(self) -> "ConsoleTask":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    @override
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
 class Progress:
     """Makes tasks. Safe to create anywhere: nothing is drawn before the first task, nothing stays live after the last.
-
-    As a context manager it also gives the terminal back when an error leaves a task open.
 
     Args:
         enabled: False on every rank but the first: the same calls, no output.
@@ -121,25 +113,12 @@ class Progress:
         self._open += 1
         return ConsoleTask(self, description, total, unit, done, lines)
 
-    def closed(self, task: ConsoleTask) -> None:
-        """Remove an ended task; the last one also removes the live display."""
+    def closed(self) -> None:
+        """Count an ended task; the last one also removes the live display."""
         self._open -= 1
-        if self._open == 0:
-            self.close()
-
-    def close(self) -> None:
-        """Give the terminal back, whatever is still open, as after an error in the middle of a task."""
-        if self.bars:
+        if self._open == 0 and self.bars:
             self.bars.stop()
             self.bars = None
-
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def progress_line(task: ConsoleTask, elapsed_s: float, *, final: bool) -> str:

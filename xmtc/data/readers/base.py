@@ -9,7 +9,7 @@ from xmtc.data.fields import ONE_FIELD
 
 if TYPE_CHECKING:
     from xmtc.data.parallel import MapUnordered
-    from xmtc.data.progress import Progress
+    from xmtc.track.progress import Progress
 
 SPLITS = ("train", "dev", "test")
 _LONGEST_CELL, _LONGEST_LABEL = 40, 60  # characters

@@ -23,7 +23,6 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.progress import Progress
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected, quoted_cell, shown_columns
 from xmtc.data.readers.config import MimicConfig, SplitConfig
 from xmtc.data.readers.files import check_file, content_hash
@@ -31,6 +30,7 @@ from xmtc.data.readers.mimic_tables import CodeKind, Codes, Layout, Notes, names
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
 from xmtc.files import reading
+from xmtc.track.progress import Progress
 
 logger = logging.getLogger(__name__)
 

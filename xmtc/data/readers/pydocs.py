@@ -17,10 +17,10 @@ import xxhash
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.progress import Progress
 from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
 from xmtc.data.readers.config import PydocsConfig
 from xmtc.errors import DataError
+from xmtc.track.progress import Progress
 
 _FILES_PER_TASK = 150
 _NAMED = ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.progress import Progress
 from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table_config import TableConfig
+from xmtc.track.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from xmtc.data.fields import FieldText
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.progress import Progress
 from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, check_characters, quoted_cell
 from xmtc.data.readers.cells import label_of, labels_of, text_of, word_of
 from xmtc.data.readers.config import XcForm, XcRepositoryConfig
@@ -23,6 +22,7 @@ from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.label_file import sound_rows
 from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
+from xmtc.track.progress import Progress
 
 # Names of the files in each layout: labels of the documents, their texts, names of the labels.
 _JSON = {"train": ("trn.json",), "test": ("tst.json",)}
