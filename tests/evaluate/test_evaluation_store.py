@@ -47,7 +47,7 @@ def test_an_evaluation_is_written_and_read_back(tmp_path, monkeypatch):
     assert row["labels"][0] == LABELS[scores[7].argmax()]
     assert not list(tmp_path.glob("*.tmp"))
     assert "| P@1 |" in markdown_summary(evaluation.metrics, "x")
-    assert summary_table(evaluation.metrics).row_count == 12
+    assert summary_table(evaluation.metrics).row_count == 13
 
 
 def test_predictions_come_back_in_the_order_asked_for(tmp_path):

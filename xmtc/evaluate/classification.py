@@ -90,6 +90,7 @@ class LabelSums:
         self.right_LR, self.predicted_LR, self.gold_LR = right_LR, predicted_LR, gold_LR
         self._masks = sparse.csr_array(masks_GL)
         self.labels_G = masks_GL.sum(1, dtype=np.float64) if labels_G is None else labels_G
+        self._absent_L1 = gold_LR == 0 if support_L1 is None else support_L1 == 0
         if support_L1 is None:
             self._weights_LR = (gold_LR > 0).astype(gold_LR.dtype)
         else:
@@ -111,6 +112,12 @@ class LabelSums:
     def f1_GR(self) -> NDArray[np.floating]:
         """Sum of F1 over the labels with gold documents."""
         return self.sum_over_labels(self.share(2 * self.right_LR, self.predicted_LR + self.gold_LR))
+
+    @cached_property
+    def found_GR(self) -> NDArray[np.floating]:
+        """Labels with gold documents, by their weights, and labels that are predicted without any."""
+        only_predicted_LR = (self.predicted_LR > 0) & self._absent_L1
+        return self.labels_GR + self._sum(only_predicted_LR.astype(self.predicted_LR.dtype))
 
     @staticmethod
     def share(part: NDArray[np.floating], whole: NDArray[np.floating]) -> NDArray[np.floating]:

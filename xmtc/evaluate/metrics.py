@@ -245,6 +245,12 @@ def _macro_f1(sums: "LabelSums") -> "NDArray[np.floating]":
     return sums.share(sums.f1_GR, sums.labels_GR)
 
 
+def _macro_f1_predicted(sums: "LabelSums") -> "NDArray[np.floating]":
+    """The same sum over the labels present in the split or predicted: a label predicted only wrongly counts as 0, so
+    that predicting more rare labels is not free."""
+    return sums.share(sums.f1_GR, sums.found_GR)
+
+
 def _macro_f1_all(sums: "LabelSums") -> "NDArray[np.floating]":
     """The same sum over all labels, absent ones 0."""
     return sums.f1_GR / sums.labels_G[:, None].clip(min=1)
@@ -344,6 +350,13 @@ _BUILT_IN: tuple[Metric, ...] = (
     LabelMetric("macro_precision", "macro-precision", _macro_precision, single_label=True),
     LabelMetric("macro_recall", "macro-recall", _macro_recall, summary=("single_label",), single_label=True),
     LabelMetric("macro_f1", "macro-F1", _macro_f1, summary=EVERY_TASK, single_label=True, bin_place=1),
+    LabelMetric(
+        "macro_f1_predicted",
+        "macro-F1 (present or predicted)",
+        _macro_f1_predicted,
+        summary=("multi_label",),
+        single_label=True,
+    ),
     LabelMetric("macro_f1_all", "macro-F1 (all labels)", _macro_f1_all, single_label=True),
     LabelMetric("macro_f1_harmonic", "harmonic mean of macro-P and macro-R", _macro_f1_harmonic),
     DocumentMetric("samples_f1", "samples-F1", _samples_f1),
