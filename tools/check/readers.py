@@ -312,7 +312,8 @@ def read(case: Case, folder: Path) -> tuple[list[str], list[frozenset[str]]]:
     source = given | {"files": {"train": str(path)}, "columns": columns}
     settings = {"source": source, "corpus": "x", "split": {"dev": 0, "test": 0}, "duplicates": "keep"}
     config: DataConfig = adapter(DataConfig).validate_json(json.dumps(settings))
-    reader, spool = config.source.build(), Spool(folder / "spool")
+    reader = config.source.build()
+    spool = Spool(folder / "spool", len(reader.fields()))
     rows = list(reader.read(lambda function, items: map(function, items), Progress(enabled=False)))
     spool.fill(rows, reader.label_info(), config=config, task=Progress(enabled=False).task("read"))
     chosen = select(spool, reader.label_info(), reader.provides(), config)
