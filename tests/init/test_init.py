@@ -313,7 +313,10 @@ def test_the_encoder_trains_where_there_is_a_gpu():
 @pytest.mark.parametrize(
     ("recipe", "single", "planting", "finetuning", "encoder"),
     [
-        ("unfrozen", True, "a random start; planting attention is not", "the head alone, then the whole encoder", "trains too"),
+        (
+            *("unfrozen", True, "a random start; planting attention is not", "the head alone, then the whole encoder"),
+            "trains too",
+        ),
         ("unfrozen", False, None, "the head alone, then the whole encoder", "trains too"),
         ("attention", False, None, "the head, on hidden states from disk", "frozen"),
         ("head", True, "a random start; planted rows", "the head, on hidden states from disk", "frozen"),
