@@ -93,7 +93,7 @@ def test_without_spaces_as_much_is_learnt_as_with(language: str) -> None:
     def hits(separator: str) -> float:
         texts = [separator.join(words) for words in documents]
         vocabulary = choose_words(document_frequencies(texts[:300]), 300, WordsConfig())
-        rows = vocabulary.rows(vocabulary.count(texts))
+        rows = vocabulary.words(texts).together()
         model = RidgeClassifier().fit(rows[:300], labels[:300])
         return float(np.mean(model.predict(rows[300:]) == labels[300:]))
 

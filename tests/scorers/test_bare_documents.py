@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse
 
 from scorer_cases import training, unseen
+from xmtc.data.words import Vocabulary, Words
 from xmtc.scorers.base import Features
 from xmtc.scorers.config import LabelTextConfig, LinearConfig, StateNeighboursConfig, TreeConfig, WordNeighboursConfig
 
@@ -26,9 +27,9 @@ def bare(features: Features, rows: Any) -> Features:
     """The same documents, some of which have no word and a state of zeros."""
     kept = np.ones(len(features), np.float32)
     kept[rows] = 0
-    words = sparse.csr_array(sparse.diags_array(kept) @ features.words_NV)
-    words.eliminate_zeros()
-    return Features(words, features.states_ND * kept[:, None])
+    counts = sparse.csr_array(sparse.diags_array(kept) @ features.words.counts_NC)
+    counts.eliminate_zeros()
+    return Features(Words(counts, features.words.vocabulary), features.states_ND * kept[:, None])
 
 
 @pytest.mark.parametrize("rows", [[3], slice(0, 30), slice(None)], ids=["one", "half", "all"])
@@ -49,7 +50,8 @@ def test_documents_without_a_feature_are_documents(settings: Any, rows: Any, tmp
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: type(one).__name__)
 def test_a_vocabulary_may_be_empty(settings: Any) -> None:
     cases, _ = training(60)
-    features = Features(sparse.csr_array((60, 0), dtype=np.float32), cases.features.states_ND)
+    vocabulary = Vocabulary([], np.empty(0, np.int64), 60, 1)
+    features = Features(vocabulary.words(["?"] * 60), cases.features.states_ND)
     scorer = settings.fit(replace(cases, features=features, label_words_LV=sparse.csr_array((7, 0), dtype=np.float32)))
     assert np.isfinite(scorer.score(features).top(3).scores_NK).all()
     assert len(scorer.contributions(features.take(slice(0, 1)), [0, 1])) == 2

@@ -247,7 +247,8 @@ def _macro_f1(sums: "LabelSums") -> "NDArray[np.floating]":
 
 def _macro_f1_predicted(sums: "LabelSums") -> "NDArray[np.floating]":
     """The same sum over the labels present in the split or predicted: a label predicted only wrongly counts as 0, so
-    that predicting more rare labels is not free."""
+    that predicting more rare labels is not free.
+    """
     return sums.share(sums.f1_GR, sums.found_GR)
 
 
