@@ -16,13 +16,13 @@ from xmtc.config.base import config
 from xmtc.config.load import load_config
 from xmtc.data.config import DataConfig
 from xmtc.data.prepare import prepare
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected
 from xmtc.errors import ConfigError
 
 POINT = importlib.metadata.EntryPoint("lines", "other_package:LinesConfig", "xmtc.readers")
 
 
-class LinesReader:
+class LinesReader(Reader):
     """Documents from the lines of a text file: `label: text`, every fourth line in dev."""
 
     def __init__(self, path: str) -> None:
