@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 
 class Body(BaseModel):
@@ -21,7 +21,12 @@ class PredictBody(Body):
     """Texts to label."""
 
     texts: Annotated[
-        list[DocumentText | DocumentFields],
+        list[
+            Annotated[
+                Annotated[DocumentText, Tag("text")] | Annotated[DocumentFields, Tag("fields")],
+                Discriminator(lambda document: "fields" if isinstance(document, dict) else "text"),
+            ]
+        ],
         Field(min_length=1, description="Documents: a text, which is the last field, or a text for each field."),
     ]
     top_k: Annotated[int | None, Field(ge=1, description="Maximum number of labels per text.")] = None
