@@ -21,11 +21,11 @@ from torch import Tensor
 
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_reduce_sum
-from xmtc.losses.base import Targets
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import PlantsProjections
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.planting import grades_by_rank
+from xmtc.training.ridge_rows import VectorSums
 
 RIDGE = 1e-3
 """λ as a share of the mean eigenvalue of C."""
@@ -39,21 +39,15 @@ class PlantSums:
     Attributes:
         tokens_DD: Σ h̃h̃ᵀ over tokens.
         by_token_VD: Σ h̃ over the tokens of each vocabulary entry.
-        documents_DD: Σ xxᵀ over documents, x the mean hidden state of a document.
-        document_D: Σ x.
-        counts_2: numbers of tokens and of documents.
-        by_label_LD: Σ x over the documents of each label.
-        label_counts_L: number of documents of each label.
+        tokens: number of tokens.
+        means: sums over the documents' mean hidden states.
     """
 
     def __init__(self, labels: int, vocab_size: int, width: int, device: torch.device) -> None:
         self.tokens_DD = torch.zeros(width, width, dtype=torch.float64, device=device)
         self.by_token_VD = torch.zeros(vocab_size, width, device=device)
-        self.documents_DD = torch.zeros_like(self.tokens_DD)
-        self.document_D = torch.zeros(width, dtype=torch.float64, device=device)
-        self.counts_2 = torch.zeros(2, dtype=torch.float64, device=device)
-        self.by_label_LD = torch.zeros(labels, width, device=device)
-        self.label_counts_L = torch.zeros(labels, device=device)
+        self.tokens = torch.zeros((), dtype=torch.float64, device=device)
+        self.means = VectorSums(labels, width, device)
 
     def add(self, hidden_BTD: Tensor, batch: Batch, shard: LabelShard) -> None:
         """Add this worker's documents, and for its labels those of all workers. Collective."""
@@ -63,34 +57,26 @@ class PlantSums:
         tokens_ND = (hidden_BTD - mean_BD.unsqueeze(1))[mask_BT]
         self.tokens_DD += (tokens_ND.T @ tokens_ND).double()
         self.by_token_VD.index_add_(0, batch.token_ids_BT[mask_BT], tokens_ND)
-        self.documents_DD += (mean_BD.T @ mean_BD).double()
-        self.document_D += mean_BD.double().sum(0)
-        self.counts_2 += torch.stack([mask_BT.sum(), batch.weight_B.sum()]).double()
-        documents = shard.gather((mean_BD,), batch.mask_BT, Targets(batch.rows_P, batch.labels_P, batch.weight_B))
-        rows_P, labels_P = documents.targets.rows_P, documents.targets.columns_P
-        self.by_label_LD.index_add_(0, labels_P, documents.read[0][rows_P])  # zero for documents without weight
-        self.label_counts_L.index_add_(0, labels_P, documents.targets.weight_B[rows_P])
+        self.tokens += mask_BT.sum()
+        self.means.add(mean_BD, batch, shard)
 
     def all_reduce(self, *, labels: bool) -> None:
         """Add up the sums of all ranks, those of labels only if every rank holds all labels. Collective."""
-        for name, value in vars(self).items():
-            if labels or name not in ("by_label_LD", "label_counts_L"):
-                setattr(self, name, all_reduce_sum(value))
+        for name in ("tokens_DD", "by_token_VD", "tokens"):
+            setattr(self, name, all_reduce_sum(getattr(self, name)))
+        self.means.all_reduce(labels=labels)
 
     def values(self, width: int, seed: int, sum_of_all: Callable[[Tensor], Tensor]) -> Tensor:
         """Compute whitening followed by the directions that predict labels best, float64 (width, D). Collective."""
-        documents = self.counts_2[1].clamp(min=1)
-        mean_D = self.document_D / documents
-        covariance_DD = self.documents_DD / documents - torch.outer(mean_D, mean_D)
-        whiten_DD = inverse_root(oas(covariance_DD, float(documents)))
-        counts_L1 = self.label_counts_L.double().unsqueeze(1)
-        means_LD = (self.by_label_LD.double() - counts_L1 * mean_D) / counts_L1.clamp(min=1).sqrt()
+        covariance_DD, targets_LD = self.means.covariance(), self.means.centred()
+        whiten_DD = inverse_root(oas(covariance_DD, float(self.means.documents)))
+        means_LD = targets_LD / self.means.counts_L.double().clamp(min=1).sqrt().unsqueeze(1)
         between_DD = whiten_DD @ sum_of_all(means_LD.T @ means_LD) @ whiten_DD
         return _spread(leading(between_DD, covariance_DD, width), whiten_DD, width, seed)
 
     def token_variance(self, projection_dD: Tensor) -> Tensor:
         """Compute the mean variance of projected tokens over the projection's rows, inside documents."""
-        covariance_DD = self.tokens_DD / self.counts_2[0].clamp(min=1)
+        covariance_DD = self.tokens_DD / self.tokens.clamp(min=1)
         return ((projection_dD @ covariance_DD) * projection_dD).sum(1).mean()
 
     def relevance(self, ranking: TokenRanking) -> Tensor:
@@ -147,8 +133,8 @@ def plant_attention(
 ) -> None:
     """Plant the queries and, with `keys`, the key projection. Collective.
 
-    The key projection keeps the size of its random start. Whitening makes it twelve times as large, and an optimizer
-    whose steps have a fixed size, such as Adam, can then hardly move it.
+    The key projection keeps the size of its random start. Whitening makes it much larger, and an optimizer whose
+    steps have a fixed size, such as Adam, can then hardly move it.
 
     Args:
         head: changed in place.
@@ -159,7 +145,7 @@ def plant_attention(
         keys: whether the key projection may change; otherwise queries are fitted to it as it is.
     """
     weight_dD, relevance_LD = head.key_projection.weight, sums.relevance(ranking).double()
-    covariance_DD = _ridged(sums.tokens_DD / sums.counts_2[0].clamp(min=1))
+    covariance_DD = _ridged(sums.tokens_DD / sums.tokens.clamp(min=1))
     if keys:
         whiten_DD = inverse_root(covariance_DD)
         queries_LD = F.normalize(relevance_LD @ whiten_DD, dim=1)

@@ -49,23 +49,30 @@ class VectorSums:
             if labels or not name.endswith(("_L", "_LP")):
                 setattr(self, name, all_reduce_sum(value))
 
+    def covariance(self) -> Tensor:
+        """Compute the covariance of the vectors, float64 (P, P)."""
+        mean_P = self.vector_P / self.documents.clamp(min=1)
+        return self.products_PP / self.documents.clamp(min=1) - torch.outer(mean_P, mean_P)
+
+    def centred(self) -> Tensor:
+        """Compute the sums of centred vectors over the documents of each label, float64 (L, P)."""
+        mean_P = self.vector_P / self.documents.clamp(min=1)
+        return self.by_label_LP.double() - self.counts_L.double().unsqueeze(1) * mean_P
+
     def rows(self, members: int = 1) -> Responses:
         """Compute w[l] = (Σ + λI)⁻¹ (Yᵀx/N)[l] of centred vectors x and labels Y, and mean responses to documents.
 
         Args:
             members: number of equal parts of a vector, each of which is to score by itself.
         """
-        mean_P, counts_L1 = self.vector_P / self.documents, self.counts_L.double().unsqueeze(1)
-        covariance_PP = self.products_PP / self.documents - torch.outer(mean_P, mean_P)
+        covariance_PP, counts_L = self.covariance(), self.counts_L.double()
         covariance_PP.diagonal().add_(RIDGE * covariance_PP.diagonal().mean().clamp(min=1e-12))
-        sums_LP = self.by_label_LP.double()
-        targets_PL = (sums_LP - counts_L1 * mean_P).T / self.documents
-        parts = torch.arange(len(mean_P)).chunk(members)
+        targets_PL = self.centred().T / self.documents
+        parts = torch.arange(len(covariance_PP)).chunk(members)
         rows_LP = torch.cat([torch.linalg.solve(covariance_PP[part][:, part], targets_PL[part]) for part in parts]).T
-        own_L, all_L = (rows_LP * sums_LP).sum(1), rows_LP @ self.vector_P
-        others_L1 = (self.documents - counts_L1).clamp(min=1)
-        positive_L = own_L / self.counts_L.double().clamp(min=1)
-        negative_L = (all_L - own_L) / others_L1[:, 0]
+        own_L, all_L = (rows_LP * self.by_label_LP).sum(1), rows_LP @ self.vector_P
+        positive_L = own_L / counts_L.clamp(min=1)
+        negative_L = (all_L - own_L) / (self.documents - counts_L).clamp(min=1)
         return Responses(rows_LP.float(), positive_L.float(), negative_L.float())
 
 
