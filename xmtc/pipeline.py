@@ -133,6 +133,7 @@ def stages(config: RunConfig) -> list[Stage]:
         Stage.SCORERS: not config.model.scorers,
         Stage.PLANT: not config.planted,
         Stage.FINETUNE: not config.model.head.scores,
+        Stage.REFIT: not config.refits_scorers,
     }
     return [stage for stage in Stage if not skipped.get(stage, False)]
 
@@ -154,11 +155,9 @@ def model_stages(config: RunConfig, corpus: str, ranking: str, start: Sequence[s
     found = [(Stage.PLANT, plant)] if config.planted else []
     found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
     fused = [to_plain(scorer) for scorer in config.model.scorers]
-    if fused:
-        # Before the head, for a first result. If the encoder trains, after it, because states need its final weights.
-        after = config.trains_encoder and config.scores_states
-        scorers = config_hash(finetune if after else plant, fused)
-        found.insert(len(found) if after else 0, (Stage.SCORERS, scorers))
+    if fused:  # before the head, for a first result
+        found.insert(0, (Stage.SCORERS, config_hash(plant, fused, config.refits_scorers)))
+    found += [(Stage.REFIT, config_hash(finetune, fused))] if config.refits_scorers else []
     evaluate = config_hash(finetune, corpus, fused, config.model.fusion, config.evaluate)
     return [*found, (Stage.EVALUATE, evaluate)]
 

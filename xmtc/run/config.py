@@ -87,6 +87,19 @@ class RunConfig:
         """Whether a scorer other than the head reads the encoder's pooled states."""
         return any("states" in scorer.needs for scorer in self.model.scorers)
 
+    @property
+    def caches_states(self) -> bool:
+        """Whether the outputs of the untrained encoder are kept on disk."""
+        if not self.model.head.scores:
+            return True
+        tunes_head_first = self.finetune.cache_hidden and self.finetune.phases[0].encoder_layers == 0
+        return tunes_head_first or (bool(self.planted) and self.plant.cache_hidden)
+
+    @property
+    def refits_scorers(self) -> bool:
+        """Whether scorers that read hidden states are fitted again once stage 2 has changed the encoder."""
+        return self.trains_encoder and self.scores_states
+
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
         self._check_plant()

@@ -25,6 +25,7 @@ class Stage(StrEnum):
     SCORERS = "scorers"
     PLANT = "plant"
     FINETUNE = "finetune"
+    REFIT = "refit"
     EVALUATE = "evaluate"
     REPORT = "report"
 

@@ -45,7 +45,8 @@ def _predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
     model = worker.config.model
     if not model.scorers:
         return HeadPredictor(worker)
-    return FusedPredictor(worker, load_ensemble(worker, has_head=model.head.scores))
+    ensemble = load_ensemble(worker, has_head=model.head.scores)
+    return FusedPredictor(worker, ensemble, cached=not worker.config.trains_encoder)
 
 
 def _evaluate_split(

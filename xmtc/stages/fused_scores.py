@@ -44,13 +44,14 @@ class FusedPredictor:
     Args:
         worker: worker of this rank.
         ensemble: scorers, with or without the head, and the settings of their fusion.
+        cached: whether to read states of dev from disk, which are those of the untrained encoder.
 
     Attributes:
         ensemble: the ensemble; it has a fusion once dev is predicted.
     """
 
-    def __init__(self, worker: Worker, ensemble: Ensemble) -> None:
-        self.worker, self.ensemble = worker, ensemble
+    def __init__(self, worker: Worker, ensemble: Ensemble, *, cached: bool) -> None:
+        self.worker, self.ensemble, self._cached = worker, ensemble, cached
         self._occurrences = Occurrences.of(worker.train.label_matrix())
 
     def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
@@ -87,7 +88,7 @@ class FusedPredictor:
         """Collect the candidates of all documents of a split, in order, on every rank. Collective."""
         worker, ensemble = self.worker, self.ensemble
         reads_model = ensemble.has_head or ensemble.needs_states
-        cached = reads_model and split.name != "test" and not worker.config.trains_encoder
+        cached = self._cached and reads_model and split.name != "test"
         shortlist = shortlist_of(worker) if ensemble.has_head else None
         fused = FusedScores(worker.classifier, ensemble, split.words, shortlist=shortlist)
         tokens = worker.config.finetune.tokens_per_micro_batch

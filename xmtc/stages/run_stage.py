@@ -12,11 +12,17 @@ from xmtc.run.directory import RunPaths, Stage
 from xmtc.stages.evaluate import evaluate
 from xmtc.stages.finetune import finetune
 from xmtc.stages.plant import plant
-from xmtc.stages.scorers import scorers
+from xmtc.stages.scorers import refit, scorers
 from xmtc.stages.worker import Worker, build_worker
 from xmtc.track.console import print_line
 
-_WORK = {Stage.SCORERS: scorers, Stage.PLANT: plant, Stage.FINETUNE: finetune, Stage.EVALUATE: evaluate}
+_WORK = {
+    Stage.SCORERS: scorers,
+    Stage.PLANT: plant,
+    Stage.FINETUNE: finetune,
+    Stage.REFIT: refit,
+    Stage.EVALUATE: evaluate,
+}
 
 
 def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:

@@ -3,6 +3,7 @@
 Suffixes: N documents, D width of the encoder, L labels.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -34,19 +35,30 @@ T = TypeVar("T")
 def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
     config = worker.config
-    if config.trains_encoder and config.scores_states:
-        load_best(worker)
-    states_ND = _states(worker, worker.train) if config.scores_states else None
-    fitted = _fit(worker, Features(worker.train.words(), states_ND))
-    run_collectively(lambda: fitted.save(worker.paths.scorers), here=worker.is_first)
+    states_ND = _states(worker, worker.train, cached=config.caches_states) if config.scores_states else None
+    fitted = _fit(worker, Features(worker.train.words(), states_ND), config.model.scorers)
+    vocabulary, doc_ids = worker.corpus.vocabulary(), worker.train.doc_ids()
+    ensemble = Ensemble(vocabulary, fitted, doc_ids, config.model.fusion, has_head=False)
+    run_collectively(lambda: ensemble.save(worker.paths.scorers), here=worker.is_first)
     if config.model.head.scores:
         _first_result(worker)
+
+
+def refit(worker: Worker) -> None:
+    """Fit the scorers that read hidden states again, on those of the trained encoder."""
+    load_best(worker)
+    features = Features(worker.train.words(), _states(worker, worker.train, cached=False))
+    fitted = _fit(worker, features, [one for one in worker.config.model.scorers if "states" in one.needs])
+    ensemble = load_ensemble(worker, has_head=False)
+    refitted = replace(ensemble, scorers=ensemble.scorers | fitted)
+    run_collectively(lambda: refitted.save(worker.paths.scorers), here=worker.is_first)
 
 
 def _first_result(worker: Worker) -> None:
     """Measure the scorers on dev and export them, before the head trains, with the quicker fusion. Collective."""
     ensemble = load_ensemble(worker, has_head=False)
-    fused = FusedPredictor(worker, replace(ensemble, config=replace(ensemble.config, kind="linear")))
+    quicker = replace(ensemble, config=replace(ensemble.config, kind="linear"))
+    fused = FusedPredictor(worker, quicker, cached=worker.config.caches_states)
     predictions, histogram = fused.predict(worker.dev)
     evaluation, thresholds = measure_split(worker, worker.dev, predictions, histogram=histogram)
 
@@ -76,30 +88,31 @@ class WorkerCommunicator:
         return all_gather_object(value)
 
 
-def _fit(worker: Worker, features: Features) -> Ensemble:
-    """Fit all scorers on rank 0; on other ranks, only those whose work is shared.
+def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -> dict[str, Scorer]:
+    """Fit scorers on rank 0; on other ranks, only those whose work is shared.
 
     Raises:
         DataError: a scorer cannot be fitted; raised on all ranks.
     """
-    config, train, vocabulary = worker.config.model, worker.train, worker.corpus.vocabulary()
-    labels = label_words(label_texts(worker.corpus.labels), vocabulary)
+    every, train = worker.config.model.scorers, worker.train
+    labels = label_words(label_texts(worker.corpus.labels), worker.corpus.vocabulary())
     training = Training(features, train.label_matrix(), train.text_hashes(), labels, WorkerCommunicator())
     fitted: dict[str, Scorer] = {}
 
     def fit(name: str, settings: ScorerSettings) -> None:
         fitted[name] = settings.fit(training)
 
-    with worker.progress.task("fit scorers", total=len(config.scorers), unit="scorers") as task:
-        for name, settings in zip(names_of(config.scorers), config.scorers, strict=True):
-            run_collectively(partial(fit, name, settings), here=settings.shares_work or worker.is_first)
-            task.advance(1)
-    return Ensemble(vocabulary, fitted, train.doc_ids(), config.fusion, has_head=False)
+    with worker.progress.task("fit scorers", total=len(wanted), unit="scorers") as task:
+        for name, settings in zip(names_of(every), every, strict=True):
+            if any(settings is one for one in wanted):
+                run_collectively(partial(fit, name, settings), here=settings.shares_work or worker.is_first)
+                task.advance(1)
+    return fitted
 
 
-def _states(worker: Worker, split: Split) -> NDArray[np.float32]:
+def _states(worker: Worker, split: Split, *, cached: bool) -> NDArray[np.float32]:
     """Compute pooled states (N, D) of a split's documents, on every rank. Collective."""
-    classifier, cached = worker.classifier.eval(), not worker.config.trains_encoder
+    classifier = worker.classifier.eval()
     states_ND = np.zeros((len(split), classifier.encoder.width), np.float32)
     own = []
     with torch.inference_mode():
