@@ -13,7 +13,12 @@ from xmtc.estimate.size import Size
 
 SIZE = Size(train=100, dev=20, test=20, tokens=40, longest=48, words=20, labels=6, labels_per_document=2.0)
 FIGURES = json.loads(Path(module.__file__).with_name("figures.json").read_text())
-SPEEDS = Speeds(core_s=FIGURES["core_s"], encode_s={48: 0.1}, head=HeadSpeed(train_s=0.3 / 40, step_s=0.0, score_s=0.0))
+SPEEDS = Speeds(
+    core_s=FIGURES["core_s"],
+    encode_s={48: 0.1},
+    head=HeadSpeed(train_s=0.3 / 40, step_s=0.0, score_s=0.0),
+    train_s={48: 0.4},
+)
 SCORERS = "model.scorers=[{kind: linear}, {kind: word_neighbours}, {kind: state_neighbours}, {kind: label_text}]"
 
 
@@ -38,8 +43,10 @@ def test_each_pass_of_planting_is_a_forward_pass_of_the_head(tmp_path) -> None:
 def test_an_encoder_that_trains_encodes_dev_after_every_epoch_and_for_evaluation(tmp_path) -> None:
     path = tiny_runs.write_config(tmp_path)
     frozen, trained = (seconds(path, f"finetune.phases=[{{epochs: 2, encoder_layers: {n}}}]") for n in (0, -1))
-    assert trained["finetune"] - frozen["finetune"] == pytest.approx(2 * (3 * 100 + 20) * 0.1)
+    assert trained["finetune"] - frozen["finetune"] == pytest.approx(2 * (100 * 0.4 + 20 * 0.1))
     assert trained["evaluate"] - frozen["evaluate"] == pytest.approx(20 * 0.1)
+    states = seconds(path, "model.scorers=[{kind: state_neighbours}]")
+    assert states["refit"] == pytest.approx(FIGURES["stage"] + 100 * 0.1)
 
 
 def test_scorers_take_longer_with_more_labels_terms_and_documents(tmp_path) -> None:

@@ -105,10 +105,7 @@ def hidden_states_bytes(config: RunConfig, size: Size, width: int) -> float:
         size: size of its corpus.
         width: D, width of the encoder.
     """
-    finetune = config.finetune
-    trains = finetune.cache_hidden and finetune.phases[0].encoder_layers == 0
-    trains |= bool(config.planted) and config.plant.cache_hidden
-    if not (trains if config.model.head.scores else config.scores_states):
+    if not config.caches_states or not (config.model.head.scores or config.scores_states):
         return 0.0
     vectors = size.tokens if config.reads_tokens else FixedPoolings.count
     return (size.train + size.dev) * vectors * width * (2 if config.distributed.precision == "bf16" else 4)
@@ -130,7 +127,12 @@ def speeds_of(config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]) -
     if config.model.head.scores:
         head = head_seconds(config, width, size.labels, size.labels_per_document)
     lengths = [config.data.max_length] if encodes else []
-    return Speeds(core_s=core_seconds(), encode_s=encoder_seconds(config, ids_N, lengths), head=head)
+    return Speeds(
+        core_s=core_seconds(),
+        encode_s=encoder_seconds(config, ids_N, lengths),
+        head=head,
+        train_s=encoder_seconds(config, ids_N, lengths, train=True) if config.trains_encoder else {},
+    )
 
 
 def dry_run(config: RunConfig) -> None:

@@ -68,13 +68,16 @@ def gain(threads: int | None) -> float:
     return min(threads or cpu_count(), cpu_count(), 32) ** _SCALING
 
 
-def encoder_seconds(config: RunConfig, ids_N: Sequence[NDArray[np.int32]], lengths: Sequence[int]) -> dict[int, float]:
+def encoder_seconds(
+    config: RunConfig, ids_N: Sequence[NDArray[np.int32]], lengths: Sequence[int], *, train: bool = False
+) -> dict[int, float]:
     """Measure the encoder of a run, with its weights, on a GPU or on the run's threads.
 
     Args:
         config: configuration of the run.
         ids_N: token ids of some documents.
         lengths: values of `data.max_length` to measure.
+        train: whether to measure a forward and a backward pass.
 
     Returns:
         Seconds for the mean document, by length.
@@ -88,7 +91,7 @@ def encoder_seconds(config: RunConfig, ids_N: Sequence[NDArray[np.int32]], lengt
     device = next(encoder.parameters()).device
     speed_up = gain(config.distributed.torch_threads()) if device.type == "cpu" else 1.0
     with _one_thread(), _autocast(config.distributed.precision, device):
-        return {n: _encoding(ids_N, encoder, model, tokenizer, n) / speed_up for n in lengths}
+        return {n: _encoding(ids_N, encoder.train(train), model, tokenizer, n) / speed_up for n in lengths}
 
 
 def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document: float) -> HeadSpeed:
@@ -167,7 +170,10 @@ def _encoding(
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
 ) -> float:
-    """Measure seconds per document of a GPU or of one CPU thread, in batches as in a run, over all lengths."""
+    """Measure seconds per document of a GPU or of one CPU thread, in batches as in a run, over all lengths.
+
+    In training mode, with a backward pass.
+    """
     documents = UnlabelledDocuments([ids[:max_length] for ids in ids_N if len(ids)])
     collate = Collator(documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap)
     parts = evaluation_batches(documents.lengths, _ENCODE_TOKENS)
@@ -177,8 +183,10 @@ def _encoding(
     begun, tokens = clock(), 0
     for number, place in enumerate(order):
         batch = collate(MicroBatch(parts[place], np.ones(len(parts[place]), np.float32))).to(device)
-        with torch.inference_mode():
-            encoder.encode(batch)
+        with torch.inference_mode(mode=not encoder.training):
+            hidden_BTD = encoder.encode(batch)
+        if encoder.training:
+            hidden_BTD.float().square().mean().backward()
         if device.type == "cuda":
             torch.cuda.synchronize()
         if number == 0:

@@ -6,8 +6,8 @@ head are measured here. What finished runs took is kept in a small file of this 
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from xmtc.fusion.boosted import MAX_PAIRS, TREES
 from xmtc.fusion.fusion import LEAST_FOR_TREES
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
+from xmtc.scorers.config import ScorerSettings
 from xmtc.training.config import PlantConfig
 
 _FIGURES: dict[str, Any] = read_json(Path(__file__).with_name("figures.json"))
@@ -35,12 +36,14 @@ class Speeds:
     Attributes:
         core_s: result of `core_seconds`.
         encode_s: by `data.max_length`, seconds to encode the mean document.
+        train_s: the same for a forward and a backward pass through the whole encoder; empty if no run trains it.
         head: times of the head; None without a head.
     """
 
     core_s: float
     encode_s: Mapping[int, float]
     head: HeadSpeed | None
+    train_s: Mapping[int, float] = field(default_factory=dict)
 
 
 def stage_seconds(config: RunConfig, size: Size, speeds: Speeds, width: int) -> dict[str, float]:
@@ -135,10 +138,13 @@ class _Stages:
             encoded = encoding_s * config.scores_states
             fitted = self._scorers("fit") + size.dev * self._scorers("score") + self._fusion()
             found[str(Stage.SCORERS)] = _FIGURES["stage"] + encoded + fitted
-            encoding_s = 0.0 if config.scores_states else encoding_s
+            encoding_s = 0.0 if config.scores_states and config.caches_states else encoding_s
         if head is not None:
             caches = bool(config.planted) or config.finetune.phases[0].encoder_layers == 0
             found |= self._training(head, encoding_s * caches)
+        if config.refits_scorers:
+            states = [scorer for scorer in config.model.scorers if "states" in scorer.needs]
+            found[str(Stage.REFIT)] = _FIGURES["stage"] + size.train * self._encode_s + self._scorers("fit", states)
         found[str(Stage.EVALUATE)] = self._evaluate(head)
         found[str(Stage.REPORT)] = _FIGURES["report"]
         return found
@@ -147,14 +153,18 @@ class _Stages:
     def _encode_s(self) -> float:
         return self.speeds.encode_s.get(self.config.data.max_length, 0.0)
 
+    @property
+    def _train_s(self) -> float:
+        return self.speeds.train_s.get(self.config.data.max_length, 0.0)
+
     def _core(self, part: str, sizes: Mapping[str, float]) -> float:
         """Estimate seconds of a part that runs on one core."""
         return _sum(_FIGURES[part], sizes) * self.speeds.core_s / _FIGURES["core_s"]
 
-    def _scorers(self, part: str) -> float:
-        """Estimate seconds in which all scorers are fitted, or score a document."""
+    def _scorers(self, part: str, scorers: Sequence[ScorerSettings] | None = None) -> float:
+        """Estimate seconds in which scorers, by default all, are fitted, or score a document."""
         total, most = 0.0, self.config.data.words.most_terms
-        for one in self.config.model.scorers:
+        for one in self.config.model.scorers if scorers is None else scorers:
             sizes = _sizes(to_plain(one), self.size, self.width, most)
             products = _sum(_of_scorer(one.kind, f"{part}_products"), sizes) / gain(None)
             total += products + _sum(_of_scorer(one.kind, part), sizes)
@@ -185,12 +195,12 @@ class _Stages:
             encoding_s = 0.0
         epochs, dev = sum(phase.epochs for phase in tune.phases), min(size.dev, tune.dev_documents or size.dev)
         training = self._epochs(epochs, tune.batch_size, head) + epochs * dev * head.score_s * self._read
-        encoded = 0.0
         for phase in tune.phases:
-            if phase.encoder_layers != 0:  # a layer's two gradients each take as long as its forward pass
+            if phase.encoder_layers != 0:
                 share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
-                encoded += phase.epochs * ((1 + 2 * share) * size.train + dev)
-        found[str(Stage.FINETUNE)] = _FIGURES["stage"] + encoding_s + training + encoded * self._encode_s
+                backward_s = share * (self._train_s - self._encode_s)
+                training += phase.epochs * (size.train * (self._encode_s + backward_s) + dev * self._encode_s)
+        found[str(Stage.FINETUNE)] = _FIGURES["stage"] + encoding_s + training
         return found
 
     def _planting(self, plant: PlantConfig, head: HeadSpeed) -> float:

@@ -114,7 +114,12 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     print_line("measuring this machine: a few seconds")
     tried = lengths_to_try(int(np.percentile(lengths, 95)))
     options = list(candidates(task, tried))
-    speeds = Speeds(core_s=core_seconds(), encode_s=encoder_seconds(options[0].config(), ids_N, tried), head=None)
+    trained_s: dict[int, float] = {}
+    for option in options:
+        if (config := option.config()).trains_encoder and option.max_length not in trained_s:
+            trained_s |= encoder_seconds(config, ids_N, [option.max_length], train=True)
+    encode_s = encoder_seconds(options[0].config(), ids_N, tried)
+    speeds = Speeds(core_s=core_seconds(), encode_s=encode_s, head=None, train_s=trained_s)
     choice = _choose(options, found, lengths, speeds, budget_s)
     return Plan(files=files, roles=roles, found=found, lengths=lengths, choice=choice, budget_s=budget_s)
 

@@ -17,7 +17,7 @@ from xmtc.data.fields import ONE_FIELD
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.estimate.estimate import hidden_states_bytes
-from xmtc.estimate.memory import label_memory, meta_classifier
+from xmtc.estimate.memory import label_memory, meta_classifier, worker_memory
 from xmtc.estimate.seconds import scorer_bytes
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
@@ -246,7 +246,7 @@ def choose(
     for candidate in options:
         config = candidate.config()
         size = measured(config)
-        too_large = _head_problem(config, size, room)
+        too_large = _training_problem(config, size, room)
         last = Choice(candidate, {} if too_large else timed(config, size), passed, fits=True)
         problem = too_large or _problem(last, config, size, room)
         if problem is None:
@@ -256,11 +256,14 @@ def choose(
     return Choice(last.candidate, last.stages, last.passed_over, fits=False)
 
 
-def _head_problem(config: RunConfig, size: Size, room: Room) -> str | None:
-    """Say why there is too little memory even to measure a head's speed; None if there is enough."""
+def _training_problem(config: RunConfig, size: Size, room: Room) -> str | None:
+    """Say why there is too little memory to train, or even to measure a head's speed; None if there is enough."""
     if not config.model.head.scores:
         return None
-    needed = label_memory(config, meta_classifier(config, size), size).total
+    classifier = meta_classifier(config, size)
+    needed = label_memory(config, classifier, size).total
+    if config.trains_encoder:
+        needed = sum(worker_memory(config, classifier, size, world=1).values())
     return f"needs {needed / 2**30:.1f} GiB of memory" if needed > 0.7 * room.memory else None
 
 
