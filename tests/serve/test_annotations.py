@@ -32,7 +32,7 @@ DOCUMENTS = st.tuples(
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(documents=st.lists(DOCUMENTS, min_size=1, max_size=4))
+@given(documents=st.lists(DOCUMENTS, min_size=1, max_size=4, unique_by=lambda one: one[0] or object()))
 def test_what_is_saved_is_what_training_reads(model: xmtc.Model, tmp_path: Path, documents) -> None:
     path = tmp_path / "some.jsonl"
     path.unlink(missing_ok=True)
@@ -98,29 +98,29 @@ def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
             refused = client.post("/annotations", body)
             assert refused.status_code == 422
             assert words in refused.json()["detail"]
-        while client.get("/queue/next").json()["waiting"]:
+        while client.post("/queue/next").json()["waiting"]:
             pass
     assert path.read_bytes() == b""
     with running(model, annotations=path, queue=queue, order="uncertain") as client:
-        while (first := client.get("/queue/next").json())["id"] is None:
+        while (first := client.post("/queue/next").json())["id"] is None:
             pass
-        skipped = client.get("/queue/next", params={"skip": first["id"]}).json()
+        skipped = client.post("/queue/next", params={"skip": first["id"]}).json()
         assert skipped["left"] == 4
         body = {"text": skipped["text"], "labels": ["cod", "law", "cod"], "id": skipped["id"]}
         assert client.post("/annotations", body).json() == {"id": skipped["id"], "saved": 1}
-        assert client.get("/queue/next").json()["left"] == 3
+        assert client.post("/queue/next").json()["left"] == 3
         assert client.post("/annotations", {"text": "none fits", "labels": []}).json()["saved"] == 2
     saved = [json.loads(line) for line in path.read_text().splitlines()]
     assert saved[0] == {"id": skipped["id"], "text": skipped["text"], "labels": ["cod", "law"]}
     assert saved[1]["labels"] == []
     with running(model, annotations=path, queue=queue) as client:
-        assert client.get("/queue/next").json()["left"] == 3  # what is annotated does not come again
+        assert client.post("/queue/next").json()["left"] == 3  # what is annotated does not come again
 
 
 def test_documents_that_the_model_cannot_read_are_never_handed_out(model: xmtc.Model, tmp_path: Path) -> None:
     (tmp_path / "queue.jsonl").write_text('{"id": "a", "text": "\\u200b"}\n{"id": "b", "text": "fish"}\n')
     with running(model, queue=tmp_path / "queue.jsonl") as client:
-        while (found := client.get("/queue/next").json())["id"] is None:
+        while (found := client.post("/queue/next").json())["id"] is None:
             pass
         assert found == {"id": "b", "text": "fish", "left": 1, "waiting": 0}
 

@@ -50,7 +50,7 @@ BAD = {
     "no token": ('{"texts": ["a", "\u200b"]}'.encode(), 422, "text 1 has no tokens"),
     "half a character": (b'{"texts": ["\\ud83d"]}', 422, "texts.0"),
     "not UTF-8": (b'{"texts": ["\xff\xfe"]}', 400, "error parsing the body"),
-    "UTF-16": ('{"texts": ["a"], "top_k": 0}'.encode("utf-16"), 422, "top_k"),
+    "UTF-16": ('{"texts": ["a"], "top_k": 0}'.encode("utf-16"), 400, "not JSON in UTF-8"),
     "too many": (json.dumps({"texts": ["a"] * 4}).encode(), 413, "4 texts, more than 3"),
     "too long": (json.dumps({"texts": ["a", LONG]}).encode(), 413, "text 1 has 360 characters, more than 200"),
     "too large": (json.dumps({"texts": [LONG * 30]}).encode(), 413, "more than 8,192 bytes"),

@@ -110,7 +110,7 @@ def test_a_pass_that_fails_is_a_500_and_the_next_one_works(
     monkeypatch.setattr(model, "best", out_of_memory)
     with running(model, queue=tmp_path / "queue.jsonl") as client:
         assert client.post("/predict", {"texts": TEXTS}).status_code == 500
-        until(lambda: client.get("/queue/next").json()["waiting"] == 0)  # a failure is not tried again
+        until(lambda: client.post("/queue/next").json()["waiting"] == 0)  # a failure is not tried again
         monkeypatch.undo()
         assert client.post("/predict", {"texts": TEXTS}).status_code == 200
         assert 'route="/predict",status="500"' in client.get("/metrics").text
@@ -139,9 +139,6 @@ def test_slow_and_half_closed_clients(model: xmtc.Model, monkeypatch: pytest.Mon
         assert b" 408 " in raw(client, HEAD.encode(), BODY[:5]).split(b"\r\n")[0]
         assert raw(client, HEAD.encode(), BODY[:5], close=True) == b""
         assert raw(client, HEAD.encode()[:30], close=True) == b""
-        whole = raw(client, HEAD.encode() + BODY, close=True)  # a client that only reads from now on
-        assert b" 200 " in whole.split(b"\r\n")[0]
-        assert b'"predictions"' in whole
         chunked = HEAD.replace(LENGTH, "Transfer-Encoding: chunked").encode()
         assert b" 413 " in raw(client, chunked, b"801\r\n" + b" " * 2049 + b"\r\n800\r\n").split(b"\r\n")[0]
         assert b" 400 " in raw(client, b"nonsense\r\n\r\n").split(b"\r\n")[0]

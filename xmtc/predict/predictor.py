@@ -32,6 +32,18 @@ _TOP_K = 10
 _CPU_TOKENS, _GPU_TOKENS = 4096, 16384
 
 
+class NoTokensError(DataError):
+    """A text has no tokens.
+
+    Attributes:
+        row: its place among the texts.
+    """
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"text {row} has no tokens: leave it out")
+        self.row = row
+
+
 class Prediction(NamedTuple):
     """A label of a text.
 
@@ -143,7 +155,7 @@ class Model:
         """
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), self.texts(texts)
         only, found = self.limits_of(include, exclude, shortlist)
-        documents, kept, batches = self._documents(texts), None, None
+        documents, kept, batches = self.documents(texts), None, None
         top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
         if evidence:
             kept = partial(self.kept, threshold=limit, least=least)
@@ -186,7 +198,7 @@ class Model:
             DataError: a text is empty or not a string.
             ConfigError: the model has no index for a shortlist.
         """
-        return self.scored(self._documents(texts), top_k, only, self._shortlist(shortlist))[:2]
+        return self.scored(self.documents(texts), top_k, only, self._shortlist(shortlist))[:2]
 
     def predictions(
         self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
@@ -297,7 +309,7 @@ class Model:
             DataError: the text is empty or not a string, or the model has no such label.
             ConfigError: the head gives no evidence.
         """
-        document = self._documents([as_text(text, self.info.fields)])
+        document = self.documents([as_text(text, self.info.fields)])
         label_ids = self.labels.indices(as_labels(labels))
         batch = self._collator(document)(MicroBatch(np.zeros(1, np.int64), np.ones(1, np.float32))).to(self.device)
         with torch.inference_mode():
@@ -319,10 +331,15 @@ class Model:
             self.classifier, self.ensemble, words.take, shortlist=shortlist, only=only, exclusive=exclusive
         )
 
-    def _documents(self, texts: Sequence[str]) -> TokenisedTexts:
+    def documents(self, texts: Sequence[str]) -> TokenisedTexts:
+        """Tokenise texts.
+
+        Raises:
+            NoTokensError: a text has no tokens.
+        """
         documents = tokenised(texts, self.tokenizer, self.info.max_length)
         if not documents.lengths.all():
-            raise DataError(f"text {int(documents.lengths.argmin())} has no tokens: leave it out")
+            raise NoTokensError(int(documents.lengths.argmin()))
         return documents
 
     def _collator(self, documents: TokenisedTexts) -> Collator:

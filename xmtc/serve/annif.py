@@ -9,7 +9,6 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from xmtc.predict.predictor import Prediction
@@ -121,12 +120,7 @@ async def suggest_batch(
 async def learn(request: Request, project_id: str, body: list[IndexedDocument]) -> Response:
     """Append documents to the annotations. The model changes only when you train it with them."""
     service = _checked(request, project_id)
-    if service.annotations is None:
-        raise RequestError(HTTPStatus.FORBIDDEN, "learning is not enabled: start the server with --annotations FILE")
-    service.check_texts([document.text for document in body])
-    rows = [(None, document.text, [subject.uri for subject in document.subjects]) for document in body]
-    if rows:
-        await run_in_threadpool(service.annotations.save, rows)
+    await service.save([(None, document.text, [subject.uri for subject in document.subjects]) for document in body])
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

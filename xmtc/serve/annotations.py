@@ -1,13 +1,17 @@
 """Annotations: documents with the labels that a person gave them. The file can be used as training data."""
 
+import errno
+import io
 import json
 import os
+import stat
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 from xmtc.data.labels import LabelTable
+from xmtc.data.readers.base import quoted_cell
 from xmtc.data.readers.cells import label_of
 from xmtc.errors import DataError
 from xmtc.files import read_file, reading, writing
@@ -32,8 +36,8 @@ class Annotations:
         self.ids = {line["id"] for line in _lines(path)}
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as file:
-                if file.tell() and not _ends_a_line(path):
+            with self._open() as file:
+                if file.seek(0, os.SEEK_END) and not _ends_a_line(path):
                     file.write(b"\n")
 
     def save(self, documents: Sequence[tuple[str | None, str, Sequence[str]]]) -> list[str]:
@@ -46,7 +50,8 @@ class Annotations:
             The identifiers.
 
         Raises:
-            DataError: the model has no such label, or a document does not have exactly one label where it must.
+            DataError: the model has no such label, a document does not have exactly one label where it must, or a
+                document with the same identifier is annotated already.
             StorageError: the file cannot be written.
         """
         for row, (_, _, labels) in enumerate(documents):
@@ -64,14 +69,25 @@ class Annotations:
             for doc_id, (_, text, labels) in zip(ids, documents, strict=True)
         ]
         with self._lock:
+            if known := [doc_id for doc_id in ids if doc_id in self.ids]:
+                raise DataError(f"id {quoted_cell(known[0])}: this document is annotated already; choose another id")
             self._append("".join(f"{line}\n" for line in lines).encode())
             self.ids.update(ids)
         return ids
 
+    def _open(self) -> io.FileIO:
+        """Open the file to append. It may have become a pipe or device, which is refused and not waited for."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        file = io.FileIO(self.path, "ab", opener=lambda path, _: os.open(path, flags, 0o666))
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise OSError(errno.EINVAL, "a pipe or device, not a regular file", str(self.path))
+        return file
+
     def _append(self, data: bytes) -> None:
         """Write all data, or leave the file unchanged."""
-        with writing(self.path), self.path.open("ab", buffering=0) as file:
-            before = file.tell()
+        with writing(self.path), self._open() as file:
+            before = file.seek(0, os.SEEK_END)
             try:
                 if file.write(data) != len(data):
                     raise OSError(f"only a part of {len(data)} bytes was written")

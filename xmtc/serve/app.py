@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query, Response
-from fastapi.concurrency import run_in_threadpool
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from xmtc.predict.predictor import Model
@@ -20,7 +19,6 @@ from xmtc.serve.refusals import RequestError, add_handlers
 from xmtc.serve.service import Service
 
 _FILTER_ENTRIES = 10_000
-_NOT_KEPT = "annotations are not kept: start the server with --annotations FILE"
 _NO_QUEUE = "there is no queue: start the server with --queue FILE"
 
 
@@ -123,15 +121,10 @@ def _add_annotation(app: FastAPI, service: Service) -> None:
     @app.post("/annotations")
     async def annotate(body: bodies.AnnotationBody) -> bodies.AnnotationAnswer:
         """Save a document with its correct labels."""
-        if service.annotations is None:
-            raise RequestError(HTTPStatus.FORBIDDEN, _NOT_KEPT)
-        service.check_texts([body.text])
-        (doc_id,) = await run_in_threadpool(service.annotations.save, [(body.id, body.text, body.labels)])
-        if service.worklist is not None:
-            service.worklist.done(doc_id)
-        return bodies.AnnotationAnswer(id=doc_id, saved=len(service.annotations.ids))
+        (doc_id,), saved = await service.save([(body.id, body.text, body.labels)])
+        return bodies.AnnotationAnswer(id=doc_id, saved=saved)
 
-    @app.get("/queue/next")
+    @app.post("/queue/next")
     async def next_document(skip: Annotated[str | None, Query(max_length=1000)] = None) -> bodies.NextAnswer:
         """Get a document to annotate; `skip` moves one to the end of the list."""
         worklist = service.worklist

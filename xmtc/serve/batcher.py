@@ -3,14 +3,16 @@
 Requests wait in a bounded queue. A batch is an idle worker's share of the queue, within the token budget. If a worker
 is idle, the first request waits a few milliseconds for others; if all are busy, requests accumulate anyway. On a CPU
 every worker computes with one thread, as in `xmtc score`: several small passes in parallel take less time than one pass
-whose threads wait for each other. Only the event loop's thread accesses the state.
+whose threads wait for each other. A long request is cut into pieces, which wait one after the other: others get their
+turn in between, and a request that nobody waits for any more ends with the current piece. Only the event loop's thread
+accesses the state.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 
 from xmtc.errors import XmtcError
 from xmtc.predict.filters import LabelFilter, Threshold
-from xmtc.predict.predictor import Model, Prediction
+from xmtc.predict.predictor import Model, NoTokensError, Prediction
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.metrics import Metrics
 from xmtc.serve.refusals import RequestError
@@ -35,6 +37,7 @@ MAX_TOP_K = 1000
 _CHARACTERS_PER_TOKEN = 4
 _BATCH_TOKENS = 8192
 """Estimated from characters. A batch with this many tokens does not wait for more."""
+_PIECE_CHARACTERS = _BATCH_TOKENS * _CHARACTERS_PER_TOKEN
 _PATIENCE_S = 0.003
 """Time that a text waits for others while the model is idle."""
 _QUEUE_TEXTS = 512
@@ -66,8 +69,8 @@ class PredictOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class QueuedRequest:
-    """A request in the queue."""
+class Piece:
+    """Texts of a request that are answered together."""
 
     texts: Sequence[str]
     options: PredictOptions
@@ -88,8 +91,9 @@ class Batcher:
     def __init__(self, model: Model, config: ServeConfig, metrics: Metrics) -> None:
         self.model, self.metrics, self.shortlist = model, metrics, config.shortlist
         self._wait_seconds = config.limits.wait_seconds
-        self._queue: deque[QueuedRequest] = deque()
-        self._texts = 0
+        self._queue: deque[Piece] = deque()
+        self._untaken: set[Piece] = set()
+        metrics.waiting.set_function(lambda: self._texts)
         self._arrived = asyncio.Event()
         on_cpu = model.device.type == "cpu"
         self._workers = config.workers or (cpu_count() if on_cpu else 1)
@@ -130,24 +134,34 @@ class Batcher:
             raise RequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts are already waiting: try again later"
             )
-        waiting = QueuedRequest(texts, options, self._tokens(texts), asyncio.get_running_loop().create_future())
-        self._queue.append(waiting)
-        self._count(len(texts))
-        self._arrived.set()
+        loop = asyncio.get_running_loop()
+        pieces = [Piece(some, options, self._tokens(some), loop.create_future()) for some in _pieces(texts, options)]
+        self._untaken.update(pieces)
+        found: list[list[Prediction]] = []
         try:
-            return await asyncio.wait_for(waiting.answer, self._wait_seconds)
+            async with asyncio.timeout(self._wait_seconds):
+                for piece in pieces:
+                    self._queue.append(piece)
+                    self._arrived.set()
+                    found += await piece.answer
         except TimeoutError:
             self.metrics.refused.inc()
             message = f"no answer within {self._wait_seconds:g} seconds: send fewer texts, or try again later"
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, message) from None
+        except NoTokensError as error:
+            raise NoTokensError(len(found) + error.row) from None
+        finally:
+            self._untaken.difference_update(pieces)
+            self._queue = deque(piece for piece in self._queue if piece in self._untaken)
+        return found
+
+    @property
+    def _texts(self) -> int:
+        return sum(len(piece.texts) for piece in self._untaken)
 
     def _tokens(self, texts: Sequence[str]) -> int:
         most = self.model.info.max_length
         return sum(min(most, len(text) // _CHARACTERS_PER_TOKEN + 1) for text in texts)
-
-    def _count(self, texts: int) -> None:
-        self._texts += texts
-        self.metrics.waiting.set(self._texts)
 
     async def _run(self) -> None:
         while True:
@@ -157,7 +171,7 @@ class Batcher:
             self._passes.add(one_pass)
             one_pass.add_done_callback(self._passes.discard)
 
-    async def _compute(self, batch: Sequence[QueuedRequest]) -> None:
+    async def _compute(self, batch: Sequence[Piece]) -> None:
         """Run one pass of a worker."""
         started_s = time.perf_counter()
         call = asyncio.get_running_loop().run_in_executor(self._threads, self._answer, batch)
@@ -183,31 +197,33 @@ class Batcher:
             except TimeoutError:
                 return
 
-    def _take(self) -> list[QueuedRequest]:
-        """Take an idle worker's share of the active requests, within the budget but at least one."""
-        batch: list[QueuedRequest] = []
+    def _take(self) -> list[Piece]:
+        """Take an idle worker's share of the waiting pieces, within the budget but at least one.
+
+        Words of evidence are found text by text, so these pieces share no pass.
+        """
+        batch: list[Piece] = []
         idle = self._workers - len(self._passes)
         budget = min(_BATCH_TOKENS, -(-sum(one.tokens for one in self._queue) // max(1, idle)))
         tokens = 0
         while self._queue and (not batch or tokens + self._queue[0].tokens <= budget):
             one = self._queue.popleft()
-            self._count(-len(one.texts))
-            if not one.answer.done():
-                batch.append(one)
-                tokens += one.tokens
+            self._untaken.discard(one)
+            batch.append(one)
+            tokens += _BATCH_TOKENS if one.options.evidence else one.tokens
         return batch
 
-    def _answer(self, batch: Sequence[QueuedRequest]) -> list[list[list[Prediction]] | XmtcError]:
+    def _answer(self, batch: Sequence[Piece]) -> list[list[list[Prediction]] | XmtcError]:
         """Compute the answer to each request, in the model's thread."""
         answers: dict[int, list[list[Prediction]] | XmtcError] = {}
-        groups: dict[object, list[QueuedRequest]] = {}
+        groups: dict[object, list[Piece]] = {}
         for one in batch:
             groups.setdefault(one.options.pass_key, []).append(one)
         for group in groups.values():
             answers |= {id(one): answer for one, answer in zip(group, self._answer_group(group), strict=True)}
         return [answers[id(one)] for one in batch]
 
-    def _answer_group(self, group: Sequence[QueuedRequest]) -> list[list[list[Prediction]] | XmtcError]:
+    def _answer_group(self, group: Sequence[Piece]) -> list[list[list[Prediction]] | XmtcError]:
         """Answer requests that share a pass. If the model refuses a text, only that text's request fails."""
         try:
             return list(self._score(group))
@@ -216,7 +232,7 @@ class Batcher:
                 return [error]
         return [answer for one in group for answer in self._answer_group([one])]
 
-    def _score(self, group: Sequence[QueuedRequest]) -> list[list[list[Prediction]]]:
+    def _score(self, group: Sequence[Piece]) -> list[list[list[Prediction]]]:
         first = group[0].options
         shortlist = self.shortlist if first.include is None else None
         if first.evidence:
@@ -234,7 +250,19 @@ class Batcher:
         return self.model.predictions(ids_K[kept], scores_K[kept], threshold=options.threshold)
 
 
-def _deliver(batch: Sequence[QueuedRequest], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:
+def _pieces(texts: Sequence[str], options: PredictOptions) -> Iterator[list[str]]:
+    """Cut texts into pieces that bound the time of a pass."""
+    piece: list[str] = []
+    for text in texts:
+        if piece and (options.evidence or sum(map(len, piece)) + len(text) > _PIECE_CHARACTERS):
+            yield piece
+            piece = []
+        piece.append(text)
+    if piece:
+        yield piece
+
+
+def _deliver(batch: Sequence[Piece], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:
     """Give every request its answer. If the pass failed, log the failure and tell the clients."""
     if (failure := call.exception()) is not None:
         logger.error("a pass through the model failed: %s: %s", type(failure).__name__, failure)

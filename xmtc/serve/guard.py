@@ -5,9 +5,11 @@ place in the queue.
 """
 
 import asyncio
+import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -20,8 +22,13 @@ from xmtc.serve.refusals import RequestError, problem_response
 
 OPEN_PATHS = ("/", "/docs", "/health", "/ready")
 OPEN_PREFIX = "/assets/"
-"""Paths that reveal nothing about model or documents. Probes and browsers need no token for them."""
-_PROBES = ("/health", "/ready", "/metrics")
+"""Paths that reveal nothing about model or documents. Probes and browsers need no token for them, and they take none of
+the places that `limits.requests` bounds."""
+_METRICS = "/metrics"
+_VALUES_PER_TEXT, _VALUES = 100, 20_000
+"""Together the values that a body may have: each costs time and memory when it is checked, however small it is."""
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_SAME_SITE = ("same-origin", "none")
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -55,12 +62,10 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        self._active += 1
         started_s, status = time.perf_counter(), int(HTTPStatus.INTERNAL_SERVER_ERROR)
         try:
             status = await self._answer(scope, receive, send)
         finally:
-            self._active -= 1
             route = getattr(scope.get("route"), "path", "none")  # a route of the application, never a client's own path
             self.metrics.requests.labels(route, str(status)).inc()
             self.metrics.seconds.labels(route).observe(time.perf_counter() - started_s)
@@ -77,28 +82,41 @@ class Guard:
                 message["headers"] = headers.raw
             await send(message)
 
+        is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX)
         try:
-            self._check(scope)
-            body = await self._read(scope, receive)
+            self._check(scope, is_open=is_open)
+            with self._place(needed=not is_open and scope["path"] != _METRICS):
+                body = await self._read(scope, receive)
+                if body is not None:
+                    await _run_until_gone(self.app, scope, body, receive, send_with_headers)
         except RequestError as refused:
             response = problem_response(refused.status, refused.detail)
             response.headers["Connection"] = "close"  # the rest of the request is not read
             await response(scope, receive, send_with_headers)
             return refused.status
-        if body is not None:
-            await self.app(scope, _replay(body, receive), send_with_headers)
         return statuses[0]
 
-    def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        if self._active > self.limits.requests and scope["path"] not in _PROBES:
+    @contextmanager
+    def _place(self, *, needed: bool) -> Iterator[None]:
+        """Occupy one of the places for requests."""
+        if needed and self._active >= self.limits.requests:
             self.metrics.refused.inc()
             raise RequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{self.limits.requests} requests are already running: try again later"
             )
+        self._active += needed
+        try:
+            yield
+        finally:
+            self._active -= needed
+
+    def _check(self, scope: Scope, *, is_open: bool) -> None:
+        headers = Headers(scope=scope)
         if self.token is None:
             _check_host(headers)
-        elif scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_PREFIX):
+        if not is_open and headers.get("sec-fetch-site", "none") not in _SAME_SITE:
+            raise _other_site()
+        if self.token is not None and not is_open:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not secrets.compare_digest(given.encode(), self.token.encode()):
                 raise RequestError(HTTPStatus.UNAUTHORIZED, "send the server's token as `Authorization: Bearer TOKEN`")
@@ -126,10 +144,50 @@ class Guard:
                     if size > self.limits.body_bytes:
                         raise self._too_large()
                     if not message.get("more_body", False):
-                        return b"".join(parts)
+                        return self._checked(b"".join(parts), Headers(scope=scope).get("content-type", ""))
         except TimeoutError:
             message = f"the body did not arrive within {_READ_SECONDS:g} seconds"
             raise RequestError(HTTPStatus.REQUEST_TIMEOUT, message) from None
+
+    def _checked(self, body: bytes, kind: str) -> bytes:
+        """Refuse JSON with too many values before it is parsed and checked, whichever path it is for."""
+        if "json" not in kind:
+            return body
+        if b"\0" in body:
+            raise RequestError(HTTPStatus.BAD_REQUEST, "the body is not JSON in UTF-8")
+        between, most = _STRING.sub(b"", body), _VALUES + _VALUES_PER_TEXT * self.limits.texts
+        if between.count(b",") + between.count(b"[") + between.count(b"{") > most:
+            message = f"the body has more than {most:,} values: send fewer texts or labels at once"
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+        return body
+
+
+async def _run_until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    """Run the application with the body that was read; cancel it if the client disconnects, as nobody waits for it."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def told() -> Message:
+        return messages.pop() if messages else await gone
+
+    gone = asyncio.ensure_future(_gone(receive))
+    running = asyncio.ensure_future(app(scope, told, send))
+    try:
+        await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the server is stopping") from None
+    finally:
+        gone.cancel()
+        running.cancel()  # has no effect if it has ended
+        await asyncio.wait((running, gone))
+    if not running.cancelled():
+        running.result()
+
+
+async def _gone(receive: Receive) -> Message:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return message
 
 
 def _check_host(headers: Mapping[str, str]) -> None:
@@ -144,18 +202,8 @@ def _check_host(headers: Mapping[str, str]) -> None:
             HTTPStatus.MISDIRECTED_REQUEST, "without a token, the server answers only to localhost and 127.0.0.1"
         )
     if "origin" in headers and origin != headers.get("host"):
-        raise RequestError(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
+        raise _other_site()
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Give the application the body that was read, and then the client's further messages."""
-    told = False
-
-    async def again() -> Message:
-        nonlocal told
-        if told:
-            return await receive()
-        told = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again
+def _other_site() -> RequestError:
+    return RequestError(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")

@@ -1,5 +1,7 @@
 """Error responses: problem details (RFC 9457) with place and fix, but never a document's text."""
 
+import errno
+import logging
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -9,11 +11,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from xmtc.errors import XmtcError
+from xmtc.errors import ConfigError, DataError, XmtcError
+
+logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1
 _ANNIF = "/v1/"
 _MAX_SHOWN = 5
+_BROKEN = "the server cannot do this now; its log says why"
 
 
 class RequestError(Exception):
@@ -44,7 +49,12 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(XmtcError)
     async def of_user(request: Request, error: Exception) -> JSONResponse:
-        return problem_response(_unprocessable(request), str(error))
+        if isinstance(error, (ConfigError, DataError)):
+            return problem_response(_unprocessable(request), str(error))
+        logger.error("%s", error)  # a client learns neither paths nor what to repair here
+        full = isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
+        status = HTTPStatus.INSUFFICIENT_STORAGE if full else HTTPStatus.SERVICE_UNAVAILABLE
+        return problem_response(status, "the server cannot save this: its disk is full" if full else _BROKEN)
 
     @app.exception_handler(RequestValidationError)
     async def of_body(request: Request, error: Exception) -> JSONResponse:

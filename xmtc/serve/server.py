@@ -23,8 +23,10 @@ from xmtc.track.console import print_line
 logger = logging.getLogger(__name__)
 
 _HEADER_SECONDS = 10.0
-_GRACE_SECONDS = 60
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SEND_SECONDS = 10.0
+_GRACE_SECONDS = 20
+"""Time for requests in progress at the end; then at most one pass of the model remains."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precision: ComputePrecision) -> None:
@@ -103,14 +105,16 @@ class _Server(uvicorn.Server):
 
 
 class TimedProtocol(H11Protocol):
-    """Disconnects clients that do not finish their headers, and answers clients that have closed their sending side."""
+    """Disconnects clients that do not finish their headers, or read nothing of their response."""
 
     _too_slow: asyncio.TimerHandle | None = None
+    _unsent = 0
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timeout for headers when a client connects."""
+        """Start the timeouts when a client connects."""
         super().connection_made(transport)
         self._too_slow = self.loop.call_later(_HEADER_SECONDS, self._hang_up)
+        self._reads = self.loop.call_later(_SEND_SECONDS, self._expect_reader)
 
     def data_received(self, data: bytes) -> None:
         """Receive data; the timeout for headers runs until they are complete."""
@@ -121,18 +125,23 @@ class TimedProtocol(H11Protocol):
             self._too_slow.cancel()
             self._too_slow = None
 
-    def eof_received(self) -> bool:
-        """Keep the connection open for the response when the client stops sending."""
-        return not self._reads_headers() and not self.cycle.more_body
-
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timeout when the client has disconnected."""
+        """Cancel the timeouts when the client has disconnected."""
+        self._reads.cancel()
         if self._too_slow is not None:
             self._too_slow.cancel()
         super().connection_lost(exc)
 
     def _reads_headers(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
+
+    def _expect_reader(self) -> None:
+        """Disconnect a client that has read nothing since the last time; closing would wait for it."""
+        before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
+        if 0 < before <= self._unsent:
+            self.transport.abort()
+        else:
+            self._reads = self.loop.call_later(_SEND_SECONDS, self._expect_reader)
 
     def _hang_up(self) -> None:
         if self._reads_headers() and not self.transport.is_closing():

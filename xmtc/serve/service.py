@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from http import HTTPStatus
 
+from fastapi.concurrency import run_in_threadpool
+
 from xmtc.errors import XmtcError
 from xmtc.predict.predictor import Model, Prediction
 from xmtc.serve.annotations import Annotations
@@ -17,6 +19,7 @@ from xmtc.serve.worklist import TOP_K, Worklist, order_by, read_documents
 
 _RANKED_AT_ONCE = 16
 _TRIAL = "A text."
+_NOT_KEPT = "annotations are not kept: start the server with --annotations FILE"
 
 
 class Service:
@@ -74,6 +77,34 @@ class Service:
         """
         self.check_texts(texts)
         return await self.batcher.predict(texts, options)
+
+    async def save(self, documents: Sequence[tuple[str | None, str, Sequence[str]]]) -> tuple[list[str], int]:
+        """Append documents to the annotations, if training can read them; see `Annotations.save`.
+
+        Returns:
+            Their identifiers, and the number of annotations now.
+
+        Raises:
+            RequestError: annotations are not kept, there are too many documents, or one is too long or empty.
+            XmtcError: a text has no tokens, or the annotations refuse a document.
+        """
+        if self.annotations is None:
+            raise RequestError(HTTPStatus.FORBIDDEN, _NOT_KEPT)
+        texts = [text for _, text, _ in documents]
+        self.check_texts(texts)
+        if texts:
+            await run_in_threadpool(self.model.documents, texts)  # refuses what training would refuse
+        return await asyncio.shield(self._save(self.annotations, documents))
+
+    async def _save(
+        self, annotations: Annotations, documents: Sequence[tuple[str | None, str, Sequence[str]]]
+    ) -> tuple[list[str], int]:
+        """Append documents; this happens as a whole even if the client leaves."""
+        ids = await run_in_threadpool(annotations.save, documents)
+        if self.worklist is not None:
+            for doc_id in ids:
+                self.worklist.done(doc_id)
+        return ids, len(annotations.ids)
 
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raise RequestError if there are too many texts, or one is too long or empty."""

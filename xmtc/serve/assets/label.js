@@ -120,7 +120,7 @@ async function predict() {
 
 async function next() {
   const skip = state.id === null ? "" : `?skip=${encodeURIComponent(state.id)}`;
-  const found = await call(`queue/next${skip}`);
+  const found = await call(`queue/next${skip}`, {});
   $("#left").textContent = `${found.left} left${found.waiting ? `, ${found.waiting} not ranked yet` : ""}`;
   if (found.id === null) {
     say(found.waiting ? "No document is ranked yet; try again soon." : "No document is left.");
