@@ -310,6 +310,17 @@ def test_the_encoder_trains_where_there_is_a_gpu():
     assert [one.tree for one in others] == [one.tree for one in candidates(task, [256])]
 
 
+def test_the_encoder_trains_on_a_cpu_where_documents_are_short():
+    source = {"source": SOURCE, "corpus": "c", "task": "single_label"}
+    task = Task(source=source, name="news", labels=2, documents=5_000, readable=True, single=True)
+    trained = [one for one in candidates(task, [256, 128]) if one.config().trains_encoder]
+    assert [(one.max_length, one.tree["model"]["encoder"].get("attention")) for one in trained] == [
+        (256, None),
+        (128, "eager"),
+    ]
+    assert not any(one.config().trains_encoder for one in candidates(task, [510, 256, 128]))
+
+
 @pytest.mark.parametrize(
     ("recipe", "single", "planting", "finetuning", "encoder"),
     [

@@ -28,6 +28,8 @@ WIDTH = 384
 _WINDOW = 510  # tokens of a document that fit into a window of the packaged encoder
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
+_SHORT = 256  # tokens; an encoder that trains is measured on documents up to this length, and slow on longer ones
+_EAGER = 128  # tokens; up to this length, attention without a fused kernel trains faster on a CPU
 _EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information
 _ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
@@ -79,6 +81,11 @@ class Recipe:
     several: Settings = field(default_factory=dict)
     single: Settings = field(default_factory=dict)
     steps: int | None = None
+
+    @property
+    def trains_encoder(self) -> bool:
+        """Whether a phase trains layers of the encoder."""
+        return any("encoder_layers" in phase for phase in self.finetune.get("phases", ()))
 
     @property
     def encodes(self) -> bool:
@@ -150,7 +157,8 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
     few = not task.single and task.labels > _FEW_LABELS and task.documents <= _ATTENTION_DOCUMENTS
-    there = {None: True, "gpu": task.gpu, "trees": trees, "few documents": few}
+    short = task.single and not task.gpu and lengths[0] <= _SHORT
+    there = {None: True, "gpu": task.gpu, "trees": trees, "few documents": few, "short documents": short}
     for recipe in (one for one in RECIPES if there[one.needs]):
         for max_length in _useful(lengths, recipe, task):
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
@@ -186,6 +194,8 @@ def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
     if task.labels <= _FEW_LABELS:
         data["words"] = {"ngrams": 2}
     tree = {"name": task.name, "data": data, **recipe.sections(task)}
+    if recipe.trains_encoder and max_length <= _EAGER and not task.gpu:
+        tree["model"]["encoder"]["attention"] = "eager"
     if recipe.encodes and task.precision != "fp32":
         tree["distributed"] = {"precision": task.precision}
     return json.loads(json.dumps(tree))
