@@ -66,6 +66,18 @@ def reviews(data: Path, out: Path) -> None:
     _divide(table.rename(columns={"text": "review"})[["review", "sentiment"]], 1_000, out, "csv")
 
 
+def sentences(data: Path, out: Path) -> None:
+    """7,000 times the last words of a short film review, positive or negative."""
+    table = pd.read_parquet(data / "imdb/train.parquet").drop_duplicates("text")
+    words = table["text"].str.split()
+    table["review"] = words.str[-24:].str.join(" ")
+    table["sentiment"] = [{"0": "negative", "1": "positive"}.get(str(row[0]), str(row[0])) for row in table["labels"]]
+    short = (
+        table.assign(words=words.str.len()).sort_values("words", kind="stable")[:8_000].sample(frac=1, random_state=1)
+    )
+    _divide(short[["review", "sentiment"]], 1_000, out, "csv")
+
+
 def clinic(data: Path, out: Path) -> None:
     """500 clinical cases with lists of codes, and a file with the codes' names."""
     for split, name in (("train", "train"), ("dev", "test")):
@@ -82,7 +94,7 @@ def bare(data: Path, out: Path) -> None:
     _divide(table[["title", "text", "labels"]], 3_750, out, "csv")
 
 
-TASKS = {"laws": laws, "library": library, "reviews": reviews, "clinic": clinic, "bare": bare}
+TASKS = {"laws": laws, "library": library, "reviews": reviews, "sentences": sentences, "clinic": clinic, "bare": bare}
 
 
 def _divide(table: pd.DataFrame, test: int, out: Path, ending: str) -> None:
