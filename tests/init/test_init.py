@@ -20,6 +20,7 @@ from xmtc.cli import app
 from xmtc.config.load import load_config
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
+from xmtc.data.readers.cells import labels_of
 from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds, stage_seconds
@@ -115,6 +116,25 @@ def test_tables_of_every_kind_are_the_same_table():
         _table(["a", 3, "b"], labels, ["text"], "labels")
     with pytest.raises(DataError, match=r"'text' .*body"):
         _table({"body": texts}, None, ["text"], "labels")
+
+
+def test_a_first_line_that_is_a_document_is_no_header(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text("a good film,positive\n" + "a bad film,negative\nanother one,positive\n" * 20)
+    with pytest.raises(DataError, match=r"train\.csv: the first line .*text,labels"):
+        write_config(str(path), Answers(), output=tmp_path / "a.yaml")
+    path.write_text(f"{'word ' * 40},law\n" + "a bad film,fish\n" * 20)
+    with pytest.raises(DataError, match=r"train\.csv: the first line"):
+        write_config(str(path), Answers(), output=tmp_path / "a.yaml")
+
+
+def test_iris_are_separated_by_blanks_and_lose_their_brackets(tmp_path):
+    path = tmp_path / "train.csv"
+    rows = (f"document number {n},<http://a.org/x/{n % 5}> <http://a.org/x/{n % 3}>\n" for n in range(60))
+    path.write_text("text,subjects\n" + "".join(rows))
+    config = load_config(RunConfig, write_config(str(path), Answers(), budget="1m", output=tmp_path / "a.yaml"), [])
+    assert config.data.source.columns.label_separator == " "
+    assert labels_of("<http://a.org/x/1> <http://a.org/x/2>", " ")[0] == ("http://a.org/x/1", "http://a.org/x/2")
 
 
 def test_folders_name_splits_and_label_files(tmp_path):

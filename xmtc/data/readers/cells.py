@@ -69,11 +69,16 @@ def word_of(value: Any) -> str | None:
 def label_of(value: Any) -> str | None:
     """Return a label as text, without blanks around it, in Unicode's composed form (NFC); None if there is none.
 
+    An IRI in angle brackets, as Annif and RDF write it, is the IRI.
+
     Raises:
         ValueError: see `word_of`.
     """
     word = word_of(value)
-    return None if word is None else unicodedata.normalize("NFC", word.strip())
+    if word is None:
+        return None
+    label = unicodedata.normalize("NFC", word.strip())
+    return label[1:-1] if label.startswith("<") and label.endswith(">") and "://" in label else label
 
 
 def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...], int]:
