@@ -11,7 +11,6 @@ from xmtc.data.bins import bin_mask
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.details import ancestors
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.metrics import all_metrics, goals
 from xmtc.evaluate.predictions import SparsePredictions, match
@@ -298,29 +297,6 @@ def test_ranks_beyond_32767():
     table = LabelTable([str(i) for i in range(labels)], ["" for _ in range(labels)], np.ones(labels, np.int64))
     found = evaluate(whole(scores), gold, table, TRAIN, config=config, thresholds=Thresholds(0.0))
     assert found.metrics["bins"][">0"]["rp@5"] == 0
-
-
-def test_levels_find_ancestors_by_every_way():
-    parents = [("b", "root"), ("c", "root"), ("root",), ()]
-    table = LabelTable(["a", "b", "c", "root"], ["a", "b", "c", "root"], np.ones(4, np.int64), parents)
-    above, level = ancestors(table)
-    assert above.toarray().tolist() == [[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]]
-    assert level.tolist() == [1, 1, 1, 0]
-
-
-def test_levels_roll_labels_up_to_their_ancestors():
-    table = LabelTable(
-        ["a", "a.x", "a.y", "b.z"],
-        ["a", "a.x", "a.y", "b.z"],
-        np.array([3, 1, 1, 1]),
-        [(), ("a",), ("a",), ("b",)],
-    )
-    gold = sparse.csr_array(np.array([[0, 1, 0, 0], [0, 0, 0, 1]], bool))
-    scores = np.array([[0.1, 0.2, 0.9, 0.1], [0.1, 0.2, 0.1, 0.9]], np.float32)
-    levels = evaluate(
-        whole(scores), gold, table, TRAIN, config=EvaluateConfig(resamples=0), thresholds=Thresholds(0.5)
-    ).details["levels"]
-    assert [(row["level"], row["labels"], row["micro_f1"]) for row in levels] == [(0, 2, 1.0), (1, 2, 0.5)]
 
 
 @pytest.mark.parametrize(

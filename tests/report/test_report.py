@@ -61,8 +61,6 @@ def test_two_runs_are_compared_in_pairs(runs, tmp_path):
     assert points.is_monotonic_decreasing
     assert points.tolist() == pytest.approx((changes["F1 of the run"] - changes["F1 of planted"]).tolist(), abs=0.11)
     assert (changes["documents"] >= 5).all()
-    lengths = pd.read_csv(tmp_path / "report_tables" / "lengths.csv")
-    assert lengths["run"].tolist() == ["planted", "random"] * (len(lengths) // 2)
     settings = pd.read_csv(tmp_path / "report_tables" / "settings.csv")
     assert settings["setting"].tolist() == ["name", "plant.epochs"]
 
@@ -146,17 +144,6 @@ def test_a_single_label_task_shows_what_has_a_meaning_there(tmp_path):
         assert words not in page, "a constant, or another name of the accuracy"
     differences = pd.read_csv(tmp_path / "report_tables" / "differences.csv")
     assert differences["metric"][0] == "accuracy = micro-F1"
-    assert "accuracy = micro-F1" in pd.read_csv(tmp_path / "report_tables" / "lengths.csv").columns
-
-
-def test_many_classes_show_their_most_frequent_confusions(tmp_path):
-    run = single_label_run("many", 101, documents=202)
-    write_report([run], tmp_path / "report.html")
-    assert "Most frequent confusions" in (tmp_path / "report.html").read_text()
-    table = pd.read_csv(tmp_path / "report_tables" / "confusions.csv")
-    assert len(table) == 50
-    assert table["documents"].is_monotonic_decreasing
-    assert (table["gold"] != table["predicted"]).all()
 
 
 def test_few_labels_are_listed_once(tmp_path):

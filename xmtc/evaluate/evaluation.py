@@ -63,7 +63,7 @@ class EvaluatedDocuments:
 
     Attributes:
         doc_ids: N ids, by which runs are compared in pairs; without them row numbers are used.
-        lengths: int32 (N,), content tokens, for metrics by length.
+        lengths: int32 (N,), content tokens, for the table of documents.
     """
 
     doc_ids: Sequence[str] | None = None
@@ -119,9 +119,7 @@ def evaluate(
     measured = _Measured(judged, task)
     replicates = measured.resampled(config.resamples, documents)
     metrics = measured.metrics(replicates) | _facts(judged, thresholds, train_documents)
-    material = details.report_details(
-        judged, labels, measured.ratios, documents.lengths, exclusive=task == "single_label"
-    )
+    material = details.report_details(judged, exclusive=task == "single_label")
     per_label = partial(per_label_table, labels, judged, most_confused(judged, 3))
     metrics["seconds"] = round(time.perf_counter() - start, 3)
     return Evaluation(metrics, per_label, material, replicates, _documents_table(judged, documents))

@@ -1,11 +1,10 @@
-"""The data behind the figures: label counts, drift, lengths, levels, confusions."""
+"""The data behind the figures: label counts, drift, confusions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from typing_extensions import override
 
-from xmtc.evaluate.summary import percent
 from xmtc.report.charts import Axis, Bars, bar_chart
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import Chart, Figures, Page, Paragraph, Part, Section, Table, label_title
@@ -14,14 +13,13 @@ _DRIFTED = 5  # labels whose share rose most, and as many whose share fell most
 
 
 class DataSection(Section):
-    """How labels are distributed here and in training, and metrics by length, level and class."""
+    """How labels are distributed here and in training, and which classes are confused."""
 
     name, heading, link = "data", "Data", "Data"
 
     @override
     def render(self, page: Page) -> Sequence[Part | None]:
-        tables = (_lengths(page), _levels(page), _confusion(page.first))
-        return [Figures([_histogram(page.first)]), *_drift(page.first), *tables]
+        return [Figures([_histogram(page.first)]), *_drift(page.first), _confusion(page.first)]
 
 
 def _histogram(run: RunResults) -> Chart:
@@ -34,40 +32,6 @@ def _histogram(run: RunResults) -> Chart:
     last = max(i for i, v in enumerate(values) if v) + 1
     svg = bar_chart(names[:last], [Bars("labels", values[:last])], "training documents", Axis("labels"), "label counts")
     return Chart("Labels by number of training documents", f"{len(counts):,} labels.", svg, legend=False)
-
-
-def _lengths(page: Page) -> Table | None:
-    """Tabulate metrics by document length."""
-    several = {"p@5": "P@5", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1"}
-    shown = {"micro_f1": "accuracy = micro-F1"} if page.one_label else several
-    rows = []
-    for r, run in enumerate(page.runs):
-        for row in run.details.get("lengths", []):
-            values = [percent(row[key]) for key in shown]
-            rows.append((row["low"], r, [f"{row['low']:,}–{row['high']:,}", run.name, f"{row['docs']:,}", *values]))
-    columns = ["tokens", "run", "documents", *shown.values()]
-    return _side_by_side("lengths", columns, rows, "Metrics by document length")
-
-
-def _levels(page: Page) -> Table | None:
-    """Tabulate metrics by level of the label hierarchy."""
-    keys = {"micro_precision": "micro-P", "micro_recall": "micro-R", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
-    rows = []
-    for r, run in enumerate(page.runs):
-        for row in run.details.get("levels", []):
-            values = [percent(row[key]) for key in keys]
-            rows.append((row["level"], r, [str(row["level"]), run.name, f"{row['labels']:,}", *values]))
-    columns = ["level", "run", "nodes", *keys.values()]
-    return _side_by_side("levels", columns, rows, "Metrics rolled up to each level of the label hierarchy")
-
-
-def _side_by_side(
-    name: str, columns: Sequence[str], rows: Iterable[tuple[int, int, list[str]]], caption: str
-) -> Table | None:
-    """List rows with their group and run, sorted so that the runs' rows of one group are neighbours."""
-    ordered = sorted(rows, key=lambda row: row[:2])
-    owners, cells = [r for _, r, _ in ordered], [cells for *_, cells in ordered]
-    return Table(name, columns, cells, owners, words=2, caption=caption) if ordered else None
 
 
 def _drift(run: RunResults) -> tuple[Paragraph, Table]:
@@ -98,15 +62,9 @@ def _drift(run: RunResults) -> tuple[Paragraph, Table]:
 
 
 def _confusion(run: RunResults) -> Table | None:
-    """Tabulate gold by predicted class of a single-label task; if there are many, its most frequent mistakes."""
-    names = run.per_label["label"].to_pylist()
-    if matrix := run.details.get("confusion"):
-        rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]
-        return Table("confusion", ["gold ↓ predicted →", *names], rows, caption="Confusion matrix")
-    support, mistakes = run.per_label["support"].to_pylist(), run.details.get("confusions")
-    if not mistakes:
+    """Tabulate gold by predicted class of a single-label task, if there are not too many."""
+    matrix, names = run.details.get("confusion"), run.per_label["label"].to_pylist()
+    if not matrix:
         return None
-    rows = [[names[i], names[j], f"{count:,}", percent(count / support[i])] for i, j, count in mistakes]
-    columns = ["gold", "predicted", "documents", "of the gold label's, %"]
-    caption = "Most frequent confusions, as there are too many labels for a matrix"
-    return Table("confusions", columns, rows, words=2, caption=caption)
+    rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]
+    return Table("confusion", ["gold ↓ predicted →", *names], rows, caption="Confusion matrix")
