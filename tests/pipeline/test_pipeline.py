@@ -217,17 +217,6 @@ def test_without_epochs_only_the_classifier_rows_are_planted(whole):
     assert not (run / "mig").exists()
 
 
-def test_the_number_of_tokens_with_a_word_vector_is_printed_once(whole, monkeypatch, tmp_path, capsys):
-    (tmp_path / "vectors.txt").write_text("the 1 2\nof 3 4\nunheard 5 6\n")
-    embedding = f"{{width: 2, vectors: '{tmp_path}/vectors.txt'}}"
-    encoder = f"model.encoder={{kind: self_attention, width: 8, embedding: {embedding}}}"
-    config = load(whole.config, encoder, f"track.directory={tmp_path}")
-    for stage in ("plant", "finetune", "evaluate"):
-        monkeypatch.setitem(stages._WORK, Stage(stage), lambda worker: None)
-        stages.run_stage(stage, config, RunPaths.of(config))
-    assert capsys.readouterr().err.count("word vectors: found for 2 of ") == 1
-
-
 def test_denormal_numbers_count_as_zero_in_training_and_nowhere_else(whole, monkeypatch):
     denormal, seen = torch.full((8,), 1e-39), []
     monkeypatch.setitem(stages._WORK, Stage.EVALUATE, lambda worker: seen.append((denormal * 1).any()))
@@ -268,9 +257,7 @@ def test_a_head_that_reads_fixed_poolings_keeps_nothing_else(whole, tmp_path):
     assert not (tmp_path / "kept" / "hidden").exists()
 
 
-def test_hidden_states_of_an_encoder_from_scratch_are_kept_by_seed_and_by_its_vectors(whole, tmp_path):
-    vectors = tmp_path / "vectors.txt"
-
+def test_hidden_states_of_an_encoder_from_scratch_are_kept_by_seed(whole):
     def kept(*overrides: str) -> set[str]:
         worker = build_worker(config := load(whole.config, *overrides), RunPaths.of(config))
         worker.batches.collator(worker.dev, cached=True)
@@ -282,10 +269,6 @@ def test_hidden_states_of_an_encoder_from_scratch_are_kept_by_seed_and_by_its_ve
     assert kept(bag, "seed=1") == before | first
     second = kept(bag, "seed=2") - before - first
     assert len(first) == len(second) == 1
-    for text in ("the 1 2\n", "the 3 4\n"):
-        vectors.write_text(text)
-        kept(bag, f"model.encoder.embedding.vectors={vectors}", "seed=1")
-    assert len(kept()) == len(before) + 4
 
 
 def test_checkpoints_hold_what_trains_and_nothing_else(whole):

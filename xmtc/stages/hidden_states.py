@@ -28,7 +28,7 @@ from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object, barrier, broadcast_object, is_leader
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import ConfigError
-from xmtc.files import file_sha256, locked
+from xmtc.files import locked
 from xmtc.models.classifier import Classifier
 from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.run.config import RunConfig
@@ -54,8 +54,7 @@ def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
     elif encoder.backbone is not None and encoder.backbone.from_config is None:
         weights = []  # pretrained weights, which the settings name
     else:
-        vectors = [] if encoder.vector_file is None else [file_sha256(Path(encoder.vector_file))]
-        weights = [config.seed, *vectors]
+        weights = [config.seed]
     return config_hash(corpus, to_plain(encoder), model.overlap, config.distributed.precision, *weights)
 
 

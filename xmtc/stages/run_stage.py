@@ -13,7 +13,7 @@ from xmtc.stages.evaluate import evaluate
 from xmtc.stages.finetune import finetune
 from xmtc.stages.plant import plant
 from xmtc.stages.scorers import refit, scorers
-from xmtc.stages.worker import Worker, build_worker
+from xmtc.stages.worker import build_worker
 from xmtc.track.console import print_line
 
 _WORK = {
@@ -36,18 +36,11 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
 
 def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     worker = build_worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
-    if worker.is_first and stage == (Stage.PLANT if config.planted else Stage.FINETUNE):
-        _print_initial_weights(worker)
+    begins = stage == (Stage.PLANT if config.planted else Stage.FINETUNE)
+    if begins and worker.is_first and worker.initial_model is not None:
+        print_line(worker.initial_model.describe())
     with denormals_as_zero():
         _WORK[stage](worker)
-
-
-def _print_initial_weights(worker: Worker) -> None:
-    """Print where weights come from, if the run uses word vectors or continues from a model."""
-    if worker.found_vectors:
-        print_line(f"word vectors: found for {worker.found_vectors:,} of {len(worker.tokenizer):,} tokens")
-    if worker.initial_model is not None:
-        print_line(worker.initial_model.describe())
 
 
 @contextmanager

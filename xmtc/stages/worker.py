@@ -36,7 +36,6 @@ class Worker:
         shard: this rank's label rows.
         texts: texts of this rank's labels, for a head that computes rows from texts.
         initial_model: the model that training continues from, or None.
-        found_vectors: number of tokens with a vector in `model.encoder.embedding.vectors`.
         progress: progress bars; only the first rank shows them.
     """
 
@@ -52,7 +51,6 @@ class Worker:
     shard: LabelShard
     texts: TextVectors | None
     initial_model: InitialModel | None
-    found_vectors: int
     progress: Progress
 
     @property
@@ -93,7 +91,6 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
     torch.manual_seed(config.seed)
     split = split and _splits_labels(config, len(corpus.labels), strategy.world_size)
     classifier = _build_classifier(config, strategy, (len(tokenizer), len(corpus.labels)), split=split)
-    found_vectors = classifier.encoder.load_vectors(tokenizer.get_vocab())
     initial_model = open_initial_model(config, paths, tokenizer, corpus.labels)
     if initial_model is not None:
         initial_model.load_shared(classifier)
@@ -119,7 +116,6 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
         shard=shard,
         texts=_label_texts(config, corpus, tokenizer, classifier, shard),
         initial_model=initial_model,
-        found_vectors=found_vectors,
         progress=progress,
     )
     _initialise_rows(worker)

@@ -59,21 +59,6 @@ class Encoder(nn.Module, ABC):
         del input_ids_WU, attention_mask_WU
         return {}
 
-    def load_vectors(self, vocabulary: Mapping[str, int]) -> int:
-        """Initialise the embeddings of known words with vectors from the configured file.
-
-        Args:
-            vocabulary: ids by token.
-
-        Returns:
-            The number of tokens with a vector; 0 without a configured file.
-
-        Raises:
-            DataError, ConfigError: the file cannot be read, or does not fit.
-        """
-        del vocabulary
-        return 0
-
     def save(self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]) -> bool:
         """Write the encoder's part of an exported model.
 

@@ -20,16 +20,14 @@ class EmbeddingConfig:
     """Token embedding of a lightweight encoder."""
 
     width: Annotated[int, Field(ge=1)] = 128
-    """Dimensions of a token's vector; with `vectors`, the width of the file."""
-    vectors: str | None = None
-    """Text file of word vectors (word2vec or GloVe) to start from. Tokens without a vector start at random."""
+    """Dimensions of a token's vector."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the embedded tokens."""
     token_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the tokens whose vector is set to 0 in training."""
 
     def build(self, vocab_size: int, window: int, *, positions: bool = False) -> "TokenEmbedding":
-        """Build the embedding with random weights; `TokenEmbedding.load_vectors` reads the file."""
+        """Build the embedding with random weights."""
         from xmtc.models.encoders.embedding import TokenEmbedding
 
         return TokenEmbedding(self, vocab_size, window, positions=positions)
@@ -48,11 +46,6 @@ class _Light(EncoderSettings):
             ge=8, description="Maximum number of tokens per window; longer documents are cut into overlapping windows."
         ),
     ] = 1024
-
-    @property
-    @override
-    def vector_file(self) -> str | None:
-        return self.embedding.vectors
 
 
 @config

@@ -32,11 +32,6 @@ class EncoderSettings(Protocol):
         """The pretrained model whose tokenizer the encoder uses by default; None if there is none."""
         return None
 
-    @property
-    def vector_file(self) -> str | None:
-        """The file of word vectors for the initial weights; None if there is none."""
-        return None
-
     def head_refusal(self, head: "HeadSettings") -> str | None:
         """Say why this encoder does not work with this head, with keys below `model`; None if it does."""
         del head
