@@ -192,14 +192,11 @@ def report(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     split: Annotated[str | None, typer.Option(help="dev or test \\[default: test if the run has it].")] = None,
-    examples: Annotated[
-        int, typer.Option(min=0, help="Show this many documents of the first run, with their text.")
-    ] = 0,
 ) -> None:
     """Write a self-contained HTML report of one or several runs."""
     from xmtc.report.runs import report_runs
 
-    report_runs(runs, output, split, examples)
+    report_runs(runs, output, split)
     print(f"report: {output}")
 
 

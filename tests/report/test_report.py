@@ -20,7 +20,6 @@ from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.report import compare
 from xmtc.report.charts import Axis, Bars, Series, bar_chart, line_chart, number
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Example
 from xmtc.report.sections.labels import embed, label_columns
 from xmtc.report.write import write_report
 
@@ -92,17 +91,6 @@ def test_only_the_evaluation_is_needed(runs, tmp_path):
         shutil.copy(runs[0] / "eval" / "test" / name, folder)
     write_report([RunResults.load(folder)], tmp_path / "report.html")
     assert "<h2>Headline" in (tmp_path / "report.html").read_text()
-
-
-def test_text_is_shown_only_on_request_and_with_a_warning(runs, tmp_path):
-    result = RunResults.load(runs[0])
-    write_report([result], tmp_path / "plain.html")
-    assert 'class="warning" role="note"' not in (tmp_path / "plain.html").read_text()
-    example = Example("d1", "patient <b>with</b> fever", ["A"], [("B", 0.5)])
-    write_report([result], tmp_path / "report.html", [example])
-    page = (tmp_path / "report.html").read_text()
-    assert "This page shows the text of 1 documents" in page
-    assert "patient &lt;b&gt;with&lt;/b&gt; fever" in page
 
 
 def test_label_names_cannot_break_out_of_the_page():

@@ -52,25 +52,6 @@ def test_a_corpus_rebuilt_with_other_counts_is_refused(run, tmp_path):
     assert (run / "eval" / "test" / "metrics.json").read_bytes() == before
 
 
-def test_examples_are_shown_only_when_asked_for(run, tmp_path):
-    report_runs([run], tmp_path / "plain.html")
-    assert SENTENCE not in (tmp_path / "plain.html").read_text()
-    report_runs([run], tmp_path / "shown.html", examples=100)
-    page = (tmp_path / "shown.html").read_text()
-    assert "This page shows the text of 16 documents" in page
-    assert SENTENCE in page
-    report_runs([run], tmp_path / "two.html", examples=2)
-    page = (tmp_path / "two.html").read_text()
-    assert "This page shows the text of 2 documents" in page
-    assert page.count('<p class="text">') == 2
-
-
-def test_examples_need_a_run(run, tmp_path):
-    report_runs([run / "eval" / "test"], tmp_path / "report.html")
-    with pytest.raises(DataError, match=r"config\.yaml: .*--examples"):
-        report_runs([run / "eval" / "test"], tmp_path / "report.html", examples=1)
-
-
 def test_one_run_given_twice_is_shown_once(run, tmp_path, capsys):
     report_runs([run, run], tmp_path / "report.html")
     assert "1 of the runs were given before; each is shown once" in capsys.readouterr().err

@@ -19,7 +19,6 @@ from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.files import TEMPORARY, real
 from xmtc.report import compare
 from xmtc.report.run_results import RunResults
-from xmtc.report.sections.examples import choose_examples
 from xmtc.report.write import write_report
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus
@@ -28,7 +27,7 @@ from xmtc.run.state import read_run
 from xmtc.track.console import print_line
 
 
-def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, examples: int = 0) -> None:
+def report_runs(runs: Sequence[Path], output: Path, split: str | None = None) -> None:
     """Write one self-contained page about runs (or folders that `xmtc evaluate` wrote); several are compared.
 
     Args:
@@ -36,17 +35,15 @@ def report_runs(runs: Sequence[Path], output: Path, split: str | None = None, ex
             folders' names.
         output: HTML file.
         split: dev or test; test where a run has it when absent.
-        examples: documents of the first run to show with their text, which the page then warns of.
 
     Raises:
-        DataError: a run has no evaluation yet, or examples cannot be had.
+        DataError: a run has no evaluation yet.
     """
     named = _names(runs)
     if len(named) < len(runs):
         print_line(f"warning: {len(runs) - len(named)} of the runs were given before; each is shown once")
     results = [RunResults.load(run, split, name) for run, name in named.items()]
-    chosen = choose_examples(runs[0], results[0].split, examples) if examples else []
-    write_report(results, output, chosen)
+    write_report(results, output)
 
 
 def warn_if_worse(run: Path, split: str) -> None:

@@ -17,33 +17,14 @@ GROUP = "xmtc.report_sections"
 
 
 @dataclass(frozen=True)
-class Example:
-    """A document shown in full, which the user asked for.
-
-    Attributes:
-        doc_id: its id.
-        text: its text.
-        gold: its labels.
-        predicted: (label, score), best first.
-    """
-
-    doc_id: str
-    text: str
-    gold: Sequence[str]
-    predicted: Sequence[tuple[str, float]]
-
-
-@dataclass(frozen=True)
 class Page:
     """What a page reports on.
 
     Attributes:
         runs: at least one; the others are compared with the first.
-        examples: documents that the user asked to see.
     """
 
     runs: Sequence[RunResults]
-    examples: Sequence[Example] = ()
 
     @property
     def first(self) -> RunResults:
@@ -198,8 +179,8 @@ class Section(ABC):
     """A section of the page.
 
     An installed package adds one by an entry point of the group `xmtc.report_sections`. The entry point's name is the
-    section's, and its object is a subclass whose constructor takes no arguments. Document text belongs into a report
-    only if the user asked for it (`Page.examples`).
+    section's, and its object is a subclass whose constructor takes no arguments. Document
+    text does not belong into a report.
 
     Attributes:
         name: the anchor of the section; letters, digits and hyphens.

@@ -17,7 +17,7 @@ from xmtc.files import check_page, replacing_directory, write_text, writing
 from xmtc.report.charts import environment, swatch
 from xmtc.report.compare import other_documents
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import GROUP, Example, Page, Part, Table
+from xmtc.report.section import GROUP, Page, Part, Table
 from xmtc.report.sections import all_sections
 
 MAX_RUNS = 8
@@ -35,16 +35,15 @@ class _Rendered:
     parts: Sequence[Part]
 
 
-def write_report(runs: Sequence[RunResults], output: Path, examples: Sequence[Example] = ()) -> None:
+def write_report(runs: Sequence[RunResults], output: Path) -> None:
     """Write the report of one run, or of several side by side.
 
     Next to `output` (HTML, self-contained) it writes the folder `<stem>_tables/`: every table as CSV and Parquet, and
-    `summary.md` for a pull request. Document text appears only through `examples`.
+    `summary.md` for a pull request. Document text never appears.
 
     Args:
         runs: the first is the one that others are compared with; names must differ.
         output: the page.
-        examples: documents to show; the page warns of them.
 
     Raises:
         DataError: no runs, too many, or two of the same name.
@@ -60,7 +59,7 @@ def write_report(runs: Sequence[RunResults], output: Path, examples: Sequence[Ex
         raise DataError(f"a report takes 1 to {MAX_RUNS} runs, not {len(runs)}")
     if len(set(names)) < len(names):
         raise DataError(f"two runs are named {next(n for n in names if names.count(n) > 1)!r}; rename one directory")
-    page = Page(runs, examples)
+    page = Page(runs)
     sections = _rendered(page)
     tables = [table for section in sections for part in section.parts for table in part.tables() if table.rows]
     _check_names(tables)
@@ -93,7 +92,6 @@ def _context(page: Page, sections: Sequence[_Rendered]) -> dict[str, Any]:
         "facts": _facts(page.first),
         "other_documents": other_documents(page.runs),
         "chosen_here": any(run.split == "dev" for run in page.runs),
-        "examples": page.examples,
         "sections": sections,
     }
 

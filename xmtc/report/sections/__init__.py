@@ -5,7 +5,6 @@ from xmtc.report.section import GROUP, Section
 from xmtc.report.sections.comparison import ComparisonSection, StartSection
 from xmtc.report.sections.curves import CurvesSection
 from xmtc.report.sections.data import DataSection
-from xmtc.report.sections.examples import ExamplesSection
 from xmtc.report.sections.labels import LabelsSection
 from xmtc.report.sections.metrics import FrequencySection, HeadlineSection
 from xmtc.report.sections.scorers import ScorersSection
@@ -23,7 +22,7 @@ _RESULTS: tuple[Section, ...] = (
     LabelsSection(),
     DataSection(),
 )
-_BACKGROUND: tuple[Section, ...] = (ExamplesSection(), SetupSection())
+_BACKGROUND: tuple[Section, ...] = (SetupSection(),)
 
 
 def all_sections() -> list[Section]:
