@@ -15,7 +15,7 @@ from xmtc.estimate.memory import label_lines
 from xmtc.models.config import ModelConfig
 from xmtc.preflight import machine
 from xmtc.preflight.machine import GIB, Check
-from xmtc.preflight.places import check_disks, check_estimated_disks, check_places
+from xmtc.preflight.places import check_disks, check_estimated_disks, check_source
 from xmtc.run.config import RunConfig
 
 log = logging.getLogger(__name__)
@@ -44,12 +44,12 @@ def doctor(config: RunConfig | None = None) -> list[Check]:
         machine.bf16(config),
         *machine.build_tools(config),
         *machine.optional_packages(config),
-        machine.ray(config),
+        machine.ray_package(config),
         _backbone(config),
         *check_disks(config),
     ]
     if config is not None:
-        checks += [*machine.check_cluster(config), *check_places(config), *_estimated(config)]
+        checks += [*machine.check_cluster(config), *check_source(config), *_estimated(config)]
     return checks
 
 

@@ -5,7 +5,6 @@ import os
 import platform
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,16 +31,6 @@ _PATIENCE_S = 5.0
 _FOUND_BY_RAY = ("auto", "local")
 _OWN = frozenset({"memory", "object_store_memory"})
 """Resources of Ray on one machine, in addition to cores, GPUs and resources whose names contain a colon."""
-_RAY_TIMEOUT_S = 120
-# Runs in a separate process: if Ray hangs or dies, the doctor must continue.
-_RAY_SCRIPT = """
-import os
-os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray listens on loopback alone
-import ray
-ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
-assert ray.get(ray.remote(lambda: 41 + 1).remote()) == 42
-ray.shutdown()
-"""
 
 
 @dataclass(frozen=True)
@@ -175,28 +164,6 @@ def _package(module: str, purpose: str, extra: str | None, *, needed: bool) -> C
         return Check(module, "ok", f"installed; {purpose}")
     install = f"pip install 'xmtc[{extra}]'" if extra else f"pip install {module.replace('_', '-')}"
     return found(module, False, f"not installed; {purpose}", install if needed else "", needed=needed)
-
-
-def ray(config: RunConfig | None) -> Check:
-    """Check that Ray starts and runs a task, if the run starts Ray here."""
-    if config is not None and config.distributed.max_workers == 0:
-        return Check("ray", "ok", "not needed: distributed.workers=0 trains in one process")
-    if config is not None and config.distributed.address is not None:
-        return Check("ray", "note", f"joins the cluster at {config.distributed.address}")
-    if find_spec("ray") is None:
-        return ray_package(config)
-    try:
-        result = subprocess.run(
-            [sys.executable, "-c", _RAY_SCRIPT], capture_output=True, text=True, timeout=_RAY_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        detail = f"did not start within {_RAY_TIMEOUT_S} s"
-        return Check("ray", "missing", detail, "look at /tmp/ray/session_latest/logs")
-    if result.returncode == 0:
-        return Check("ray", "ok", "starts and runs a task")
-    *_, last = result.stderr.strip().splitlines() or ["no message"]
-    fix = "distributed.workers=0 trains without Ray"
-    return found("ray", False, f"does not start: {last}", fix, needed=config is not None)
 
 
 def ray_package(config: RunConfig | None) -> Check:

@@ -58,19 +58,6 @@ def _split_pattern(uri: str) -> tuple[str, str]:
     return "/".join(parts[:first]), "/".join(parts[first:])
 
 
-def is_there(uri: str, storage: StorageConfig) -> bool:
-    """Whether `fetch` would find something.
-
-    Raises:
-        StorageError: there is no answer.
-    """
-    uri = uri.rstrip("/")
-    if re.search(r"[*?\[]", uri):
-        folder, pattern = _split_pattern(uri)
-        return any(fnmatch.fnmatch(name, pattern) for name in storage.remote(folder).list())
-    return storage.remote(uri).is_file() or bool(storage.remote(uri).list())
-
-
 def remote_parts(settings: Any) -> Iterator[str]:
     """Yield every URI in these settings."""
     if isinstance(settings, str):
