@@ -72,10 +72,6 @@ class RowShard(nn.Parameter):
         shard.first, shard.total = first, total
         return shard
 
-    def own(self, table_L: Tensor) -> Tensor:
-        """Select this shard's rows of a whole table."""
-        return table_L[self.first : self.first + len(self)]
-
     def whole(self, rows_R: Tensor) -> Tensor:
         """Gather the whole table on every rank's CPU from rows that are split like this shard. Collective."""
         return all_gather_rows(rows_R, [end - first for first, end in shares(self.total)])
@@ -104,11 +100,6 @@ def blocks_of_all_ranks(shard: RowShard) -> Iterator[Tensor]:
 
 def _rank() -> int:
     return rank_and_world_size()[0]
-
-
-def own_rows(parameter: nn.Parameter, whole: Tensor) -> Tensor:
-    """Select the part of a whole tensor that `parameter` holds: all of it, or this rank's rows."""
-    return parameter.own(whole) if isinstance(parameter, RowShard) else whole
 
 
 def copy_rows(target_R: Tensor, path: Path, name: str, start: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from xmtc.evaluate.classification import Outcome
 from xmtc.evaluate.judged import Judged, discounts
+from xmtc.evaluate.predictions import shape_of
 
 _CURVE_K = 20
 _CONFUSION_LABELS = 100
@@ -28,7 +29,7 @@ def report_details(judged: Judged, *, exclusive: bool) -> dict[str, Any]:
         "threshold_curve": counts.threshold_curve(judged.gold.nnz),
         "reliability": counts.reliability() | {"ece_by_bin": by_bin},
     }
-    if exclusive and judged.gold.shape[1] <= _CONFUSION_LABELS:
+    if exclusive and shape_of(judged.gold)[1] <= _CONFUSION_LABELS:
         details["confusion"] = confusion(judged.outcome)
     return details
 

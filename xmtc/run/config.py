@@ -137,10 +137,6 @@ class RunConfig:
             yield Demand.LABEL_TEXTS, f"model.head.kind: {self.model.head.kind}"
         if backbone is not None and backbone.quantize:
             yield Demand.QUANTIZED_WEIGHTS, f"model.encoder.quantize: {backbone.quantize}"
-        for name, section in (("plant", self.plant), ("finetune", self.finetune)):
-            for callback in section.callbacks:
-                if callback.needs_whole_parameters:
-                    yield Demand.WHOLE_PARAMETERS, f"{name}.callbacks: {callback.kind}"
 
     def _check_plant(self) -> None:
         """Refuse stage 1 for a head without attention by label."""

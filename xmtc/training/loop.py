@@ -9,7 +9,6 @@ import math
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -245,8 +244,7 @@ class Loop:
     def _end_epoch(self, position: Position) -> None:
         position.epoch, position.consumed = position.epoch + 1, 0
         position.epochs_done += 1
-        with self._evaluating():
-            metrics = self._evaluate(position)
+        metrics = self._evaluate(position)
         self.tracker.log(self.settings.name, position.step, {f"dev/{k}": v for k, v in metrics.items()}, line=False)
         usual = SHOWN_SINGLE_LABEL if "accuracy" in metrics else SHOWN_METRICS
         shown = [key for key in dict.fromkeys((self.settings.metric, *usual)) if key in metrics]
@@ -257,13 +255,6 @@ class Loop:
         self._save(position)
         if all_reduce_sum_floats([float(self.interruption.requested)])[0] > 0:
             raise self._interrupt(position)
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for callback in self.callbacks:
-                stack.enter_context(callback.evaluating())
-            yield
 
     def _evaluate(self, position: Position) -> dict[str, float]:
         """Compute dev metrics after an epoch. Keep the weights if they are the best so far."""

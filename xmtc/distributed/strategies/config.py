@@ -103,7 +103,6 @@ class DeepSpeedConfig(StrategySettings):
             "parameters; use stage 2",
             Demand.QUANTIZED_WEIGHTS: "ZeRO-3 partitions quantised weights wrongly, and trains wrongly without an "
             "error; use stage 2",
-            Demand.WHOLE_PARAMETERS: "no rank holds a whole parameter; use stage 2, or leave the callback out",
         }
         return {demand: f"distributed.strategy.stage: 3 exclude each other: {why}" for demand, why in reasons.items()}
 

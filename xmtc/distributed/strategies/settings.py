@@ -21,8 +21,6 @@ class Demand(StrEnum):
     """Running the encoder over label texts as well as documents, in one step."""
     QUANTIZED_WEIGHTS = "quantized_weights"
     """Holding frozen weights in 4 or 8 bits."""
-    WHOLE_PARAMETERS = "whole_parameters"
-    """Reading all values of a parameter on a rank after each step."""
 
 
 class Tool(StrEnum):

@@ -1,7 +1,6 @@
 """The interface between the training loop and its callbacks."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +32,7 @@ class Callback:
 
     The loop calls every method on every rank at the same point, so methods may exchange data between ranks. The order
     is: `begin_phase` for each phase, and `load` if the stage resumes; `before_step` and `after_step` for each step;
-    `evaluating` after each epoch; `save` with each checkpoint; `end`. A resume must be exact, so save all state.
+    `save` with each checkpoint; `end`. A resume must be exact, so save all state.
     """
 
     def begin_phase(self, trained: Mapping[str, nn.Parameter]) -> None:
@@ -44,10 +43,6 @@ class Callback:
 
     def after_step(self, position: Position) -> None:
         """Run after the step that led to `position`. If `position.skipped` is not 0, it changed no parameter."""
-
-    def evaluating(self) -> AbstractContextManager[None]:
-        """Wrap the evaluation on dev and the copy of the best weights; both use the parameters as this leaves them."""
-        return nullcontext()
 
     def save(self, directory: Path) -> None:
         """Write the state into a checkpoint that all ranks share. File names begin with the callback's kind.

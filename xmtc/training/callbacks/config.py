@@ -1,9 +1,8 @@
 """Settings of the callbacks. Only `build` imports numerical libraries."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
-from pydantic import Field
 from typing_extensions import override
 
 from xmtc.config.base import config
@@ -14,14 +13,7 @@ if TYPE_CHECKING:
 
 
 class CallbackSettings(Protocol):
-    """Settings of a callback.
-
-    Attributes:
-        needs_whole_parameters: why every rank must hold all parameters between steps, as the end of a sentence; None if
-            it need not.
-    """
-
-    needs_whole_parameters: ClassVar[str | None] = None
+    """Settings of a callback."""
 
     @property
     def kind(self) -> str:
@@ -31,25 +23,6 @@ class CallbackSettings(Protocol):
     def build(self, context: "StageContext") -> "Callback":
         """Build the callback for one stage of this process."""
         ...
-
-
-@config
-class EmaConfig(CallbackSettings):
-    """Keeps an exponential moving average of the trained weights. Dev scores and the exported model use it."""
-
-    kind: Literal["ema"] = "ema"
-    """Which callback."""
-    decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    """Share of the average that one update keeps: the average spans about 1/(1 − decay) steps. Update t, counted from
-    0, keeps (1 + t)/(10 + t) while that is smaller, so the average soon forgets the initial weights."""
-
-    needs_whole_parameters: ClassVar[str | None] = "no rank holds the parameters that it averages"
-
-    @override
-    def build(self, context: "StageContext") -> "Callback":
-        from xmtc.training.callbacks.ema import Ema
-
-        return Ema(self, context)
 
 
 @config
@@ -66,7 +39,7 @@ class ProfilerConfig(CallbackSettings):
         return Profiler(context)
 
 
-CallbackConfig = Annotated[CallbackSettings, Members("xmtc.callbacks", EmaConfig, ProfilerConfig)]
+CallbackConfig = Annotated[CallbackSettings, Members("xmtc.callbacks", ProfilerConfig)]
 
 
 def check_kinds(callbacks: Sequence[CallbackSettings]) -> None:
