@@ -85,7 +85,6 @@ def test_an_installed_reader_makes_a_corpus(data_config, tmp_path):
     assert corpus.labels.labels == ["a", "b", "c"]
     assert corpus.labels.names == ["the first letter", "b", "c"]
     assert prepare(settings, None, map_unordered=serial).fingerprint == corpus.fingerprint
-    assert members.packages_of(settings) == {"xmtc.readers: lines": "other_package:LinesConfig"}
 
 
 def test_its_settings_are_checked_like_any_others(data_config, tmp_path):

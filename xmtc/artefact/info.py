@@ -1,6 +1,5 @@
 """Read and write `config.json` of an exported model, without loading weights."""
 
-import importlib.metadata
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field, ValidationError
 
 from xmtc.artefact.output import EDITABLE, FORMAT
-from xmtc.config.members import FAMILIES, packages_of
 from xmtc.config.shape import adapter
 from xmtc.data.config import Task
 from xmtc.data.fields import ONE_FIELD
@@ -20,7 +18,7 @@ from xmtc.models.config import ModelConfig
 
 FORMAT_VERSION = 1
 STRICT = ConfigDict(extra="forbid", strict=True)
-_PACKAGES, _CHECKSUMS = "packages", "sha256"
+_CHECKSUMS = "sha256"
 _READ = frozenset({".safetensors", ".arrow", ".json", ".faiss", ".txt", ".model"})
 """Extensions of the files that loading a model may read."""
 _COPY = "copy the whole model folder again, or export the model again"
@@ -59,15 +57,13 @@ class ModelInfo:
 
 
 def write_info(folder: Path, info: ModelInfo) -> None:
-    """Write `config.json`, with the checksums of the files in the folder and the packages that the model needs."""
+    """Write `config.json`, with the checksums of the files in the folder ."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix(): path for path in files}
-    packages = packages_of(info.model)
     content = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         **adapter(ModelInfo).dump_python(info, mode="json"),
-        **({_PACKAGES: packages} if packages else {}),
         _CHECKSUMS: {name: file_sha256(path) for name, path in names.items() if name not in EDITABLE},
     }
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
@@ -91,14 +87,14 @@ def read_description(directory: Path) -> ModelInfo:
         CheckpointError: see `read_info`.
     """
     path, content = directory / "config.json", _content(directory)
-    _check_packages(path, content.pop(_PACKAGES, {}))
     content.pop(_CHECKSUMS, None)
     try:
         return adapter(ModelInfo).validate_json(json.dumps(content))
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(f"{path}: {place}: {first['msg']}") from error
+        fix = "; install the package that adds it" if first["type"] == "union_tag_invalid" else ""
+        raise CheckpointError(f"{path}: {place}: {first['msg']}{fix}") from error
 
 
 def _content(directory: Path) -> dict[str, Any]:
@@ -142,33 +138,3 @@ def _check_files(directory: Path, checksums: Any) -> None:
             found = file_sha256(directory / name)
         if found != expected:
             raise CheckpointError(f"{directory / name}: damaged (checksum differs): {_COPY}")
-
-
-def _check_packages(path: Path, packages: Any) -> None:
-    """Refuse a model that needs components that are not installed, or that come from another package.
-
-    Only installed packages provide code; the model directory's list is only compared with them.
-    """
-    if not isinstance(packages, dict):
-        raise CheckpointError(f"{path}: {_PACKAGES}: must be a section of <group>: <kind> and a package")
-    for member, needed in packages.items():
-        group, _, kind = str(member).partition(": ")
-        name, _, version = str(needed).partition(" ")
-        installed = FAMILIES[group].installed.get(kind) if group in FAMILIES else None
-        if installed is None:
-            raise CheckpointError(
-                f"{path}: the model needs {kind} of {group}, which the package {needed} adds; {name} "
-                f"{_presence(name)}; pip install '{name}=={version}'"
-            )
-        if installed.distribution.partition(" ")[0] != name:
-            raise CheckpointError(
-                f"{path}: the model needs {kind} of {group} from the package {needed}, but here it comes from "
-                f"{installed.distribution}; uninstall that one, and pip install '{name}=={version}'"
-            )
-
-
-def _presence(name: str) -> str:
-    try:
-        return f"{importlib.metadata.version(name)}, installed here, does not add it"
-    except importlib.metadata.PackageNotFoundError:
-        return "is not installed"

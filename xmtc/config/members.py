@@ -11,7 +11,7 @@ import functools
 import importlib.metadata
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import Field, GetCoreSchemaHandler
@@ -35,21 +35,6 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
-@dataclass(frozen=True)
-class Member:
-    """A member from an installed package.
-
-    Attributes:
-        kind: the name of the entry point, which is the member's `kind`.
-        config: its configuration class.
-        distribution: the package and its version, such as `my-package 1.2`.
-    """
-
-    kind: str
-    config: type
-    distribution: str
-
-
 class Members:
     """Annotation of a configuration field that holds one member of a family.
 
@@ -69,27 +54,26 @@ class Members:
         FAMILIES[group] = self
 
     @functools.cached_property
-    def installed(self) -> dict[str, Member]:
+    def installed(self) -> dict[str, type]:
         """Members of installed packages, by kind.
 
         Raises:
             ConfigError: an entry point cannot be imported, is not a configuration class or takes a built-in kind.
         """
-        found: dict[str, Member] = {}
+        found: dict[str, type] = {}
         for point in entry_points(self.group):
-            member = _load(point, self.group)
-            if member.kind in self.builtin or member.kind in found:
+            if point.name in self.builtin or point.name in found:
                 raise ConfigError(
-                    f"{member.distribution}: its entry point {self.group}: {member.kind} takes a kind that exists "
-                    "already; uninstall the package, or rename the kind in it"
+                    f"{_package(point)}: its entry point {self.group}: {point.name} takes a kind that exists already; "
+                    "uninstall the package, or rename the kind in it"
                 )
-            found[member.kind] = member
+            found[point.name] = _load(point, self.group)
         return found
 
     @property
     def all(self) -> dict[str, type]:
         """The configuration class of every kind."""
-        return self.builtin | {kind: member.config for kind, member in self.installed.items()}
+        return self.builtin | self.installed
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of the union of all members."""
@@ -126,28 +110,6 @@ def kind_of(config: type) -> str:
     if not kinds or not isinstance(kinds[0], str):
         raise TypeError(f'{config!r} needs a field kind: Literal["…"] with its name as the default')
     return kinds[0]
-
-
-def packages_of(config: Any) -> dict[str, str]:
-    """List the installed packages that a configuration needs, by `<group>: <kind>`.
-
-    A model directory records them, so that loading it elsewhere can name what is missing.
-    """
-    classes = {type(part) for part in _parts(config)}
-    return {
-        f"{family.group}: {member.kind}": member.distribution
-        for family in FAMILIES.values()
-        for member in family.installed.values()
-        if member.config in classes
-    }
-
-
-def _parts(config: Any) -> list[Any]:
-    if is_dataclass(config):
-        return [config, *(part for field in fields(config) for part in _parts(getattr(config, field.name)))]
-    if isinstance(config, list | tuple):
-        return [part for item in config for part in _parts(item)]
-    return []
 
 
 def loaded(point: importlib.metadata.EntryPoint, group: str) -> tuple[Any, str]:
@@ -199,7 +161,7 @@ def _package(point: importlib.metadata.EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
-def _load(point: importlib.metadata.EntryPoint, group: str) -> Member:
+def _load(point: importlib.metadata.EntryPoint, group: str) -> type:
     config, package = loaded(point, group)
     try:
         kind = kind_of(config)
@@ -209,4 +171,4 @@ def _load(point: importlib.metadata.EntryPoint, group: str) -> Member:
         raise ConfigError(
             f"{package}: its entry point {group}: {point.name} names a class whose kind is {kind!r}; make them equal"
         )
-    return Member(kind, config, package)
+    return config
