@@ -1,10 +1,12 @@
 """Tiny random Transformers configurations, and batches, for the tests of models."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 
 from xmtc.data.collate import Batch
+from xmtc.models.classifier import Classifier
 
 VOCAB = 100
 _SHAPE: dict[str, Any] = {
@@ -63,3 +65,11 @@ def whole_documents(lengths: list[int], *, positives: list[tuple[int, int]] | No
         labels_P=labels_P,
         weight_B=torch.ones(len(lengths)),
     )
+
+
+def train_only(classifier: Classifier, groups: Collection[str]) -> None:
+    """Make the parameters of these groups trainable, and freeze all others."""
+    for name, parameters in classifier.parameter_groups().items():
+        for parameter in parameters:
+            parameter.requires_grad_(name in groups)
+    classifier.train(classifier.training)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
-from tiny import tiny, whole_documents
+from tiny import tiny, train_only, whole_documents
 from xmtc.artefact.export import ModelParts, export_model, load_model
 from xmtc.artefact.info import ModelInfo
 from xmtc.data.labels import LabelTable
@@ -36,7 +36,7 @@ def trained_classifier(config: ModelConfig, groups: list[str] | None = None):
     """A classifier whose parameters in `groups` (all, when None) were moved, and those parameters."""
     torch.manual_seed(0)
     classifier = config.build(VOCAB, len(LABELS.labels)).eval()
-    classifier.train_only(groups or list(classifier.parameter_groups()))
+    train_only(classifier, groups or list(classifier.parameter_groups()))
     trained = {name: p for name, p in classifier.named_parameters() if p.requires_grad}
     with torch.no_grad():
         for parameter in trained.values():

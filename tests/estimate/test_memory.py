@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from tiny import train_only
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
@@ -55,7 +56,7 @@ def measured_peak(settings: RunConfig, documents: int, tokens: int, windows: int
     backbone = settings.model.encoder.backbone
     model = settings.model.build(500 if backbone is None or backbone.from_config else 30522, SIZE.labels)
     model.train()
-    model.train_only(trained_groups(list(model.parameter_groups()), settings.finetune.phases[-1]))
+    train_only(model, trained_groups(list(model.parameter_groups()), settings.finetune.phases[-1]))
     ids_WU, ids_BT = torch.randint(500, (windows, inside)), torch.randint(500, (documents, tokens))
     mask_WU = torch.ones_like(ids_WU, dtype=torch.bool)
     mask_WU[-1, inside // 2 :] = documents == 1

@@ -200,8 +200,7 @@ class Bench:
         """Build the model that a loop trains, in the loop's process."""
         torch.manual_seed(self.config.seed)
         classifier = self.config.model.build(len(self.tokenizer), self.labels)
-        classifier.train_only(classifier.parameter_groups())
-        return classifier
+        return classifier.train()
 
     def xmtc(self, rows: NDArray[np.int64]) -> Result:
         """Stage 2's loop over `rows`, once."""

@@ -4,7 +4,7 @@ Suffixes: B documents, T document tokens, W windows, U window tokens, D encoder 
 S shortlist.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -130,20 +130,6 @@ class Classifier(nn.Module):
     def regroup(self) -> None:
         """Update the groups after parameters of the head were replaced."""
         self._groups = _group_parameters(self)
-
-    def train_only(self, groups: Collection[str]) -> None:
-        """Make the parameters of `groups` trainable, and freeze all others.
-
-        Raises:
-            KeyError: there is no such group.
-        """
-        for name in groups:
-            if name not in self._groups:
-                raise KeyError(f"no parameter group {name!r}; there are {', '.join(self._groups)}")
-        for name, parameters in self._groups.items():
-            for parameter in parameters:
-                parameter.requires_grad_(name in groups)
-        self.train(self.training)
 
 
 def build_classifier(model: ModelConfig, vocab_size: int, labels: int) -> Classifier:

@@ -28,7 +28,3 @@ class Dropout(nn.Module):
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _LEVELS // 2
         return x * kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - dropped))
-
-    def extra_repr(self) -> str:
-        """Show the rate in the module's representation."""
-        return f"rate={self.rate}"

@@ -19,6 +19,8 @@ from xmtc.files import write_text
 
 _FLUSH_SECONDS = 30  # of TensorBoard
 _RUN_ID_FILE = "mlflow_run_id"
+_PROJECT = "xmtc"
+"""Name of the experiment of MLflow, and by default of the project of Weights & Biases."""
 
 
 @dataclass(frozen=True)
@@ -133,16 +135,16 @@ class MlflowSink:
     def __init__(self, settings: "MlflowConfig", run: RunInfo):
         mlflow: Any = require("mlflow", settings.kind)
         self._client = mlflow.MlflowClient(tracking_uri=settings.tracking_uri)
-        self._run_id = self._resume_or_create(settings, run)
+        self._run_id = self._resume_or_create(run)
 
-    def _resume_or_create(self, settings: "MlflowConfig", run: RunInfo) -> str:
+    def _resume_or_create(self, run: RunInfo) -> str:
         file = run.directory / _RUN_ID_FILE
         if file.exists():
             run_id = file.read_text().strip()
             self._client.update_run(run_id, status="RUNNING")
             return run_id
-        experiment = self._client.get_experiment_by_name(settings.experiment)
-        experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(settings.experiment)
+        experiment = self._client.get_experiment_by_name(_PROJECT)
+        experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(_PROJECT)
         run_id = self._client.create_run(experiment_id, run_name=run.name).info.run_id
         for key, value in flattened(run.settings):
             self._client.log_param(run_id, key, str(value))
@@ -181,7 +183,7 @@ class WandbConfig:
     kind: Literal["wandb"] = "wandb"
     """Selects Weights & Biases."""
 
-    project: str = "xmtc"
+    project: str = _PROJECT
     """The project that the run belongs to."""
 
     mode: Literal["online", "offline"] = "online"
@@ -201,9 +203,6 @@ class MlflowConfig:
 
     tracking_uri: str
     """The server or store, such as `http://mlflow.example:5000` or `sqlite:///mlflow.db`."""
-
-    experiment: str = "xmtc"
-    """The experiment that the run belongs to; created if it does not exist."""
 
     def open(self, run: RunInfo) -> "MlflowSink":
         """Build the sink of a run."""

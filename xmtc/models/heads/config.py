@@ -233,11 +233,14 @@ class TwoTowerConfig(_Pooled):
     """Dropout on the document vector."""
     scale: Annotated[float, Field(gt=0)] = 20.0
     """Initial value of the learned factor s of the cosine."""
-    label_tokens: Annotated[int, Field(ge=1)] = 32
-    """Maximum number of tokens of a label's text; longer texts are truncated."""
     row_dtype: RowDtype = "float32"
     """Type of the label vectors, which no optimizer updates."""
     trains_rows: ClassVar[bool] = False
+
+    @property
+    @override
+    def label_tokens(self) -> int:
+        return 32
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
         """Refuse features that need trained rows, or the texts of all labels at every step."""
