@@ -17,6 +17,7 @@ from synthetic_runs import make_run
 from xmtc.errors import DataError, StorageError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
+from xmtc.evaluate.store import write_evaluation
 from xmtc.report import compare
 from xmtc.report.charts import Axis, Bars, Series, bar_chart, line_chart, number
 from xmtc.report.run_results import RunResults
@@ -105,7 +106,7 @@ def test_labels_of_runs_join_by_name(runs):
     assert columns["total"] == len(frame)
 
 
-def single_label_run(name, classes, documents=60, seed=0):
+def single_label_run(folder, name, classes, documents=60, seed=0):
     rng = np.random.default_rng(seed)
     gold = sparse.csr_array(np.eye(classes, dtype=bool)[np.arange(documents) % classes])
     scores = rng.dirichlet(np.ones(classes), documents).astype(np.float32)
@@ -119,11 +120,12 @@ def single_label_run(name, classes, documents=60, seed=0):
         thresholds=None,
         documents=EvaluatedDocuments(lengths=lengths),
     )
-    return RunResults.of(found, name, "test")
+    write_evaluation(folder / name, found)
+    return RunResults.load(folder / name)
 
 
 def test_a_single_label_task_shows_what_has_a_meaning_there(tmp_path):
-    runs = [single_label_run("topics", 3), single_label_run("others", 3, seed=1)]
+    runs = [single_label_run(tmp_path, "topics", 3), single_label_run(tmp_path, "others", 3, seed=1)]
     write_report(runs, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     for words in ("Confusion matrix", "best label", "accuracy = micro-F1", "macro-recall", "Accuracy@k", "Reliability"):
@@ -135,7 +137,7 @@ def test_a_single_label_task_shows_what_has_a_meaning_there(tmp_path):
 
 
 def test_few_labels_are_listed_once(tmp_path):
-    write_report([single_label_run("topics", 3)], tmp_path / "report.html")
+    write_report([single_label_run(tmp_path, "topics", 3)], tmp_path / "report.html")
     assert sorted(pd.read_csv(tmp_path / "report_tables" / "drift.csv")["label"].str[:4]) == ["L000", "L001", "L002"]
 
 

@@ -39,7 +39,6 @@ def run_doctor(config: RunConfig | None = None, console: Console | None = None) 
 def doctor(config: RunConfig | None = None) -> list[Check]:
     """Check the machine; with a configuration, also what it needs. Paths are relative to the working directory."""
     checks = [
-        *machine.python_and_packages(),
         *machine.hardware(config),
         machine.bf16(config),
         *machine.build_tools(config),

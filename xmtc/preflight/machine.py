@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-import platform
 import shutil
 import socket
 import sys
@@ -15,8 +14,6 @@ from typing import Literal
 import psutil
 import torch
 from joblib import cpu_count
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 from xmtc.distributed.config import native_bfloat16
 from xmtc.distributed.strategies.settings import Tool
@@ -54,30 +51,6 @@ def found(name: str, fine: bool, detail: str, fix: str, *, needed: bool = True) 
     """Make a finding that is ok, or else missing where it is needed and a note where it is not, with the fix."""
     status: Status = "ok" if fine else "missing" if needed else "note"
     return Check(name, status, detail, "" if fine else fix)
-
-
-def python_and_packages() -> Iterator[Check]:
-    """Check Python and the packages that xmtc requires."""
-    wanted = importlib.metadata.metadata("xmtc")["Requires-Python"] or ""
-    here = platform.python_version()
-    fits = SpecifierSet(wanted).contains(here)
-    yield found("python", fits, f"{here} on {platform.system()}", f"install Python {wanted}")
-    requirements = [Requirement(text) for text in importlib.metadata.requires("xmtc") or []]
-    core = [item for item in requirements if item.marker is None or item.marker.evaluate({"extra": ""})]
-    wrong = [problem for item in core if (problem := _requirement_problem(item))]
-    detail = "; ".join(wrong) or f"all {len(core)} within their ranges: torch {torch.__version__}, …"
-    yield found("packages", not wrong, detail, "pip install -c constraints.txt -e .")
-
-
-def _requirement_problem(requirement: Requirement) -> str:
-    try:
-        found = importlib.metadata.version(requirement.name)
-    except importlib.metadata.PackageNotFoundError:
-        replaced = requirement.name == _FAISS and faiss_packages()
-        return "" if replaced else f"{requirement.name} is not installed"
-    if requirement.specifier.contains(found, prereleases=True):
-        return ""
-    return f"{requirement.name} {found} is not {requirement.specifier}"
 
 
 def hardware(config: RunConfig | None) -> Iterator[Check]:

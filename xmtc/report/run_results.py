@@ -13,7 +13,6 @@ from xmtc.config.plain import redacted
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
-from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.store import read_replicates, read_table
 from xmtc.files import read_json, reading, real
 from xmtc.run.directory import RunDirectory
@@ -86,21 +85,6 @@ class RunResults:
             redacted(_json(files.record)),
             _json(files.evaluation("dev") / layout.SCORERS) or None,
             _start(files, split or folder.name),
-        )
-
-    @classmethod
-    def of(cls, evaluation: Evaluation, name: str, split: str) -> "RunResults":
-        """Make the results from an evaluation in memory, without training history."""
-        return cls(
-            name,
-            split,
-            evaluation.metrics,
-            evaluation.per_label,
-            evaluation.details,
-            evaluation.replicates,
-            [],
-            {},
-            {},
         )
 
 
