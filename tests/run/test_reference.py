@@ -40,7 +40,7 @@ def test_every_field_is_documented() -> None:
 
 def test_the_page_lists_alternatives_by_kind() -> None:
     page = reference(RunConfig)
-    assert "## `data.source`, kind `jsonl`" in page
+    assert "; `data.source`, kind `jsonl`" in page
     assert "## `track.sinks[]`, kind `tensorboard`" in page
     assert "| `name` | text" in page
     for line in page.splitlines():

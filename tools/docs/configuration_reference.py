@@ -17,57 +17,90 @@ Every key of a configuration file. This page is generated from the schema by `ma
 A file may build on another one with `base: other.yaml` (relative to itself): sections are merged key by key, lists are
 replaced, and a section whose `kind` changes is replaced whole. On the command line, `key=value` overrides come last:
 `xmtc train configs/quickstart.yaml finetune.batch_size=16 data.limit.train=null`. Values are YAML; `1e-4` is a number,
-only `true` and `false` are booleans. `--print-config` shows the resolved file.
+only `true` and `false` are booleans. `--print-config` shows the resolved file. A section of which there are kinds has
+a key `kind`; a section without a default has the defaults of its keys.
 """
 
 
 def reference(schema: type[Any]) -> str:
     """Write the reference page of a configuration dataclass, in Markdown."""
     root = Shape.of(schema)
-    return "\n".join([_INTRODUCTION, *_table(root, ""), *_sections(root, "", "")])
+    places: dict[str, list[tuple[str, str]]] = {}
+    for place, description, table in _sections(root, "", ""):
+        places.setdefault(table or description, []).append((place, description))
+    sections = [_joined(same, content) for content, same in places.items()]
+    return "\n".join([_INTRODUCTION, *_table(root, ""), *sections])
 
 
-def _sections(shape: Shape, path: str, within: str) -> Iterator[str]:
-    """Yield a heading and a table for every section below `path`, depth first; `within` names its kinds."""
+def _joined(same: list[tuple[str, str]], content: str) -> str:
+    """Write a table once for all its places: kinds, or stage 1 and 2, may share one."""
+    heading = "; ".join(dict.fromkeys(place for place, _ in same))
+    description = same[0][1]
+    table = "" if content == description else f"\n{content}"
+    return f"## {heading}\n\n{description}\n{table}"
+
+
+def _sections(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
+    """Yield place, description and table of every section below `path`, depth first."""
     for key, child in shape.properties().items():
         below = f"{path}{key}"
         items = _item(child)
         if items is not None:
-            yield from _alternatives(items, f"{below}[]", within)
-        yield from _alternatives(child, below, within)
+            yield from _alternatives(items, f"{below}[]", kind)
+        yield from _alternatives(child, below, kind)
 
 
-def _alternatives(shape: Shape, path: str, within: str) -> Iterator[str]:
+def _alternatives(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
     kinds = shape.kinds()
-    for kind, alternative in kinds.items():
-        yield from _section(alternative, path, f"{within}, kind `{kind}`")
+    for name, alternative in kinds.items():
+        yield from _section(alternative, path, name)
     for member in shape.members():
         if not kinds and member.properties():
-            yield from _section(member, path, within)
+            yield from _section(member, path, "")
 
 
-def _section(shape: Shape, path: str, within: str) -> Iterator[str]:
-    yield f"## `{path}`{within}\n"
-    if shape.description:
-        yield _one_line(shape.description) + "\n"
-    yield from _table(shape, f"{path}.")
-    yield from _sections(shape, f"{path}.", within)
+def _section(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
+    place = f"`{path}`" + (f", kind `{kind}`" if kind else "")
+    has_keys = set(shape.properties()) - {"kind"}
+    yield place, _one_line(shape.description), "\n".join(_table(shape, f"{path}.")) if has_keys else ""
+    yield from _sections(shape, f"{path}.", kind)
 
 
 def _table(shape: Shape, path: str) -> Iterator[str]:
     yield "| key | value | default | meaning |\n|---|---|---|---|"
     required = shape.required()
     for key, child in shape.properties().items():
+        if key == "kind":
+            continue
         default = "**required**" if key in required else _default(child)
         yield f"| `{key}` | {_cell(_value_words(child, path + key))} | {default} | {_cell(child.description)} |"
     yield ""
 
 
+_SHORTER = (
+    (r"\ba(?= list| number| section| value| whole number)", ""),
+    (r", at least (\S+)", r" ≥ \1"),
+    (r", greater than (\S+)", r" > \1"),
+    (r", at most (\S+)", r", ≤ \1"),
+    (r", less than (\S+)", r", < \1"),
+    (r"matching (\S+)", r"matching `\1`"),
+    (r", not empty", ""),
+    ("true or false", "boolean"),
+    ("one of ", ""),
+)
+
+
 def _value_words(shape: Shape, path: str) -> str:
+    """Describe the values of a key as errors do, with symbols for bounds."""
     items = _item(shape)
     if items is not None and (items.kinds() or items.properties()):
-        return f"a list of sections, see `{path}[]`"
-    return re.sub(r"matching (\S+)", r"matching `\1`", shape.describe())
+        return f"list, see `{path}[]`"
+    if shape.kinds():
+        return ", ".join(shape.kinds()) + (" or null" if shape.nullable else "")
+    words = shape.describe()
+    for long, short in _SHORTER:
+        words = re.sub(long, short, words)
+    return words.strip()
 
 
 def _item(shape: Shape) -> Shape | None:
@@ -84,7 +117,7 @@ def _default(shape: Shape) -> str:
         return ""
     default = shape.schema["default"]
     if isinstance(default, dict):
-        return f"`kind: {default['kind']}`" if "kind" in default and shape.kinds() else "its defaults"
+        return f"`kind: {default['kind']}`" if "kind" in default and shape.kinds() else ""
     as_it_is = isinstance(default, str) and default == default.strip() != "" and default.isprintable()
     return f"`{_cell(default if as_it_is else json.dumps(default))}`"
 
