@@ -1,10 +1,12 @@
 """What commands share: their group, their log, and the types of their arguments and options."""
 
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -31,13 +33,27 @@ class CommandGroup(TyperGroup):
         super().format_help(ctx, formatter)
 
     def invoke(self, ctx: typer.Context) -> Any:
-        """Run the command."""
+        """Run the command. SIGTERM and SIGHUP end it like Ctrl-C, so that it removes what is not for others."""
+        ended_by = signal.SIGINT
+
+        def end(number: int, _frame: FrameType | None) -> None:
+            nonlocal ended_by
+            ended_by = signal.Signals(number)
+            signal.signal(number, signal.SIG_IGN)  # a second one does not disturb the cleaning
+            raise KeyboardInterrupt
+
+        noticed = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
         try:
+            for number in noticed:
+                signal.signal(number, end)
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             message = str(interrupt) or "run the same command again to continue"
             print(f"interrupted: {message}", file=sys.stderr)
-            raise typer.Exit(130) from interrupt
+            raise typer.Exit(128 + ended_by) from interrupt
+        finally:
+            for number in noticed:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def local_path(path: str) -> Path:

@@ -194,6 +194,11 @@ def publish_directory(written: Path, directory: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def lock_of(path: Path) -> Path:
+    """Return the file that `locked` locks."""
+    return path.with_name(f".{path.name}.lock")
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Let one process of this machine make `path` at a time; the others wait and then find it finished.
@@ -203,7 +208,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = (path.parent / f".{path.name}.lock").open("w")
+        lock = lock_of(path).open("w")
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,6 +216,24 @@ def locked(path: Path) -> Iterator[None]:
             logger.info("%s: another process makes it; waiting", path)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def holding(path: Path, *, alone: bool = False) -> Iterator[bool]:
+    """Hold a lock on an existing file; yield whether there is one, because nobody else holds it alone (or at all).
+
+    The lock is of the file, not of its name: it stays with it when a folder is renamed. A file system without locks
+    gives it to everybody.
+    """
+    with path.open("r+b" if alone else "rb") as file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            logger.debug("%s: no locks here", path)
+        yield True
 
 
 def _beside(path: Path, suffix: str) -> Path:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.corpus import Corpus
+from xmtc.data.manifest import in_use
 from xmtc.errors import ConfigError
 from xmtc.estimate.memory import label_lines
 from xmtc.estimate.size import size_of_corpus
@@ -78,11 +79,16 @@ def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:
 
 
 def _run_stages(copies: RunCopies, local: RunConfig, state: RunState) -> None:
-    config, paths = copies.config, copies.paths
-    with _stage(state, copies, Stage.PREPARE, config_hash(config.data)):
+    with _stage(state, copies, Stage.PREPARE, config_hash(copies.config.data)):
         corpus = _prepare(copies, local)
         corpus.verify()  # otherwise training would silently use damaged data
     state.set_fingerprint("corpus", corpus.fingerprint)
+    with in_use(corpus.path, corpus.fingerprint):
+        _run_with_corpus(copies, local, state, corpus)
+
+
+def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpus: Corpus) -> None:
+    config, paths = copies.config, copies.paths
     for line in label_lines(config, size_of_corpus(corpus)):
         print_line(line)
     ranking = ranking_fingerprint(corpus.fingerprint, config.mig)
@@ -92,6 +98,8 @@ def _run_stages(copies: RunCopies, local: RunConfig, state: RunState) -> None:
         state.set_fingerprint(Stage.MIG, ranking)
     try:
         start = [] if paths.initial_model is None else [model_digest(paths.initial_model)]
+        if start:
+            state.set_fingerprint("initial model", *start)
         for stage, fingerprint in model_stages(config, corpus.fingerprint, ranking, start):
             if not _is_done(state, stage, fingerprint):
                 with _stage(state, copies, stage, fingerprint):

@@ -13,8 +13,10 @@ import pytest
 from corpora import MINILM, data_config, documents, jsonl_source, serial, small_corpus, write_jsonl
 from real_data import real_data
 from xmtc.data.corpus import Corpus
+from xmtc.data.manifest import in_use, replaceable
 from xmtc.data.prepare import prepare
 from xmtc.errors import ConfigError, DataError, StorageError
+from xmtc.files import locked
 
 
 def build(config):
@@ -389,3 +391,52 @@ def test_eurlex(tmp_path):
     assert len(corpus.split("dev")) == 100
     assert corpus.labels.parents is not None
     assert any(corpus.labels.parents)
+
+
+def test_any_later_start_removes_what_a_killed_one_left(tmp_path):
+    config = data_config(tmp_path / "other", jsonl_source(tmp_path, documents(50)))
+    process = multiprocessing.get_context("spawn").Process(target=_prepare_and_die, args=(config,))
+    process.start()
+    process.join()
+    spool = tmp_path / ".other.unfinished" / "spool"
+    assert spool.stat().st_mode & 0o777 == 0o700
+    with locked(tmp_path / "other"):  # as if it were still at work
+        small_corpus(tmp_path)
+        assert spool.exists()
+    small_corpus(tmp_path)
+    assert left_over(tmp_path) == ["corpus"]
+
+
+def test_a_corpus_is_not_replaced_while_it_is_used(tmp_path):
+    old = small_corpus(tmp_path)
+    with in_use(old.path, old.fingerprint), in_use(old.path, old.fingerprint):
+        assert small_corpus(tmp_path).fingerprint == old.fingerprint
+        with pytest.raises(DataError, match="a run is using this corpus"):
+            small_corpus(tmp_path, max_length=20)
+        assert Corpus.open(old.path).fingerprint == old.fingerprint
+    new = small_corpus(tmp_path, max_length=20)
+    with pytest.raises(DataError, match="another command is making"), in_use(old.path, old.fingerprint):
+        pass
+    refused = pytest.raises(DataError, match="another command is making")
+    with replaceable(new.path), refused, in_use(new.path, new.fingerprint):
+        pass
+    assert left_over(tmp_path) == ["corpus"]
+
+
+@pytest.mark.parametrize("changed", ["train.jsonl", "labels.csv"])
+def test_a_source_that_changes_while_it_is_read_makes_no_corpus(tmp_path, changed):
+    (tmp_path / "labels.csv").write_text("label,name\n" + "".join(f"l{i},label {i}\n" for i in range(7)))
+    source = jsonl_source(tmp_path, documents(200), labels={"path": str(tmp_path / "labels.csv")})
+    config = data_config(tmp_path / "corpus", source)
+
+    def changes(function, items):
+        with (tmp_path / changed).open("a") as file:
+            file.write(
+                f"x{file.tell()},another\n" if changed == "labels.csv" else json.dumps(documents(201)[-1]) + "\n"
+            )
+        return map(function, list(items))
+
+    with pytest.raises(DataError, match="changed while it was read"):
+        prepare(config, None, map_unordered=changes)
+    assert left_over(tmp_path) == ["labels.csv"]
+    assert "train" in build(config).splits

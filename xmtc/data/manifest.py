@@ -1,13 +1,15 @@
 """`manifest.json` of a corpus: what is in it, from what it was made, and whether it is whole."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from xmtc.errors import DataError
-from xmtc.files import file_sha256, parse_json, reading, write_text
+from xmtc.files import file_sha256, holding, parse_json, reading, write_text
 
 FORMAT = 3
 NAME = "manifest.json"
@@ -150,3 +152,38 @@ class Manifest:
 def file_info(path: Path, root: Path) -> FileInfo:
     """Measure size and hash of a file of the corpus at `root`."""
     return FileInfo(path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=file_sha256(path))
+
+
+@contextmanager
+def in_use(directory: Path, fingerprint: str) -> Iterator[None]:
+    """Keep a corpus from being replaced, as far as this file system's locks reach.
+
+    Raises:
+        DataError: it has been replaced already, or is being replaced.
+    """
+    with holding(directory / NAME) as free:
+        if not free or Manifest.load(directory).fingerprint != fingerprint:
+            raise DataError(
+                f"{directory}: another command is making this corpus again from other data or settings; let each run "
+                "have its own data.corpus"
+            )
+        yield
+
+
+@contextmanager
+def replaceable(directory: Path) -> Iterator[None]:
+    """Make sure that nobody uses the corpus in a directory, if there is one, until it has been replaced.
+
+    Raises:
+        DataError: a run uses it.
+    """
+    if not (directory / NAME).is_file():
+        yield
+        return
+    with holding(directory / NAME, alone=True) as free:
+        if not free:
+            raise DataError(
+                f"{directory}: a run is using this corpus, and these data or settings make another one; wait for the "
+                "run, or set another data.corpus"
+            )
+        yield

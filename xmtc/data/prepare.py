@@ -7,6 +7,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -28,12 +29,12 @@ from xmtc.data.spool import Spool
 from xmtc.data.tokenizer import PretrainedTokenizer, TokenizerSource, definition, identity
 from xmtc.data.words import WORDS_FILES, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import file_sha256, locked, publish_directory, writing
+from xmtc.files import file_sha256, holding, lock_of, locked, publish_directory, writing
 from xmtc.track.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-_SPOOL = "spool"
+_SPOOL, _UNFINISHED = "spool", ".unfinished"
 _SAMPLE = 1000  # texts whose script is looked at
 _SHARDS_PER_SPLIT, _MIN_ROWS, _MAX_ROWS = 16, 256, 16_384
 
@@ -62,20 +63,31 @@ def prepare(
     source = _tokenizer_source(config, backbone)
     fingerprint = corpus_fingerprint(config, source)
     with locked(path):
+        _remove_abandoned(path.parent)
         found = _reusable(path, fingerprint)
         if found is not None:
             return found
-        work = path.parent / f".{path.name}.unfinished"
+        work = path.parent / f".{path.name}{_UNFINISHED}"
         shutil.rmtree(work, ignore_errors=True)
         try:
-            with writing(path):
+            with manifests.replaceable(path), writing(path):
                 _Work(config, work, map_unordered or map_processes, progress or Progress(enabled=False)).build(
                     source, fingerprint
                 )
+                if corpus_fingerprint(config, source) != fingerprint:
+                    raise DataError("the source changed while it was read; run the same command again")
                 publish_directory(work, path)
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return Corpus.open(path)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what preparations left that were killed, of any corpus in a folder: texts are in it."""
+    for work in folder.glob(f".*{_UNFINISHED}"):
+        with suppress(OSError), holding(lock_of(work.with_name(work.stem[1:])), alone=True) as free:
+            if free:
+                shutil.rmtree(work, ignore_errors=True)
 
 
 def fingerprint(config: DataConfig, backbone: str | None) -> str:

@@ -43,7 +43,7 @@ class Spool:
     """
 
     def __init__(self, directory: Path, fields: int):
-        directory.mkdir(parents=True)
+        directory.mkdir(mode=0o700, parents=True)  # others may read a corpus, but not the texts
         self._directory, self._fields = directory, fields
         self._doc_ids: list[str] = []
         self._texts: list[str] = []

@@ -23,7 +23,7 @@ from xmtc.report.write import write_report
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus
 from xmtc.run.directory import RunDirectory
-from xmtc.run.state import read_run
+from xmtc.run.state import check_unchanged
 from xmtc.track.console import print_line
 
 
@@ -101,13 +101,8 @@ def evaluate_run(run: Path) -> None:
     if not found:
         raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
     _warn_of_incomplete(files, found)
-    corpus, record = open_corpus(config), read_run(run)
-    trained_on = corpus.fingerprint if record is None else record.fingerprints.get("corpus", corpus.fingerprint)
-    if corpus.fingerprint != trained_on:
-        raise DataError(
-            f"{corpus.path}: no longer the corpus that {run} was trained on: counts of training documents and labels "
-            "would be another's; run 'xmtc prepare' with the run's config.yaml first"
-        )
+    corpus = open_corpus(config)
+    check_unchanged(run, "corpus", corpus.path, corpus.fingerprint)
     for split in found:
         before = RunResults.load(run, split)
         evaluation = evaluate_files(

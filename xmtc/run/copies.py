@@ -145,7 +145,8 @@ class RunCopies:
                 return
             wanted = theirs is not None and fingerprint in (None, _fingerprint(theirs))
             if own is None or wanted:  # an interrupted copy, or a corpus that must not be mixed with another
-                shutil.rmtree(self.paths.corpus, ignore_errors=True)
+                with manifests.replaceable(self.paths.corpus):
+                    shutil.rmtree(self.paths.corpus, ignore_errors=True)
             if theirs is not None and wanted:
                 self._pull_corpus(Manifest.parse(theirs, f"{self._corpus.place}/{manifests.NAME}"))
 

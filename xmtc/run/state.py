@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from xmtc.config import yaml_tree
 from xmtc.config.plain import config_hash, differences, redacted, to_plain
-from xmtc.errors import ConfigError, XmtcError
+from xmtc.errors import ConfigError, DataError, XmtcError
 from xmtc.files import read_file, reading, write_text, writing
 from xmtc.run.directory import RunDirectory, Stage
 
@@ -135,6 +135,26 @@ def read_run(directory: Path) -> RunRecord | None:
             f"{path}: format {record.format}, this version reads {_FORMAT}; use the version that wrote it"
         )
     return record
+
+
+def check_unchanged(directory: Path, name: str, place: Path, now: str) -> None:
+    """Make sure that something which a run reads is what it began with.
+
+    Args:
+        directory: the run directory; without a record there is nothing to compare with.
+        name: see `RunState.set_fingerprint`.
+        place: where it is, for the message.
+        now: its fingerprint now.
+
+    Raises:
+        DataError: it has been replaced.
+    """
+    record = read_run(directory)
+    if record is not None and record.fingerprints.get(name, now) != now:
+        raise DataError(
+            f"{place}: no longer the {name} of the run {directory}; restore it ('xmtc prepare' with the run's "
+            "config.yaml makes its corpus), or start another run"
+        )
 
 
 class RunState:

@@ -15,6 +15,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.label_rows import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
+from xmtc.run.state import check_unchanged
 from xmtc.stages.batches import CorpusBatches
 from xmtc.stages.hidden_states import HiddenStates, cache_key, stored_dtype
 from xmtc.stages.initial_model import InitialModel, open_initial_model
@@ -85,6 +86,7 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
     """
     strategy = _build_strategy(config)
     corpus = Corpus.open(paths.corpus)
+    check_unchanged(paths.root, "corpus", corpus.path, corpus.fingerprint)
     tokenizer = corpus.tokenizer()
     progress = Progress(enabled=strategy.rank == 0)
 
@@ -93,6 +95,7 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
     classifier = _build_classifier(config, strategy, (len(tokenizer), len(corpus.labels)), split=split)
     initial_model = open_initial_model(config, paths, tokenizer, corpus.labels)
     if initial_model is not None:
+        check_unchanged(paths.root, "initial model", initial_model.folder, initial_model.digest)
         initial_model.load_shared(classifier)
     classifier.to(strategy.device)
     shard = LabelShard(classifier, split=split)

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a request to stop; the training loop stops after the current step."""
+"""SIGINT, SIGTERM and SIGHUP as a request to stop; the training loop stops after the current step."""
 
 import signal
 import threading
@@ -26,7 +26,9 @@ class Interruption:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        watched = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # as by `nohup`
+        previous = {number: signal.signal(number, self._note) for number in watched}
         try:
             yield
         finally:
