@@ -35,7 +35,7 @@ def model(directory):
 
 
 def documents(model, texts):
-    return model._documents(texts)
+    return model.documents(texts)
 
 
 def collator(model, texts):

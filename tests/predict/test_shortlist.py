@@ -49,7 +49,7 @@ def scores(model: xmtc.Model, shortlist: int | None, top_k: int) -> list[dict[st
 
 
 def batch_of(model: xmtc.Model):
-    documents = model._documents(TEXTS)
+    documents = model.documents(TEXTS)
     return model._collator(documents)(MicroBatch(np.arange(len(TEXTS)), np.ones(len(TEXTS), np.float32)))
 
 
