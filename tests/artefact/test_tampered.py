@@ -1,5 +1,6 @@
 """What people may edit in a model directory is checked like a configuration; all else must be as its checksum says."""
 
+import hashlib
 import json
 import math
 import shutil
@@ -108,3 +109,41 @@ def test_notes_and_hidden_files_may_be_added(model):
     for name in ("notes.md", ".gitattributes", ".cache.json"):
         (model / name).write_text("mine")
     read_info(model)
+
+
+@pytest.mark.parametrize("name", ["README.md", "thresholds.json", "labels.arrow", "tokenizer", "config.json", "named"])
+@pytest.mark.parametrize("command", ["rename", "push", "load"])
+def test_links_that_leave_the_model_are_refused(xmtc, model, tmp_path, name, command):
+    secret = tmp_path / "secret"
+    if name == "named":
+        secret.write_text("a key")
+        settings = json.loads((model / "config.json").read_text())
+        settings["sha256"]["../secret"] = hashlib.sha256(b"a key").hexdigest()
+        (model / "config.json").write_text(json.dumps(settings))
+    else:
+        (model / name).rename(secret)
+        (model / name).symlink_to(secret)
+    with pytest.raises(CheckpointError, match="leads out of the model folder"):
+        read_info(model)
+    if command != "load":
+        commands = {
+            "rename": ("labels", "rename", model, "l0=x", "--output", tmp_path / "new"),
+            "push": ("push", model, "a/b"),
+        }
+        outcome = xmtc(*commands[command])
+        assert outcome.code == 1
+        assert "leads out of the model folder" in outcome.err
+        assert not (tmp_path / "new").exists()
+
+
+def test_links_inside_a_model_and_of_the_hubs_cache_are_followed(model, tmp_path):
+    (model / "README.md").rename(model / "card.md")
+    (model / "README.md").symlink_to("card.md")
+    read_info(model)
+    blobs, snapshot = tmp_path / "hub" / "blobs", tmp_path / "hub" / "snapshots" / "c0ffee"
+    blobs.mkdir(parents=True)
+    snapshot.parent.mkdir()
+    shutil.copytree(model, snapshot)
+    (snapshot / "labels.arrow").rename(blobs / "abc")
+    (snapshot / "labels.arrow").symlink_to("../../blobs/abc")
+    read_info(snapshot)

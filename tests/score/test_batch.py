@@ -25,9 +25,10 @@ from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.score.batch import BlockScorer
 from xmtc.score.inputs import block_name, input_files, read_blocks, text_columns
-from xmtc.score.job import Settings, _begin, open_job
-from xmtc.score.local import pending_files
+from xmtc.score.job import Settings, _begin, open_job, publish
+from xmtc.score.local import pending_files, score_local
 from xmtc.score.shell import make_job, parse_threshold, read_labels, use_bfloat16
+from xmtc.track.progress import Progress
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +264,7 @@ torch.set_num_threads(1)
 import xmtc.score.local
 from xmtc.score.shell import make_job
 from xmtc.score.inputs import text_columns
-from xmtc.score.job import Settings, _begin, open_job
+from xmtc.score.job import Settings, _begin, open_job, publish
 from xmtc.track.progress import Progress
 settings = Settings(top_k=5, bfloat16=False, block_rows=3, columns=text_columns(["text"], "id"))
 job = make_job(Path(sys.argv[1]), [sys.argv[2]], Path(sys.argv[3]), settings)
@@ -322,3 +323,47 @@ def test_a_gpu_of_another_machine_is_not_looked_for_here(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert use_bfloat16("auto", "cuda")
     assert not use_bfloat16("fp32", "cuda")
+
+
+@pytest.mark.parametrize("how", ["overwritten", "replaced", "longer", "shorter", "same size"])
+def test_a_file_that_changes_in_mid_job_stops_it(model, tmp_path, monkeypatch, how):
+    source, other = write_rows(tmp_path / "in.jsonl", 90_000), write_rows(tmp_path / "other.jsonl", 30)
+    before, published = source.read_bytes(), []
+
+    def change(*arguments):
+        if not published:
+            if how == "replaced":
+                other.replace(source)
+            else:
+                content = {"overwritten": other.read_bytes(), "longer": before + b"{}", "shorter": before[:999]}
+                source.write_bytes(content.get(how, before[:-9] + before[-9:].upper()))
+        published.append(publish(*arguments))
+        return published[-1]
+
+    monkeypatch.setattr("xmtc.score.local.publish", change)
+    monkeypatch.setattr("xmtc.score.local.BLOCKS_AHEAD", 1)
+    with pytest.raises(DataError, match=r"in\.jsonl: changed while it was scored"):
+        score(model, source, tmp_path / "out")
+    assert 1 <= len(published) < 9
+    assert not (tmp_path / "out" / "_manifest.json").exists()
+    expected = [f"d{row}" for row in range(3 * len(published))]
+    parts = sorted((tmp_path / "out").glob("part-*.parquet"))
+    assert [one for part in parts for one in pq.read_table(part).column("doc_id").to_pylist()] == expected
+
+
+def test_a_file_that_is_only_touched_is_scored(model, source, tmp_path, monkeypatch):
+    def touch(*arguments):
+        source.touch()
+        return publish(*arguments)
+
+    monkeypatch.setattr("xmtc.score.local.publish", touch)
+    assert score(model, source, tmp_path / "out")["documents"] > 0
+
+
+def test_a_model_that_is_replaced_after_the_check_is_not_used(model, source, tmp_path):
+    ours = shutil.copytree(model, tmp_path / "model")
+    job = make_job(ours, [str(source)], tmp_path / "out", FP32)
+    thresholds = ours / "thresholds.json"
+    thresholds.write_text(thresholds.read_text() + "\n")
+    with pytest.raises(CheckpointError, match="replaced since this job began"):
+        score_local(job, Progress(enabled=False), device="cpu")

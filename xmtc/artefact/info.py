@@ -1,6 +1,7 @@
 """Read and write `config.json` of an exported model, without loading weights."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -13,7 +14,7 @@ from xmtc.data.config import Task
 from xmtc.data.fields import ONE_FIELD
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import CheckpointError
-from xmtc.files import file_sha256, read_json, reading
+from xmtc.files import file_sha256, read_json, reading, real
 from xmtc.models.config import ModelConfig
 
 FORMAT_VERSION = 1
@@ -121,11 +122,25 @@ def read_model_json(path: Path) -> Any:
         return read_json(path)
 
 
+def _check_inside(directory: Path, names: Iterable[str]) -> None:
+    """Refuse files that are links to another place, or whose names lead there: copies of a model would contain them.
+
+    The Hub's cache has links of its own, to the files beside all its snapshots.
+    """
+    root = real(directory)
+    cache = root.parents[1] / "blobs" if root.parent.name == "snapshots" else root
+    for name in names:
+        place = real(directory / name)
+        if not (place.is_relative_to(root) or place.is_relative_to(cache)):
+            raise CheckpointError(f"{directory / name}: leads out of the model folder: put a copy of the file there")
+
+
 def _check_files(directory: Path, checksums: Any) -> None:
-    """Refuse a model if a file is missing, has no checksum, or differs from it."""
+    """Refuse a model if a file is missing, has no checksum, differs from it, or is somewhere else."""
     path = directory / "config.json"
     if not isinstance(checksums, dict) or not all(isinstance(value, str) for value in checksums.values()):
         raise CheckpointError(f"{path}: {_CHECKSUMS}: missing, so damage cannot be detected; {_COPY}")
+    _check_inside(directory, ["config.json", *EDITABLE, *checksums])
     there = (found for found in directory.rglob("*") if found.suffix in _READ and found.is_file())
     names = {found.relative_to(directory).as_posix() for found in there if not found.name.startswith(".")}
     unknown = sorted(names - set(checksums) - EDITABLE - {"config.json"})

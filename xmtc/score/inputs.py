@@ -22,7 +22,7 @@ from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table import TableReader
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
-from xmtc.files import real
+from xmtc.files import reading, real
 from xmtc.storage.config import StorageConfig, is_remote
 from xmtc.track.progress import Progress
 
@@ -88,6 +88,7 @@ class InputFile:
         source: settings of the reader, if a configuration names the source; None for a file, which is read according to
             its extension.
         counted: whether `rows` is exact.
+        stamp: size, time of change and number of the file when it was found; see `_stamp`.
     """
 
     path: str
@@ -96,22 +97,45 @@ class InputFile:
     rows: int | None
     source: ReaderSettings | None = None
     counted: bool = False
+    stamp: tuple[int, ...] | None = None
 
     def local(self) -> Path:
-        """Return the path of the file on this machine; a file at a URI is copied.
+        """Return the path of the file on this machine, if it is still what the job found; a file at a URI is copied.
 
         Raises:
             StorageError: it cannot be copied.
             DataError: it has changed since the job's start.
         """
         if not is_remote(self.path):
+            self.check()
             return Path(self.path)
         folder, name = self.path.rsplit("/", 1)
         mirror = StorageConfig().mirror("fetched", folder)
         mirror.pull(name)
         if _version(StorageConfig().remote(folder).stamp(name)) != self.digest:
-            raise DataError(f"{self.path}: changed while it was scored; run the command again")
+            raise self.changed()
         return mirror.local / name
+
+    def check(self) -> None:
+        """Look whether a file on this machine is still what the job found. If it was touched, its content is compared.
+
+        Raises:
+            DataError: it has changed.
+        """
+        path = Path(self.path)
+        if self.stamp is not None and _stamp(path) != self.stamp and content_hash([path]) != self.digest:
+            raise self.changed()
+
+    def known_here(self) -> "InputFile":
+        """Return the same with the stamp that the file has on this machine, which may be another's copy."""
+        if self.stamp is None:
+            return self
+        self.check()
+        return replace(self, stamp=_stamp(Path(self.path)))
+
+    def changed(self) -> DataError:
+        """Make the error for a file that has changed since the job's start."""
+        return DataError(f"{self.path}: changed while it was scored; run the command again")
 
 
 @dataclass(frozen=True)
@@ -163,8 +187,9 @@ def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | N
         InputFile(
             *(str(path.absolute()), names[path.as_posix()], content_hash([path]), reader.count()),
             counted=reader.counts_exactly,
+            stamp=stamp,
         )
-        for path, reader in zip(paths, readers, strict=True)
+        for path, reader, stamp in zip(paths, readers, map(_stamp, paths), strict=True)
     ]
     files += [InputFile(uri, names[uri], _version(stamp), None) for uri, stamp in remote.items()]
     others = (sources or {}).items()
@@ -173,6 +198,13 @@ def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | N
 
 def _without_file_scheme(given: str) -> str:
     return unquote(urlsplit(given).path) if given.startswith("file://") else given
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what shows that a file on this machine has changed, without reading it."""
+    with reading(path):
+        found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _version(stamp: "Stamp | None") -> str:
@@ -279,13 +311,15 @@ def read_blocks(
         done: names of finished blocks.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or changes meanwhile; what has been yielded is from before.
     """
+    known = file.known_here()
     rows = read_rows(file, columns)
     parts = iter(lambda: list(islice(rows, block_rows)), [])
     for block, part in enumerate(parts):
         if block_name(index, block) in done:
             continue
+        known.check()
         documents = [row for row in part if isinstance(row, Document)]
         yield RawBlock(
             index,
@@ -294,6 +328,9 @@ def read_blocks(
             tuple(document.text for document in documents),
             tuple(row for row in part if isinstance(row, Rejected)),
         )
+    known.check()
+    if file.source is not None and file.source.build().fingerprint() != file.digest:
+        raise file.changed()
 
 
 def find_document(

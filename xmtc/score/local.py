@@ -9,11 +9,11 @@ from joblib import cpu_count
 
 from xmtc.artefact.export import load_model
 from xmtc.data.loader import prefetch
-from xmtc.errors import DataError
+from xmtc.errors import CheckpointError, DataError
 from xmtc.predict.predictor import choose_device
 from xmtc.score.batch import BlockScorer, TokenBlock
 from xmtc.score.inputs import read_blocks
-from xmtc.score.job import Job, Record, finish, open_job, publish
+from xmtc.score.job import Job, Record, finish, model_digest, open_job, publish
 from xmtc.track.progress import Progress
 
 BLOCKS_AHEAD = 2
@@ -48,6 +48,8 @@ def score_local(
     check_rejected(records, max_rejected)
     done = frozenset(record.block for record in records)
     parts = load_model(job.model)
+    if model_digest(job.model) != job.model_digest:
+        raise CheckpointError(f"{job.model}: replaced since this job began; run the command again")
     scorer = BlockScorer(parts, job.settings, choose_device(device), workers or cpu_count())
     with progress.task("score", rows_left(job, records)) as task:
         for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):
