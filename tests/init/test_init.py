@@ -341,6 +341,16 @@ def test_the_encoder_trains_on_a_cpu_where_documents_are_short():
     assert not any(one.config().trains_encoder for one in candidates(task, [510, 256, 128]))
 
 
+def test_the_encoder_trains_on_a_cpu_where_labels_are_few():
+    task = Task(source={"source": SOURCE, "corpus": "c"}, name="n", labels=20, documents=5, readable=True, single=False)
+    found = [one for one in candidates(replace(task, trees=True), [510, 256, 128]) if one.config().trains_encoder]
+    assert [(one.max_length, one.config().model.scorers[-1].kind) for one in found] == [
+        (128, "tree"),
+        (128, "state_neighbours"),
+    ]
+    assert not any(one.config().trains_encoder for one in candidates(replace(task, labels=51), [510, 256, 128]))
+
+
 @pytest.mark.parametrize(
     ("recipe", "single", "planting", "finetuning", "encoder"),
     [

@@ -28,7 +28,7 @@ WIDTH = 384
 _WINDOW = 510  # tokens of a document that fit into a window of the packaged encoder
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
-_SHORT = 256  # tokens; an encoder that trains is measured on documents up to this length, and slow on longer ones
+_SHORT = 256  # tokens; with one label per document, training an encoder is measured up to this length
 _EAGER = 128  # tokens; up to this length, attention without a fused kernel trains faster on a CPU
 _EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information
@@ -74,7 +74,7 @@ class Recipe:
     reads: Literal["tokens", "poolings", "nothing"]
     scorers: Sequence[str]
     why: Mapping[str, str]
-    needs: str | None = None
+    needs: Sequence[str] = ()
     head: Settings = field(default_factory=lambda: {"kind": "none"})
     plant: Mapping[str, Settings] = field(default_factory=dict)
     finetune: Settings = field(default_factory=dict)
@@ -157,9 +157,9 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
     few = not task.single and task.labels > _FEW_LABELS and task.documents <= _ATTENTION_DOCUMENTS
-    short = task.single and not task.gpu and lengths[0] <= _SHORT
-    there = {None: True, "gpu": task.gpu, "trees": trees, "few documents": few, "short documents": short}
-    for recipe in (one for one in RECIPES if there[one.needs]):
+    worth = lengths[0] <= _SHORT if task.single else task.labels <= _FEW_LABELS
+    there = {"gpu": task.gpu, "trees": trees, "few documents": few, "encoder": worth and not task.gpu}
+    for recipe in (one for one in RECIPES if all(there[need] for need in one.needs)):
         for max_length in _useful(lengths, recipe, task):
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
     yield from _smaller(task, lengths[0])
@@ -170,6 +170,8 @@ def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]
         return lengths[:1]
     if recipe.reads == "tokens" or task.single:
         return lengths
+    if recipe.trains_encoder:
+        return [min(lengths[0], _EAGER)]
     return [length for length in lengths if length <= _POOLED]
 
 
