@@ -29,7 +29,8 @@ _WINDOW = 510  # tokens of a document that fit into a window of the packaged enc
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
 _SHORT = 256  # tokens; with one label per document, training an encoder is measured up to this length
-_EAGER = 128  # tokens; up to this length, attention without a fused kernel trains faster on a CPU
+_FEW_LABELS_LENGTH = 128  # tokens; the same with several labels per document, and few labels
+_EAGER = 192  # tokens; up to this length, attention without a fused kernel trains faster on a CPU
 _EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information
 _ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
@@ -171,7 +172,7 @@ def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]
     if recipe.reads == "tokens" or task.single:
         return lengths
     if recipe.trains_encoder:
-        return [min(lengths[0], _EAGER)]
+        return [min(lengths[0], _FEW_LABELS_LENGTH)]
     return [length for length in lengths if length <= _POOLED]
 
 
