@@ -90,6 +90,9 @@ class LimitConfig:
 class WordsConfig:
     """The words of whole texts, for scorers that count them: they are not cut to `max_length`."""
 
+    analyzer: Literal["unicode"] = "unicode"
+    """How words are found. `unicode`: runs of letters, digits, underscores and combining marks after NFKC and case
+    folding; overlapping pairs of characters in scripts without spaces, such as Chinese, Japanese and Thai."""
     ngrams: Annotated[int, Field(ge=1, le=5)] = 1
     """Terms are runs of 1 to this many words."""
     min_documents: Annotated[int, Field(ge=1)] = 2
