@@ -13,8 +13,9 @@ INTRODUCTION = """# Command line
 
 Every command, argument and option. `make docs` writes this page from the commands; a test keeps it current.
 
-MODEL is a model directory, a URI, or `owner/name` on the Hugging Face Hub. CONFIG is a YAML file; any key of the
-[configuration](configuration.md) can follow it as `key=value`.
+MODEL is a model directory, a URI, or `owner/name` on the Hugging Face Hub. CONFIG is a YAML file, such as
+configs/quickstart.yaml. KEY=VALUE are overrides, such as finetune.batch_size=16 or data.limit.train=2000, of any key of the
+[configuration](configuration.md). `--print-config` prints the resolved configuration and exits.
 
 | exit code | meaning |
 |---|---|
@@ -32,7 +33,8 @@ def page() -> str:
     for name, command in commands("xmtc", typer.main.get_command(app)):
         lines += [f"## {name}", "", cell(command.help or ""), "", "```text", usage(name, command), "```", ""]
         for title, kind in (("argument", "argument"), ("option", "option")):
-            rows = [row(parameter) for parameter in command.params if is_shown(parameter, kind)]
+            shown = [one for one in command.params if is_shown(one, kind) and not is_explained(one)]
+            rows = [row(parameter) for parameter in shown]
             if rows:
                 lines += [f"| {title} | value | default | meaning |", "|---|---|---|---|", *rows, ""]
     return "\n".join(lines)
@@ -52,6 +54,11 @@ def usage(name: str, command: Any) -> str:
     arguments = [metavar(parameter) for parameter in command.params if is_shown(parameter, "argument")]
     options = any(is_shown(parameter, "option") for parameter in command.params)
     return " ".join([name, *(["[OPTIONS]"] if options else []), *arguments])
+
+
+def is_explained(parameter: Any) -> bool:
+    """Whether the introduction explains a parameter, which several commands share."""
+    return parameter.name in ("config", "overrides", "model", "print_config") and "|" not in (parameter.metavar or "")
 
 
 def is_shown(parameter: Any, kind: str) -> bool:
@@ -86,8 +93,8 @@ def value(parameter: Any) -> str:
     annotation = parameter.type_descriptor.annotation
     kinds = {annotation, *get_args(annotation)}
     word = "whole number" if int in kinds else "number" if float in kinds else "text"
-    bounds = (("least", parameter.min), ("most", parameter.max))
-    limits = "".join(f", at {side} {bound}" for side, bound in bounds if bound is not None)
+    bounds = (("≥", parameter.min), ("≤", parameter.max))
+    limits = "".join(f" {side} {bound}" for side, bound in bounds if bound is not None)
     return f"{word}{limits}{'; repeatable' if parameter.multiple else ''}"
 
 

@@ -49,11 +49,9 @@ class TrainedTokenizerConfig:
 
     kind: Literal["trained"] = "trained"
     model: Literal["wordpiece", "word"] = "wordpiece"
-    """`wordpiece` cuts rare words into pieces; `word` has one token for each word and maps rare words to the unknown
-    token."""
+    """`wordpiece` cuts rare words into pieces; `word` maps them to the unknown token."""
     vocab_size: Annotated[int, Field(ge=100)] = 30_000
-    """Maximum number of tokens, including special ones. `wordpiece` may have a few more, because every letter gets a
-    token."""
+    """Maximum number of tokens; `wordpiece` may have a few more."""
 
     @property
     def pretrained(self) -> str | None:
@@ -123,15 +121,14 @@ class DataConfig:
     split: SplitConfig = SplitConfig()
     """How to divide a source that has no dev or test split, by a hash of each text."""
     min_label_documents: Annotated[int, Field(ge=1)] = 1
-    """Labels with fewer training documents are dropped. Documents left without a label stay, or are dropped in a
-    single-label task and with `without_labels: drop`."""
+    """Labels with fewer training documents are dropped."""
     fold_label_case: bool = False
     """Whether labels that differ only in case are one, spelled as in the label file or as it first occurs."""
     on_bad_row: OnBadRow = "error"
     """`error` stops at the first row that is not a document; `skip` leaves such rows out and counts them."""
     without_labels: WithoutLabels = "keep"
-    """What happens to a document without labels: `keep` it (a negative in training; in evaluation, every label
-    predicted for it is wrong), `drop` it, or treat it as a bad row (`error`). Single-label tasks never keep it."""
+    """What happens to a document without labels: `keep` it as a negative, `drop` it, or treat it as a bad row
+    (`error`). Single-label tasks never keep it."""
     duplicates: Duplicates = "drop"
     """`drop` or `keep` dev and test documents whose text is also a training text. They are counted either way."""
     task: Task = "multi_label"

@@ -50,9 +50,8 @@ class DistributedConfig:
     """Workers, their resources, and their strategy."""
 
     workers: Annotated[int, Field(ge=0)] | tuple[AtLeastOne, AtLeastOne] = 0
-    """Number of training processes. 0 trains in this process, without Ray, a process group or `strategy`; the losses
-    are the same. `[2, 8]` trains with as many of 2 to 8 workers as the cluster has room for. When a node is lost,
-    training continues from the newest checkpoint with fewer workers, and with more when there is room again."""
+    """Number of training processes. 0 trains in this process, without Ray. `[2, 8]` trains with as many of 2 to 8
+    workers as the cluster has room for, and continues from the newest checkpoint when that changes."""
     strategy: StrategyConfig | None = None
     """How workers share model, gradients and optimizer state. Default: `ddp` for more than one worker."""
     precision: Precision = "fp32"

@@ -17,9 +17,8 @@ class EvaluateConfig:
     top_k: Annotated[int, Field(ge=1)] = 100
     """Predictions kept per document, best first. Metrics see no more than these; 100 leaves P@k … nDCG@k exact."""
     shortlist: Annotated[int, Field(ge=1)] | None = None
-    """Score only this many labels per document, which an index of the labels finds. For label sets of hundreds of
-    thousands. What this misses is measured on a sample and written as `shortlist_recall@5`. Areas under the curve need
-    every score and are left out."""
+    """Score only this many labels per document, which an index finds. What it misses is `shortlist_recall@5`. Areas
+    under the curve are left out."""
     index: IndexConfig = IndexConfig()
     """The index of the labels that is exported with the model and finds shortlists (docs/explanation/mining.md)."""
     bins: tuple[BinName, ...] = ("0", "1-5", "6-10", "11-50", ">50")
@@ -32,7 +31,7 @@ class EvaluateConfig:
     resamples: Annotated[int, Field(ge=0)] = 1000
     """Bootstrap resamples (reweightings of the documents) behind every 95 % interval; 0 leaves intervals out."""
     calibration: bool = True
-    """Fit a scale and an offset of the logits on dev, for each bin of labels, so that scores are probabilities. They
-    are exported with the model, and thresholds are tuned on the calibrated scores. Not for single-label tasks."""
+    """Fit a scale and an offset of the logits on dev for each bin of labels, so that scores are probabilities. Not for
+    single-label tasks."""
     per_label_thresholds: bool = False
     """Tune a threshold for each label on dev, in addition to the global one."""

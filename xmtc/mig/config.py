@@ -38,8 +38,7 @@ class MutualInformationConfig(SignalSettings):
     kind: Literal["mig"] = "mig"
     """Mutual information gain."""
     normalise: Normalise = "none"
-    """`jaccard`: I/(H_t + H_l − I). `label_entropy`: I/H_l, the share of the label's entropy that the token explains
-    (the same order of tokens as `none`, but scores that can be compared between labels)."""
+    """`jaccard`: I/(H_t + H_l − I). `label_entropy`: I/H_l, which compares scores between labels."""
 
     @override
     def build(self) -> "Signal":
@@ -131,5 +130,4 @@ class MigConfig:
     """A token must occur in at least this many training documents to be ranked."""
     signed: bool = True
     """Keep only tokens that occur with the label more often than by chance. Without it, tokens whose absence marks a
-    label are ranked as well (for `mig` and `chi2` also those that never occur with it, which takes time and memory
-    in proportion to vocabulary times labels)."""
+    label are ranked too; `mig` and `chi2` then score the whole vocabulary."""

@@ -31,12 +31,10 @@ class MiningConfig:
     """Hard negatives by nearest neighbours (docs/explanation/mining.md)."""
 
     candidates: Annotated[int, Field(ge=1)] = 32
-    """Number of nearest labels to look up per document. Those that the document does not have are its hard negatives.
-    Every document of a micro-batch is scored against the hard negatives of all its documents."""
+    """Number of nearest labels to look up per document. All documents of a micro-batch are scored against the hard
+    negatives of all."""
     uniform: Annotated[int, Field(ge=1)] = 512
-    """Number of further labels of a micro-batch, drawn uniformly. They represent all labels that are neither positive
-    nor mined, which makes the loss an unbiased estimate of the full loss."""
+    """Number of further labels of a micro-batch, drawn uniformly to stand for all others."""
     refresh_steps: Annotated[int, Field(ge=2)] = 200
-    """Maximum age of the index in steps. Every `refresh_steps / 2` steps, a background thread snapshots the label
-    vectors and rebuilds the index, which is used from `refresh_steps / 2` steps later. If the build takes longer,
-    training continues with the old index and logs a warning."""
+    """Maximum age of the index in steps. A background thread rebuilds it every `refresh_steps / 2` steps. If that takes
+    longer, training continues with the old one and logs a warning."""

@@ -31,12 +31,10 @@ class ModelConfig:
     """Fusion of the scores of head and scorers into one probability."""
 
     init_from: Annotated[str, Field(min_length=1)] | None = None
-    """Continue from this exported model or run directory: folder, URI, or `owner/name` on the Hugging Face Hub. Encoder
-    and head start from its weights, labels that it knows keep their rows, and the report compares with it
-    (docs/how-to/continue.md)."""
+    """Continue from this model or run: folder, URI, or `owner/name` on the Hugging Face Hub. Labels that it knows keep
+    their rows, and the report compares with it (docs/how-to/continue.md)."""
     label_text: bool = False
-    """Initialise label queries and classifier rows from the labels' names, embedded by the encoder. After training,
-    labels without training documents get rows computed from their names (docs/reference/models.md)."""
+    """Start label queries and classifier rows from the labels' names (docs/reference/models.md)."""
 
     def __post_init__(self) -> None:
         """Refuse a model without head and scorers, and a head that cannot use the encoder."""

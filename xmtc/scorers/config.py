@@ -64,17 +64,16 @@ class LinearConfig(ScorerSettings):
     """Fields to read, such as `[title]`, or their weights, such as `{title: 1, body: 2}`; null: all, with weight 1. A
     word in the title has another weight than the same word in the body."""
     most_terms: Annotated[int, Field(ge=1)] = 14_000
-    """Number of columns to use, the most frequent ones; a term has one for each field. Memory grows with the square of
-    this number, or of the number of training documents if that is smaller; time grows with the cube."""
+    """Number of columns, the most frequent ones. Memory grows with the square of this number (or of the training
+    documents, if fewer), time with the cube."""
     weighting: Literal["uniform", "log_odds"] = "uniform"
-    """`log_odds` scales a term by its greatest log-odds over the labels, so terms that do not separate labels have
-    little weight (after NB-SVM, Wang & Manning 2012). For few labels with many documents each, such as sentiment."""
+    """`log_odds` scales a term by its greatest log-odds over the labels (after Wang & Manning 2012), for few labels
+    with many documents each."""
     penalties: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (0.1,)
-    """Ridge penalties λ > 0 to choose from by leave-one-out, separately for each frequency bin of labels. Small
-    penalties suit rare labels, large ones frequent labels. Each costs a factorisation."""
+    """Ridge penalties λ > 0 to choose from by leave-one-out for each frequency bin. Small ones suit rare labels. Each
+    costs a factorisation."""
     prune: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """xmtc drops a label's smallest weights while their norm is below this share of the norm of all its weights. A
-    score changes by at most the norm of the dropped weights."""
+    """Drop a label's smallest weights while their norm is below this share of the norm of all its weights."""
 
     @property
     @override

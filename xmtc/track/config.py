@@ -17,12 +17,10 @@ class TrackConfig:
     """Where a run writes, how it resumes, how often it saves and logs."""
 
     directory: str = "runs"
-    """The folder that holds the run directories; this run's is `<directory>/<name>`. Or a URI such as
-    `s3://bucket/runs`: the run then works in `storage.cache`, and stages and checkpoints are copied as they finish."""
+    """The folder of the run directories, or a URI such as `s3://bucket/runs`: the run then works in `storage.cache`."""
 
     resume: Literal["auto", "never", "must"] = "auto"
-    """What to do when the run directory holds a run: `auto` continues where it stopped, `never` refuses, `must`
-    continues, and refuses if there is no run."""
+    """When the directory holds a run: `auto` continues, `never` refuses, `must` refuses if there is none."""
 
     checkpoint_every_steps: Positive | None = None
     """Optimizer steps between checkpoints; null: only by time and at the end of each epoch."""

@@ -33,8 +33,7 @@ class OptimizerConfig:
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Decoupled weight decay; not applied to biases, norms and gains."""
     schedule: Literal["cosine", "linear"] = "cosine"
-    """Decay of the learning rate over each phase, after a linear rise over its first 5 % of steps: from the peak to 5 %
-    of it."""
+    """Decay of the learning rate over each phase to 5 % of the peak, after a rise over its first 5 % of steps."""
 
     def factor(self, step: int, total: int) -> float:
         """Compute the factor of the peak learning rate.
@@ -84,10 +83,9 @@ class TrainingConfig:
     label_optimizer: Annotated[
         RowwiseOptimizerConfig | None,
         Field(
-            description="Optimizer of the label tables: of the queries that stage 1 trains; of queries, classifier "
-            "rows and biases in stage 2. It reads and writes only the rows that a step scores, if `sampled_labels` or "
-            "`mining` chooses them. A flat head that scores all labels trains its rows chunk by chunk; the clipped "
-            "norm then excludes them. Default: AdamW, as for all other parameters."
+            description="Optimizer of the label tables. It reads and writes only the rows that a step scores. A flat "
+            "head that scores all labels trains its rows chunk by chunk, and does not clip their gradient. "
+            "Default: AdamW."
         ),
     ] = None
     patience: Annotated[
@@ -122,23 +120,19 @@ class PlantConfig(TrainingConfig):
     """
 
     method: Literal["closed_form", "ranking"] = "closed_form"
-    """How the attention is planted. `closed_form`: least squares over one pass through the training documents.
-    `ranking`: stage 1 as in the PLANT paper, epochs of a learning-to-rank loss."""
+    """How the attention is planted: `closed_form` by least squares in one pass, `ranking` by the paper's stage 1."""
     parts: tuple[PlantedPart, ...] = ("attention", "values", "rows")
-    """What is planted. `attention`: tokens that tell much of a label score high for it. `values`: the value projection
-    keeps the directions of hidden states that predict labels best. `rows`: classifier rows start at prototypes of the
-    labels' documents with attention by label, and at a ridge regression in a flat head; leave it out where most labels
-    have a single training document, whose prototypes can ruin the ranking (docs/benchmarks/shortlist.md)."""
+    """What is planted. `attention`: queries and keys that find a label's tokens. `values`: the directions that predict
+    labels best. `rows`: prototypes, or ridge regression in a flat head; leave it out where most labels have one
+    document (docs/benchmarks/shortlist.md)."""
     epochs: Annotated[int, Field(ge=1)] | None = None
-    """Maximum number of passes of stage 1 over the training split, only with `method: ranking`. Default: 10, as in the
-    PLANT paper."""
+    """Maximum number of passes of stage 1, only with `method: ranking`. Default: 10."""
     patience: Annotated[int, Field(ge=0)] = 2
     """Stop after this many epochs without a better dev nDCG@10; long training overfits corpus statistics. 0: never."""
     loss: RankingLossConfig = LambdaRankConfig()
     """Learning-to-rank loss."""
     sampled_labels: Annotated[int, Field(ge=1)] = 128
-    """Number of labels whose attention trains in a micro-batch: its positives, plus uniformly drawn labels. Because of
-    these, rare labels are planted as often as common ones."""
+    """Number of labels whose attention trains in a micro-batch: its positives and uniform ones."""
 
     @property
     def trained_epochs(self) -> int:
@@ -164,11 +158,10 @@ class FinetuneConfig(TrainingConfig):
     loss: LossConfig = AsymmetricFocalConfig()
     """Classification loss."""
     sampled_labels: Annotated[int, Field(ge=1)] | None = None
-    """Number of labels whose logits are computed in a micro-batch: its positives, plus uniformly drawn labels that are
-    weighted to represent all others. The loss is an unbiased estimate of the full loss. Default: all labels."""
+    """Number of labels whose logits are computed in a micro-batch: its positives, and uniform ones that stand for all
+    others, so that the loss is unbiased. Default: all labels."""
     mining: MiningConfig | None = None
-    """Instead of `sampled_labels`: compute the logits of a micro-batch's positives, of the labels nearest to its
-    documents, and of uniformly drawn labels that represent all others."""
+    """Instead of `sampled_labels`: positives, the labels nearest to the documents, and uniform ones."""
     contrastive: SupervisedContrastiveConfig | None = None
     """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
     metric: str = "ndcg@5"

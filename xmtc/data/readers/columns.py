@@ -35,9 +35,8 @@ class ColumnsConfig:
     id: Name | None = None
     """Column with the document's identifier; without one, documents are numbered by file and row."""
     text: Name | Annotated[tuple[Name, ...] | dict[Name, Name], Field(min_length=1)] = "text"
-    """Column with the text, or the columns of the text's fields: `{title: dc_title, body: abstract}` names field and
-    column; in a list such as `[title, text]`, a field is named like its column. The encoder reads the fields one after
-    the other; scorers count the words of each field."""
+    """Column with the text, or columns of its fields: `[title, text]`, or `{title: dc_title, body: abstract}` with
+    other names."""
     labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
     label_separator: Name | None = None

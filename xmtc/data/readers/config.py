@@ -65,11 +65,11 @@ class MimicConfig(ReaderSettings):
     procedures: bool = True
     """If false, only diagnoses are labels."""
     min_code_documents: Annotated[int, Field(ge=1)] = 10
-    """Codes with fewer documents are dropped. As in the published benchmarks, this counts the documents of all splits,
-    before splitting. `data.min_label_documents` counts training documents, after it."""
+    """Codes with fewer documents, over all splits, are dropped. `data.min_label_documents` counts training
+    documents."""
     split_file: str | None = None
-    """A .csv, .feather or .parquet table with columns `hadm_id` (or `_id`) and `split` (train, val or dev, test);
-    admissions that it does not name are left out. null: split as `stratify` says."""
+    """Table with columns `hadm_id` (or `_id`) and `split` (train, val or dev, test); other admissions are left out.
+    null: `stratify`."""
     stratify: SplitConfig = SplitConfig()
     """How to split patients without a `split_file`: each code in these shares, and no patient in two splits."""
 

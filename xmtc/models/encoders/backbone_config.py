@@ -30,8 +30,7 @@ class LoraConfig:
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Dropout before the adapter."""
     target_modules: Literal["all_linear"] | list[str] | None = None
-    """Suffixes of the module names to adapt, such as `q_proj`; or `all_linear`: every linear layer of the blocks.
-    Default: the layers of attention, inferred from the architecture."""
+    """Suffixes of the module names to adapt, such as `q_proj`, or `all_linear`. Default: the layers of attention."""
 
 
 @config
@@ -116,8 +115,8 @@ class MaxPoolConfig(EncoderSettings):
     base: HuggingFaceConfig = HuggingFaceConfig()
     """The encoder."""
     variant: Literal["cls_max", "cls_attention", "all_max_attention"] = "all_max_attention"
-    """`cls_max`: [CLS] is max-pooled over the last layers. `cls_attention`: [CLS] attends to the last layer once more.
-    `all_max_attention`: every token is max-pooled over the last layers, then [CLS] attends to the results."""
+    """`cls_max`: [CLS] is max-pooled over the last layers. `cls_attention`: it attends to the last layer once more.
+    `all_max_attention`: every token is max-pooled first."""
     last_layers: Annotated[int, Field(ge=1)] = 3
     """Number k of layers, from the top, that are pooled; not used by cls_attention."""
     heads: Annotated[int, Field(ge=1)] = 4

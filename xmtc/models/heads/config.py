@@ -157,11 +157,10 @@ class LabelAttentionConfig(HeadDefaults):
     heads: Annotated[int, Field(ge=1)] = 4
     """Attention heads per label."""
     normalize: bool = True
-    """RMS-normalise queries and keys per head, with a learned gain. This bounds the scores, whose overflow would make
-    the head diverge."""
+    """RMS-normalise queries and keys per head, so that scores cannot overflow."""
     normaliser: Normaliser = "softmax"
-    """Converts scores to attention weights. sparsemax and entmax15 give weak tokens a weight of exactly 0; on a CPU,
-    the head then takes two to four times as long."""
+    """Converts scores to attention weights. sparsemax and entmax15 give weak tokens a weight of 0, in two to four times
+    the time."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the hidden states that become keys and values."""
     row_dtype: RowDtype = "float32"

@@ -125,8 +125,8 @@ class SummaryPoolingConfig(_Pools):
     width: Annotated[int, Field(ge=1)] = 1024
     """Units of the layer."""
     members: Annotated[int, Field(ge=1)] = 1
-    """Number of layers, each with its classifier rows, whose logits are averaged. A document of a batch trains one of
-    them, so n members need n times the epochs and n times the batch size."""
+    """Number of layers whose logits are averaged. A document trains one of them, so n members need n times the epochs
+    and the batch size."""
     trains: ClassVar[bool] = True
     reads_fixed: ClassVar[bool] = True
 
