@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from manifests import weights_missing
 from xmtc.config.load import load_config
 from xmtc.run.config import RunConfig
 
@@ -125,6 +126,15 @@ def test_images_are_pinned_run_without_root_and_copy_what_their_context_has(name
     for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
         assert set(sources.split()) <= context
         assert all((ROOT / source).exists() for source in sources.split())
+
+
+def test_a_job_without_the_hub_reads_weights_from_a_claim() -> None:
+    job = manifest("launch/k8s/rayjob.yaml")
+    assert not list(weights_missing(job))
+    job["spec"]["runtimeEnvYAML"] = "env_vars: {HF_HUB_OFFLINE: '1', HF_HOME: /root/.cache}"
+    assert len(list(weights_missing(job))) == 2, "head and workers"
+    job["spec"]["runtimeEnvYAML"] = "env_vars: {}"
+    assert not list(weights_missing(job))
 
 
 @pytest.mark.parametrize("name", MANIFESTS)

@@ -41,6 +41,22 @@ def strict(schema: Any) -> Any:
     return found
 
 
+def weights_missing(manifest: Any) -> Iterator[str]:
+    """Where a job that may not reach the hub keeps no weights: `HF_HOME` has to be on a volume that all nodes mount."""
+    variables = yaml.safe_load(manifest["spec"].get("runtimeEnvYAML", "{}")).get("env_vars", {})
+    if variables.get("HF_HUB_OFFLINE", "0") == "0":
+        return
+    cluster = manifest["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        claims = {one["name"] for one in pod["volumes"] if "persistentVolumeClaim" in one}
+        mounts = [one for container in pod["containers"] for one in container["volumeMounts"] if one["name"] in claims]
+        home = Path(variables.get("HF_HOME", ""))
+        if not any(home.is_relative_to(one["mountPath"]) for one in mounts):
+            name = group.get("groupName", "the head")
+            yield f"spec.runtimeEnvYAML: HF_HUB_OFFLINE without HF_HOME on a claim that {name} mounts"
+
+
 def main(arguments: list[str]) -> int:
     """Check both manifests; returns the exit code."""
     if len(arguments) != 1 or not Path(arguments[0]).is_dir():
@@ -50,6 +66,7 @@ def main(arguments: list[str]) -> int:
     for name, definition in MANIFESTS.items():
         manifest = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
         found = list(problems(manifest, yaml.safe_load((Path(arguments[0]) / definition).read_text(encoding="utf-8"))))
+        found += weights_missing(manifest)
         print(f"{name}: {len(found)} problems", *found, sep="\n  ")
         count += len(found)
     return 1 if count else 0
