@@ -1,4 +1,6 @@
-"""Run all checks that need a GPU: print one JSON line per finding, and exit with 1 if a bar is missed.
+"""Run all checks that need a GPU: print one JSON line per finding, and exit with 1 if a bar is missed or a check fails.
+
+No check needs what another needs: one whose modules are missing says so, and the others run. A table ends the output.
 
 .venv/bin/python tools/check/gpu.py --list
 .venv/bin/python tools/check/gpu.py --only kernels,bf16
@@ -10,7 +12,7 @@ only need these wheels, which together are under 4 MiB (x86-64, in MiB):
     typing-inspection 0.1, rich 0.3
     pip install --no-index --no-deps WHEELS && PYTHONPATH=. python tools/check/gpu.py
 
-`faiss` needs faiss for GPUs, and `zero` needs Ray and DeepSpeed. Without them, these checks are skipped with a message.
+`faiss` needs faiss for GPUs, `zero` Ray and DeepSpeed, `throughput` peft.
 """
 
 import argparse
@@ -19,35 +21,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import LoraConfig as PeftLoraConfig
-from peft import TaskType, get_peft_model
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
 
-from same_runs import losses
-from xmtc.config.load import load_config
-from xmtc.data.collate import Batch
-from xmtc.estimate.memory import backbone_shape
-from xmtc.models.classifier import Classifier
-from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
-from xmtc.models.heads.config import LabelAttentionConfig
-from xmtc.models.kernels.dispatch import label_attention, triton_problem
-from xmtc.models.kernels.options import Implementation, Options
-from xmtc.models.kernels.sdpa import attend
-from xmtc.run.config import RunConfig
+if TYPE_CHECKING:
+    from xmtc.data.collate import Batch
+    from xmtc.models.kernels.options import Implementation
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,6 +88,11 @@ def bf16() -> Iterator[Finding]:
 
 def zero() -> Iterator[Finding]:
     """One-rank ZeRO-2 on CUDA gives the losses of the plain loop."""
+    import deepspeed  # noqa: F401
+    import ray  # noqa: F401
+
+    from same_runs import losses
+
     with tempfile.TemporaryDirectory() as folder:
         for name, strategy in (("plain", "{kind: single}"), ("zero", "{kind: deepspeed, stage: 2}")):
             settings = [
@@ -122,6 +112,10 @@ def zero() -> Iterator[Finding]:
 
 def throughput() -> Iterator[Finding]:
     """LoRA steps of a random LLaMA-3-8B with 4,096 tokens per document: rate, share, memory, and Trainer's."""
+    from xmtc.config.load import load_config
+    from xmtc.estimate.memory import backbone_shape
+    from xmtc.run.config import RunConfig
+
     shape = backbone_shape(load_config(RunConfig, ROOT / "configs/mimic4_llama3.yaml"))
     assert shape is not None
     documents, tokens, labels = 2, 4096, 8000
@@ -146,10 +140,14 @@ def classifier_step(
     shape: dict[str, Any], documents: int, tokens: int, labels: int, device: torch.device
 ) -> tuple[float, int]:
     """Seconds of a LoRA step of our classifier, and the weights of the backbone that multiply every token."""
+    from xmtc.models.classifier import Classifier
+    from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
+    from xmtc.models.heads.config import LabelAttentionConfig
+
     encoder = HuggingFaceConfig(
         from_config=shape,
         dtype="bfloat16",
-        lora=LoraConfig(dropout=0.0),
+        lora=LoraConfig(dropout=0.0, target_modules="all_linear"),
         gradient_checkpointing=True,
         window=tokens,
     )
@@ -173,12 +171,21 @@ def classifier_step(
 
 def trainer_step(shape: dict[str, Any], documents: int, tokens: int, labels: int, device: torch.device) -> float:
     """Seconds of a step of Hugging Face's Trainer with PEFT: the same backbone, adapters and batch, a linear head."""
+    from peft import LoraConfig, TaskType, get_peft_model
+    from transformers import AutoConfig, AutoModelForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+
+    ends: list[float] = []
+
+    class StepEnds(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            _wait()
+            ends.append(time.perf_counter())
+
     config = AutoConfig.for_model(**shape, num_labels=labels, problem_type="multi_label_classification", pad_token_id=0)
     with device:
         model = AutoModelForSequenceClassification.from_config(config, dtype=torch.bfloat16)
-    linear = PeftLoraConfig(TaskType.SEQ_CLS, r=16, lora_alpha=32, target_modules="all-linear")
+    linear = LoraConfig(TaskType.SEQ_CLS, r=16, lora_alpha=32, target_modules="all-linear")
     dataset = [{"input_ids": [1] * tokens, "labels": [0.0] * labels}] * (8 * documents)
-    ends = _StepEnds()
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(
             output_dir=folder,
@@ -191,19 +198,8 @@ def trainer_step(shape: dict[str, Any], documents: int, tokens: int, labels: int
             report_to="none",
             disable_tqdm=True,
         )
-        Trainer(get_peft_model(model, linear), settings, train_dataset=dataset, callbacks=[ends]).train()
-    return (ends.seconds[-1] - ends.seconds[1]) / (len(ends.seconds) - 2)
-
-
-class _StepEnds(TrainerCallback):
-    """When each of Trainer's steps was over on the device."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        _wait()
-        self.seconds.append(time.perf_counter())
+        Trainer(get_peft_model(model, linear), settings, train_dataset=dataset, callbacks=[StepEnds()]).train()
+    return (ends[-1] - ends[1]) / (len(ends) - 2)
 
 
 def faiss_gpu() -> Iterator[Finding]:
@@ -232,9 +228,6 @@ CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
 }
 
 
-NEEDS = {"faiss": ("faiss",), "zero": ("ray", "deepspeed")}
-
-
 def _attention_tensors(documents: int, tokens: int, labels: int, width: int, dtype: torch.dtype) -> list[Tensor]:
     """Keys, values, mask, queries, weights, bias."""
     generator = torch.Generator("cuda").manual_seed(0)
@@ -249,13 +242,18 @@ def _attention_tensors(documents: int, tokens: int, labels: int, width: int, dty
 
 def _unchunked(tensors: list[Tensor], heads: int) -> list[Tensor]:
     """What `_attention` returns, by PyTorch's attention over all labels at once."""
+    from xmtc.models.kernels.sdpa import attend
+
     keys, values, mask, queries, weights, _ = tensors
     logits = attend(keys, values, mask, queries.to(keys.dtype), weights.to(keys.dtype), heads=heads)
     return [logits, *torch.autograd.grad(logits.square().mean(), [keys, values, queries, weights])]
 
 
-def _attention(tensors: list[Tensor], implementation: Implementation, heads: int) -> list[Tensor]:
+def _attention(tensors: list[Tensor], implementation: "Implementation", heads: int) -> list[Tensor]:
     """Logits and the gradients of keys, values, queries, weights."""
+    from xmtc.models.kernels.dispatch import label_attention, triton_problem
+    from xmtc.models.kernels.options import Options
+
     keys, values, mask, queries, weights, bias = tensors
     options = Options(heads=heads, implementation=implementation)
     if implementation == "triton" and (problem := triton_problem(keys, options)):
@@ -274,8 +272,10 @@ def _extra_bytes(run: Callable[[], list[Tensor]]) -> int:
     return max(torch.cuda.max_memory_allocated() - before - returned, 1)
 
 
-def _documents(documents: int, tokens: int, vocab_size: int) -> Batch:
+def _documents(documents: int, tokens: int, vocab_size: int) -> "Batch":
     """Full windows of random tokens, on torch's current device."""
+    from xmtc.data.collate import Batch
+
     ids = torch.randint(vocab_size, (documents, tokens))
     mask, pairs = torch.ones_like(ids, dtype=torch.bool), torch.arange(documents)
     return Batch(pairs, ids, mask, ids, mask, None, pairs, pairs, torch.ones(documents))
@@ -319,24 +319,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("no CUDA device here; --list says what would be checked", file=sys.stderr)
         return 1
-    held = [_run(name) for name in chosen]  # all run, whatever the results
-    return 0 if all(held) else 1
+    outcomes = {name: _run(name) for name in chosen}  # all run, whatever the results
+    print(*(f"{name:12}{outcome}" for name, outcome in outcomes.items()), sep="\n")
+    return 1 if any(outcome.startswith("failed") for outcome in outcomes.values()) else 0
 
 
-def _run(name: str) -> bool:
-    """Run one check; report a check that cannot run here as a finding."""
-    if absent := [package for package in NEEDS.get(name, ()) if find_spec(package) is None]:
-        print(json.dumps({"name": name, "skipped": f"{', '.join(absent)} is not installed"}))
-        return True
-    holds = True
+def _run(name: str) -> str:
+    """Run one check. Return `ok`, `failed: why` or `not possible: why`."""
+    missed = []
     try:
         for finding in CHECKS[name]():
             print(json.dumps(asdict(finding)), flush=True)
-            holds &= finding.holds is not False
-    except (RuntimeError, subprocess.CalledProcessError) as error:
-        print(json.dumps({"name": name, "failed": str(error).splitlines()[0], "holds": False}), flush=True)
-        return False
-    return holds
+            missed += [finding.name] * (finding.holds is False)
+    except ImportError as error:
+        return f"not possible: {error}"
+    except Exception as error:  # whatever one check does, the others run
+        traceback.print_exc()
+        return f"failed: {(str(error) or repr(error)).splitlines()[0]}"
+    return f"failed: {'; '.join(missed)}" if missed else "ok"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,38 @@
+"""The checks for a GPU, where there is none."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+HIDDEN = ("peft", "faiss", "ray", "deepspeed", "transformers", "sklearn")
+PROGRAM = """
+import sys
+for name in {hidden}:
+    sys.modules[name] = None
+sys.path.insert(0, "tools/check")
+import gpu
+
+def missed():
+    yield gpu.Finding(name="a bar", value=1.0, unit="", bar=2.0, holds=False)
+
+def broken():
+    raise OSError("out of order")
+    yield
+
+gpu.CHECKS |= {{"missed": missed, "broken": broken}}
+gpu.torch.cuda.is_available = lambda: True
+sys.exit(gpu.main(["--only", "zero,faiss,missed,broken"]))
+"""
+
+
+def test_a_check_without_its_modules_leaves_the_others_alone() -> None:
+    program = PROGRAM.format(hidden=HIDDEN)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    *_, zero, faiss, missed, broken = done.stdout.splitlines()
+    assert zero.split(maxsplit=1)[0] == "zero"
+    assert "not possible: import of deepspeed" in zero
+    assert "not possible: import of faiss" in faiss
+    assert missed.endswith("failed: a bar")
+    assert broken.endswith("failed: out of order")
+    assert done.returncode == 1
