@@ -53,7 +53,8 @@ test-faults: $(VENV)/.stamp-dev  ## kill workers in the middle and resume; slow
 fuzz: $(VENV)/.stamp-dev  ## the property tests, with 3,000 examples each instead of 100
 	$(BIN)/python -m pytest -m "hypothesis and not faults" --hypothesis-profile=fuzz $(PYTEST_ARGS)
 
-test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interpreter, without a GPU
+test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interpreter, and compiled for GPUs, without one
+	PYTHONPATH=. $(TRITON_VENV)/bin/python tools/check/compiled_kernels.py
 	TRITON_INTERPRET=1 $(TRITON_VENV)/bin/python -m pytest tests/models -k triton $(PYTEST_ARGS)
 
 test-wheel: $(VENV)/.stamp-dev  ## build and check the packages; install the wheel alone, predict and train with it
@@ -71,7 +72,7 @@ $(TRITON_VENV)/.stamp: $(VENV)/.stamp-dev
 	test -d $(TRITON_VENV) || $(BIN)/python -m venv $(TRITON_VENV)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> "$$($(TRITON_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/main.pth"
-	$(TRITON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'triton>=3.4'
+	$(TRITON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt triton==3.7.1  # as PyTorch 2.13 has it on GPUs
 	@touch $@
 
 lint: $(VENV)/.stamp-dev  ## style and types

@@ -31,7 +31,7 @@ _WANTED_PROGRAMS = 512
 
 
 class _Documents(NamedTuple):
-    """Positions of each document's tokens: offsets, int32 (B+1), and the length of the longest document."""
+    """Positions of each document's tokens: offsets, int32 (B+1), and the most tokens that a document may have."""
 
     offsets: Tensor
     longest: int
@@ -41,10 +41,10 @@ def fused_logits(
     keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
 ) -> Tensor:
     """Compute logits (B, L) without bias, in fp32; see `xmtc.models.kernels.label_attention`. Softmax only."""
-    lengths_B = mask_BT.sum(-1)
-    offsets = torch.nn.functional.pad(lengths_B.cumsum(0), (1, 0)).to(torch.int32)
-    documents = _Documents(offsets, int(lengths_B.max()))
-    packed = (keys_BTD[mask_BT], values_BTD[mask_BT])
+    offsets = torch.nn.functional.pad(mask_BT.sum(-1).cumsum(0), (1, 0)).to(torch.int32)
+    documents = _Documents(offsets, mask_BT.shape[1])
+    tokens_N = mask_BT.flatten().nonzero()[:, 0]  # the one value that the host waits for
+    packed = (x_BTD.flatten(0, 1).index_select(0, tokens_N) for x_BTD in (keys_BTD, values_BTD))
     tables = (queries_LD.contiguous(), weights_LD.contiguous())
     return _Fused.apply(options, documents, *packed, *tables)  # pyright: ignore[reportReturnType]
 
@@ -56,7 +56,7 @@ class _Fused(torch.autograd.Function):
         n_documents, n_labels = len(documents.offsets) - 1, len(queries)
         logits_BL = keys.new_empty(n_documents, n_labels, dtype=torch.float32)
         kept = [keys.new_empty(n_documents, options.heads, n_labels, dtype=torch.float32) for _ in range(2)]
-        settings = _settings(keys, options)
+        settings = settings_of(keys, options, _capability(keys))
         grid = (triton.cdiv(n_labels, settings["BLOCK_C"]), n_documents)
         _launch(_forward_kernel, grid, *tensors, documents.offsets, logits_BL, *kept, n_labels, **settings)
         ctx.options, ctx.longest = options, documents.longest
@@ -69,7 +69,7 @@ class _Fused(torch.autograd.Function):
         offsets, keys, values, queries, weights, lse, outputs = ctx.saved_tensors
         n_documents, n_labels = gradient_BL.shape
         inputs = (keys, values, queries, weights, offsets, lse, outputs, gradient_BL.contiguous())
-        settings = _settings(keys, ctx.options)
+        settings = settings_of(keys, ctx.options, _capability(keys))
         d_tables = [torch.empty_like(x) for x in (queries, weights)]
         grid = (triton.cdiv(n_labels, settings["BLOCK_C"]), ctx.options.heads)
         _launch(_label_gradient_kernel, grid, *inputs, *d_tables, n_documents, n_labels, **settings)
@@ -88,22 +88,31 @@ def _launch(kernel: Any, grid: tuple[int, ...], *arguments: object, **settings: 
     kernel[grid](*arguments, **settings)
 
 
-def _settings(keys: Tensor, options: Options) -> dict[str, Any]:
-    """Compile-time constants and launch settings."""
-    width = keys.shape[-1] // options.heads
-    wide = width > 64 or keys.dtype == torch.float32
+def _capability(keys: Tensor) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(keys.device) if keys.is_cuda else (8, 0)
+
+
+def settings_of(keys: Tensor, options: Options, capability: tuple[int, int]) -> dict[str, Any]:
+    """Return compile-time constants and launch settings, for a GPU of this compute capability.
+
+    The blocks are the largest whose programs keep their numbers in registers (tools/check/compiled_kernels.py).
+    """
+    width, exact = keys.shape[-1] // options.heads, keys.dtype == torch.float32
+    wide = exact or width > (64 if capability >= (9, 0) else 32)
+    small = exact or (width > 64 and capability in ((8, 6), (8, 9)))
+    few = exact and width > 64 and capability == (8, 0)
     return {
         "HEADS": options.heads,
         "E": width,
         "BLOCK_E": max(16, triton.next_power_of_2(width)),
-        "BLOCK_C": 32 if keys.dtype == torch.float32 else 64,
-        "BLOCK_T": 32 if wide else 64,
+        "BLOCK_C": 32 if small else 64,
+        "BLOCK_T": 16 if few else 32 if wide else 64,
         "SCALE": width**-0.5,
         "LOG2E": math.log2(math.e),
         "EPS": NORM_EPS,
         "NORMALISE": options.normalise_queries,
         # TF32 would lose 13 of fp32's 23 bits.
-        "PRECISION": "ieee" if keys.dtype == torch.float32 else "tf32",
+        "PRECISION": "ieee" if exact else "tf32",
         "num_warps": 8,
         "num_stages": 2,
         "enable_fp_fusion": True,
