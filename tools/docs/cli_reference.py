@@ -14,8 +14,8 @@ INTRODUCTION = """# Command line
 Every command, argument and option. `make docs` writes this page from the commands; a test keeps it current.
 
 MODEL is a model directory, a URI, or `owner/name` on the Hugging Face Hub. CONFIG is a YAML file, such as
-configs/quickstart.yaml. KEY=VALUE are overrides, such as finetune.batch_size=16 or data.limit.train=2000, of any key of the
-[configuration](configuration.md). `--print-config` prints the resolved configuration and exits.
+configs/quickstart.yaml. KEY=VALUE are overrides of any key of the [configuration](configuration.md), such as
+finetune.batch_size=16 or data.limit.train=2000. `--print-config` prints the resolved configuration and exits.
 
 | exit code | meaning |
 |---|---|
@@ -32,11 +32,9 @@ def page() -> str:
     lines = [INTRODUCTION]
     for name, command in commands("xmtc", typer.main.get_command(app)):
         lines += [f"## {name}", "", cell(command.help or ""), "", "```text", usage(name, command), "```", ""]
-        for title, kind in (("argument", "argument"), ("option", "option")):
+        for kind in ("argument", "option"):
             shown = [one for one in command.params if is_shown(one, kind) and not is_explained(one)]
-            rows = [row(parameter) for parameter in shown]
-            if rows:
-                lines += [f"| {title} | value | default | meaning |", "|---|---|---|---|", *rows, ""]
+            lines += [*map(row, shown), ""] if shown else []
     return "\n".join(lines)
 
 
@@ -74,16 +72,16 @@ def metavar(parameter: Any) -> str:
 
 
 def row(parameter: Any) -> str:
-    """The row of one parameter."""
+    """The line of one parameter."""
     given = f" {parameter.metavar}" if parameter.metavar else ""
     names = ", ".join(f"`{name}{given}`" for name in parameter.opts)
     if parameter.param_type_name == "argument":
         names = f"`{metavar(parameter)}`"
     help_text = getattr(parameter, "help", None) or ""
     default = parameter.default if not callable(parameter.default) else None
-    shown = "**required**" if parameter.required else "" if default in (None, False, [], ()) else f"`{default}`"
-    names = names.replace("|", "\\|")
-    return f"| {names} | {cell(value(parameter))} | {shown} | {cell(help_text)} |"
+    shown = "required" if parameter.required else "" if default in (None, False, [], ()) else f"default `{default}`"
+    given = "; ".join(filter(None, (value(parameter), shown)))
+    return f"- {names} ({given}): {cell(help_text)}"
 
 
 def value(parameter: Any) -> str:
@@ -99,8 +97,8 @@ def value(parameter: Any) -> str:
 
 
 def cell(text: str) -> str:
-    """Text as it may stand in a table: one line, without markup of the terminal."""
-    return " ".join(text.split()).replace("\\[", "[").replace("|", "\\|").replace("[", "\\[").replace("*", "\\*")
+    """Text as one line, without markup of the terminal."""
+    return " ".join(text.split()).replace("\\[", "[").replace("[", "\\[").replace("*", "\\*")
 
 
 if __name__ == "__main__":

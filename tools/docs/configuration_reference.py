@@ -26,22 +26,22 @@ def reference(schema: type[Any]) -> str:
     """Write the reference page of a configuration dataclass, in Markdown."""
     root = Shape.of(schema)
     places: dict[str, list[tuple[str, str]]] = {}
-    for place, description, table in _sections(root, "", ""):
-        places.setdefault(table or description, []).append((place, description))
+    for place, description, keys in _sections(root, "", ""):
+        places.setdefault(keys or description, []).append((place, description))
     sections = [_joined(same, content) for content, same in places.items()]
-    return "\n".join([_INTRODUCTION, *_table(root, ""), *sections])
+    return "\n".join([_INTRODUCTION, *_keys(root, ""), *sections])
 
 
 def _joined(same: list[tuple[str, str]], content: str) -> str:
-    """Write a table once for all its places: kinds, or stage 1 and 2, may share one."""
+    """Write keys once for all their places: kinds, or stage 1 and 2, may share them."""
     heading = "; ".join(dict.fromkeys(place for place, _ in same))
     description = same[0][1]
-    table = "" if content == description else f"\n{content}"
-    return f"## {heading}\n\n{description}\n{table}"
+    keys = "" if content == description else f"\n{content}"
+    return f"## {heading}\n\n{description}\n{keys}"
 
 
 def _sections(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
-    """Yield place, description and table of every section below `path`, depth first."""
+    """Yield place, description and keys of every section below `path`, depth first."""
     for key, child in shape.properties().items():
         below = f"{path}{key}"
         items = _item(child)
@@ -62,23 +62,23 @@ def _alternatives(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str
 def _section(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
     place = f"`{path}`" + (f", kind `{kind}`" if kind else "")
     has_keys = set(shape.properties()) - {"kind"}
-    yield place, _one_line(shape.description), "\n".join(_table(shape, f"{path}.")) if has_keys else ""
+    yield place, _one_line(shape.description), "\n".join(_keys(shape, f"{path}.")) if has_keys else ""
     yield from _sections(shape, f"{path}.", kind)
 
 
-def _table(shape: Shape, path: str) -> Iterator[str]:
-    yield "| key | value | default | meaning |\n|---|---|---|---|"
+def _keys(shape: Shape, path: str) -> Iterator[str]:
     required = shape.required()
     for key, child in shape.properties().items():
         if key == "kind":
             continue
-        default = "**required**" if key in required else _default(child)
-        yield f"| `{key}` | {_cell(_value_words(child, path + key))} | {default} | {_cell(child.description)} |"
+        default = "required" if key in required else _default(child)
+        given = "; ".join(filter(None, (_value_words(child, path + key), default)))
+        yield f"- `{key}` ({given}): {_one_line(child.description)}"
     yield ""
 
 
 _SHORTER = (
-    (r"\ba(?= list| number| section| value| whole number)", ""),
+    (r"\ba (?=list|number|section|value|whole number)", ""),
     (r", at least (\S+)", r" ≥ \1"),
     (r", greater than (\S+)", r" > \1"),
     (r", at most (\S+)", r", ≤ \1"),
@@ -117,17 +117,13 @@ def _default(shape: Shape) -> str:
         return ""
     default = shape.schema["default"]
     if isinstance(default, dict):
-        return f"`kind: {default['kind']}`" if "kind" in default and shape.kinds() else ""
+        return f"default `{default['kind']}`" if "kind" in default and shape.kinds() else ""
     as_it_is = isinstance(default, str) and default == default.strip() != "" and default.isprintable()
-    return f"`{_cell(default if as_it_is else json.dumps(default))}`"
+    return f"default `{default if as_it_is else json.dumps(default)}`"
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _cell(text: str) -> str:
-    return _one_line(text).replace("|", "\\|")
 
 
 if __name__ == "__main__":
