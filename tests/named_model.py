@@ -10,6 +10,7 @@ from xmtc.artefact.export import ModelParts, export_model
 from xmtc.artefact.info import ModelInfo
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
+from xmtc.fusion.decision import Decision
 from xmtc.models.calibration import Calibration
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
@@ -34,5 +35,5 @@ def export(directory: Path, head=None, *, task="multi_label", calibrated=True, c
     info = ModelInfo(name="trial", model=model, vocab_size=VOCAB, max_length=100, task=task)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
     thresholds_L = np.linspace(0.1, 0.9, LABELS, dtype=np.float32) if calibrated else None
-    parts = ModelParts(info, classifier, tokenizer, table, 0.4, thresholds_L)
+    parts = ModelParts(info, classifier, tokenizer, table, Decision(0.4, thresholds_L))
     return export_model(directory, parts, dict(classifier.named_parameters()))

@@ -10,9 +10,9 @@ from scipy import sparse
 from evaluation_cases import best
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.evaluate.store import write_evaluation
-from xmtc.evaluate.thresholds import tune_threshold
 
 TOPICS = ("torch", "scipy", "pandas", "ray", "sklearn", "numpy", "pyarrow", "transformers")
 TRAIN = 8000
@@ -53,11 +53,11 @@ def make_run(root: Path, name: str, *, documents: int = 800, labels: int = 300, 
     predictions = best((1 / (1 + np.exp(-logits))).astype(np.float32), min(100, labels))
     doc_ids = [f"doc-{i:05d}" for i in range(documents)]
     lengths = rng.lognormal(5, 0.7, documents).astype(np.int32) + 5
-    thresholds = tune_threshold(predictions, gold)
+    decision = outcomes_of(predictions, gold).tuned("micro")
     run = root / name
     config = EvaluateConfig(resamples=200)
     known = EvaluatedDocuments(doc_ids, lengths)
-    evaluation = evaluate(predictions, gold, table, TRAIN, config=config, thresholds=thresholds, documents=known)
+    evaluation = evaluate(predictions, gold, table, TRAIN, config=config, decision=decision, documents=known)
     write_evaluation(run / "eval" / "test", evaluation, predictions=predictions, doc_ids=doc_ids, labels=table.labels)
     _write_history(run, skill)
     _write_setup(run, name, planted="random" not in name)

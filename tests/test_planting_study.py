@@ -17,7 +17,7 @@ import planting_settings
 import planting_tables
 from tiny_runs import load, write_config
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.evaluate.thresholds import Thresholds
+from xmtc.fusion.decision import Decision
 
 SCORERS = [{"kind": "linear", "penalties": [0.1]}, {"kind": "word_neighbours"}]
 
@@ -122,7 +122,7 @@ def test_outcomes_survive_being_written():
     gold = planting_outcomes.Gold(labels_NL, generator.integers(0, 9, 12))
     ids_NK = np.array([generator.permutation(12)[:6] for _ in range(7)], np.int32)
     scores_NK = -np.sort(-generator.random((7, 6), np.float32), axis=1)
-    predicted = planting_outcomes.Predicted.of(SparsePredictions(ids_NK, scores_NK), gold, Thresholds(0.5))
+    predicted = planting_outcomes.Predicted.of(SparsePredictions(ids_NK, scores_NK), gold, Decision(0.5))
     read_gold = planting_outcomes.Gold.from_json(json.loads(json.dumps(gold.to_json())))
     read = planting_outcomes.Predicted.from_json(json.loads(json.dumps(predicted.to_json())), read_gold)
     assert (read_gold.labels_NL != labels_NL).nnz == 0

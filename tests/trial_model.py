@@ -8,6 +8,7 @@ from xmtc.artefact.export import ModelParts, export_model
 from xmtc.artefact.info import ModelInfo
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
+from xmtc.fusion.decision import Decision
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.config import LabelAttentionConfig
@@ -40,4 +41,4 @@ def export(directory, head=None, task="multi_label", encoder=None):
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=100, task=task)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
     trained = dict(classifier.named_parameters())
-    return export_model(directory, ModelParts(info, classifier, tokenizer, table, 0.4), trained)
+    return export_model(directory, ModelParts(info, classifier, tokenizer, table, Decision(0.4)), trained)

@@ -245,7 +245,10 @@ def score(
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of labels per document.")] = 10,
     threshold: Annotated[
         str | None,
-        typer.Option(metavar="tuned|X", help="Only labels with probability X or more, or over the tuned thresholds."),
+        typer.Option(
+            metavar="tuned|RULE|X",
+            help="Only predicted labels, those of another rule, or of probability X or more.",
+        ),
     ] = None,
     min_score: Annotated[float, typer.Option(min=0, max=1, help="Additional lower bound on the probability.")] = 0.0,
     include: Include = None,
@@ -325,6 +328,22 @@ def serve(
     from xmtc.serve.server import load_and_serve
 
     load_and_serve(model, config, device=device, precision=precision)
+
+
+@app.command()
+def decide(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model directory, which changes.")],
+    rule: Annotated[
+        str,
+        typer.Option("--rule", help="micro, macro, samples, precision=0.9, budget=5 (per document) or top_k=5."),
+    ],
+) -> None:
+    """Change which labels a finished model predicts, by what that is best for on dev, without training."""
+    from xmtc.artefact.decide import decide as decide_by
+    from xmtc.predict.arguments import as_rule
+
+    decide_by(model, as_rule(rule))
+    print(f"{model / 'thresholds.json'}: decides by {rule}")
 
 
 @app.command()

@@ -18,6 +18,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import CheckpointError, StorageError
 from xmtc.files import file_sha256
+from xmtc.fusion.decision import Decision
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig, MaxPoolConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
@@ -131,12 +132,12 @@ def test_labels_thresholds_and_card_come_along(tmp_path):
     thresholds_L = np.array([0.1, 0.25, 0.5], np.float32)
     metrics = {"dev": {"p@1": 0.5, "macro_f1": 0.123}}
     config = CASES["pretrained, frozen"][0]
-    export(tmp_path / "m", config, HEAD_ONLY, threshold=0.31, thresholds_L=thresholds_L, metrics=metrics)
+    export(tmp_path / "m", config, HEAD_ONLY, decision=Decision(0.31, thresholds_L), metrics=metrics)
     parts = load_model(tmp_path / "m")
     assert (parts.labels.labels, parts.labels.names) == (LABELS.labels, LABELS.names)
     assert parts.labels.train_counts.tolist() == [5, 2, 1]
-    assert parts.threshold == 0.31
-    np.testing.assert_array_equal(parts.thresholds_L, thresholds_L)
+    assert parts.decision.threshold == 0.31
+    np.testing.assert_array_equal(parts.decision.thresholds_L, thresholds_L)
     card = (tmp_path / "m" / "README.md").read_text()
     assert "packaged:all-MiniLM-L6-v2" in card
     assert "| dev | 50.0 | 12.3 |" in card
@@ -238,10 +239,18 @@ def test_weights_that_do_not_fit_are_refused(copy):
         load_model(copy)
 
 
-@pytest.mark.parametrize("content", ['{"global": "x", "per_label": null}', "[]", '{"global": 0.5, "per_label": [0.5]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"rule": "micro", "global": "x", "per_label": null}',
+        '{"rule": "best", "global": 0.5, "per_label": null}',
+        "[]",
+        '{"rule": "micro", "global": 0.5, "per_label": [0.5]}',
+    ],
+)
 def test_thresholds_may_be_edited_but_must_fit(copy, content):
-    (copy / "thresholds.json").write_text('{"global": 0.4, "per_label": null}')
-    assert load_model(copy).threshold == 0.4
+    (copy / "thresholds.json").write_text('{"rule": "micro", "global": 0.4, "per_label": null}')
+    assert load_model(copy).decision.threshold == 0.4
     (copy / "thresholds.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"thresholds\.json: "):
         load_model(copy)

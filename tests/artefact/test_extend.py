@@ -20,6 +20,7 @@ from xmtc.artefact.extend import add_labels, read_new_labels
 from xmtc.cli import main
 from xmtc.data.labels import LabelTable
 from xmtc.errors import ConfigError, DataError
+from xmtc.fusion.decision import HALF
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.heads.label_attention import LabelAttentionHead
 from xmtc.models.label_rows import embed_texts, init_rows_from_names, learn_rows, name_unseen_labels, rows_of_names
@@ -67,8 +68,8 @@ def test_a_new_label_is_calibrated_as_one_of_the_rarest(model, tmp_path):
     assert parts.labels.train_counts[-2:].tolist() == [0, 0]
     assert parts.labels.parents is not None
     assert parts.labels.parents[-1] == ()
-    assert parts.thresholds_L is not None
-    assert parts.thresholds_L[-1] == np.float32(0.4)
+    assert parts.decision.thresholds_L is not None
+    assert parts.decision.thresholds_L[-1] == np.float32(0.4)
     calibration = parts.classifier.calibration
     assert calibration is not None
     assert calibration.scale_L[-1] == calibration.scale_L[1]  # label 1 has one document, label 0 none
@@ -85,7 +86,7 @@ def test_rows_of_new_labels_are_those_that_their_names_give_the_trained_ones(tmp
     wanted_L = vectors_LD @ direction_D
     head.bias.data.copy_(wanted_L[:LABELS])
     trained = dict(parts.classifier.named_parameters())
-    export_model(model, replace(parts, threshold=0.5, thresholds_L=None), trained)
+    export_model(model, replace(parts, decision=HALF), trained)
     added = add_labels(model, write(tmp_path / "n.jsonl", {"label": "x", "name": "fish heart"}), tmp_path / "longer")
     found = load_file(tmp_path / "longer" / "head.safetensors")["bias"][-1]
     spread = wanted_L[:LABELS].std()

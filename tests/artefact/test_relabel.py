@@ -55,9 +55,9 @@ def test_removed_labels_are_gone_and_the_others_score_the_same(model, tmp_path, 
     assert all(len(row) == 27 and not {"L00", "L03", "L29"} & set(row) for row in after)
     assert_same(scores(model), after)
     parts, old = load_model(tmp_path / "less"), load_model(model)
-    assert parts.thresholds_L is not None
-    assert old.thresholds_L is not None
-    assert parts.thresholds_L[0] == old.thresholds_L[1]
+    assert parts.decision.thresholds_L is not None
+    assert old.decision.thresholds_L is not None
+    assert parts.decision.thresholds_L[0] == old.decision.thresholds_L[1]
     assert parts.labels.train_counts.tolist() == [i for i in range(LABELS) if i not in (0, 3, 29)]
     assert "labels removed: 3. The model has 27 labels." in (tmp_path / "less/README.md").read_text()
 

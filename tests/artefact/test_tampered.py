@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xmtc.artefact.export import load_model, read_thresholds, write_thresholds
+from xmtc.artefact.export import load_model, read_decision, write_decision
 from xmtc.artefact.info import read_info
 from xmtc.errors import CheckpointError
+from xmtc.fusion.decision import Decision
 
 
 @pytest.fixture
@@ -26,10 +27,11 @@ share = st.floats(0, 1, width=32)
 @given(share, st.none() | st.lists(share, min_size=3, max_size=3))
 def test_thresholds_are_read_as_written(tmp_path_factory, threshold, per_label):
     path = tmp_path_factory.getbasetemp() / "thresholds.json"
-    write_thresholds(path, threshold, None if per_label is None else np.array(per_label, np.float32))
-    found, found_L = read_thresholds(path, 3)
-    assert found == threshold
-    assert per_label is None or found_L.tolist() == per_label
+    own = None if per_label is None else np.array(per_label, np.float32)
+    write_decision(path, Decision(threshold, own, "macro"))
+    found = read_decision(path, 3)
+    assert (found.threshold, found.rule) == (threshold, "macro")
+    assert per_label is None or found.thresholds_L.tolist() == per_label
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -45,7 +47,11 @@ def is_share(value):
     st.one_of(
         anything,
         st.fixed_dictionaries(
-            {"global": probable, "per_label": st.none() | st.lists(probable, min_size=2, max_size=4) | leaves},
+            {
+                "rule": st.just("micro") | leaves,
+                "global": probable,
+                "per_label": st.none() | st.lists(probable, min_size=2, max_size=4) | leaves,
+            },
             optional={"more": leaves},
         ),
     )
@@ -56,25 +62,35 @@ def test_any_other_content_is_refused_in_one_line(tmp_path_factory, content):
     own = content.get("per_label") if isinstance(content, dict) else None
     sound = (
         isinstance(content, dict)
-        and set(content) == {"global", "per_label"}
+        and set(content) == {"rule", "global", "per_label"}
+        and content["rule"] == "micro"
         and is_share(content["global"])
         and (own is None or (isinstance(own, list) and len(own) == 3 and all(map(is_share, own))))
     )
     if sound:
-        assert math.isfinite(read_thresholds(path, 3)[0])
+        assert math.isfinite(read_decision(path, 3).threshold)
     else:
         with pytest.raises(CheckpointError, match=r"thresholds\.json: ") as refusal:
-            read_thresholds(path, 3)
+            read_decision(path, 3)
         assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
-    "text", ['{"global": 0.5, "global": 0.9, "per_label": null}', "[" * 100_000, "9" * 5000, "\xff", "", "{", "null"]
+    "text",
+    [
+        '{"rule": "micro", "global": 0.5, "global": 0.9, "per_label": null}',
+        "[" * 100_000,
+        "9" * 5000,
+        "\xff",
+        "",
+        "{",
+        "null",
+    ],
 )
 def test_malformed_json_is_refused(tmp_path, text):
     (tmp_path / "thresholds.json").write_text(text, encoding="latin-1")
     with pytest.raises(CheckpointError, match=r"thresholds\.json: "):
-        read_thresholds(tmp_path / "thresholds.json", 3)
+        read_decision(tmp_path / "thresholds.json", 3)
 
 
 @pytest.mark.parametrize("checksums", [None, [], "", {}, {"head.safetensors": 3}, {"labels.arrow": "0"}])

@@ -15,7 +15,7 @@ from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.predictions import match
-from xmtc.evaluate.thresholds import Thresholds
+from xmtc.fusion.decision import Decision
 
 
 def measured(scores, gold, resamples: int) -> Evaluation:
@@ -25,7 +25,7 @@ def measured(scores, gold, resamples: int) -> Evaluation:
         label_table(),
         1000,
         config=EvaluateConfig(resamples=resamples, bins=("1-5",)),
-        thresholds=Thresholds(0.35),
+        decision=Decision(0.35),
     )
 
 

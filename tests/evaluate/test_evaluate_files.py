@@ -13,7 +13,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.prepare import prepare
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.thresholds import Thresholds
+from xmtc.fusion.decision import Decision
 from xmtc.report.run_results import RunResults
 from xmtc.report.runs import evaluate_files
 from xmtc.report.write import write_report
@@ -62,7 +62,7 @@ def test_a_given_threshold_is_used(corpus, tmp_path):
     count = len(split)
     write(tmp_path / "p.parquet", split.doc_ids(), [["law", "fish"]] * count, [[0.9, 0.2]] * count)
     config = EvaluateConfig(resamples=0)
-    given = Thresholds(0.5)
+    given = Decision(0.5)
     metrics = evaluate_files(tmp_path / "p.parquet", corpus.path, "test", tmp_path / "o", config, given).metrics
     assert metrics["predicted_per_doc"] == 1
     assert metrics["threshold_tuned_here"] is False
@@ -73,7 +73,7 @@ def test_a_threshold_for_labels_that_exclude_each_other_is_refused(corpus, tmp_p
     manifest = (gold / "manifest.json").read_text()
     (gold / "manifest.json").write_text(manifest.replace("multi_label", "single_label"))
     with pytest.raises(ConfigError, match="--threshold"):
-        evaluate_files(tmp_path / "p.parquet", gold, "test", tmp_path / "o", EvaluateConfig(), Thresholds(0.5))
+        evaluate_files(tmp_path / "p.parquet", gold, "test", tmp_path / "o", EvaluateConfig(), Decision(0.5))
 
 
 def test_the_wrong_split_is_named(corpus, tmp_path):

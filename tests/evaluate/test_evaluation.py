@@ -15,7 +15,7 @@ from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.metrics import all_metrics, goals
 from xmtc.evaluate.predictions import SparsePredictions, match
 from xmtc.evaluate.summary import markdown_summary, summary_rows
-from xmtc.evaluate.thresholds import Thresholds
+from xmtc.fusion.decision import Decision
 
 TRAIN = 1000
 THRESHOLD = 0.35
@@ -24,7 +24,7 @@ THRESHOLD = 0.35
 def measured(**changes) -> tuple[Evaluation, np.ndarray, np.ndarray]:
     gold, scores = gold_and_scores()
     settings = EvaluateConfig(**{"resamples": 0, **changes})
-    evaluation = evaluate(whole(scores), gold, label_table(), TRAIN, config=settings, thresholds=Thresholds(THRESHOLD))
+    evaluation = evaluate(whole(scores), gold, label_table(), TRAIN, config=settings, decision=Decision(THRESHOLD))
     return evaluation, gold.toarray(), scores
 
 
@@ -109,7 +109,7 @@ def test_the_four_macro_f1s_are_what_they_say():
 def test_exact_match_equals_scikit_learn():
     gold, scores = gold_and_scores(labels=6)
     found = evaluate(
-        whole(scores), gold, label_table(6), TRAIN, config=EvaluateConfig(), thresholds=Thresholds(0.5)
+        whole(scores), gold, label_table(6), TRAIN, config=EvaluateConfig(), decision=Decision(0.5)
     ).metrics["exact_match"]
     assert found == pytest.approx(sklearn_metrics.accuracy_score(gold.toarray(), scores >= 0.5), abs=1e-6)
 
@@ -118,7 +118,7 @@ def test_average_precision_equals_scikit_learn_with_ties():
     gold, scores = gold_and_scores()
     scores = np.round(scores, 1)
     table = evaluate(
-        whole(scores), gold, label_table(), TRAIN, config=EvaluateConfig(resamples=0), thresholds=Thresholds(0.5)
+        whole(scores), gold, label_table(), TRAIN, config=EvaluateConfig(resamples=0), decision=Decision(0.5)
     ).per_label
     dense = gold.toarray()
     expected = [
@@ -167,7 +167,7 @@ def test_most_confused_is_the_label_predicted_in_place():
     gold = sparse.csr_array(np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]], bool))
     scores = np.array([[0.1, 0.9, 0.2], [0.1, 0.9, 0.2], [0.1, 0.9, 0.2], [0.1, 0.2, 0.9]], np.float32)
     evaluation = evaluate(
-        whole(scores), gold, label_table(3), TRAIN, config=EvaluateConfig(resamples=0), thresholds=Thresholds(0.5)
+        whole(scores), gold, label_table(3), TRAIN, config=EvaluateConfig(resamples=0), decision=Decision(0.5)
     )
     assert evaluation.per_label["confused_with"].to_pylist() == [["L001", "L002"], [], []]
 
@@ -177,7 +177,7 @@ def test_single_label_decides_for_the_best_label():
     truth = rng.integers(4, size=200)
     scores = rng.dirichlet(np.ones(4), 200).astype(np.float32)
     gold = sparse.csr_array(np.eye(4, dtype=bool)[truth])
-    evaluation = evaluate(whole(scores), gold, label_table(4), TRAIN, config=EvaluateConfig(), thresholds=None)
+    evaluation = evaluate(whole(scores), gold, label_table(4), TRAIN, config=EvaluateConfig(), decision=None)
     predicted = scores.argmax(axis=1)
     assert evaluation.metrics["accuracy"] == pytest.approx(np.mean(predicted == truth))
     assert evaluation.details["confusion"] == sklearn_metrics.confusion_matrix(truth, predicted).tolist()
@@ -197,10 +197,10 @@ def test_goals_are_the_metrics_of_every_evaluation(task):
     rng = np.random.default_rng(0)
     gold = sparse.csr_array(np.eye(4, dtype=bool)[rng.integers(4, size=50)])
     scores = rng.dirichlet(np.ones(4), 50).astype(np.float32)
-    thresholds = Thresholds(0.3) if task == "multi_label" else None
+    decision = Decision(0.3) if task == "multi_label" else None
     config = EvaluateConfig(resamples=0)
-    metrics = evaluate(whole(scores), gold, label_table(4), TRAIN, config=config, thresholds=thresholds).metrics
-    facts = {"threshold", "labels_with_own_threshold", "docs", "labels", "labels_present", "train_docs", "top_k"}
+    metrics = evaluate(whole(scores), gold, label_table(4), TRAIN, config=config, decision=decision).metrics
+    facts = {"decision", "threshold", "docs", "labels", "labels_present", "train_docs", "top_k"}
     facts |= {
         "docs_with_labels",
         "labels_per_doc",
@@ -221,14 +221,14 @@ def test_documents_without_gold_labels_count_as_in_scikit_learn(bare):
     dense = gold.toarray()
     bare = min(bare, len(dense))
     dense[:bare] = False
-    thresholds = Thresholds(THRESHOLD)
+    decision = Decision(THRESHOLD)
     found = evaluate(
         whole(scores),
         sparse.csr_array(dense),
         label_table(),
         TRAIN,
         config=EvaluateConfig(resamples=9),
-        thresholds=thresholds,
+        decision=decision,
     ).metrics
     chosen = scores >= THRESHOLD
     assert found["micro_f1"] == pytest.approx(sklearn_metrics.f1_score(dense, chosen, average="micro", zero_division=0))
@@ -260,7 +260,7 @@ def test_padding_counts_as_no_prediction():
     assert (found[:, :3] == np.take_along_axis(dense, ids[:, :3], axis=1)).all()
     assert not found[:, 3:].any()
     config = EvaluateConfig(resamples=0)
-    metrics = evaluate(few, gold, label_table(), TRAIN, config=config, thresholds=Thresholds(0.0)).metrics
+    metrics = evaluate(few, gold, label_table(), TRAIN, config=config, decision=Decision(0.0)).metrics
     assert metrics["predicted_per_doc"] == 3
     assert metrics["p@5"] == pytest.approx(found.sum() / len(dense) / 5)
 
@@ -269,7 +269,7 @@ def test_documents_without_gold_labels_leave_recall_alone():
     gold = sparse.csr_array(np.array([[1, 0], [0, 0]], bool))
     scores = np.array([[0.9, 0.1], [0.9, 0.1]], np.float32)
     metrics = evaluate(
-        whole(scores), gold, label_table(2), TRAIN, config=EvaluateConfig(resamples=0), thresholds=Thresholds(0.5)
+        whole(scores), gold, label_table(2), TRAIN, config=EvaluateConfig(resamples=0), decision=Decision(0.5)
     ).metrics
     assert (metrics["p@1"], metrics["r@5"], metrics["rp@5"], metrics["ndcg@5"]) == (0.5, 1.0, 1.0, 1.0)
 
@@ -278,14 +278,14 @@ def test_curves_go_through_the_metrics():
     gold, scores = gold_and_scores(documents=50)
     some = sparse.csr_array(gold.toarray() & (np.arange(50) % 5 > 0)[:, None])
     config = EvaluateConfig(resamples=0)
-    found = evaluate(whole(scores), some, label_table(), TRAIN, config=config, thresholds=Thresholds(THRESHOLD))
+    found = evaluate(whole(scores), some, label_table(), TRAIN, config=config, decision=Decision(THRESHOLD))
     curves = found.details["cutoffs"]
     for name, key, k in (("p", "p@1", 1), ("p", "p@8", 8), ("r", "r@10", 10), ("ndcg", "ndcg@5", 5)):
         assert curves[name][k - 1] == pytest.approx(found.metrics[key], abs=1e-6)
     none = sparse.csr_array((50, 40), dtype=bool)
-    curves = evaluate(
-        whole(scores), none, label_table(), TRAIN, config=config, thresholds=Thresholds(THRESHOLD)
-    ).details["cutoffs"]
+    curves = evaluate(whole(scores), none, label_table(), TRAIN, config=config, decision=Decision(THRESHOLD)).details[
+        "cutoffs"
+    ]
     assert curves["r"] == curves["ndcg"] == [0.0] * 20
 
 
@@ -295,7 +295,7 @@ def test_ranks_beyond_32767():
     gold = sparse.csr_array(([True], ([0], [labels - 1])), shape=(1, labels))
     config = EvaluateConfig(resamples=0, top_k=labels, bins=(">0",))
     table = LabelTable([str(i) for i in range(labels)], ["" for _ in range(labels)], np.ones(labels, np.int64))
-    found = evaluate(whole(scores), gold, table, TRAIN, config=config, thresholds=Thresholds(0.0))
+    found = evaluate(whole(scores), gold, table, TRAIN, config=config, decision=Decision(0.0))
     assert found.metrics["bins"][">0"]["rp@5"] == 0
 
 
@@ -314,10 +314,10 @@ def test_bad_predictions_are_refused(ids, scores, message):
     predictions = SparsePredictions(np.array(ids, np.int32), np.array(scores, np.float32))
     gold = sparse.csr_array(np.array([[1, 0]], bool))
     with pytest.raises(DataError, match=f"row 0 has .*{message}"):
-        evaluate(predictions, gold, label_table(2), TRAIN, config=EvaluateConfig(), thresholds=Thresholds(0.5))
+        evaluate(predictions, gold, label_table(2), TRAIN, config=EvaluateConfig(), decision=Decision(0.5))
 
 
 def test_predictions_of_other_documents_are_refused():
     gold, scores = gold_and_scores()
     with pytest.raises(DataError, match=r"300 .* 299"):
-        evaluate(whole(scores), gold[:299], label_table(), TRAIN, config=EvaluateConfig(), thresholds=Thresholds(0.5))
+        evaluate(whole(scores), gold[:299], label_table(), TRAIN, config=EvaluateConfig(), decision=Decision(0.5))

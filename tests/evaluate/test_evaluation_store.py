@@ -14,7 +14,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.evaluate.store import read_predictions, read_replicates, write_evaluation, write_predictions
 from xmtc.evaluate.summary import markdown_summary, summary_table
-from xmtc.evaluate.thresholds import Thresholds
+from xmtc.fusion.decision import Decision
 
 DOC_IDS = [f"d{i}" for i in range(300)]
 LABELS = label_table().labels
@@ -30,7 +30,7 @@ def test_an_evaluation_is_written_and_read_back(tmp_path, monkeypatch):
         label_table(),
         1000,
         config=config,
-        thresholds=Thresholds(0.4),
+        decision=Decision(0.4),
         documents=EvaluatedDocuments(DOC_IDS),
     )
     write_evaluation(tmp_path, evaluation, predictions=whole(scores), doc_ids=DOC_IDS, labels=LABELS)

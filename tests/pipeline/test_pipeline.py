@@ -52,6 +52,7 @@ def test_the_run_directory_is_the_contracts(whole):
         "labels.arrow",
         "labels.faiss",
         "index.json",
+        "outcomes.safetensors",
         "thresholds.json",
         "README.md",
     }

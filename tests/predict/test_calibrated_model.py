@@ -10,6 +10,7 @@ import xmtc
 from score_jobs import COLUMNS, read_output, score, write_rows
 from trial_model import LABELS, TEXTS, export
 from xmtc.artefact.export import export_model, load_model
+from xmtc.fusion.decision import HALF
 from xmtc.models.calibration import Calibration
 from xmtc.score.job import Settings
 
@@ -31,7 +32,7 @@ def directory(plain, calibration, tmp_path_factory):
     parts.classifier.calibration = calibration
     target = tmp_path_factory.mktemp("run") / "model"
     trained = dict(parts.classifier.named_parameters())
-    return export_model(target, replace(parts, threshold=0.5, thresholds_L=None), trained)
+    return export_model(target, replace(parts, decision=HALF), trained)
 
 
 @pytest.fixture(scope="module")

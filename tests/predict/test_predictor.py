@@ -66,7 +66,7 @@ def test_a_threshold_leaves_labels_out(model):
     assert len(model.predict(TEXTS[:1], top_k=5, threshold=limit)[0]) == 3
     assert model.predict(TEXTS[:1], threshold=1.0) == [[]]
     assert len(model.predict(TEXTS[:1], threshold=1.0, least=2)[0]) == 2
-    assert model.threshold == 0.4
+    assert model.decision.threshold == 0.4
     ranked = model.predict(TEXTS, top_k=LABELS)
     assert all(one.predicted == (one.score >= np.float32(0.4)) for row in ranked for one in row)
     tuned = model.predict(TEXTS, top_k=LABELS, threshold="tuned")
@@ -86,8 +86,6 @@ def test_a_single_label_model_predicts_the_best_label(tmp_path):
     model = xmtc.Model.from_pretrained(export(tmp_path / "m", FlatConfig(), "single_label"), device="cpu")
     best = [predictions[:1] for predictions in model.predict(TEXTS, top_k=2)]
     assert model.predict(TEXTS) == model.predict(TEXTS, top_k=5, threshold="tuned") == best
-    assert model.threshold is None
-    assert model.predict(TEXTS, threshold=model.threshold) == best
 
 
 @pytest.mark.parametrize("pooling", [MeanPoolingConfig(), MaxPoolingConfig(), AttentionPoolingConfig(heads=2)])

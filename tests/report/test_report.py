@@ -117,7 +117,7 @@ def single_label_run(folder, name, classes, documents=60, seed=0):
         label_table(classes),
         100,
         config=EvaluateConfig(resamples=20),
-        thresholds=None,
+        decision=None,
         documents=EvaluatedDocuments(lengths=lengths),
     )
     write_evaluation(folder / name, found)

@@ -4,11 +4,15 @@ import json
 import shutil
 
 import pytest
-import torch
 
 import tiny_runs
-from xmtc.errors import DataError
-from xmtc.pipeline import prepare_stage, train_run
+import xmtc
+from trial_model import export
+from xmtc.artefact.decide import decide
+from xmtc.errors import ConfigError, DataError
+from xmtc.models.heads.config import FlatConfig
+from xmtc.pipeline import prepare_stage
+from xmtc.predict.arguments import as_rule
 from xmtc.report.runs import evaluate_run, report_runs
 
 SENTENCE = tiny_runs.documents(1, first=76)[0]["text"]
@@ -66,15 +70,36 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(run, tmp_path):
     assert "earlier/tiny" in page
 
 
-def test_a_labels_own_thresholds_are_used_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("xmtc.evaluate.thresholds._LEAST_SUPPORT", 2)
-    torch.set_num_threads(1)
-    settings = {"per_label_thresholds": True, "resamples": 0}
-    run = train_run(tiny_runs.load(tiny_runs.write_config(tmp_path, evaluate=settings), *tiny_runs.RANDOM_START))
-    before = metrics(run)
-    assert before["labels_with_own_threshold"] > 0
+def test_another_decision_needs_no_training(run):
+    before, model = metrics(run), run / "model"
+    texts = [document["text"] for document in tiny_runs.documents(6, first=76)]
+    asked = xmtc.Model.from_pretrained(model).predict(texts, threshold="top_k=2")
+    decide(model, "top_k=2")
     evaluate_run(run)
     after = metrics(run)
-    del after["threshold_tuned_here"]
-    assert after | {"seconds": 0} == before | {"seconds": 0}
-    assert "own thresholds" in (run / "eval" / "test" / "report.html").read_text()
+    assert (before["decision"], after["decision"]) == ("micro", "top_k=2")
+    assert after["predicted_per_doc"] == 2
+    assert after["ndcg@5"] == before["ndcg@5"]
+    loaded = xmtc.Model.from_pretrained(model)
+    assert [len(labels) for labels in asked] == [2] * 6
+    assert loaded.predict(texts, threshold="tuned") == [
+        [one._replace(predicted=True) for one in labels] for labels in asked
+    ]
+    details = json.loads((run / "eval" / "test" / "details.json").read_text())
+    assert [row["rule"] for row in details["rules"]] == ["top_k=2", "micro", "macro", "samples", "precision=0.9"]
+    page = (run / "eval" / "test" / "report.html").read_text()
+    assert "What each rule gives" in page
+    assert "Released documents: recall" in page
+    for rule in ("macro", "samples", "budget=1.5", "precision=0.5"):
+        decide(model, rule)
+        assert xmtc.Model.from_pretrained(model).decision.rule == rule
+    with pytest.raises(ConfigError, match="not a rule"):
+        as_rule("best")
+
+
+def test_a_single_label_model_has_no_rules(tmp_path):
+    folder = export(tmp_path / "m", FlatConfig(), "single_label")
+    with pytest.raises(ConfigError, match="has no rules"):
+        decide(folder, "macro")
+    with pytest.raises(ConfigError, match="has no rules"):
+        xmtc.Model.from_pretrained(folder).predict(["a text"], threshold="macro")

@@ -50,7 +50,7 @@ def export(directory: Path) -> Path:
     classifier = config.build(len(tokenizer), len(LABELS))
     table = LabelTable(LABELS, NAMES, np.array(COUNTS), PARENTS)
     info = ModelInfo(name="sea laws", model=config, vocab_size=len(tokenizer), max_length=60)
-    parts = ModelParts(info, classifier, tokenizer, table, 0.5)
+    parts = ModelParts(info, classifier, tokenizer, table)
     return export_model(directory, parts, dict(classifier.named_parameters()))
 
 

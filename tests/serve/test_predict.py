@@ -58,7 +58,13 @@ def test_answers_are_the_models(client: Client, model: xmtc.Model, body) -> None
     assert answer.status_code == 200
     texts, *options = body.items()
     expected = model.predict(texts[1], **dict(options))
-    assert answer.json() == {"model": "sea-laws", "predictions": [rows(one) for one in expected]}
+    found = [{key: round(value, 6) for key, value in one.expected._asdict().items()} for one in expected]
+    assert answer.json()["expected"] == [pytest.approx(one, abs=1e-4) for one in found]
+    assert answer.json() | {"expected": []} == {
+        "model": "sea-laws",
+        "predictions": [rows(one) for one in expected],
+        "expected": [],
+    }
 
 
 def test_batches_mix_requests_and_a_bad_one_spoils_only_itself(client: Client, model: xmtc.Model) -> None:

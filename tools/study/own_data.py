@@ -32,9 +32,9 @@ from sklearn.svm import LinearSVC
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import DEFAULT_BACKBONE, resolve_pretrained
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.evaluate.thresholds import tune_threshold
 
 TOP = 100
 MAX_SVMS = 8_000
@@ -156,10 +156,10 @@ def run_peers(folder: Path) -> list[dict[str, object]]:
         counts = np.asarray(gold["train"].sum(axis=0)).ravel().astype(np.int64)
         table = LabelTable([str(one) for one in binarizer.classes_], list(map(str, binarizer.classes_)), counts)
         single = all(len(one) == 1 for one in labels)
-        thresholds = None if single else tune_threshold(score(parts["dev"]), gold["dev"])
+        decision = None if single else outcomes_of(score(parts["dev"]), gold["dev"]).tuned("micro")
         config = EvaluateConfig(resamples=0)
         found = evaluate(
-            score(parts["test"]), gold["test"], table, len(train), config=config, thresholds=thresholds
+            score(parts["test"]), gold["test"], table, len(train), config=config, decision=decision
         ).metrics
         rows.append({"system": name, **_chosen(found), "seconds": time.perf_counter() - begun})
     return rows

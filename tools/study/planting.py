@@ -27,10 +27,11 @@ from attention_overlap import attention_overlap
 from planting_outcomes import Gold, Predicted, dumps
 from planting_settings import ARMS, SETTINGS, arm_config, setting_config
 from xmtc.data.corpus import Split
+from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.evaluate.thresholds import Thresholds, tune_threshold
+from xmtc.fusion.decision import Decision
 from xmtc.fusion.ensemble import HEAD, names_of
 from xmtc.fusion.fusion import cross_fitted, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
@@ -169,8 +170,8 @@ def alone(shared: Shared, choose: SparsePredictions, measure: SparsePredictions)
     """Calibrated and with a threshold, both fitted on one half; measured on the other."""
     gold_NL, bins = shared.gold(CHOOSE).labels_NL, shared.config.evaluate.bins
     calibration = fit_calibration(choose, gold_NL, shared.counts_L, bins)
-    thresholds = tune_threshold(calibrated(choose, calibration), gold_NL)
-    return figures(shared, calibrated(measure, calibration), thresholds)
+    decision = outcomes_of(calibrated(choose, calibration), gold_NL).tuned("micro")
+    return figures(shared, calibrated(measure, calibration), decision)
 
 
 def fused(shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]) -> tuple[dict[str, Any], Predicted]:
@@ -180,21 +181,21 @@ def fused(shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]) -
     found = cross_fitted(
         lambda part, gold: fit_fusion(names, part, gold, occurrences, config), choose, gold_NL, exclusive=False
     )
-    thresholds = tune_threshold(SparsePredictions(found.label_ids_NK, found.scores_NK), gold_NL)
+    decision = outcomes_of(SparsePredictions(found.label_ids_NK, found.scores_NK), gold_NL).tuned("micro")
     fitted = fit_fusion(names, choose, gold_NL, occurrences, config).fuse(measure)
-    return figures(shared, SparsePredictions(fitted.label_ids_NK, fitted.scores_NK), thresholds)
+    return figures(shared, SparsePredictions(fitted.label_ids_NK, fitted.scores_NK), decision)
 
 
-def figures(shared: Shared, predictions: SparsePredictions, thresholds: Thresholds) -> tuple[dict[str, Any], Predicted]:
+def figures(shared: Shared, predictions: SparsePredictions, decision: Decision) -> tuple[dict[str, Any], Predicted]:
     """Metrics of the measured half in percent, and what was predicted."""
     gold, documents = shared.gold(MEASURE), shared.corpus.train_documents
     config = replace(shared.config.evaluate, resamples=0)
     found = evaluate(
-        predictions, gold.labels_NL, shared.corpus.labels, documents, config=config, thresholds=thresholds
+        predictions, gold.labels_NL, shared.corpus.labels, documents, config=config, decision=decision
     ).metrics
     shown = {key: round(100 * found[key], 3) for key in KEYS}
     bins = {name: round(100 * (one["macro_f1"] or 0), 3) for name, one in found["bins"].items()}
-    return shown | {"bins": bins, "threshold": thresholds.global_}, Predicted.of(predictions, gold, thresholds)
+    return shown | {"bins": bins, "threshold": decision.threshold}, Predicted.of(predictions, gold, decision)
 
 
 def curves(paths: RunPaths) -> dict[str, list[dict[str, float]]]:

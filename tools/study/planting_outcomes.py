@@ -20,7 +20,7 @@ from xmtc.evaluate.classification import Outcome
 from xmtc.evaluate.judged import discounts, ideal_gains
 from xmtc.evaluate.metrics import Ratio
 from xmtc.evaluate.predictions import SparsePredictions, match
-from xmtc.evaluate.thresholds import Thresholds
+from xmtc.fusion.decision import Decision
 
 AT = 5
 _BITS = 1 << np.arange(AT)
@@ -83,10 +83,10 @@ class Predicted:
     best_N: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, predictions: SparsePredictions, gold: Gold, thresholds: Thresholds) -> "Predicted":
-        """Decisions by thresholds."""
+    def of(cls, predictions: SparsePredictions, gold: Gold, decision: Decision) -> "Predicted":
+        """Labels by a decision."""
         hits_NK = match(predictions.label_ids_NK, gold.labels_NL)
-        chosen_NK = thresholds.chosen(predictions)
+        chosen_NK = decision.chosen(predictions.label_ids_NK, predictions.scores_NK)
         rows, columns = np.nonzero(chosen_NK & hits_NK)
         found = sparse.csr_array(
             (np.ones(len(rows), np.bool_), (rows, predictions.label_ids_NK[rows, columns])),

@@ -29,9 +29,9 @@ from quality_data import Case, load_case
 from xmtc.data.config import WordsConfig
 from xmtc.evaluate.bootstrap import paired_difference
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.evaluate.thresholds import tune_threshold
 from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.fusion import Fusion, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
@@ -161,9 +161,9 @@ class Measured:
             (SparsePredictions(predictions.label_ids_NK[rows], predictions.scores_NK[rows]), case.gold[rows])
             for rows in (case.tuning, case.reported)
         )
-        thresholds = None if case.single_label else tune_threshold(*tuning)
+        decision = None if case.single_label else outcomes_of(*tuning).tuned("micro")
         config = EvaluateConfig(resamples=self._resamples)
-        self._found[system] = evaluate(*reported, case.labels, len(case.training), config=config, thresholds=thresholds)
+        self._found[system] = evaluate(*reported, case.labels, len(case.training), config=config, decision=decision)
         found = self._found[system].metrics
         figures = {key: round(100 * found[key], 2) for key in KEYS}
         figures |= {one: round(100 * (part["macro_f1"] or 0), 2) for one, part in found["bins"].items() if one != "0"}

@@ -24,10 +24,11 @@ from sklearn.feature_extraction.text import TfidfTransformer, TfidfVectorizer
 
 from xmtc.data.corpus import Corpus, Split
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.evaluate.thresholds import Thresholds, tune_threshold
+from xmtc.fusion.decision import Decision
 
 KEYS = ("p@1", "p@3", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1")
 
@@ -99,12 +100,12 @@ def figures(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 def measured(
-    corpus: Corpus, predictions: SparsePredictions, gold: sparse.csr_array, thresholds: Thresholds | None = None
+    corpus: Corpus, predictions: SparsePredictions, gold: sparse.csr_array, decision: Decision | None = None
 ) -> dict[str, float]:
-    """Figures of predictions; without thresholds, those of these very documents."""
-    thresholds = thresholds or tune_threshold(predictions, gold)
+    """Figures of predictions; without a decision, those of these very documents."""
+    decision = decision or outcomes_of(predictions, gold).tuned("micro")
     config, documents = EvaluateConfig(resamples=0), corpus.train_documents
-    found = evaluate(predictions, gold, corpus.labels, documents, config=config, thresholds=thresholds)
+    found = evaluate(predictions, gold, corpus.labels, documents, config=config, decision=decision)
     return figures(dict(found.metrics))
 
 
@@ -120,12 +121,12 @@ def main() -> None:
     gold = {name: corpus.split(name).label_matrix() for name in splits[1:]}
     calibration = fit_calibration(found["dev"], gold["dev"], corpus.labels.train_counts, EvaluateConfig().bins)
     for kind, scores in (("", found), (", calibrated", {n: calibrated(p, calibration) for n, p in found.items()})):
-        thresholds = tune_threshold(scores["dev"], gold["dev"])
+        decision = outcomes_of(scores["dev"], gold["dev"]).tuned("micro")
         for name in splits[1:]:
             record = {
                 "system": f"Parabel{kind}",
                 "split": name,
-                **measured(corpus, scores[name], gold[name], thresholds),
+                **measured(corpus, scores[name], gold[name], decision),
             }
             print(json.dumps(record), flush=True)
 

@@ -37,7 +37,7 @@ def model_card(
     if base is not None:
         front.append(f'base_model: "{base}"')
     task = "any number of labels" if info.task == "multi_label" else "exactly one label"
-    counts = "`thresholds.json` holds the thresholds for predicted labels, tuned on dev"
+    counts = "`thresholds.json` holds the decision which labels are predicted, tuned on dev; `xmtc decide` changes it"
     call = 'model.predict(["a text"], top_k=5)'
     if info.task == "single_label":
         counts = "the best label is predicted, and `thresholds.json` is not used"

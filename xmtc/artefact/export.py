@@ -9,7 +9,8 @@ tokenizer/           Hugging Face layout
 labels.arrow         label, name, train_count, parents; row number = label id
 calibration.safetensors  scale and offset of each label's logit, if fitted
 labels.faiss, index.json  the index of the labels and its recall; multi-label models with a head only
-thresholds.json      minimum probability of a predicted label
+thresholds.json      the rule of the decision, and its thresholds
+outcomes.safetensors what came of the scores on dev, for other rules; multi-label models only
 README.md            model card
 """
 
@@ -18,20 +19,24 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.card import model_card
-from xmtc.artefact.info import ModelInfo, read_info, read_model_json, write_info
+from xmtc.artefact.info import STRICT, ModelInfo, read_info, read_model_json, write_info
 from xmtc.artefact.output import HEAD, check_output, replacing
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
+from xmtc.files import write_text
+from xmtc.fusion.config import Rule
+from xmtc.fusion.decision import BEST, HALF, Decision, Outcomes
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.config import IndexConfig
 from xmtc.mining.index import LabelIndex, LabelVectors
@@ -42,6 +47,19 @@ from xmtc.models.heads.base import Head
 from xmtc.models.module_files import load_weights, part, whole
 
 CALIBRATION, SCORERS, LABELS, THRESHOLDS = "calibration.safetensors", "scorers", "labels.arrow", "thresholds.json"
+OUTCOMES = "outcomes.safetensors"
+
+
+_Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Thresholds(BaseModel):
+    """The content of `thresholds.json`."""
+
+    model_config = STRICT
+    rule: Rule
+    global_: Annotated[_Probability, Field(alias="global")]
+    per_label: list[_Probability] | None
 
 
 @dataclass(frozen=True)
@@ -53,8 +71,8 @@ class ModelParts:
         classifier: the weights.
         tokenizer: tokenizer of the corpus.
         labels: labels of the corpus.
-        threshold: minimum probability of a predicted label.
-        thresholds_L: float32, thresholds per label, or None.
+        decision: which labels are predicted.
+        outcomes: outcomes of dev, on which another decision can be tuned; None for single-label tasks.
         ensemble: scorers and their fusion with the head; None if only the head scores.
         index: index of a loaded model. Export does not write this one, because the tables may have changed.
     """
@@ -63,18 +81,10 @@ class ModelParts:
     classifier: Classifier
     tokenizer: PreTrainedTokenizerFast
     labels: LabelTable
-    threshold: float = 0.5
-    thresholds_L: NDArray[np.float32] | None = None
+    decision: Decision = HALF
+    outcomes: Outcomes | None = None
     ensemble: Ensemble | None = None
     index: LabelIndex | None = None
-
-    def limits(self) -> NDArray[np.float32] | None:
-        """Return each label's minimum probability to be predicted, (L,); None if only the best label is predicted."""
-        if self.info.task == "single_label":
-            return None
-        if self.thresholds_L is not None:
-            return self.thresholds_L
-        return np.full(len(self.labels), self.threshold, np.float32)
 
 
 @dataclass(frozen=True)
@@ -85,14 +95,16 @@ class LabelParts:
         labels: L.
         head: the head's tensors, with L rows in its label tables.
         calibration: calibration of the head's logits, or None.
-        thresholds_L: thresholds per label, or None.
+        decision: see `ModelParts`.
+        outcomes: see `ModelParts`.
         ensemble: the scorers, or None.
     """
 
     labels: LabelTable
     head: Mapping[str, Tensor]
     calibration: Calibration | None
-    thresholds_L: NDArray[np.float32] | None
+    decision: Decision
+    outcomes: Outcomes | None
     ensemble: Ensemble | None
 
 
@@ -123,7 +135,8 @@ def export_model(
             parts.labels,
             whole(part(tensors, "head."), "head."),
             classifier.calibration,
-            parts.thresholds_L,
+            parts.decision,
+            parts.outcomes,
             parts.ensemble,
         )
         write_label_parts(temporary, parts, own, index)
@@ -152,7 +165,9 @@ def write_label_parts(folder: Path, parts: ModelParts, own: LabelParts, index: L
     if own.ensemble is not None:
         own.ensemble.save(folder / SCORERS)
     own.labels.save(folder / LABELS)
-    write_thresholds(folder / THRESHOLDS, parts.threshold, own.thresholds_L)
+    if own.outcomes is not None:
+        own.outcomes.save(folder / OUTCOMES)
+    write_decision(folder / THRESHOLDS, own.decision)
 
 
 def _head_of(parts: ModelParts, tensors: Mapping[str, Tensor]) -> Head:
@@ -179,7 +194,8 @@ def load_model(directory: Path) -> ModelParts:
     directory = Path(directory)
     info = read_info(directory)
     labels = LabelTable.load(directory / LABELS)
-    threshold, thresholds_L = read_thresholds(directory / THRESHOLDS, len(labels))
+    decision = BEST if info.task == "single_label" else read_decision(directory / THRESHOLDS, len(labels))
+    outcomes = Outcomes.load(directory / OUTCOMES) if (directory / OUTCOMES).exists() else None
     classifier = _read_classifier(directory, info, len(labels))
     tokenizer = load_pretrained(str(directory / "tokenizer"))
     ensemble = None
@@ -188,7 +204,7 @@ def load_model(directory: Path) -> ModelParts:
             directory / SCORERS, info.model.scorers, info.model.fusion, has_head=info.model.head.scores
         )
     index = LabelIndex.open(directory, len(labels))
-    return ModelParts(info, classifier.eval(), tokenizer, labels, threshold, thresholds_L, ensemble, index)
+    return ModelParts(info, classifier.eval(), tokenizer, labels, decision, outcomes, ensemble, index)
 
 
 def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
@@ -200,10 +216,12 @@ def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]
     return load_pretrained(str(directory / "tokenizer")), read_info(directory)
 
 
-def write_thresholds(path: Path, threshold: float, thresholds_L: NDArray[np.float32] | None) -> None:
+def write_decision(path: Path, decision: Decision) -> None:
     """Write `thresholds.json`."""
-    per_label = None if thresholds_L is None else [float(str(t)) for t in thresholds_L]  # the shortest decimals
-    path.write_text(json.dumps({"global": threshold, "per_label": per_label}) + "\n")
+    own = decision.thresholds_L
+    per_label = None if own is None else [float(str(t)) for t in own]  # the shortest decimals
+    content = {"rule": decision.rule, "global": decision.threshold, "per_label": per_label}
+    write_text(path, json.dumps(content) + "\n")
 
 
 def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifier:
@@ -219,24 +237,25 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
     return classifier
 
 
-def read_thresholds(path: Path, labels: int) -> tuple[float, NDArray[np.float32] | None]:
-    """Read the global threshold, and the thresholds per label, float32 (L,), or None.
+def read_decision(path: Path, labels: int) -> Decision:
+    """Read `thresholds.json`.
 
     Raises:
         CheckpointError: the file is missing or damaged, or belongs to another model.
     """
     content = read_model_json(path)
-    if not isinstance(content, dict) or set(content) != {"global", "per_label"}:
-        raise CheckpointError(f'{path}: must be {{"global": 0.5, "per_label": null or a list}}, with no other key')
-    threshold, per_label = content["global"], content["per_label"]
-    if per_label is not None and not isinstance(per_label, list):
-        raise CheckpointError(f"{path}: per_label: must be null or a list")
-    if per_label is not None and len(per_label) != labels:
-        raise CheckpointError(f"{path}: per_label holds {len(per_label)} thresholds, the model has {labels} labels")
-    for place, value in [("global", threshold), *((f"per_label, entry {i}", x) for i, x in enumerate(per_label or ()))]:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise CheckpointError(f"{path}: {place}: must be a probability from 0 to 1")
-    return float(threshold), None if per_label is None else np.array(per_label, np.float32)
+    try:
+        found = _Thresholds.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ", entry ".join(str(part) for part in first["loc"] if part != "constrained-float")
+        raise CheckpointError(f"{path}: {place}: {first['msg']}") from error
+    if found.per_label is not None and len(found.per_label) != labels:
+        raise CheckpointError(
+            f"{path}: per_label holds {len(found.per_label)} thresholds, the model has {labels} labels"
+        )
+    own = None if found.per_label is None else np.array(found.per_label, np.float32)
+    return Decision(found.global_, own, found.rule)
 
 
 def open_model(model: Path, output: Path) -> ModelParts:

@@ -143,14 +143,15 @@ def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]
     head = parts.classifier.head.state_dict()
     for name, rows_NR in rows.items():
         head[name] = torch.cat([head[name], rows_NR.view(-1, *head[name].shape[1:]).to(head[name].dtype)])
-    calibration, ensemble, thresholds = parts.classifier.calibration, parts.ensemble, parts.thresholds_L
+    calibration, ensemble, outcomes = parts.classifier.calibration, parts.ensemble, parts.outcomes
     if calibration is not None:
         calibration = _calibrate_new(calibration, parts.labels, len(new))
     if ensemble is not None:
         ensemble = ensemble.extended([label.text for label in new])
-    if thresholds is not None:
-        thresholds = np.concatenate([thresholds, np.full(len(new), parts.threshold, np.float32)])
-    return LabelParts(_longer(parts.labels, new), head, calibration, thresholds, ensemble)
+    if outcomes is not None:
+        outcomes = outcomes.extended(len(new))
+    decision = parts.decision.extended(len(new))
+    return LabelParts(_longer(parts.labels, new), head, calibration, decision, outcomes, ensemble)
 
 
 def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:

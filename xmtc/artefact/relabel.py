@@ -86,7 +86,8 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabe
     parts = open_model(model, output)
     table, changed = _renamed(parts.labels, names), {old: new for old, new in names.items() if old != new}
     head = parts.classifier.head.state_dict()
-    same = LabelParts(table, head, parts.classifier.calibration, parts.thresholds_L, parts.ensemble)
+    calibration = parts.classifier.calibration
+    same = LabelParts(table, head, calibration, parts.decision, parts.outcomes, parts.ensemble)
     write_model(model, output, parts, same, f"labels renamed: {len(changed):,}.", parts.index)
     return Relabelled(len(changed), len(table))
 
@@ -160,21 +161,21 @@ def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> 
     head = classifier.head.state_dict()
     for name in classifier.head.label_tables():
         head[name] = _averaged(head[name], kept_M, regrouping, shares)
-    calibration, thresholds = classifier.calibration, parts.thresholds_L
+    calibration = classifier.calibration
     if calibration is not None:
         columns = (_averaged(one, kept_M, regrouping, shares) for one in (calibration.scale_L, calibration.offset_L))
         calibration = Calibration(*columns)
     logits = head["bias"] if calibration is None else calibration.offset_L
     for label, share_K in shares.items():
         logits[label] += torch.special.entr(share_K).sum()
-    if thresholds is not None:
-        thresholds = _averaged(torch.from_numpy(thresholds), kept_M, regrouping, shares).numpy()
     ensemble = None if parts.ensemble is None else parts.ensemble.regrouped(regrouping)
     counts_M = regrouping.summed(table.train_counts)
     if ensemble is not None and ensemble.fusion is not None:
         merged = list(regrouping.merged)
         counts_M[merged] = ensemble.fusion.counts_L[merged]
-    return LabelParts(_rows(table, regrouping, counts_M), head, calibration, thresholds, ensemble)
+    outcomes = None if parts.outcomes is None else parts.outcomes.regrouped(regrouping)
+    decision = parts.decision.regrouped(regrouping)
+    return LabelParts(_rows(table, regrouping, counts_M), head, calibration, decision, outcomes, ensemble)
 
 
 def _rows(table: LabelTable, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> LabelTable:
@@ -228,8 +229,8 @@ def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: LabelP
         )
     if parts.ensemble is not None:
         notes.append("the fusion treats a merged label as its most frequent part; ranks among candidates change")
-    if parts.thresholds_L is not None:
-        notes.append("thresholds of merged labels are averages, and are not tuned")
+    if parts.decision.thresholds_L is not None:
+        notes.append("a merged label keeps the threshold of the label that is kept")
     return tuple(notes)
 
 

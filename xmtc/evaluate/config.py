@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from xmtc.config.base import config
+from xmtc.data.bins import BINS
+from xmtc.fusion.config import Rule
 from xmtc.mining.config import IndexConfig
 
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
@@ -21,7 +23,7 @@ class EvaluateConfig:
     under the curve are left out."""
     index: IndexConfig = IndexConfig()
     """The index of the labels that is exported with the model and finds shortlists (docs/explanation/mining.md)."""
-    bins: tuple[BinName, ...] = ("0", "1-5", "6-10", "11-50", ">50")
+    bins: tuple[BinName, ...] = BINS
     """Groups of labels by the number of their training documents: `n`, `a-b` or `>n`; they may overlap. EURLEX57K's
     zero, few and frequent are `["0", "1-50", ">50"]`."""
     propensity_a: Annotated[float, Field(gt=0)] = 0.55
@@ -33,5 +35,7 @@ class EvaluateConfig:
     calibration: bool = True
     """Fit a scale and an offset of the logits on dev for each bin of labels, so that scores are probabilities. Not for
     single-label tasks."""
-    per_label_thresholds: bool = False
-    """Tune a threshold for each label on dev, in addition to the global one."""
+    decision: Rule = "micro"
+    """What the choice of a document's labels is best for, tuned on dev: `micro`, `macro` or `samples` F1,
+    `precision=0.9`, `budget=5` (labels a document) or `top_k=5` (docs/reference/metrics.md#decisions). `xmtc decide`
+    changes it later. Not for single-label tasks."""

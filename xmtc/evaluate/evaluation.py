@@ -21,12 +21,13 @@ from xmtc.evaluate import details
 from xmtc.evaluate.bootstrap import Replicates, bootstrap
 from xmtc.evaluate.classification import LabelSums, label_scores
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.decisions import release_curve
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.judged import BinRankings, Judged
 from xmtc.evaluate.metrics import DocumentMetric, PlainMetric, bin_metrics, metrics_of
 from xmtc.evaluate.per_label import most_confused, per_label_table
 from xmtc.evaluate.predictions import Gold, SparsePredictions, shape_of
-from xmtc.evaluate.thresholds import Thresholds, best_of_each
+from xmtc.fusion.decision import BEST, Decision
 
 _SEED = 13
 """Of the bootstrap. Evaluations of the same documents share resamples, so that they compare in pairs."""
@@ -81,7 +82,7 @@ def evaluate(
     train_documents: int,
     *,
     config: EvaluateConfig,
-    thresholds: Thresholds | None,
+    decision: Decision | None,
     documents: EvaluatedDocuments | None = None,
     histogram: ScoreHistogram | None = None,
 ) -> Evaluation:
@@ -93,7 +94,7 @@ def evaluate(
         labels: label table with train counts.
         train_documents: documents of the train split, for propensities.
         config: the `evaluate` section.
-        thresholds: tuned on dev; None for single-label tasks, whose decision is the best label.
+        decision: tuned on dev; None for single-label tasks, which predict the best label.
         documents: their ids and lengths, if known.
         histogram: all scores, for micro_auc and macro_auc, which are null without (top-k predictions cannot give them).
 
@@ -105,21 +106,22 @@ def evaluate(
     """
     start, documents = time.perf_counter(), documents or EvaluatedDocuments()
     _check_shapes(predictions, gold, labels)
-    predictions = predictions.top(config.top_k)
+    predictions, made = predictions.top(config.top_k), decision or BEST
     gold.sort_indices()
     judged = Judged(
         predictions,
-        best_of_each(predictions) if thresholds is None else thresholds.chosen(predictions),
+        made.chosen(predictions.label_ids_NK, predictions.scores_NK),
         gold,
         1 / labels.propensities(train_documents, config.propensity_a, config.propensity_b),
         {name: bin_mask(name, labels.train_counts) for name in config.bins},
         histogram,
     )
-    task = "single_label" if thresholds is None else "multi_label"
+    task = "single_label" if decision is None else "multi_label"
     measured = _Measured(judged, task)
     replicates = measured.resampled(config.resamples, documents)
-    metrics = measured.metrics(replicates) | _facts(judged, thresholds, train_documents)
+    metrics = measured.metrics(replicates) | _facts(judged, decision, train_documents)
     material = details.report_details(judged, exclusive=task == "single_label")
+    material["release"] = release_curve(judged, made)
     per_label = partial(per_label_table, labels, judged, most_confused(judged, 3))
     metrics["seconds"] = round(time.perf_counter() - start, 3)
     return Evaluation(metrics, per_label, material, replicates, _documents_table(judged, documents))
@@ -202,13 +204,13 @@ class _Measured:
         return row
 
 
-def _facts(judged: Judged, thresholds: Thresholds | None, train_documents: int) -> dict[str, Any]:
+def _facts(judged: Judged, decision: Decision | None, train_documents: int) -> dict[str, Any]:
     """Collect facts about the numbers. `truncated_docs`: documents whose last kept label is still predicted."""
     outcome, kept = judged.outcome, judged.chosen_NK.shape[1]
     documents, labels = shape_of(judged.gold)
     return {
-        "threshold": None if thresholds is None else thresholds.global_,
-        "labels_with_own_threshold": 0 if thresholds is None else thresholds.own,
+        "decision": None if decision is None else decision.rule,
+        "threshold": None if decision is None else decision.threshold,
         "docs": documents,
         "docs_with_labels": int((judged.counts_N > 0).sum()),
         "labels": labels,

@@ -7,6 +7,9 @@ from pydantic import Field
 from xmtc.config.base import config
 
 CombinationKind = Literal["linear", "trees"]
+RULE = r"^(micro|macro|samples|precision=(0?\.\d+|1)|budget=\d+(\.\d+)?|top_k=[1-9]\d{0,8})$"
+Rule = Annotated[str, Field(pattern=RULE)]
+"""What a decision is best for, see `xmtc.fusion.decision`."""
 
 
 @config

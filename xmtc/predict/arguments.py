@@ -1,15 +1,18 @@
 """Check the arguments that Python callers pass to a model: texts, labels and limits. Nothing else checks them."""
 
 import numbers
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from xmtc.data.fields import ONE_FIELD, FieldText
 from xmtc.errors import ConfigError, DataError
+from xmtc.fusion.config import RULE
 
+RULES = "micro, macro, samples, precision=0.9, budget=5 or top_k=5"
 _ACCEPTED = "a list, tuple, Series, one-dimensional array or iterator of strings"
 
 
@@ -75,18 +78,29 @@ def as_count(given: Any, name: str, least: int = 1) -> int:
     return int(given)
 
 
-def as_threshold(given: Any) -> float | Literal["tuned"]:
-    """Check a threshold: `tuned`, or a probability; None is 0.
+def as_rule(given: str) -> str:
+    """Check the rule of a decision.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not re.match(RULE, given):
+        raise ConfigError(f"{_shown(given)}: not a rule: give {RULES}")
+    return given
+
+
+def as_threshold(given: Any) -> float | str:
+    """Check a threshold: `tuned`, a rule, or a probability; None is 0.
 
     Raises:
         ConfigError: it is neither.
     """
-    if isinstance(given, str) and given == "tuned":
-        return "tuned"
+    if isinstance(given, str) and (given == "tuned" or re.match(RULE, given)):
+        return given
     if given is None:
         return 0.0
     if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 <= float(given) <= 1:
-        raise ConfigError(f"threshold={_shown(given)}: give 'tuned', a probability from 0 to 1, or None")
+        raise ConfigError(f"threshold={_shown(given)}: give a probability from 0 to 1, tuned, {RULES}, or None")
     return float(given)
 
 

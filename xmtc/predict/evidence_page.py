@@ -4,7 +4,7 @@ The page is self-contained: it needs no network and no script, and follows the r
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +20,7 @@ from xmtc.files import check_page, write_text
 from xmtc.predict.arguments import as_count, as_labels, as_text
 from xmtc.predict.evidence import Evidence, Explanation
 from xmtc.predict.filters import LabelFilter
-from xmtc.predict.predictor import Model
+from xmtc.predict.predictor import Model, Prediction
 from xmtc.track.console import printable
 
 BAR_WORDS = 12
@@ -70,8 +70,9 @@ class Bar:
 class LabelEvidence:
     """A label on the page.
 
-    `threshold` is the probability at which the label counts as predicted; None if only the best label does. `chosen`:
-    the user asked for this label by name. `half` is the smallest number of words that make up half of all
+    `threshold` is the probability at which the label counts as predicted; None if the decision has none. `chosen`:
+    the user asked for this label by name. `exclusive`: labels
+    exclude each other. `half` is the smallest number of words that make up half of all
     contributions, for or against.
     """
 
@@ -80,6 +81,7 @@ class LabelEvidence:
     probability: float
     predicted: bool
     threshold: float | None
+    exclusive: bool
     chosen: bool
     words_sum: float
     half: int
@@ -124,24 +126,23 @@ def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: in
     # Fused scorers score only candidates, and the chosen labels have to be among them.
     only = LabelFilter(np.arange(len(model.labels)), model.labels.indices(chosen).astype(np.int64))
     (ids_L,), (scores_L,) = model.best([as_text(text, model.info.fields)], len(model.labels), only)
-    scores = {one.label: one.score for one in model.predictions(ids_L, scores_L)}
-    best = list(scores)[:top_k]
+    found = {one.label: one for one in model.predictions(ids_L, scores_L)}
+    best = list(found)[:top_k]
     wanted = [*best, *(label for label in chosen if label not in best)]
-    return [_section(model, text, one, scores, chosen=one.label not in best) for one in model.explain(text, wanted)]
+    why = model.explain(text, wanted)
+    return [_section(model, text, one, found[one.label], chosen=one.label not in best) for one in why]
 
 
-def _section(
-    model: Model, text: str, explanation: Explanation, scores: Mapping[str, float], *, chosen: bool
-) -> LabelEvidence:
+def _section(model: Model, text: str, explanation: Explanation, found: Prediction, *, chosen: bool) -> LabelEvidence:
     values = [word.contribution for word in explanation.words]
-    row, probability = model.labels.index(explanation.label), scores[explanation.label]
-    threshold = None if model.limits_L is None else float(model.limits_L[row])
+    row = model.labels.index(explanation.label)
     return LabelEvidence(
         explanation=explanation,
         name=model.labels.names[row],
-        probability=probability,
-        predicted=probability == max(scores.values()) if threshold is None else probability >= threshold,
-        threshold=threshold,
+        probability=found.score,
+        predicted=found.predicted,
+        threshold=float(model.decision.limit(row)) or None,
+        exclusive=model.info.task == "single_label",
         chosen=chosen,
         words_sum=sum(values),
         half=_half(values),
@@ -232,6 +233,6 @@ def write_page(path: Path, sections: Sequence[LabelEvidence], *, title: str, mod
     template = (files("xmtc.predict") / "assets" / "evidence.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
     unread = any(piece.side == "unread" for section in sections for piece in section.contributions)
-    single = any(section.threshold is None for section in sections)
+    single = any(section.exclusive for section in sections)
     words = {"sections": sections, "title": title, "model": model, "unread": unread, "plain": PLAIN, "single": single}
     write_text(path, page.render(words))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,8 @@ BRANCH = "branch:"
 """`branch:LABEL` means the label and all its descendants."""
 _CANDIDATES = 1000
 
-Threshold = float | Literal["tuned"] | None
-"""Minimum probability at which a label is kept; `tuned`: the model's thresholds."""
+Threshold = float | str | None
+"""Minimum probability at which a label is kept; or `tuned`, the model's decision, or the rule of another one."""
 
 
 @dataclass(frozen=True)

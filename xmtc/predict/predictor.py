@@ -4,18 +4,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from xmtc.artefact.decide import tuned_decision
 from xmtc.artefact.export import ModelParts, load_model
 from xmtc.artefact.hub import locate_model
 from xmtc.data.collate import Collator
 from xmtc.data.sampler import MicroBatch
 from xmtc.data.words import Words
 from xmtc.errors import ConfigError, DataError
+from xmtc.fusion.decision import CONSIDERED, Decision
 from xmtc.mining.index import LabelIndex
 from xmtc.predict.arguments import as_count, as_labels, as_text, as_texts, as_threshold
 from xmtc.predict.evidence import Evidence, Explanation
@@ -52,7 +54,7 @@ class Prediction(NamedTuple):
         score: probability.
         name: readable name of the label; the label itself if it has none.
         evidence: words with the greatest contributions to the label's logit, greatest first; empty unless requested.
-        predicted: whether it reaches its threshold; in a single-label model, whether it is the best.
+        predicted: whether the model's decision gives it to the text.
     """
 
     label: str
@@ -62,13 +64,38 @@ class Prediction(NamedTuple):
     predicted: bool = False
 
 
+class Expected(NamedTuple):
+    """What to expect of the labels that a text gets; 0 if it gets none.
+
+    Attributes:
+        precision: share of them that are right.
+        recall: share of the right labels that are among them.
+        f1: harmonic mean of both.
+    """
+
+    precision: float
+    recall: float
+    f1: float
+
+
+class Predictions(list[Prediction]):
+    """The labels of a text, best first.
+
+    Attributes:
+        expected: what to expect of those that the model's decision, or the requested one, gives to the text.
+    """
+
+    def __init__(self, found: Iterable[Prediction], expected: Expected) -> None:
+        super().__init__(found)
+        self.expected = expected
+
+
 class Model:
     """An exported model, ready to label texts.
 
     Attributes:
-        threshold: minimum probability of a predicted label; None for a single-label model.
-        thresholds_L: thresholds per label, if they were tuned.
-        limits_L: threshold in effect for each label, (L,); None for a single-label model.
+        decision: which labels are predicted.
+        outcomes: outcomes of dev, on which other decisions are tuned; None for a single-label model.
 
     Example:
         >>> model = xmtc.Model.from_pretrained("runs/quickstart/model")
@@ -84,8 +111,8 @@ class Model:
         bfloat16: bool | None = None,
     ) -> None:
         self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
-        self.limits_L, self.thresholds_L = parts.limits(), parts.thresholds_L
-        self.threshold = None if self.limits_L is None else parts.threshold
+        self.decision, self.outcomes = parts.decision, parts.outcomes
+        self._decisions: dict[str, Decision] = {}
         self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
         if tokens_per_batch is None:
             tokens_per_batch = _CPU_TOKENS if device.type == "cpu" else _GPU_TOKENS
@@ -130,7 +157,7 @@ class Model:
         shortlist: int | None = None,
         include: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
-    ) -> list[list[Prediction]]:
+    ) -> list[Predictions]:
         """Predict the best labels of each text, best first.
 
         Args:
@@ -139,8 +166,9 @@ class Model:
                 text is the last field. The model reads each up to the maximum length in training.
             top_k: maximum number of labels per text; None is 10, or 1 for a single-label model.
             evidence: also find the words that support each label most.
-            threshold: leave out labels below this probability. `tuned` leaves out labels below the thresholds tuned on
-                dev; None keeps the `top_k` whatever their probability.
+            threshold: leave out labels below this probability. `tuned` leaves out labels that the model's decision does
+                not give, and a rule (`macro`, `precision=0.9` …) those that this rule does not give; None keeps the
+                `top_k` whatever their probability.
             least: keep this many labels per text whatever the threshold.
             shortlist: score this many labels per text, found by the model's index of labels; None scores all.
             include: the only labels to predict; `branch:LABEL` is a label with all its descendants; None: all.
@@ -151,24 +179,23 @@ class Model:
 
         Raises:
             DataError: a text is empty or not a string, it lacks a field, or the model has no such label.
-            ConfigError: a shortlist together with included labels.
+            ConfigError: a shortlist together with included labels, or a rule without outcomes of dev.
         """
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), self.texts(texts)
         only, found = self.limits_of(include, exclude, shortlist)
         documents, kept, batches = self.documents(texts), None, None
         top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
+        options: Any = {"top_k": top_k, "threshold": limit, "least": least}
         if evidence:
-            kept = partial(self.kept, threshold=limit, least=least)
+            kept = partial(self.kept, **options)
             # One by one, so that the figures are those of `explain`, whatever other texts there are.
             batches = [np.array([row]) for row in range(len(documents))]
         *best, reasons = self.scored(documents, top_k, only, found, kept=kept, batches=batches)
-        predictions = [self.predictions(*one, threshold=limit, least=least) for one in zip(*best, strict=True)]
-        if not evidence:
-            return predictions
-        return [
-            [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in zip(best, reasons[row], strict=True)]
-            for row, best in enumerate(predictions)
-        ]
+        predictions = [self.predictions(*one, **options) for one in zip(*best, strict=True)]
+        for row, labels in enumerate(predictions if evidence else ()):
+            whys = zip(labels, reasons[row], strict=True)
+            labels[:] = [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in whys]
+        return predictions
 
     def texts(self, documents: Documents) -> list[str]:
         """Join the fields of documents to texts that still know them, as `predict` does.
@@ -181,7 +208,7 @@ class Model:
     @property
     def default_top_k(self) -> int:
         """Default maximum number of labels per text: 10, or 1 for a single-label model."""
-        return 1 if self.limits_L is None else _TOP_K
+        return 1 if self.info.task == "single_label" else _TOP_K
 
     def best(
         self, texts: Sequence[str], top_k: int, only: LabelFilter | None = None, shortlist: int | None = None
@@ -190,7 +217,7 @@ class Model:
 
         Args:
             texts: documents.
-            top_k: K.
+            top_k: K, if it is more than the labels from which `predictions` says what to expect.
             only: labels that may be predicted. Default: all.
             shortlist: see `predict`.
 
@@ -201,26 +228,52 @@ class Model:
         return self.scored(self.documents(texts), top_k, only, self._shortlist(shortlist))[:2]
 
     def predictions(
-        self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], *, threshold: Threshold = None, least: int = 0
-    ) -> list[Prediction]:
-        """Convert one text's results of `best` to predictions, without labels below the threshold; see `predict`."""
-        kept_K, predicted_K = self.kept(ids_K, scores_K, threshold, least), self._predicted(ids_K, scores_K)
-        best = zip(ids_K[kept_K], scores_K[kept_K], predicted_K[kept_K], strict=True)
+        self,
+        ids_K: NDArray[np.int32],
+        scores_K: NDArray[np.float32],
+        *,
+        top_k: int | None = None,
+        threshold: Threshold = None,
+        least: int = 0,
+    ) -> Predictions:
+        """Convert one text's results of `best` to predictions, see `predict`; None keeps as many as there are."""
+        kept_K = self.kept(ids_K, scores_K, threshold, least, top_k)
+        decision = self.decision_of(threshold)
+        best = zip(ids_K[kept_K], scores_K[kept_K], decision.chosen(ids_K, scores_K)[kept_K], strict=True)
         labels, names = self.labels.labels, self.labels.names
-        return [
+        found = (
             Prediction(labels[at], float(score), names[at] or labels[at], predicted=bool(predicted))
             for at, score, predicted in best
-        ]
+        )
+        return Predictions(found, Expected(*decision.expected(ids_K, scores_K).tolist()))
 
-    def _predicted(self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]) -> NDArray[np.bool_]:
-        return np.arange(ids_K.shape[-1]) == 0 if self.limits_L is None else scores_K >= self.limits_L[ids_K]
+    def decision_of(self, threshold: Threshold) -> Decision:
+        """Return the decision of a rule, tuned on first use; for any other threshold, the model's.
+
+        Raises:
+            ConfigError: a rule for a single-label model, or for a model without outcomes of dev.
+        """
+        if not isinstance(threshold, str) or threshold == "tuned":
+            return self.decision
+        if threshold not in self._decisions:
+            self._decisions[threshold] = tuned_decision(self.outcomes, threshold, self.labels, self.info.name)
+        return self._decisions[threshold]
 
     def kept(
-        self, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32], threshold: Threshold = None, least: int = 0
+        self,
+        ids_K: NDArray[np.int32],
+        scores_K: NDArray[np.float32],
+        threshold: Threshold = None,
+        least: int = 0,
+        top_k: int | None = None,
     ) -> NDArray[np.bool_]:
         """Mark the labels that a text's predictions contain; ids and scores may also be of several texts."""
-        reach_K = self._predicted(ids_K, scores_K) if threshold == "tuned" else scores_K >= (threshold or 0.0)
-        return (reach_K | (np.arange(ids_K.shape[-1]) < least)) & (ids_K >= 0)
+        if isinstance(threshold, str):
+            reach_K = self.decision_of(threshold).chosen(ids_K, scores_K)
+        else:
+            reach_K = scores_K >= (threshold or 0.0)
+        rank_K = np.arange(ids_K.shape[-1])
+        return (reach_K | (rank_K < least)) & (rank_K < (top_k or len(self.labels))) & (ids_K >= 0)
 
     def limits_of(
         self, include: Iterable[str] | None, exclude: Iterable[str], shortlist: int | None
@@ -247,7 +300,7 @@ class Model:
 
         Args:
             documents: tokenised texts.
-            top_k: K.
+            top_k: K, see `best`.
             only: labels that may be predicted. Default: all.
             shortlist: labels to score. Default: all.
             kept: marks the labels of a text, (K,), that are explained. Default: none.
@@ -263,7 +316,7 @@ class Model:
             explain = BatchExplainer(self._explainer, documents, lambda *best: best[0][kept(*best)], fused)
         scoring = Scoring(
             len(self.labels),
-            top_k,
+            max(top_k, CONSIDERED),
             self._tokens_per_batch,
             self.info.task,
             bfloat16=self._bfloat16,

@@ -6,17 +6,18 @@ from typing import Any
 
 from rich.console import Console
 
-from xmtc.artefact.export import read_thresholds
+from xmtc.artefact.export import OUTCOMES, THRESHOLDS, read_decision
 from xmtc.config.load import load_config
 from xmtc.data.corpus import Corpus
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.decisions import compare_rules, outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.store import read_predictions, write_evaluation
 from xmtc.evaluate.summary import summary_table
-from xmtc.evaluate.thresholds import Thresholds, tune_threshold
 from xmtc.files import TEMPORARY, real
+from xmtc.fusion.decision import Decision, Outcomes
 from xmtc.report import compare
 from xmtc.report.run_results import RunResults
 from xmtc.report.write import write_report
@@ -73,8 +74,8 @@ def evaluate_predictions(
     """
     if output.exists() and not (output.is_dir() and _may_be_replaced(output)):
         raise DataError(f"{output}: holds something else than an evaluation; give a new or an empty folder by --output")
-    thresholds = None if threshold is None else Thresholds(threshold)
-    evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig(), thresholds)
+    decision = None if threshold is None else Decision(threshold)
+    evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig(), decision)
     report_runs([output], output / layout.REPORT)
     Console().print(summary_table(evaluation.metrics, f"{predictions}: {split}"))
     print(f"report: {output / 'report.html'}")
@@ -87,7 +88,7 @@ def _may_be_replaced(folder: Path) -> bool:
 
 
 def evaluate_run(run: Path) -> None:
-    """Measure a run's saved predictions again, as after a change of its `evaluate` section, at its tuned thresholds.
+    """Measure a run's saved predictions again, as after a change of its `evaluate` section or of the model's decision.
 
     What needs more than the kept predictions (areas under the curve, the calibration error before calibration, what a
     shortlist holds) stays as training measured it.
@@ -103,6 +104,7 @@ def evaluate_run(run: Path) -> None:
     _warn_of_incomplete(files, found)
     corpus = open_corpus(config)
     check_unchanged(run, "corpus", corpus.path, corpus.fingerprint)
+    single = corpus.manifest.task == "single_label"
     for split in found:
         before = RunResults.load(run, split)
         evaluation = evaluate_files(
@@ -111,8 +113,9 @@ def evaluate_run(run: Path) -> None:
             split,
             files.evaluation(split),
             config.evaluate,
-            _thresholds(files, before.metrics),
+            None if single else read_decision(files.model / THRESHOLDS, before.metrics["labels"]),
             before.metrics,
+            None if single or split == "dev" else Outcomes.load(files.model / OUTCOMES),
         )
         report_runs([run], files.report(split), split)
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {split}"))
@@ -125,23 +128,15 @@ def _warn_of_incomplete(files: RunDirectory, complete: Sequence[str]) -> None:
         print_line(f"warning: {folder.name}: not evaluated again: {folder} has no {' and no '.join(missing)}")
 
 
-def _thresholds(files: RunDirectory, metrics: Mapping[str, Any]) -> Thresholds | None:
-    """Read the thresholds that were tuned on dev; None for single-label tasks."""
-    if metrics["threshold"] is None:
-        return None
-    if not metrics["labels_with_own_threshold"]:
-        return Thresholds(metrics["threshold"])
-    return Thresholds(*read_thresholds(files.model / "thresholds.json", metrics["labels"]))
-
-
 def evaluate_files(
     predictions: Path,
     gold: Path,
     split: str,
     output: Path,
     config: EvaluateConfig,
-    thresholds: Thresholds | None = None,
+    decision: Decision | None = None,
     known: Mapping[str, Any] | None = None,
+    outcomes: Outcomes | None = None,
 ) -> Evaluation:
     """Evaluate a predictions file of any system against a prepared corpus, and write the results.
 
@@ -151,37 +146,42 @@ def evaluate_files(
         split: split of the corpus whose documents the file holds.
         output: folder to write, see `write_evaluation`.
         config: the `evaluate` section.
-        thresholds: scores from which a label counts as predicted. None takes the one of greatest micro-F1 on these
-            documents, which flatters the system; metrics.json then says `"threshold_tuned_here": true`. A single-label
-            corpus has no threshold: its decision is the best label.
-        known: metrics of these documents that were measured otherwise, for those that the file cannot give.
+        decision: which labels are predicted. None takes the threshold of greatest micro-F1 on these documents, which
+            flatters the system; metrics.json then says `"threshold_tuned_here": true`. In a single-label corpus it is
+            the best label.
+        known: metrics of these documents that were measured otherwise, for those that the file cannot give; then rules
+            are compared, too.
+        outcomes: outcomes of dev, for comparing rules on another split.
 
     Raises:
         DataError: the file does not fit the corpus; names the document or label.
-        ConfigError: thresholds for a single-label corpus.
+        ConfigError: a decision for a single-label corpus.
     """
     corpus = Corpus.open(gold)
     corpus.verify()  # Arrow reads a shard with a flipped byte beyond its memory, which ends the process
     single = corpus.manifest.task == "single_label"
-    if single and thresholds is not None:
+    if single and decision is not None:
         raise ConfigError(f"{gold}: single-label: the best label counts as predicted; leave out --threshold")
     part = corpus.split(split)
     doc_ids, labels = part.doc_ids(), corpus.labels
     found = read_predictions(predictions, labels.labels, doc_ids, config.top_k)
     truth = part.label_matrix()
-    tuned_here = thresholds is None and not single
-    thresholds = None if single else thresholds or tune_threshold(found, truth)
+    tuned_here = decision is None and not single
+    if tuned_here:
+        decision = outcomes_of(found, truth).tuned("micro")
     evaluation = evaluate(
         found,
         truth,
         labels,
         corpus.train_documents,
         config=config,
-        thresholds=thresholds,
+        decision=decision,
         documents=EvaluatedDocuments(doc_ids, part.lengths),
     )
     unknown = [key for key, value in evaluation.metrics.items() if value is None]
     evaluation.metrics.update({key: known[key] for key in unknown if known and key in known})
     evaluation.metrics["threshold_tuned_here"] = tuned_here
+    if known and decision is not None:
+        evaluation.details["rules"] = compare_rules(found, truth, labels, decision.rule, outcomes)
     write_evaluation(output, evaluation)
     return evaluation

@@ -28,7 +28,12 @@ from xmtc.predict.tokenised import TokenisedTexts, tokenised
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
 
-PREDICTIONS = pa.schema({"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())})
+EXPECTED = ("expected_precision", "expected_recall", "expected_f1")
+"""What to expect of the labels that the model's decision, or that of `Settings.threshold`, gives."""
+PREDICTIONS = pa.schema(
+    {"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())}
+    | dict.fromkeys(EXPECTED, pa.float32())
+)
 _WORD = pa.struct({"text": pa.string(), "field": pa.string(), "contribution": pa.float32()})
 EVIDENCE = pa.field("evidence", pa.list_(pa.list_(_WORD)))
 
@@ -99,7 +104,7 @@ class BlockScorer:
         return tokenise(raw, self.model.tokenizer, self.model.info, evidence=self.settings.evidence)
 
     def score(self, block: TokenBlock) -> pa.Table:
-        """Predict the labels of a block's documents, in order: doc_id, labels, scores and, if requested, evidence."""
+        """Predict the labels of a block's documents, in order: columns `PREDICTIONS` and, if requested, evidence."""
         if not block.doc_ids:
             return self._table(block, np.empty((0, 0), np.int32), np.empty((0, 0), np.float32), {})
         settings, words = self.settings, self.model.words(block.documents)
@@ -124,7 +129,8 @@ class BlockScorer:
 
     def _kept(self, ids: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Mark the best labels that reach their thresholds."""
-        return self.model.kept(ids, scores, self.settings.threshold) & (scores >= np.float32(self.settings.min_score))
+        kept = self.model.kept(ids, scores, self.settings.threshold, top_k=self.settings.top_k)
+        return kept & (scores >= np.float32(self.settings.min_score))
 
     def _table(
         self,
@@ -133,12 +139,13 @@ class BlockScorer:
         scores_NK: NDArray[np.float32],
         reasons: Mapping[int, Sequence[Explanation]],
     ) -> pa.Table:
-        kept_NK = self._kept(ids_NK, scores_NK)
+        kept_NK, decision = self._kept(ids_NK, scores_NK), self.model.decision_of(self.settings.threshold)
         offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
         columns = [
             pa.array(block.doc_ids, pa.string()),
             pa.ListArray.from_arrays(offsets, self.labels.take(pa.array(ids_NK[kept_NK]))),
             pa.ListArray.from_arrays(offsets, pa.array(scores_NK[kept_NK], pa.float32())),
+            *(pa.array(column_N, pa.float32()) for column_N in decision.expected(ids_NK, scores_NK).T),
         ]
         if not self.settings.evidence:
             return pa.table(columns, schema=PREDICTIONS)

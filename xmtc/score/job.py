@@ -30,7 +30,7 @@ from xmtc.score.inputs import InputFile, TextColumns
 
 logger = logging.getLogger(__name__)
 
-FORMAT = "xmtc-scores-2"
+FORMAT = "xmtc-scores-3"
 _PARALLEL_READS = 8
 MANIFEST, JOB, REJECTED, DONE = "_manifest.json", "_job.json", "_rejected.parquet", ".done"
 SCHEMA = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
@@ -42,8 +42,8 @@ class Settings:
 
     Attributes:
         top_k: maximum number of labels per document.
-        threshold: leave out labels below this probability; `tuned`: below the model's thresholds, per label if it has
-            them; None: keep the `top_k`.
+        threshold: leave out labels below this probability; `tuned` or a rule: those that the model's decision or that
+            of the rule does not give; None: keep the `top_k`.
         min_score: leave out labels below this probability, whatever the thresholds.
         include: the only labels to score, see `LabelFilter`; None: all.
         exclude: labels not to score.

@@ -16,7 +16,8 @@ from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
 from xmtc.data.readers.table_config import table_of
 from xmtc.distributed.config import native_bfloat16
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import DataError
+from xmtc.predict.arguments import as_threshold
 from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, Prediction, choose_device
 from xmtc.score.destination import destination_of
@@ -41,7 +42,8 @@ def predict_texts(
     include: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
 ) -> None:
-    """Print one JSON line per text: its place, and its labels with probability and whether each is predicted.
+    """Print one JSON line per text: its place, and its labels with probability and whether each is predicted, and
+    what to expect of the predicted ones.
 
     Args:
         path: path of the model.
@@ -60,7 +62,7 @@ def predict_texts(
     for place, text in read:
         if not model.tokenizer.encode(text, add_special_tokens=False):
             raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out")
-    least = 1 if model.limits_L is None else _LEAST
+    least = min(model.default_top_k, _LEAST)
     found = model.predict(
         [*texts, *(text for _, text in read)],
         top_k=top_k or _MOST,
@@ -73,7 +75,9 @@ def predict_texts(
     places = [*({} for _ in texts), *(place for place, _ in read)]
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
         rows = [_row(prediction, evidence=evidence) for prediction in predictions]
-        print(printable(json.dumps({"text": number, **place, "labels": rows}, ensure_ascii=False)))
+        expected = {name: round(value, 4) for name, value in predictions.expected._asdict().items()}
+        line = {"text": number, **place, "labels": rows, "expected": expected}
+        print(printable(json.dumps(line, ensure_ascii=False)))
 
 
 def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
@@ -200,20 +204,17 @@ def print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
 
 
 def parse_threshold(value: str | None) -> Threshold:
-    """Parse a threshold: `tuned`, or a probability.
+    """Parse a threshold: `tuned`, a rule, or a probability.
 
     Raises:
         ConfigError: it is neither.
     """
-    if value is None or value == "tuned":
-        return value
+    if value is None:
+        return None
     try:
-        number = float(value)
+        return as_threshold(float(value))
     except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
-        raise ConfigError(f"--threshold {value}: give `tuned` or a probability from 0 to 1")
-    return number
+        return as_threshold(value)
 
 
 def read_labels(entries: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -83,7 +83,8 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
         found = await service.predict(
             model.texts(body.texts), PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
         )
-        return bodies.PredictAnswer.model_validate({"model": service.name, "predictions": found})
+        expected = [one.expected for one in found]
+        return bodies.PredictAnswer.model_validate({"model": service.name, "predictions": found, "expected": expected})
 
     @app.get("/labels")
     def labels(

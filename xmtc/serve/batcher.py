@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from xmtc.errors import XmtcError
 from xmtc.predict.filters import LabelFilter, Threshold
-from xmtc.predict.predictor import Model, NoTokensError, Prediction
+from xmtc.predict.predictor import Model, NoTokensError, Predictions
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.metrics import Metrics
 from xmtc.serve.refusals import RequestError
@@ -75,7 +75,7 @@ class Piece:
     texts: Sequence[str]
     options: PredictOptions
     tokens: int
-    answer: asyncio.Future[list[list[Prediction]]]
+    answer: asyncio.Future[list[Predictions]]
     queued_s: float = field(default_factory=time.monotonic)
 
 
@@ -122,7 +122,7 @@ class Batcher:
         """Whether the batcher runs and would accept another request."""
         return self._loop is not None and not self._loop.done() and self._texts < _QUEUE_TEXTS
 
-    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[list[Prediction]]:
+    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[Predictions]:
         """Find the labels of texts.
 
         Raises:
@@ -137,7 +137,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         pieces = [Piece(some, options, self._tokens(some), loop.create_future()) for some in _pieces(texts, options)]
         self._untaken.update(pieces)
-        found: list[list[Prediction]] = []
+        found: list[Predictions] = []
         try:
             async with asyncio.timeout(self._wait_seconds):
                 for piece in pieces:
@@ -213,9 +213,9 @@ class Batcher:
             tokens += _BATCH_TOKENS if one.options.evidence else one.tokens
         return batch
 
-    def _answer(self, batch: Sequence[Piece]) -> list[list[list[Prediction]] | XmtcError]:
+    def _answer(self, batch: Sequence[Piece]) -> list[list[Predictions] | XmtcError]:
         """Compute the answer to each request, in the model's thread."""
-        answers: dict[int, list[list[Prediction]] | XmtcError] = {}
+        answers: dict[int, list[Predictions] | XmtcError] = {}
         groups: dict[object, list[Piece]] = {}
         for one in batch:
             groups.setdefault(one.options.pass_key, []).append(one)
@@ -223,7 +223,7 @@ class Batcher:
             answers |= {id(one): answer for one, answer in zip(group, self._answer_group(group), strict=True)}
         return [answers[id(one)] for one in batch]
 
-    def _answer_group(self, group: Sequence[Piece]) -> list[list[list[Prediction]] | XmtcError]:
+    def _answer_group(self, group: Sequence[Piece]) -> list[list[Predictions] | XmtcError]:
         """Answer requests that share a pass. If the model refuses a text, only that text's request fails."""
         try:
             return list(self._score(group))
@@ -232,7 +232,7 @@ class Batcher:
                 return [error]
         return [answer for one in group for answer in self._answer_group([one])]
 
-    def _score(self, group: Sequence[Piece]) -> list[list[list[Prediction]]]:
+    def _score(self, group: Sequence[Piece]) -> list[list[Predictions]]:
         first = group[0].options
         shortlist = self.shortlist if first.include is None else None
         if first.evidence:
@@ -245,9 +245,8 @@ class Batcher:
 
     def _predictions(
         self, options: PredictOptions, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]
-    ) -> list[Prediction]:
-        kept = slice(options.top_k)
-        return self.model.predictions(ids_K[kept], scores_K[kept], threshold=options.threshold)
+    ) -> Predictions:
+        return self.model.predictions(ids_K, scores_K, top_k=options.top_k, threshold=options.threshold)
 
 
 def _pieces(texts: Sequence[str], options: PredictOptions) -> Iterator[list[str]]:
@@ -262,7 +261,7 @@ def _pieces(texts: Sequence[str], options: PredictOptions) -> Iterator[list[str]
         yield piece
 
 
-def _deliver(batch: Sequence[Piece], call: asyncio.Future[list[list[list[Prediction]] | XmtcError]]) -> None:
+def _deliver(batch: Sequence[Piece], call: asyncio.Future[list[list[Predictions] | XmtcError]]) -> None:
     """Give every request its answer. If the pass failed, log the failure and tell the clients."""
     if (failure := call.exception()) is not None:
         logger.error("a pass through the model failed: %s: %s", type(failure).__name__, failure)

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from xmtc.fusion.config import Rule
+
 
 class Body(BaseModel):
     """Base of request bodies: unknown fields and type conversions are refused."""
@@ -31,8 +33,11 @@ class PredictBody(Body):
     ]
     top_k: Annotated[int | None, Field(ge=1, description="Maximum number of labels per text.")] = None
     threshold: Annotated[
-        Probability | Literal["tuned"] | None,
-        Field(description="Only labels with at least this probability; `tuned`: labels that the model predicts."),
+        Probability | Literal["tuned"] | Rule | None,
+        Field(
+            description="Only labels with at least this probability; `tuned`: labels that the model predicts; a rule, "
+            "such as `macro` or `precision=0.9`: labels that this rule predicts."
+        ),
     ] = None
     evidence: Annotated[bool, Field(description="Also return the words that support each label most.")] = False
     include: Annotated[
@@ -66,11 +71,21 @@ class PredictedLabel(BaseModel):
     evidence: list[EvidenceWord] = []
 
 
+class ExpectedAnswer(BaseModel):
+    """What to expect of the labels that a text gets; 0 if it gets none."""
+
+    model_config = ConfigDict(from_attributes=True)
+    precision: Rounded
+    recall: Rounded
+    f1: Rounded
+
+
 class PredictAnswer(BaseModel):
-    """The labels of each text, best first."""
+    """The labels of each text, best first, and what to expect of those that it gets."""
 
     model: str
     predictions: list[list[PredictedLabel]]
+    expected: list[ExpectedAnswer]
 
 
 class LabelAnswer(BaseModel):

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from fastapi.concurrency import run_in_threadpool
 
 from xmtc.errors import XmtcError
-from xmtc.predict.predictor import Model, Prediction
+from xmtc.predict.predictor import Model, Predictions
 from xmtc.serve.annotations import Annotations
 from xmtc.serve.batcher import Batcher, PredictOptions
 from xmtc.serve.config import ServeConfig
@@ -68,7 +68,7 @@ class Service:
             await asyncio.wait([self._ranking])
         await self.batcher.stop()
 
-    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[list[Prediction]]:
+    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[Predictions]:
         """Find the labels of texts, after checking their number and lengths.
 
         Raises:
@@ -131,7 +131,7 @@ class Service:
                 else:
                     worklist.rank(doc_id, rank(best))
 
-    async def _predict_when_free(self, text: str) -> list[Prediction] | None:
+    async def _predict_when_free(self, text: str) -> Predictions | None:
         """Find the labels of a text once the queue has room; None if the model cannot read the text, or fails."""
         while True:
             try:

@@ -14,10 +14,10 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.parallel import map_processes
 from xmtc.data.readers.base import Document
 from xmtc.errors import DataError
+from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import read_predictions, write_evaluation
-from xmtc.evaluate.thresholds import tune_threshold
 from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -78,14 +78,16 @@ def _measure(
     gold.eliminate_zeros()
     ids = split.doc_ids()
     documents = EvaluatedDocuments([ids[row] for row in rows_N], split.lengths[rows_N])
-    thresholds = None if corpus.manifest.task == "single_label" else tune_threshold(predictions, gold)
+    decision, counts_L = None, corpus.labels.train_counts
+    if corpus.manifest.task != "single_label":
+        decision = outcomes_of(predictions, gold).tuned(config.evaluate.decision, counts_L)
     return evaluate(
         predictions,
         gold,
         corpus.labels,
         corpus.train_documents,
         config=config.evaluate,
-        thresholds=thresholds,
+        decision=decision,
         documents=documents,
     )
 

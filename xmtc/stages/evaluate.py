@@ -1,4 +1,4 @@
-"""The last stage: score dev and test with the best weights, tune thresholds, write metrics, export the model."""
+"""The last stage: score dev and test with the best weights, tune the decision, write metrics, export the model."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -7,7 +7,7 @@ from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.distributed.memory import freed_memory_returned
 from xmtc.evaluate.store import write_evaluation
-from xmtc.evaluate.thresholds import Thresholds
+from xmtc.fusion.decision import Outcomes
 from xmtc.mining.index import IndexRecall, LabelIndex
 from xmtc.models.label_rows import may_name, name_unseen_labels
 from xmtc.predict.shortlist_scores import ShortlistScores
@@ -23,7 +23,7 @@ RECALL_SHORTLIST, BEST = 500, 5
 
 
 def evaluate(worker: Worker) -> None:
-    """Score dev and test with the best weights, tune thresholds on dev, write metrics and the exported model."""
+    """Score dev and test with the best weights, tune the decision on dev, write metrics and the exported model."""
     trained = load_best(worker) if worker.config.model.head.scores else {}
     worker.refresh_labels()
     if worker.config.model.label_text or (worker.texts and may_name(worker.corpus.labels)):
@@ -31,14 +31,14 @@ def evaluate(worker: Worker) -> None:
         trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}
     scored = _predictor(worker)
     splits = [worker.corpus.split(name) for name in ("dev", "test") if name in worker.corpus.splits]
-    thresholds, metrics = None, {}
+    outcomes, metrics = None, {}
     index_of = cache(_index)  # built once, and if possible after the metrics, which take as much memory as the index
     for split in splits:
-        thresholds, metrics[split.name] = _evaluate_split(worker, split, scored, thresholds, index_of)
+        outcomes, metrics[split.name] = _evaluate_split(worker, split, scored, outcomes, index_of)
     index = index_of(worker)
     if index is not None and worker.classifier.labels > 1:
         index.recall = _recall(worker, splits[0], index)
-    run_collectively(lambda: export(worker, trained, scored.ensemble, thresholds, metrics, index), here=worker.is_first)
+    run_collectively(lambda: export(worker, trained, scored.ensemble, outcomes, metrics, index), here=worker.is_first)
 
 
 def _predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
@@ -53,12 +53,12 @@ def _evaluate_split(
     worker: Worker,
     split: Split,
     scored: FusedPredictor | HeadPredictor,
-    thresholds: Thresholds | None,
+    outcomes: Outcomes | None,
     index_of: Callable[[Worker], LabelIndex | None],
-) -> tuple[Thresholds | None, dict[str, float]]:
-    """Score a split and write its evaluation. Return the thresholds, tuned here if not given, and the metrics."""
+) -> tuple[Outcomes | None, dict[str, float]]:
+    """Score a split and write its evaluation. Return the outcomes, from here if not given, and the metrics."""
     predictions, histogram = scored.predict(split)
-    evaluation, thresholds = measure_split(worker, split, predictions, thresholds, histogram)
+    evaluation, outcomes = measure_split(worker, split, predictions, outcomes, histogram)
     if worker.config.evaluate.shortlist is not None and (index := index_of(worker)) is not None:
         evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
     write = partial(
@@ -70,7 +70,7 @@ def _evaluate_split(
         labels=worker.corpus.labels.labels,
     )
     run_collectively(write, here=worker.is_first)
-    return thresholds, numeric_metrics(evaluation.metrics)
+    return outcomes, numeric_metrics(evaluation.metrics)
 
 
 def _index(worker: Worker) -> LabelIndex | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from xmtc.artefact.export import ModelParts, export_model
 from xmtc.artefact.info import ModelInfo
 from xmtc.data.readers.table_config import document_columns
-from xmtc.evaluate.thresholds import Thresholds
+from xmtc.fusion.decision import BEST, Outcomes
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.index import LabelIndex
 from xmtc.models.classifier import Classifier
@@ -20,7 +20,7 @@ def export(
     worker: Worker,
     trained: Mapping[str, Tensor],
     ensemble: Ensemble | None,
-    thresholds: Thresholds | None,
+    outcomes: Outcomes | None,
     metrics: dict[str, dict[str, float]],
     index: LabelIndex | None = None,
 ) -> None:
@@ -30,7 +30,7 @@ def export(
         worker: worker of the first rank.
         trained: whole trained tensors, by the classifier's names.
         ensemble: scorers and their fusion; None if only the head scores.
-        thresholds: thresholds tuned on dev; None for single-label tasks.
+        outcomes: outcomes of dev, on which the decision is tuned; None for single-label tasks.
         metrics: metrics by split, for the model card.
         index: index of the labels, with its recall.
     """
@@ -53,7 +53,8 @@ def export(
         columns=document_columns(config.data.source),
         fields=worker.corpus.vocabulary().fields,
     )
-    parts = ModelParts(info, classifier, worker.tokenizer, worker.corpus.labels, ensemble=ensemble)
-    if thresholds is not None:
-        parts = replace(parts, threshold=thresholds.global_, thresholds_L=thresholds.per_label)
+    labels, decision = worker.corpus.labels, BEST
+    if outcomes is not None:
+        decision = outcomes.tuned(config.evaluate.decision, labels.train_counts)
+    parts = ModelParts(info, classifier, worker.tokenizer, labels, decision, outcomes, ensemble)
     export_model(worker.paths.model, parts, trained, metrics, index)

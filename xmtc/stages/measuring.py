@@ -10,11 +10,11 @@ from typing import Any
 from scipy import sparse
 
 from xmtc.data.corpus import Split
+from xmtc.evaluate.decisions import compare_rules, outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.evaluate.thresholds import Thresholds, tune_threshold
-from xmtc.run.config import RunConfig
+from xmtc.fusion.decision import Outcomes
 from xmtc.stages.worker import Worker
 
 
@@ -22,67 +22,61 @@ def measure_split(
     worker: Worker,
     split: Split,
     predictions: SparsePredictions,
-    thresholds: Thresholds | None = None,
+    outcomes: Outcomes | None = None,
     histogram: ScoreHistogram | None = None,
-) -> tuple[Evaluation, Thresholds | None]:
-    """Evaluate a whole split. Return the evaluation, and the thresholds that it used.
+) -> tuple[Evaluation, Outcomes | None]:
+    """Evaluate a whole split. Return the evaluation, and the outcomes that its decision was tuned on, if any.
 
     Args:
         worker: worker of this rank.
         split: the split.
         predictions: predictions for its documents, in order.
-        thresholds: thresholds to use. Default: tuned on these predictions.
+        outcomes: outcomes to tune the decision on. Default: those of these predictions.
         histogram: histogram of all scores, for the areas under the curve.
     """
     gold = split.label_matrix()
     calibrated = bool(worker.config.model.scorers) or worker.classifier.calibration is not None
-    thresholds = thresholds or _tune(worker.config, predictions, gold, calibrated=calibrated)
+    labels, config, known = worker.corpus.labels, worker.config.evaluate, outcomes
+    if outcomes is None and worker.config.data.task != "single_label":
+        outcomes = outcomes_of(predictions, gold, calibrated=calibrated)
     evaluation = evaluate(
         predictions,
         gold,
-        worker.corpus.labels,
+        labels,
         len(worker.train),
-        config=worker.config.evaluate,
-        thresholds=thresholds,
+        config=config,
+        decision=None if outcomes is None else outcomes.tuned(config.decision, labels.train_counts),
         documents=EvaluatedDocuments(split.doc_ids(), split.lengths),
         histogram=histogram,
     )
-    return evaluation, thresholds
+    if outcomes is not None:
+        evaluation.details["rules"] = compare_rules(predictions, gold, labels, config.decision, known)
+    return evaluation, outcomes
 
 
 def quick_metrics(
     worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array, *, calibrated: bool = False
 ) -> dict[str, Any]:
-    """Compute metrics of some documents without intervals, at thresholds tuned on the same documents.
+    """Compute metrics of some documents without intervals; the decision is tuned on the same documents.
 
     Args:
         worker: worker of this rank.
         predictions: predictions for N documents.
         gold: boolean labels (N, L) of the same documents.
-        calibrated: whether scores are probabilities, see `tune_threshold`.
+        calibrated: whether scores are probabilities.
     """
+    labels, config, decision = worker.corpus.labels, worker.config.evaluate, None
+    if worker.config.data.task != "single_label":
+        outcomes = outcomes_of(predictions, gold, calibrated=calibrated)
+        decision = outcomes.tuned(config.decision, labels.train_counts)
     return evaluate(
         predictions,
         gold,
-        worker.corpus.labels,
+        labels,
         len(worker.train),
-        config=replace(worker.config.evaluate, resamples=0),
-        thresholds=_tune(worker.config, predictions, gold, calibrated=calibrated),
+        config=replace(config, resamples=0),
+        decision=decision,
     ).metrics
-
-
-def _tune(
-    config: RunConfig, predictions: SparsePredictions, gold: sparse.csr_array, *, calibrated: bool
-) -> Thresholds | None:
-    """Tune thresholds on these predictions; None for single-label tasks."""
-    if config.data.task == "single_label":
-        return None
-    return tune_threshold(
-        predictions,
-        gold,
-        probabilities=calibrated,
-        per_label=config.evaluate.per_label_thresholds,
-    )
 
 
 def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -60,11 +60,11 @@ def _first_result(worker: Worker) -> None:
     quicker = replace(ensemble, config=replace(ensemble.config, kind="linear"))
     fused = FusedPredictor(worker, quicker, cached=worker.config.caches_states)
     predictions, histogram = fused.predict(worker.dev)
-    evaluation, thresholds = measure_split(worker, worker.dev, predictions, histogram=histogram)
+    evaluation, outcomes = measure_split(worker, worker.dev, predictions, histogram=histogram)
 
     def write() -> None:
         write_evaluation(worker.paths.evaluation("dev"), evaluation)
-        export(worker, {}, fused.ensemble, thresholds, {"dev": numeric_metrics(evaluation.metrics)})
+        export(worker, {}, fused.ensemble, outcomes, {"dev": numeric_metrics(evaluation.metrics)})
         shown = ", ".join(f"{key} {evaluation.metrics[key]:.4f}" for key in ("ndcg@5", "micro_f1", "macro_f1"))
         print_line(
             f"scorers without the head, dev: {shown}; a model that predicts with them is in {worker.paths.model}"

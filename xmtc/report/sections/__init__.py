@@ -5,6 +5,7 @@ from xmtc.report.section import GROUP, Section
 from xmtc.report.sections.comparison import ComparisonSection, StartSection
 from xmtc.report.sections.curves import CurvesSection
 from xmtc.report.sections.data import DataSection
+from xmtc.report.sections.decisions import DecisionsSection
 from xmtc.report.sections.labels import LabelsSection
 from xmtc.report.sections.metrics import FrequencySection, HeadlineSection
 from xmtc.report.sections.scorers import ScorersSection
@@ -18,6 +19,7 @@ _RESULTS: tuple[Section, ...] = (
     ComparisonSection(),
     StartSection(),
     CurvesSection(),
+    DecisionsSection(),
     TrainingSection(),
     LabelsSection(),
     DataSection(),

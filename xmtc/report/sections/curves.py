@@ -64,7 +64,7 @@ def _threshold_charts(runs: Sequence[tuple[int, RunResults]]) -> list[Chart]:
     curves = [(r, run, run.details["threshold_curve"]) for r, run in runs]
     pairs = [Series(run.name, c["recall"], c["precision"], r) for r, run, c in curves]
     f1 = [Series(run.name, c["threshold"], c["f1"], r) for r, run, c in curves]
-    tuned = [f"{run.name} {run.metrics['threshold']:.3f}" for _, run in runs if run.metrics.get("threshold")]
+    tuned = [f"{run.name} {run.metrics['threshold']:.3f}" for _, run in runs if run.metrics["decision"] == "micro"]
     percent_y = Axis("precision, %", percent=True, low=0, high=1)
     return [
         Chart(

@@ -41,10 +41,9 @@ def _provenance(runs: Sequence[RunResults]) -> Table:
 
 def _facts(run: RunResults) -> dict[str, str]:
     metrics, record = run.metrics, run.record
-    threshold = metrics.get("threshold")
-    decision = "best label" if threshold is None else f"score ≥ {threshold:.4f}"
-    if metrics.get("labels_with_own_threshold"):
-        decision += f", and {metrics['labels_with_own_threshold']:,} labels' own thresholds"
+    decision = metrics.get("decision") or "best label"
+    if decision == "micro":
+        decision += f", score ≥ {metrics['threshold']:.4f}"
     facts = {
         "split": run.split,
         "documents": f"{metrics['docs']:,}",

@@ -1,0 +1,38 @@
+"""Change the decision of an exported model, without training."""
+
+from pathlib import Path
+
+from xmtc.artefact.export import LABELS, OUTCOMES, THRESHOLDS, write_decision
+from xmtc.artefact.info import read_info
+from xmtc.data.labels import LabelTable
+from xmtc.errors import ConfigError
+from xmtc.fusion.decision import Decision, Outcomes
+
+
+def tuned_decision(outcomes: Outcomes | None, rule: str, labels: LabelTable, model: str) -> Decision:
+    """Tune the decision of a rule.
+
+    Raises:
+        ConfigError: there are no outcomes of dev.
+    """
+    if outcomes is None:
+        raise ConfigError(f"{model}: has no rules: it predicts the best label, or was exported without a dev split")
+    return outcomes.tuned(rule, labels.train_counts)
+
+
+def decide(model: Path, rule: str) -> Decision:
+    """Tune the decision of a model by another rule on the outcomes of its dev split, and write its thresholds.
+
+    Args:
+        model: directory of the model, which changes.
+        rule: see `xmtc.fusion.decision`.
+
+    Raises:
+        CheckpointError: the model is missing or damaged.
+        ConfigError: a single-label model.
+    """
+    read_info(model)
+    outcomes = Outcomes.load(model / OUTCOMES) if (model / OUTCOMES).exists() else None
+    decision = tuned_decision(outcomes, rule, LabelTable.load(model / LABELS), str(model))
+    write_decision(model / THRESHOLDS, decision)
+    return decision

@@ -1,0 +1,97 @@
+"""Decisions measured: tuned on predictions, compared with other rules, and as sure as they seem.
+
+Shapes: N documents, K kept predictions, L labels.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.data.labels import LabelTable
+from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
+from xmtc.evaluate.judged import Judged
+from xmtc.evaluate.predictions import Gold, SparsePredictions, match, shape_of
+from xmtc.fusion.decision import OWN_RULES, Decision, Outcomes
+
+EXPECTED = ("precision", "recall", "f1")
+"""What `Decision.expected` gives, in its order."""
+_SHARES = np.linspace(0.05, 1, 20)
+_GROUPS = 10
+
+
+def outcomes_of(predictions: SparsePredictions, gold: Gold, *, calibrated: bool = False) -> Outcomes:
+    """Collect what came of predictions.
+
+    Args:
+        predictions: (N, K), of dev documents, never of test.
+        gold: boolean (N, L).
+        calibrated: whether scores are probabilities.
+    """
+    gold_L = np.bincount(gold.indices, minlength=shape_of(gold)[1])
+    ids_NK = predictions.label_ids_NK
+    return Outcomes.of(ids_NK, predictions.scores_NK, match(ids_NK, gold), gold_L, calibrated=calibrated)
+
+
+def compare_rules(
+    predictions: SparsePredictions, gold: Gold, labels: LabelTable, rule: str, outcomes: Outcomes | None
+) -> list[dict[str, Any]]:
+    """Measure what each rule gives and costs.
+
+    Args:
+        predictions: (N, K).
+        gold: boolean (N, L).
+        labels: label table.
+        rule: the rule in use, which comes first.
+        outcomes: outcomes of dev, for the predictions of another split. None: the predictions are of dev; each half is
+            then decided by the outcomes of the other half.
+
+    Returns:
+        Rows with the rule and its metrics, fractions.
+    """
+    halves = [np.arange(start, len(predictions), 2) for start in (0, 1)] if len(predictions) > 1 else []
+    tune: list[tuple[NDArray[np.int64], Outcomes]] = [(np.arange(len(predictions)), outcomes)] if outcomes else []
+    if not tune:
+        others = [outcomes_of(predictions.take(rows), gold[rows], calibrated=True) for rows in reversed(halves)]
+        tune = list(zip(halves, others, strict=True))
+    hits_NK, rows = match(predictions.label_ids_NK, gold), []
+    for one in dict.fromkeys((rule, *OWN_RULES)):
+        chosen_NK = np.zeros(hits_NK.shape, np.bool_)
+        for part, known in tune:
+            decision = known.tuned(one, labels.train_counts)
+            chosen_NK[part] = decision.chosen(predictions.label_ids_NK[part], predictions.scores_NK[part])
+        rows.append({"rule": one} | _measured(Outcome.of(predictions, chosen_NK, hits_NK, gold)))
+    return rows
+
+
+def _measured(outcome: Outcome) -> dict[str, float]:
+    columns = (outcome.right_L, outcome.predicted_L, outcome.gold_L)
+    right_L1, predicted_L1, gold_L1 = (column_L[:, None].astype(np.float64) for column_L in columns)
+    scores = label_scores(LabelSums(right_L1, predicted_L1, gold_L1, np.ones((1, len(gold_L1)))))
+    names = ("micro_precision", "micro_recall", "micro_f1", "macro_f1", "macro_f1_predicted")
+    right_N, predicted_N, gold_N = outcome.document_counts()
+    samples_N = np.where(predicted_N + gold_N == 0, 1, 2 * right_N / np.maximum(predicted_N + gold_N, 1))
+    found = {name: float(scores[name][0, 0]) for name in names}
+    return found | {"samples_f1": float(samples_N.mean()), "predicted_per_doc": float(predicted_N.mean())}
+
+
+def release_curve(judged: Judged, decision: Decision) -> dict[str, Any]:
+    """Compare what is expected of documents with what came true.
+
+    Returns:
+        `share`, from 5 % to all documents; by `precision`, `recall` and `f1`: the mean of those documents of which most
+        of it is expected; `error`: mean distance of expected and true values of ten groups of documents.
+    """
+    expected_N3 = decision.expected(judged.predictions.label_ids_NK, judged.predictions.scores_NK)
+    right_N, predicted_N, gold_N = judged.outcome.document_counts()
+    wholes = (predicted_N, gold_N, (predicted_N + gold_N) / 2)
+    curve: dict[str, Any] = {"share": _SHARES.tolist(), "error": {}}
+    for column, (name, whole_N) in enumerate(zip(EXPECTED, wholes, strict=True)):
+        true_N = right_N / np.maximum(whole_N, 0.5)
+        order = np.argsort(-expected_N3[:, column], kind="stable")
+        ends = np.maximum(1, np.round(_SHARES * len(order)).astype(int))
+        curve[name] = (np.cumsum(true_N[order])[ends - 1] / ends).tolist()
+        groups = np.array_split(order, min(_GROUPS, len(order)))
+        distances = [len(group) * abs((expected_N3[group, column] - true_N[group]).mean()) for group in groups]
+        curve["error"][name] = float(sum(distances) / len(order))
+    return curve
