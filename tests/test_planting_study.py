@@ -11,7 +11,6 @@ import pytest
 from scipy import sparse
 
 import planting
-import planting_charts
 import planting_outcomes
 import planting_settings
 import planting_tables
@@ -56,20 +55,6 @@ def test_tables_follow_from_what_runs_write_and_done_runs_are_skipped(tmp_path, 
     monkeypatch.setattr(sys, "argv", ["planting_tables.py", str(out), "--resamples", "20"])
     planting_tables.main()
     assert "1 of 5: not finished" in capsys.readouterr().out
-
-
-def test_charts_of_finished_arms(tmp_path):
-    bins = dict.fromkeys(planting_settings.BINS, 30.0)
-    line = {"head": {"bins": bins}}
-    arms = ("random_long", "planted_attention", "prototypes", "planted")
-    lines = {(arm, seed): line for arm in arms for seed in range(1, 6)} | {("parabel", 0): line, ("shuffled", 1): line}
-    planting_charts.write_charts({"g250": lines, "b": lines}, tmp_path)
-    assert {path.name for path in tmp_path.glob("*-light.svg")} == {
-        "g250-bins-light.svg", "few-shot-light.svg",
-    }  # fmt: skip
-    few_shot = (tmp_path / "few-shot-dark.svg").read_text()
-    assert "omikuji Parabel" in few_shot
-    assert "another label" not in (tmp_path / "g250-bins-light.svg").read_text(), "one seed of five is not shown"
 
 
 @pytest.mark.parametrize(

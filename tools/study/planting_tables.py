@@ -1,9 +1,9 @@
-"""Tables and charts of the planting study from its raw lines, with paired-bootstrap intervals.
+"""Tables of the planting study from its raw lines, with paired-bootstrap intervals.
 
-    python tools/study/planting_tables.py docs/benchmarks/planting
+    PYTHONPATH=tools/plugins python tools/study/planting_tables.py docs/benchmarks/planting
 
-Prints Markdown, and writes charts as DIRECTORY/*-light.svg and *-dark.svg. It marks differences that have fewer than
-five seeds. docs/benchmarks/planting.md says what is compared and why.
+Prints Markdown for every setting whose predictions are there. Those of the closed form are in this repository; older
+ones come from `planting.py --settings b,a1,d,g250,g500 --out build/planting`. Fewer than five seeds are marked.
 
 Suffixes: S seeds, R resamples.
 """
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planting_charts import write_charts
 from planting_outcomes import Gold, Predicted
 from planting_settings import BINS, SEEDS, SETTINGS, SIGNALS, STAGE_1
 from xmtc.data.bins import bin_mask
@@ -245,10 +244,9 @@ def main() -> None:
     parser.add_argument("directory", type=Path, help="where planting.py wrote its lines")
     parser.add_argument("--resamples", type=int, default=10_000)
     arguments = parser.parse_args()
-    names = [name for name in SETTINGS if (arguments.directory / f"{name}.jsonl").exists()]
+    names = [name for name in SETTINGS if (arguments.directory / f"{name}.outcomes.jsonl").exists()]
     found = [Results.read(arguments.directory, name, arguments.resamples) for name in names]
     print(page(found))
-    write_charts({one.setting: one.lines for one in found}, arguments.directory)
 
 
 if __name__ == "__main__":
