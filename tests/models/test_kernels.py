@@ -236,3 +236,25 @@ def test_chunked_attends_to_more_tokens_than_it_first_sorts(normaliser, spread):
     assert_same(
         found, reference(*tensors, mask, *tables, Options(heads=HEADS, normaliser=normaliser)), tensors + tables
     )
+
+
+class Waits(TorchDispatchMode):
+    """Counts the values that a host would wait for, if the tensors were on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.name() in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select")
+        return function(*args, **(kwargs or {}))
+
+
+def test_the_host_waits_once_whatever_the_number_of_chunks(small_chunks):
+    keys, values, mask, queries, weights, bias = inputs()
+    with Waits() as waits:
+        logits = label_attention(
+            keys, values, mask, queries, weights, bias, Options(heads=HEADS, implementation="sdpa")
+        )
+        torch.autograd.grad(logits.sum(), [keys, values, queries, weights])
+    assert waits.count == 1
