@@ -26,6 +26,7 @@ from xmtc.losses.base import OtherLabels, Targets
 from xmtc.models.classifier import Classifier
 from xmtc.models.config import ModelConfig
 from xmtc.models.heads.base import Head
+from xmtc.models.kernels.reference import at_least_fp32
 
 BLOCK = 65_536  # labels that are drawn at a time
 
@@ -218,9 +219,10 @@ class _AllGather(torch.autograd.Function):
         _, world = rank_and_world_size()
         totals = []
         for gradient_G in gradients:
-            total_B = gradient_G.new_empty(len(gradient_G) // world, *gradient_G.shape[1:])
-            dist.reduce_scatter_tensor(total_B, gradient_G.contiguous())
-            totals.append(total_B)
+            wide_G = at_least_fp32(gradient_G).contiguous()  # bfloat16 would lose digits with every rank
+            total_B = wide_G.new_empty(len(wide_G) // world, *wide_G.shape[1:])
+            dist.reduce_scatter_tensor(total_B, wide_G)
+            totals.append(total_B.to(gradient_G.dtype))
         return tuple(totals)
 
 
