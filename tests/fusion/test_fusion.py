@@ -15,7 +15,8 @@ from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.fusion import boosted
 from xmtc.fusion.boosted import BoostedTrees
 from xmtc.fusion.config import FusionConfig
-from xmtc.fusion.fusion import Fusion, cross_fitted, fit_fusion
+from xmtc.fusion.cross_fit import Arm, CrossFit
+from xmtc.fusion.fusion import Fusion, fit_fusion
 from xmtc.fusion.log_odds import LogOdds
 from xmtc.fusion.logistic import Logistic, fit_logistic
 from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
@@ -87,7 +88,9 @@ def test_trees_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> Non
     made = []
     fit = HistGradientBoostingClassifier.fit
     monkeypatch.setattr(
-        HistGradientBoostingClassifier, "fit", lambda self, *data: made.append(fit(self, *data)) or made[-1]
+        HistGradientBoostingClassifier,
+        "fit",
+        lambda self, *data, **more: made.append(fit(self, *data, **more)) or made[-1],
     )
     fusion, pairs = fusion_of(400, FusionConfig(kind="trees"))
     inputs_PX = fusion.inputs(pairs)[:-1, pairs.used].T
@@ -184,13 +187,50 @@ def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probabi
     scored = [DenseScored((sides_NL + 0.8 * rng.normal(size=sides_NL.shape)).astype(np.float32)) for _ in range(2)]
     pairs, gold = Pairs.of(scored, 2), sparse.csr_array(sides_NL)
     occurrences = Occurrences.without_pairs(np.array([2000, 2000]))
-    found = cross_fitted(
-        lambda some, labels: fit_fusion(["a", "b"], some, labels, occurrences, config), pairs, gold, exclusive=True
-    )
+    (found,) = CrossFit(pairs, gold, occurrences, exclusive=True).fused([Arm(["a", "b"], [0, 1], config)])
     np.testing.assert_allclose(found.scores_NK.sum(1), 1, atol=1e-5)
     right_N = sides_NL[np.arange(4000), found.label_ids_NK[:, 0]]
     assert 0.8 < right_N.mean() < 0.95
     assert found.scores_NK[:, 0].mean() == pytest.approx(right_N.mean(), abs=0.02)
+
+
+def test_fusions_of_several_scorers_are_those_that_each_half_gives_alone() -> None:
+    scored, gold = scored_twice(300)
+    pairs, occurrences = Pairs.of(scored, 8), Occurrences.of(gold)
+    arms = [Arm(["a", "b"], [0, 1], KINDS[1]), Arm(["b"], [1], KINDS[0])]
+    for arm, found in zip(arms, CrossFit(pairs, gold, occurrences, exclusive=False).fused(arms), strict=True):
+        for half in (0, 1):
+            learned, judged = np.arange(1 - half, 300, 2), np.arange(half, 300, 2)
+            used = pairs.only(arm.places)
+            wanted = fit_fusion(arm.names, used.take(learned), gold[learned], occurrences, arm.config)
+            alone = wanted.fuse(used.take(judged))
+            np.testing.assert_array_equal(found.label_ids_NK[judged], alone.label_ids_NK)
+            np.testing.assert_array_equal(found.scores_NK[judged], alone.scores_NK)
+
+
+def test_trees_of_a_sample_of_the_pairs_are_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    inputs = np.concatenate([rng.normal(size=(20_000, 3)), np.ones((20_000, 1))], axis=1)
+    chance = expit(3 * inputs[:, 0] + 2 * (inputs[:, 1] > 0) - 5)
+    right = rng.random(20_000) < chance
+    whole = BoostedTrees.fit(inputs, right, chance)
+    fits: list[int] = []
+    fit = HistGradientBoostingClassifier.fit
+    monkeypatch.setattr(boosted, "MAX_PAIRS", 4_000)
+    monkeypatch.setattr(
+        HistGradientBoostingClassifier, "fit", lambda self, x, y, **more: fits.append(len(x)) or fit(self, x, y, **more)
+    )
+    sampled = BoostedTrees.fit(inputs, right, chance)
+    assert fits[0] < 4_000 + right.sum()
+
+    def error(trees: BoostedTrees) -> float:
+        logits = trees.logits(inputs.T[:, None], np.zeros((1, 20_000), np.int32))[0]
+        return float((np.logaddexp(0, logits) - chance * logits).mean())
+
+    assert error(sampled) < error(whole) + 0.005
+    assert expit(sampled.logits(inputs.T[:, None], np.zeros((1, 20_000), np.int32))).mean() == pytest.approx(
+        chance.mean(), rel=0.05
+    )
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

@@ -21,10 +21,12 @@ def test_documents_of_labels_and_of_pairs_are_counted() -> None:
     assert not Occurrences.without_pairs(found.counts_L).any_together
 
 
-def test_scores_by_hand() -> None:
-    ids = np.array([[0, 1, 3], [2, -1, -1]], np.int32)
-    found = Occurrences.of(LABELS_NL).scores(ids, np.array([[0.5, 0.25, 1.0], [1.0, 9.0, 9.0]]))
-    np.testing.assert_allclose(found, [[0.25 * 2 / 5, 0.5 * 2 / 6, 0], [0, 0, 0]], rtol=1e-6)
+def test_candidates_given_one_another_by_hand() -> None:
+    given = Occurrences.of(LABELS_NL).between(np.array([[0, 1, 3], [-1, -1, -1], [0, 2, -1]], np.int32)).toarray()
+    wanted = np.zeros((5, 5))
+    wanted[0, 1], wanted[1, 0] = 2 / 6, 2 / 5  # 3 occurs with none
+    wanted[3, 4], wanted[4, 3] = 2 / 6, 2 / 4
+    np.testing.assert_allclose(given, wanted, rtol=1e-6)
 
 
 def test_more_labels_occur_with_none() -> None:

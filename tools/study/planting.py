@@ -31,9 +31,10 @@ from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
 from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.fusion.cross_fit import Arm, CrossFit
 from xmtc.fusion.decision import Decision
 from xmtc.fusion.ensemble import HEAD, names_of
-from xmtc.fusion.fusion import cross_fitted, fit_fusion
+from xmtc.fusion.fusion import fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.mig.ranking import TokenRanking, rank_corpus
@@ -178,9 +179,8 @@ def fused(shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]) -
     """By a fusion that is fitted on one half, and a threshold for predictions that it was not fitted on."""
     config, gold_NL = shared.config.model.fusion, shared.gold(CHOOSE).labels_NL
     occurrences = Occurrences.without_pairs(shared.counts_L)
-    found = cross_fitted(
-        lambda part, gold: fit_fusion(names, part, gold, occurrences, config), choose, gold_NL, exclusive=False
-    )
+    everything = Arm(names, range(len(names)), config)
+    (found,) = CrossFit(choose, gold_NL, occurrences, exclusive=False).fused([everything])
     decision = outcomes_of(SparsePredictions(found.label_ids_NK, found.scores_NK), gold_NL).tuned("micro")
     fitted = fit_fusion(names, choose, gold_NL, occurrences, config).fuse(measure)
     return figures(shared, SparsePredictions(fitted.label_ids_NK, fitted.scores_NK), decision)

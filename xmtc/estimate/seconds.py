@@ -18,6 +18,7 @@ from xmtc.estimate.probe import HeadSpeed, gain
 from xmtc.estimate.size import Size
 from xmtc.files import read_json
 from xmtc.fusion.boosted import MAX_PAIRS, TREES
+from xmtc.fusion.cross_fit import MOST_AT_ONCE
 from xmtc.fusion.fusion import LEAST_FOR_TREES
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
@@ -181,8 +182,9 @@ class _Stages:
         seconds = self._core("fusion", {"pairs": pairs, "scorers": scorers})
         kind, right = model.fusion.kind, dev * self.size.labels_per_document
         if boosted and (kind == "trees" or (kind == "auto" and right >= LEAST_FOR_TREES)):
-            # to choose the kind, for dev, for the model, and without each scorer
-            sizes = {"pairs": min(pairs, MAX_PAIRS), "trees": TREES, "fits": 3.5 + scorers}
+            # of half of dev: to choose the kind, for the model, and on all cores for dev and without each scorer
+            fits = 4 + 2 * (1 + scorers) / min(cpu_count(), MOST_AT_ONCE)
+            sizes = {"pairs": pairs / 2, "sampled": min(pairs / 2, MAX_PAIRS), "trees": TREES, "fits": fits}
             seconds += self._core("boosting", sizes)
         return seconds
 

@@ -5,11 +5,12 @@ Suffixes: N documents, K candidates, P pairs, X inputs (the last is 1), T trees,
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.ensemble import HistGradientBoostingClassifier
 from typing_extensions import override
 
@@ -17,15 +18,17 @@ from xmtc.errors import ConfigError
 from xmtc.fusion.combination import Combination, Floats
 from xmtc.fusion.config import CombinationKind
 
-MAX_PAIRS = 500_000
-"""Number of pairs that trees are fitted on at most; more take longer and help little."""
+MAX_PAIRS = 60_000
+"""Number of pairs that trees are fitted on, besides the right ones; more take longer and help little."""
 TREES = 250
-_DEPTH = 6  # scoring walks every tree to this depth
+_EVENLY = 0.2  # share of `MAX_PAIRS` that is drawn whatever their chance
+_MOST_LEAVES = 16  # a bit each
+_VALUES = 255  # of an input: as many as scikit-learn tells apart
 _BOOSTING: dict[str, Any] = {
     "max_iter": TREES,
     "learning_rate": 0.05,
     "max_leaf_nodes": 15,
-    "max_depth": _DEPTH,
+    "max_depth": 6,
     "min_samples_leaf": 200,
     "max_features": 0.4,  # share of the inputs, drawn at random, that a split chooses from
     "l2_regularization": 5.0,
@@ -64,18 +67,26 @@ class BoostedTrees(Combination):
     TENSORS: ClassVar[tuple[str, ...]] = ("roots_T", "input_V", "threshold_V", "children_V2", "value_V", "start_1")
 
     @classmethod
-    def fit(cls, inputs_PX: Floats, right_P: NDArray[np.bool_]) -> Self:
-        """Boost trees that minimise the log loss, on `MAX_PAIRS` evenly spaced pairs at most.
+    def fit(cls, inputs_PX: Floats, right_P: NDArray[np.bool_], chance_P: Floats) -> Self:
+        """Boost trees that minimise the log loss, on all pairs or on a sample of them.
+
+        Most pairs are wrong without a doubt, and teach little. A sample has all right pairs, and others by the standard
+        deviation of their outcome; weights undo the choice (Fithian and Hastie 2014, "Local case-control sampling").
 
         Args:
             inputs_PX: inputs of pairs; the last is 1 and is not used.
             right_P: whether the label is the document's.
+            chance_P: probability of that by a simpler model.
 
         Raises:
             ConfigError: the installed scikit-learn stores its trees in another form.
         """
-        step = -(-len(right_P) // MAX_PAIRS)
-        booster = HistGradientBoostingClassifier(**_BOOSTING).fit(inputs_PX[::step, :-1], right_P[::step])
+        spread_P = np.sqrt(chance_P * (1 - chance_P))
+        share_P = MAX_PAIRS * (_EVENLY / len(right_P) + (1 - _EVENLY) * spread_P / spread_P.sum())
+        share_P = np.where(right_P, 1, np.minimum(share_P, 1)) if len(right_P) > MAX_PAIRS else np.ones(len(right_P))
+        drawn_P = np.random.default_rng(0).random(len(right_P)) < share_P
+        booster = HistGradientBoostingClassifier(**_BOOSTING)
+        booster.fit(_rounded(inputs_PX[drawn_P, :-1]), right_P[drawn_P], sample_weight=1 / share_P[drawn_P])
         trees, some_PX = cls._of(booster), inputs_PX[:_COMPARED]
         found_P = trees.logits(some_PX.T[:, None], np.zeros((1, len(some_PX)), np.int32))[0]
         if not np.allclose(found_P, booster.decision_function(some_PX[:, :-1])):
@@ -111,34 +122,82 @@ class BoostedTrees(Combination):
     @override
     def logits(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
         used_NK = label_ids_NK >= 0
-        inputs_PX = np.ascontiguousarray(inputs_XNK[:, used_NK].T)
-        logits_P = np.full(len(inputs_PX), self.start_1[0])
-        for first in range(0, len(inputs_PX), _PAIRS_AT_ONCE):
-            *_, leaf_PT = self._paths(inputs_PX[first : first + _PAIRS_AT_ONCE])
-            logits_P[first : first + _PAIRS_AT_ONCE] += self.value_V.take(leaf_PT).sum(axis=1)
         logits_NK = np.zeros(used_NK.shape)
-        logits_NK[used_NK] = logits_P
+        parts = (self.value_V.take(leaf_PT).sum(axis=1) for leaf_PT in self._leaves(inputs_XNK[:, used_NK]))
+        logits_NK[used_NK] = self.start_1 + np.concatenate([np.empty(0), *parts])
         return logits_NK
 
     @override
     def terms(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
         """The last input, which is 1, gets the values of the roots."""
-        inputs_PX = np.ascontiguousarray(inputs_XNK.reshape(len(inputs_XNK), -1).T)
-        terms_PX = np.zeros(inputs_PX.shape)
+        terms_VX = np.zeros((len(self.value_V), len(inputs_XNK)))
+        for node in self._splits:
+            for child in self.children_V2[node]:
+                terms_VX[child] = terms_VX[node]
+                terms_VX[child, self.input_V[node]] += self.value_V[child] - self.value_V[node]
+        parts = []
+        for leaf_PT in self._leaves(inputs_XNK.reshape(len(inputs_XNK), -1)):
+            ones = np.ones(leaf_PT.size), leaf_PT.ravel(), np.arange(0, leaf_PT.size + 1, leaf_PT.shape[1])
+            parts.append(sparse.csr_array(ones, shape=(len(leaf_PT), len(terms_VX))) @ terms_VX)
+        terms_PX = np.concatenate([np.empty((0, len(inputs_XNK))), *parts])
         terms_PX[:, -1] = self.start_1 + self.value_V[self.roots_T].sum()
-        pairs_P1 = np.arange(len(inputs_PX))[:, None]
-        for above_PT, below_PT in pairwise(self._paths(inputs_PX)):
-            change_PT = self.value_V[below_PT] - self.value_V[above_PT]
-            np.add.at(terms_PX, (pairs_P1, self.input_V[above_PT]), change_PT)
         return terms_PX.T.reshape(inputs_XNK.shape)
 
-    def _paths(self, inputs_PX: Floats) -> Iterator[NDArray[np.int32]]:
-        """Yield the node (P, T) of each pair in each tree, level by level, from the roots to the leaves."""
-        inputs, children = inputs_PX.ravel(), self.children_V2.ravel()
-        first_P1 = np.arange(0, inputs.size, inputs_PX.shape[1], dtype=np.int32)[:, None]
-        node_PT = np.repeat(self.roots_T[None], len(inputs_PX), axis=0)
-        yield node_PT
-        for _ in range(_DEPTH):
-            right_PT = inputs.take(first_P1 + self.input_V.take(node_PT)) > self.threshold_V.take(node_PT)
-            node_PT = children.take(2 * node_PT + right_PT)
-            yield node_PT
+    @property
+    def _splits(self) -> NDArray[np.intp]:
+        """Nodes that divide; parents come before their children."""
+        return np.flatnonzero(self.children_V2[:, 0] != np.arange(len(self.value_V)))
+
+    @cached_property
+    def _bits(self) -> tuple[NDArray[np.int32], dict[int, tuple[Floats, NDArray[np.uint16]]]]:
+        """Return the node of each tree's leaf by the code of its bit, and each input's thresholds and masks.
+
+        Row i of the masks (E + 1, T) has the leaves that are left to a pair whose input exceeds i of E thresholds. A
+        pair's leaf is the lowest bit that its inputs leave (Lucchese et al. 2015, "QuickScorer").
+        """
+        splits, trees = self._splits, len(self.roots_T)
+        tree_V = np.searchsorted(self.roots_T, np.arange(len(self.value_V)), side="right") - 1
+        is_leaf_V = np.ones(len(self.value_V), np.bool_)
+        is_leaf_V[splits] = False
+        leaves = np.flatnonzero(is_leaf_V)  # of a tree from left to right
+        rank = np.arange(len(leaves)) - np.searchsorted(leaves, self.roots_T)[tree_V[leaves]]
+        bits_V = np.zeros(len(self.value_V), np.uint16)
+        bits_V[leaves] = 1 << rank
+        for node in splits[::-1]:
+            bits_V[node] = np.bitwise_or.reduce(bits_V[self.children_V2[node]])
+        node_TB = np.zeros((trees, _MOST_LEAVES), np.int32)
+        node_TB[tree_V[leaves], _code(bits_V[leaves])] = leaves
+        tests = {}
+        for x in np.unique(self.input_V[splits]):
+            of_input = splits[self.input_V[splits] == x]
+            edges, place = np.unique(self.threshold_V[of_input], return_inverse=True)
+            masks = np.full((len(edges) + 1, trees), 0xFFFF, np.uint16)
+            for node, edge in zip(of_input, place, strict=True):
+                masks[edge + 1 :, tree_V[node]] &= ~bits_V[self.children_V2[node, 0]]
+            tests[int(x)] = edges, masks
+        return node_TB.ravel(), tests
+
+    def _leaves(self, inputs_XP: Floats) -> Iterator[NDArray[np.int32]]:
+        """Yield the leaf (P, T) of some pairs after others in each tree."""
+        nodes, tests = self._bits
+        first_T = np.arange(0, len(nodes), _MOST_LEAVES)
+        for first in range(0, inputs_XP.shape[1], _PAIRS_AT_ONCE):
+            some_XP = inputs_XP[:, first : first + _PAIRS_AT_ONCE]
+            left_PT = np.full((some_XP.shape[1], len(self.roots_T)), 0xFFFF, np.uint16)
+            for x, (edges, masks) in tests.items():
+                left_PT &= masks.take(np.searchsorted(edges, some_XP[x]), axis=0)
+            yield nodes.take(first_T + _code(left_PT & -left_PT))
+
+
+def _rounded(inputs_PX: Floats) -> Floats:
+    """Round each input to the nearest of its quantiles; scikit-learn takes longer to find weighted ones than to fit."""
+    columns = []
+    for input_P in inputs_PX.T:
+        values = np.unique(np.quantile(input_P, np.linspace(0, 1, _VALUES)))
+        columns.append(values[np.searchsorted((values[1:] + values[:-1]) / 2, input_P)])
+    return np.stack(columns, axis=1)
+
+
+def _code(bits: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """Number powers of two from 0 to 15, by a de Bruijn sequence."""
+    return (bits * np.uint16(0x09AF)) >> np.uint16(12)

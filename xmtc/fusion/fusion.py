@@ -11,7 +11,7 @@ Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 Â
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -69,7 +69,7 @@ class Fusion:
         """Add the scores of the co-occurrence, if it takes part and they are missing."""
         if self.first is None or len(pairs.scores_SNK) == len(self.names):
             return pairs
-        return _with_co_occurrence(pairs, self.first, self.occurrences)
+        return _with_co_occurrence(pairs, expit(self.first.logits(pairs)), self.occurrences)
 
     def logits(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute fused logits (N, K); meaningless if the label id is -1."""
@@ -148,9 +148,11 @@ class Fusion:
         return cls(names, maps, kind.from_tensors(tensors), Occurrences.load(folder), first)
 
 
-def _with_co_occurrence(pairs: Pairs, first: Fusion, occurrences: Occurrences) -> Pairs:
-    scores_NK = occurrences.scores(pairs.label_ids_NK, expit(first.logits(pairs)))
-    return Pairs(pairs.label_ids_NK, np.concatenate([pairs.scores_SNK, scores_NK[None]]))
+def _with_co_occurrence(pairs: Pairs, chances_NK: NDArray[np.float64], occurrences: Occurrences) -> Pairs:
+    given_PP = occurrences.between(pairs.label_ids_NK) if pairs.given_PP is None else pairs.given_PP
+    scores_NK = np.zeros(pairs.label_ids_NK.shape, np.float32)
+    scores_NK[pairs.used] = given_PP.T @ chances_NK[pairs.used].astype(np.float32)
+    return replace(pairs, scores_SNK=np.concatenate([pairs.scores_SNK, scores_NK[None]]))
 
 
 def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -238,11 +240,13 @@ def _fit(
     kind: CombinationKind,
 ) -> Fusion:
     """Fit a fusion; if documents have several labels, with the co-occurrence and the first fusion that it needs."""
-    first = None
-    if occurrences.any_together:
+    first, chances_NK = None, np.zeros(0)
+    if occurrences.any_together or kind == "trees":
         plain = Occurrences.without_pairs(occurrences.counts_L)
         first = _fit(names, pairs, right_NK, plain, "linear")
-        names, pairs = [*names, CO_OCCURRENCE], _with_co_occurrence(pairs, first, occurrences)
+        chances_NK = expit(first.logits(pairs))
+    if occurrences.any_together:
+        names, pairs = [*names, CO_OCCURRENCE], _with_co_occurrence(pairs, chances_NK, occurrences)
     used_NK = pairs.used
     right_P, label_P = right_NK[used_NK], pairs.label_ids_NK[used_NK]
     maps = tuple(
@@ -250,33 +254,12 @@ def _fit(
     )
     inputs_PX = inputs_of(pairs, maps, occurrences.counts_L)[:, used_NK].T
     if kind == "trees":
-        combination = BoostedTrees.fit(inputs_PX, right_P)
+        combination = BoostedTrees.fit(inputs_PX, right_P, chances_NK[used_NK])
     else:
         combination = Logistic.fit(inputs_PX, right_P, label_P, occurrences.counts_L)
-    return Fusion(tuple(names), maps, combination, occurrences, first)
+    return Fusion(tuple(names), maps, combination, occurrences, first if occurrences.any_together else None)
 
 
 def _right(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:
     """Mark the candidates that are the document's labels, (N, K); padding is False."""
     return SparseScored(gold_NL).at(pairs.label_ids_NK) > 0
-
-
-def cross_fitted(
-    fit: Callable[[Pairs, Matrix], Fusion], pairs: Pairs, gold_NL: Matrix, *, exclusive: bool
-) -> Candidates:
-    """Fuse each half of the documents with a fusion fitted on the other half, for unbiased metrics.
-
-    Args:
-        fit: fits a fusion on some documents.
-        pairs: pairs of N documents; the halves are the even and the odd rows.
-        gold_NL: boolean labels of the same documents.
-        exclusive: see `Fusion.fuse`.
-    """
-    rows_N = np.arange(len(pairs.label_ids_NK))
-    ids_NK = np.full(pairs.label_ids_NK.shape, -1, np.int32)
-    scores_NK = np.zeros(pairs.label_ids_NK.shape, np.float32)
-    for half in (0, 1):
-        learned, judged = rows_N[rows_N % 2 != half], rows_N[rows_N % 2 == half]
-        found = fit(pairs.take(learned), gold_NL[learned]).fuse(pairs.take(judged), exclusive=exclusive)
-        ids_NK[judged], scores_NK[judged] = found.label_ids_NK, found.scores_NK
-    return Candidates(ids_NK, scores_NK)

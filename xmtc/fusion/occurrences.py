@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
-from xmtc.scorers.base import SparseScored
 from xmtc.scorers.regrouping import Regrouping
 
 CO_OCCURRENCE = "co_occurrence"
@@ -68,19 +67,20 @@ class Occurrences:
             (values_P, self.together_LL.indices, self.together_LL.indptr), shape=self.together_LL.shape
         )
 
-    def scores(self, label_ids_NK: NDArray[np.int32], chances_NK: NDArray[np.floating]) -> Floats:
-        """Compute the scores (N, K) of candidates; 0 if the label id is -1.
+    def between(self, label_ids_NK: NDArray[np.int32]) -> Matrix:
+        """Select the probabilities of each candidate given each other candidate of its document, (P, P) of P pairs.
 
         Args:
             label_ids_NK: candidates; -1 pads rows.
-            chances_NK: their probabilities.
         """
-        rows, places = np.nonzero(label_ids_NK >= 0)
-        chances = chances_NK[rows, places].astype(np.float32), (rows, label_ids_NK[rows, places])
-        chances_NL = sparse.csr_array(chances, shape=(len(label_ids_NK), len(self.counts_L)))
-        found_NL = chances_NL @ self.given_LL
-        found_NL.sort_indices()
-        return SparseScored(found_NL).at(label_ids_NK)
+        used_NK = label_ids_NK >= 0
+        starts_N = np.cumsum(used_NK.sum(axis=1)) - used_NK.sum(axis=1)
+        documents = zip(label_ids_NK, used_NK, starts_N, strict=True)
+        parts = [(self.given_LL[ids_K[used_K]][:, ids_K[used_K]], start) for ids_K, used_K, start in documents]
+        values = np.concatenate([np.empty(0, np.float32), *(part.data for part, _ in parts)])
+        columns = np.concatenate([np.empty(0, np.int64), *(part.indices + start for part, start in parts)])
+        sizes_P = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.indptr) for part, _ in parts)])
+        return sparse.csr_array((values, columns, sizes_P.cumsum()), shape=(len(sizes_P) - 1, len(sizes_P) - 1))
 
     def extended(self, labels: int) -> "Occurrences":
         """Return the counts with this many more labels, which no document has."""

@@ -1,14 +1,15 @@
 """The union of the labels that several scorers propose, with every scorer's scores.
 
-Suffixes: S scorers, N documents, K labels of the union (padded), L labels.
+Suffixes: S scorers, N documents, K labels of the union (padded), L labels, P pairs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.data.arrays import Matrix
 from xmtc.scorers.base import Scored
 
 
@@ -19,10 +20,12 @@ class Pairs:
     Attributes:
         label_ids_NK: int32, ascending along a row; -1 pads at the end.
         scores_SNK: float32; 0 if a scorer does not know the label.
+        given_PP: see `Occurrences.between`; None if fusions have to find it themselves.
     """
 
     label_ids_NK: NDArray[np.int32]
     scores_SNK: NDArray[np.float32]
+    given_PP: Matrix | None = None
 
     @property
     def used(self) -> NDArray[np.bool_]:
@@ -58,12 +61,18 @@ class Pairs:
         return cls(np.concatenate(ids), np.concatenate(scores, axis=1))
 
     def take(self, rows: NDArray[np.integer] | slice) -> "Pairs":
-        """Select the pairs of some documents."""
-        return Pairs(self.label_ids_NK[rows], self.scores_SNK[:, rows])
+        """Select the pairs of some documents, ascending."""
+        given_PP = self.given_PP
+        if given_PP is not None:
+            kept_NK = np.zeros_like(self.used)
+            kept_NK[rows] = True
+            kept_P = np.flatnonzero(kept_NK[self.used])
+            given_PP = given_PP[kept_P][:, kept_P]
+        return Pairs(self.label_ids_NK[rows], self.scores_SNK[:, rows], given_PP)
 
     def only(self, scorers: Sequence[int]) -> "Pairs":
         """Keep the scores of some of the scorers for the same candidates, to measure what the others add."""
-        return Pairs(self.label_ids_NK, self.scores_SNK[list(scorers)])
+        return replace(self, scores_SNK=self.scores_SNK[list(scorers)])
 
 
 def _distinct(ids_NK: NDArray[np.int32]) -> NDArray[np.int32]:

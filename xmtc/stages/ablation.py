@@ -1,65 +1,85 @@
 """Measure each scorer alone, and the fusion without it, on dev."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from xmtc.evaluate import layout
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.files import write_text
-from xmtc.fusion.config import CombinationKind, FusionConfig
+from xmtc.fusion.config import CombinationKind
+from xmtc.fusion.cross_fit import Arm, CrossFit
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.occurrences import CO_OCCURRENCE
-from xmtc.fusion.pairs import Pairs
 from xmtc.scorers.base import Candidates
 from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.worker import Worker
+from xmtc.track.console import print_line
 
 METRICS = ("p@1", "ndcg@5", "micro_f1", "macro_f1", "ece")
 
 
-CrossFit = Callable[[FusionConfig, Pairs, Sequence[str]], Candidates]
-"""Fuses each half of dev with a fusion of these settings and scorers that is fitted on the other half."""
+@dataclass(frozen=True)
+class Ablation:
+    """Fusions of dev, each fitted on one half and measured on the other.
 
-
-def write_ablation(worker: Worker, ensemble: Ensemble, pairs: Pairs, fused: Candidates, cross_fit: CrossFit) -> None:
-    """Write JSON: `fused`, `alone` and `without` by scorer, each with metrics and macro-F1 by frequency bin.
-
-    Every fusion is fitted on one half of dev and measured on the other. A scorer alone is calibrated by a linear
-    fusion. Fusions without a scorer, or without the co-occurrence of labels, are of the same kind as the fitted
-    ensemble's.
-
-    Args:
+    Attributes:
         worker: worker of this rank.
         ensemble: fitted ensemble whose scorers made the pairs.
-        pairs: pairs of dev.
-        fused: result of `cross_fit` for all scorers.
-        cross_fit: see `CrossFit`.
+        cross_fit: pairs and labels of dev.
     """
-    assert ensemble.fusion is not None, "the fusion is not fitted"
-    names, kind = ensemble.names, ensemble.fusion.combination.kind
 
-    def of(kind: CombinationKind, *names: str, co_occurrence: bool = True) -> dict[str, Any]:
-        places = [ensemble.names.index(name) for name in names]
-        config = replace(ensemble.config, kind=kind, co_occurrence=ensemble.config.co_occurrence and co_occurrence)
-        return _measured(worker, cross_fit(config, pairs.only(places), names))
+    worker: Worker
+    ensemble: Ensemble
+    cross_fit: CrossFit
 
-    result: dict[str, Any] = {"names": names, "fused": _measured(worker, fused)}
-    result["alone"] = {name: of("linear", name, co_occurrence=False) for name in names}
-    without = {name: of(kind, *(one for one in names if one != name)) for name in names if len(names) > 1}
-    if ensemble.fusion.first is not None:
-        without[CO_OCCURRENCE] = of(kind, *names, co_occurrence=False)
-    if without:
-        result["without"] = without
-    write_text(worker.paths.evaluation("dev") / layout.SCORERS, json.dumps(result, indent=2) + "\n")
+    def fused(self) -> Candidates:
+        """Fuse dev by all scorers."""
+        return next(self.cross_fit.fused([self._arm(self._kind, *self.ensemble.names)]))
 
+    def write(self, fused: Candidates) -> None:
+        """Print the metrics of `fused`, and write JSON: `fused`, `alone` and `without` by scorer, each with metrics.
 
-def _measured(worker: Worker, found: Candidates) -> dict[str, Any]:
-    predictions = best_of(found, worker.config.evaluate.top_k)
-    metrics = quick_metrics(worker, predictions, worker.dev.label_matrix(), calibrated=True)
-    chosen = {key: metrics[key] for key in METRICS if metrics.get(key) is not None}
-    return chosen | {"bins": {name: bin_["macro_f1"] for name, bin_ in metrics["bins"].items()}}
+        A scorer alone is calibrated by a linear fusion. Fusions without a scorer, or without the co-occurrence of
+        labels, are of the same kind as the fitted ensemble's.
+        """
+        arms = self.arms()
+        result: dict[str, Any] = {"names": self.ensemble.names, "fused": self._measured(fused)}
+        metrics = ", ".join(f"{name} {result['fused'][name]:.3f}" for name in METRICS if name in result["fused"])
+        print_line(f"dev, all scorers: {metrics}; intervals follow")
+        result |= {group: {} for group, _ in arms}
+        with self.worker.progress.task("leave out scorers", len(arms), "fusions") as task:
+            for (group, name), found in zip(arms, self.cross_fit.fused(list(arms.values())), strict=True):
+                result[group][name] = self._measured(found)
+                task.advance(1)
+        write_text(self.worker.paths.evaluation("dev") / layout.SCORERS, json.dumps(result, indent=2) + "\n")
+
+    def arms(self) -> Mapping[tuple[str, str], Arm]:
+        """Return what is fused, by group and name."""
+        names, kind = self.ensemble.names, self._kind
+        arms = {("alone", name): self._arm("linear", name, co_occurrence=False) for name in names}
+        if len(names) > 1:
+            arms |= {("without", name): self._arm(kind, *(one for one in names if one != name)) for name in names}
+        if self.ensemble.fusion is not None and self.ensemble.fusion.first is not None:
+            arms["without", CO_OCCURRENCE] = self._arm(kind, *names, co_occurrence=False)
+        return arms
+
+    @property
+    def _kind(self) -> CombinationKind:
+        assert self.ensemble.fusion is not None, "the fusion is not fitted"
+        return self.ensemble.fusion.combination.kind
+
+    def _arm(self, kind: CombinationKind, *names: str, co_occurrence: bool = True) -> Arm:
+        config = self.ensemble.config
+        config = replace(config, kind=kind, co_occurrence=config.co_occurrence and co_occurrence)
+        return Arm(names, [self.ensemble.names.index(name) for name in names], config)
+
+    def _measured(self, found: Candidates) -> dict[str, Any]:
+        predictions = best_of(found, self.worker.config.evaluate.top_k)
+        metrics = quick_metrics(self.worker, predictions, self.worker.dev.label_matrix(), calibrated=True)
+        chosen = {key: metrics[key] for key in METRICS if metrics.get(key) is not None}
+        return chosen | {"bins": {name: bin_["macro_f1"] for name, bin_ in metrics["bins"].items()}}
 
 
 def best_of(found: Candidates, count: int) -> SparsePredictions:

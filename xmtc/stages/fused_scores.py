@@ -3,8 +3,6 @@
 Suffixes: N documents, L labels, K predictions.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,14 +12,13 @@ from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.fusion.config import FusionConfig
+from xmtc.fusion.cross_fit import CrossFit
 from xmtc.fusion.ensemble import Ensemble
-from xmtc.fusion.fusion import cross_fitted, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.predict.fused_scores import FusedScores
 from xmtc.scorers.base import Candidates
-from xmtc.stages.ablation import best_of, write_ablation
+from xmtc.stages.ablation import Ablation, best_of
 from xmtc.stages.head_scores import new_histogram, shortlist_of
 from xmtc.stages.worker import Worker
 
@@ -39,7 +36,7 @@ class FusedPredictor:
     """Predicts with all scorers, fused. Dev is predicted first, because the fusion is fitted on it.
 
     Each half of dev is predicted with a fusion fitted on the other half, so dev metrics and thresholds are unbiased.
-    Other splits, and the exported model, use a fusion fitted on all of dev.
+    Other splits, and the exported model, use a fusion fitted on all of dev, which also chooses the kind.
 
     Args:
         worker: worker of this rank.
@@ -58,31 +55,25 @@ class FusedPredictor:
         """Predict a split, and count all scores; dev fits the fusion and writes the ablation. Collective."""
         worker, pairs = self.worker, self._pairs(split)
         if split.name == "dev":
-            found = self._cross_fitted(self.ensemble.config, pairs, self.ensemble.names)
-            self.ensemble = self.ensemble.fitted(pairs, split.label_matrix(), self._occurrences)
-            run_collectively(
-                lambda: write_ablation(worker, self.ensemble, pairs, found, self._cross_fitted), here=worker.is_first
-            )
+            found = self._fit(pairs)
         else:
             assert self.ensemble.fusion is not None, "dev is predicted first"
-            found = self.ensemble.fusion.fuse(pairs, exclusive=worker.config.data.task == "single_label")
+            found = self.ensemble.fusion.fuse(pairs, exclusive=self._exclusive)
         predictions = best_of(found, worker.config.evaluate.top_k)
         return predictions, self._histogram(split, predictions)
 
-    def _cross_fitted(self, config: FusionConfig, pairs: Pairs, names: Sequence[str]) -> Candidates:
-        """Fuse each half of dev with a fusion fitted on the other half.
+    def _fit(self, pairs: Pairs) -> Candidates:
+        """Fit the fusion on dev and write the ablation. Return dev, cross-fitted by a fusion of the same kind."""
+        worker, gold_NL, exclusive = self.worker, self.worker.dev.label_matrix(), self._exclusive
+        self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
+        ablation = Ablation(worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences, exclusive))
+        fused = ablation.fused()
+        run_collectively(lambda: ablation.write(fused), here=worker.is_first)
+        return fused
 
-        Args:
-            config: settings of the fusion.
-            pairs: pairs of dev.
-            names: names of the scorers in `pairs`.
-        """
-        return cross_fitted(
-            lambda part, gold: fit_fusion(names, part, gold, self._occurrences, config),
-            pairs,
-            self.worker.dev.label_matrix(),
-            exclusive=self.worker.config.data.task == "single_label",
-        )
+    @property
+    def _exclusive(self) -> bool:
+        return self.worker.config.data.task == "single_label"
 
     def _pairs(self, split: Split) -> Pairs:
         """Collect the candidates of all documents of a split, in order, on every rank. Collective."""

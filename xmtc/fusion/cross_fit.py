@@ -1,0 +1,86 @@
+"""Fuse each half of some documents with a fusion that is fitted on the other half, for unbiased metrics.
+
+Suffixes: N documents, K candidates, L labels, P pairs.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+from joblib import Parallel, cpu_count, delayed
+from threadpoolctl import threadpool_limits
+
+from xmtc.data.arrays import Matrix
+from xmtc.fusion.config import FusionConfig
+from xmtc.fusion.fusion import fit_fusion
+from xmtc.fusion.occurrences import Occurrences
+from xmtc.fusion.pairs import Pairs
+from xmtc.scorers.base import Candidates
+
+MOST_AT_ONCE = 16
+"""Fusions fitted at the same time, each on its copy of the pairs."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Which scorers to fuse, and how.
+
+    Attributes:
+        names: names of the scorers.
+        places: their numbers among all scorers.
+        config: settings of the fusion.
+    """
+
+    names: Sequence[str]
+    places: Sequence[int]
+    config: FusionConfig
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """Fits fusions of several sets of scorers on the same documents, on all cores.
+
+    Attributes:
+        pairs: pairs of N documents; the halves are the even and the odd rows.
+        gold_NL: boolean labels of the same documents.
+        occurrences: training documents of labels and of pairs of labels.
+        exclusive: see `Fusion.fuse`.
+    """
+
+    pairs: Pairs
+    gold_NL: Matrix
+    occurrences: Occurrences
+    exclusive: bool
+
+    def fused(self, arms: Sequence[Arm]) -> Iterator[Candidates]:
+        """Fuse all documents by each arm; one thread fits and applies a fusion.
+
+        Raises:
+            DataError: see `fit_fusion`.
+        """
+        work = [delayed(self._half)(arm, *half) for arm in arms for half in self._halves]
+        with threadpool_limits(1, "blas"):
+            pool = Parallel(min(cpu_count(), MOST_AT_ONCE), prefer="threads", return_as="generator")
+            found = cast(Iterator[Candidates], pool(work))
+            for even, odd in zip(found, found, strict=True):
+                shape = self.pairs.label_ids_NK.shape
+                ids_NK, scores_NK = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
+                ids_NK[::2], ids_NK[1::2] = even.label_ids_NK, odd.label_ids_NK
+                scores_NK[::2], scores_NK[1::2] = even.scores_NK, odd.scores_NK
+                yield Candidates(ids_NK, scores_NK)
+
+    @cached_property
+    def _halves(self) -> list[tuple[Pairs, Matrix, Pairs]]:
+        """Pairs to fit on, their labels, and pairs to fuse; with what all fusions read of the co-occurrence."""
+        pairs = self.pairs
+        if self.occurrences.any_together:
+            pairs = replace(pairs, given_PP=self.occurrences.between(pairs.label_ids_NK))
+        even, odd = slice(None, None, 2), slice(1, None, 2)
+        return [(pairs.take(a), self.gold_NL[a], pairs.take(b)) for a, b in ((odd, even), (even, odd))]
+
+    def _half(self, arm: Arm, learned: Pairs, gold_NL: Matrix, fused: Pairs) -> Candidates:
+        with threadpool_limits(1, "openmp"):  # of this thread
+            fusion = fit_fusion(arm.names, learned.only(arm.places), gold_NL, self.occurrences, arm.config)
+            return fusion.fuse(fused.only(arm.places), exclusive=self.exclusive)
