@@ -1,12 +1,13 @@
 """The label index: what its inner products are, its kinds against exact search, and queries that do not fit."""
 
+import faiss
 import numpy as np
 import pytest
 import torch
 
 from xmtc.errors import XmtcError
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import INDEX, LabelIndex, LabelVectors, label_vectors, query_vectors
+from xmtc.mining.index import INDEX, LabelIndex, LabelVectors, _on_gpu, label_vectors, query_vectors
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 
@@ -131,3 +132,12 @@ def test_vectors_that_cannot_be_indexed_are_refused(vectors):
 
 def test_fewer_labels_than_candidates():
     assert LabelIndex(clusters(5), IndexConfig()).search(clusters(2), 9).shape == (2, 5)
+
+
+def test_every_worker_searches_on_its_own_gpu(monkeypatch) -> None:
+    monkeypatch.setattr(faiss, "StandardGpuResources", lambda: "resources", raising=False)
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 8, raising=False)
+    monkeypatch.setattr(faiss, "index_cpu_to_gpu", lambda _, device, index: (device, index), raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 5)
+    assert _on_gpu("index") == (5, "index")

@@ -327,7 +327,8 @@ def _fill(index: Any, vectors_Ld: LabelVectors) -> None:
 
 
 def _on_gpu(index: Any) -> Any:
-    """Move the index to the first GPU, if there is one and FAISS was built for it."""
+    """Move the index to this process's GPU, if there is one and FAISS was built for it."""
     if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
         return index
-    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
+    device = torch.cuda.current_device() if torch.cuda.is_available() else 0
+    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), device, index)
