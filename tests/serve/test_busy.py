@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import uvicorn
 from served import LABELS, TEXTS, Client, running
 
 import xmtc
@@ -206,6 +208,30 @@ Model.best = slow
 from xmtc.cli import main
 main()
 """
+
+
+def test_a_model_that_is_replaced_while_it_serves_is_noticed(
+    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, asked = shutil.copytree(served_folder, tmp_path / "model"), []
+
+    def ask(counter: int) -> None:
+        asked.append(counter)
+        if len(asked) == 1:
+            (folder / "thresholds.json").write_text((folder / "thresholds.json").read_text() + "\n")
+        if len(asked) == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(server, "_LOOK_TICKS", 1)
+    real = uvicorn.Server.on_tick
+
+    async def on_tick(self: uvicorn.Server, counter: int) -> bool:
+        ask(counter)
+        return await real(self, counter)
+
+    monkeypatch.setattr(uvicorn.Server, "on_tick", on_tick)
+    server.load_and_serve(folder, ServeConfig(port=0), device="cpu", precision="auto")
+    assert capsys.readouterr().err.count("the folder has another model now") == 1
 
 
 def test_told_to_stop_in_the_middle_of_a_request_it_finishes_and_ends_with_0(served_folder: Path) -> None:

@@ -21,6 +21,7 @@ NUMBERS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.EDQUOT)
 CALLS = ("mkdir", "rename", "replace", "fsync", "open")
 TURNS = (0, 1, 2, 5, 10, 20)  # of the call that is refused
 Refusal = Callable[[Path], AbstractContextManager[None]]
+Words = Callable[[Path], tuple[object, ...]]
 
 
 def refused_write_cases(site: Site) -> Iterator[Case]:
@@ -32,7 +33,7 @@ def refused_write_cases(site: Site) -> Iterator[Case]:
         yield Case("refused writes", entry, name, partial(_refused, words, refusal), refuse=False)
 
 
-def writers(site: Site) -> dict[str, Callable[[Path], tuple[object, ...]]]:
+def writers(site: Site) -> dict[str, Words]:
     """The words of each command that writes into a folder."""
     model, run, score = site.model, site.run, site.folder / "one.jsonl"
     return {
@@ -52,7 +53,7 @@ def writers(site: Site) -> dict[str, Callable[[Path], tuple[object, ...]]]:
     }
 
 
-def _refused(words: Callable[[Path], tuple[object, ...]], refusal: Refusal, folder: Path) -> tuple[int, str]:
+def _refused(words: Words, refusal: Refusal, folder: Path) -> tuple[int, str]:
     bad, good = folder / "bad", folder / "good"
     bad.mkdir()
     with refusal(bad):

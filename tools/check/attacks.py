@@ -1,0 +1,89 @@
+"""Attack a server, commands at work, and the folders that they read; count what held and what fell.
+
+    python tools/check/attacks.py [--only KIND] [--every N] [--seconds S]
+
+A tiny model is trained first. Attacks are generated: every kind at every boundary. Each runs in a fork of this process;
+servers listen on the loopback address alone. An attack holds if it is refused as promised, or changes nothing, in
+bounded time. It falls if it succeeds, or has no end within four minutes. The exit status is 1 if one fell.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from attack_cases.attack import Attack, FellError
+from attack_cases.links import link_attacks
+from attack_cases.meanwhile import meanwhile_attacks
+from attack_cases.served import TOKEN, Server, server_attacks
+from attack_cases.signals import signal_attacks
+from bad_input_cases.case import Site, in_child
+from bad_inputs import prepared
+
+LIMIT_S = 240
+
+
+def all_attacks(site: Site, servers: tuple[Server, Server]) -> Iterator[Attack]:
+    """Every kind at every boundary."""
+    yield from server_attacks(site, *servers)
+    yield from meanwhile_attacks(site)
+    yield from link_attacks(site)
+    yield from signal_attacks(site)
+
+
+def fallen(attack: Attack, folder: Path) -> str:
+    """Why an attack fell; empty if it held."""
+    folder.mkdir(parents=True)
+    try:
+        attack.do(folder)
+    except FellError as fell:
+        return str(fell)
+    except BaseException:
+        return traceback.format_exc()
+    return ""
+
+
+def main() -> None:
+    """Run the attacks and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="run the kinds whose names begin so")
+    parser.add_argument("--every", type=int, default=1, help="run each Nth attack")
+    parser.add_argument("--seconds", type=float, default=3600, help="begin no attack after this time")
+    given = parser.parse_args()
+    os.environ["LOKY_MAX_CPU_COUNT"] = "1"  # no pool of processes for a handful of documents
+    tried, fell, end_s = Counter[str](), Counter[str](), time.monotonic() + given.seconds
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        site = prepared(folder)
+        servers = Server(site, folder / "open", None), Server(site, folder / "closed", TOKEN)
+        chosen = [one for one in all_attacks(site, servers) if one.kind.startswith(given.only)][:: given.every]
+        for number, attack in enumerate(chosen):
+            if time.monotonic() > end_s:
+                break
+            found, _ = in_child(fallen, attack, folder / "attacks" / str(number), limit_s=LIMIT_S)
+            shutil.rmtree(folder / "attacks", ignore_errors=True)
+            tried[attack.kind] += 1
+            if found != "":
+                fell[attack.kind] += 1
+                print(
+                    f"fell: {attack.kind}, {attack.boundary}\n    {(found or 'no end')[-900:]}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        for server in servers:
+            server.end()
+    print(f"{tried.total()} of {len(chosen)} attacks\n\n| kind | tried | held | fell |\n|---|---|---|---|")
+    for kind in [*tried, "all"]:
+        count, lost = (tried[kind], fell[kind]) if kind != "all" else (tried.total(), fell.total())
+        print(f"| {kind} | {count} | {count - lost} | {lost} |")
+    sys.exit(bool(fell))
+
+
+if __name__ == "__main__":
+    main()
