@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -13,8 +14,9 @@ import tiny_runs
 from tiny_runs import load, losses, metrics
 from xmtc import pipeline
 from xmtc.config.plain import differences, to_plain
+from xmtc.data.manifest import Manifest
 from xmtc.data.tokenizer import load_pretrained
-from xmtc.errors import ConfigError
+from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.preflight.configuration import check
 from xmtc.run.config import RunConfig
@@ -303,3 +305,12 @@ def test_the_exported_model_is_the_best_epochs(whole):
 def test_the_resolved_configuration_starts_the_same_run(whole):
     assert load(whole.run / "config.yaml") == load(whole.config)
     assert isinstance(load(whole.run / "config.yaml"), RunConfig)
+
+
+def test_a_stage_refuses_another_corpus_than_the_runs(whole, monkeypatch):
+    """Another machine may replace a corpus in spite of the lock."""
+    config = load(whole.config)
+    monkeypatch.setattr(Manifest, "load", lambda _folder: replace(manifest, fingerprint="another"))
+    manifest = Manifest.parse((RunPaths.of(config).corpus / "manifest.json").read_bytes(), "")
+    with pytest.raises(DataError, match="no longer the corpus of the run"):
+        build_worker(config, RunPaths.of(config))

@@ -46,7 +46,7 @@ class Server:
         self.process.start()
         end = time.monotonic() + 120
         while not self._answers("/ready"):
-            expect(time.monotonic() < end and self.process.is_alive(), f"no server: {self.log.read_text()}")
+            expect(time.monotonic() < end and self.process.is_alive(), "the server does not start")
             time.sleep(0.2)
 
     def _answers(self, path: str) -> bool:
