@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,3 +176,19 @@ def test_versions_and_commit() -> None:
     assert {"python", "xmtc", "torch", "pydantic"} <= versions().keys()
     state = git_state()
     assert state is None or len(state.commit) == 40
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_that_is_removed_meanwhile_is_not_brought_back(tmp_path: Path, again: bool) -> None:
+    with RunState.open(tmp_path / "run", CONFIG, stages=("mig",)) as run:
+        shutil.rmtree(tmp_path / "run")
+        other = RunState.open(tmp_path / "run", CONFIG) if again else None
+        with pytest.raises(StorageError, match="removed or replaced while this run worked"):
+            run.set_fingerprint("corpus", "cc")
+    if other is None:
+        assert not (tmp_path / "run").exists()
+    else:
+        other.close()
+        record = read_run(tmp_path / "run")
+        assert record is not None
+        assert record.fingerprints == {}

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from xmtc.config import yaml_tree
 from xmtc.config.plain import config_hash, differences, redacted, to_plain
-from xmtc.errors import ConfigError, DataError, XmtcError
+from xmtc.errors import ConfigError, DataError, StorageError, XmtcError
 from xmtc.files import read_file, reading, write_text, writing
 from xmtc.run.directory import RunDirectory, Stage
 
@@ -250,6 +250,9 @@ class RunState:
         self._write()
 
     def _write(self) -> None:
+        lock = self.directory / _LOCK_FILE
+        if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(self._lock.fileno())):
+            raise StorageError(f"{self.directory}: removed or replaced while this run worked in it; start it again")
         plain = TypeAdapter(RunRecord).dump_python(self.record, mode="json")
         write_text(RunDirectory(self.directory).record, json.dumps(plain, indent=2) + "\n")
 
