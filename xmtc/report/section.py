@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from markupsafe import Markup
-from typing_extensions import override
 
 from xmtc.data.config import Task
 from xmtc.evaluate.metrics import task_of
@@ -56,10 +55,6 @@ class Part:
 
     template: ClassVar[str]
 
-    def tables(self) -> Sequence["Table"]:
-        """Return its tables, which are also written as CSV and Parquet."""
-        return ()
-
 
 @dataclass(frozen=True)
 class Table(Part):
@@ -83,27 +78,6 @@ class Table(Part):
     words: int = 1
     caption: str = ""
     in_summary: bool = False
-
-    @override
-    def tables(self) -> Sequence["Table"]:
-        return (self,)
-
-
-@dataclass(frozen=True)
-class TablePair(Part):
-    """Two tables side by side.
-
-    Attributes:
-        left, right: the tables.
-    """
-
-    template = "parts/table_pair.html"
-    left: Table
-    right: Table
-
-    @override
-    def tables(self) -> Sequence[Table]:
-        return (self.left, self.right)
 
 
 @dataclass(frozen=True)
@@ -161,18 +135,6 @@ class Fold(Part):
     template = "parts/fold.html"
     summary: str
     text: str
-
-
-@dataclass(frozen=True)
-class Html(Part):
-    """Markup that a section has made itself.
-
-    Attributes:
-        markup: HTML in which everything from data has been escaped, as by `markupsafe` or a Jinja template.
-    """
-
-    template = "parts/html.html"
-    markup: Markup
 
 
 class Section(ABC):

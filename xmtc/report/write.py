@@ -61,7 +61,8 @@ def write_report(runs: Sequence[RunResults], output: Path) -> None:
         raise DataError(f"two runs are named {next(n for n in names if names.count(n) > 1)!r}; rename one directory")
     page = Page(runs)
     sections = _rendered(page)
-    tables = [table for section in sections for part in section.parts for table in part.tables() if table.rows]
+    parts = (part for section in sections for part in section.parts)
+    tables = [part for part in parts if isinstance(part, Table) and part.rows]
     _check_names(tables)
     write_text(output, environment().get_template("report.html").render(_context(page, sections)))
     summaries = [markdown_summary(run.metrics, f"{run.name}: {run.split}") for run in runs]

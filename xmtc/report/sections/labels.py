@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from xmtc.evaluate.summary import percent
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Page, Part, Section, Table, TablePair, label_title
+from xmtc.report.section import Page, Part, Section, Table, label_title
 
 _EXTREMES, _MIN_SUPPORT = 10, 5  # labels of highest and of lowest F1, and documents that each must have
 MAX_LABELS, _NAME_LENGTH = 60_000, 80  # of the table of every label
@@ -49,10 +49,10 @@ class LabelsSection(Section):
     def render(self, page: Page) -> Sequence[Part]:
         columns = label_columns(page.runs)
         bins = list(page.first.metrics["bins"])
-        return [_extremes(page.first), _Explorer(len(columns["labels"]), columns["total"], bins, embed(columns))]
+        return [*_extremes(page.first), _Explorer(len(columns["labels"]), columns["total"], bins, embed(columns))]
 
 
-def _extremes(run: RunResults) -> TablePair:
+def _extremes(run: RunResults) -> list[Table]:
     """Find the labels of highest and lowest F1 among those with enough documents."""
     table = run.per_label.to_pandas()
     least = min(_MIN_SUPPORT, int(table["support"].max()))
@@ -71,7 +71,7 @@ def _extremes(run: RunResults) -> TablePair:
             for x in ranked.rename(columns={"name": "name_"}).itertuples()
         ]
         found.append(Table(name, columns, rows, caption=f"{which} F1, of labels with {least} or more documents"))
-    return TablePair(*found)
+    return found
 
 
 def _cell(value: float) -> str:
