@@ -54,6 +54,8 @@ def _command(words: tuple[object, ...], number: int, call: str, turn: int, folde
             os.kill(os.getpid(), number)
         return OSError("no signal arrived")
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # this tool may run under `nohup`, or behind a shell's &
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     refusal = refused_writes.refused_call(call, turn, 5, folder)
     with patch.object(refused_writes, "OSError", twice, create=True), refusal:
         status, _ = command(*words)
