@@ -226,7 +226,8 @@ def test_a_model_that_is_replaced_while_it_serves_is_noticed(
     real = uvicorn.Server.on_tick
 
     async def on_tick(self: uvicorn.Server, counter: int) -> bool:
-        ask(counter)
+        if isinstance(self, server._Server):  # not that of the other tests
+            ask(counter)
         return await real(self, counter)
 
     monkeypatch.setattr(uvicorn.Server, "on_tick", on_tick)
