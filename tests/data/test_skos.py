@@ -44,6 +44,17 @@ def test_concepts_are_labels_by_any_of_their_terms(tmp_path: Path) -> None:
     assert by_id.parents == {"2": ("1",), "3": ("1", "9")}
 
 
+def test_other_names_are_kept(tmp_path: Path) -> None:
+    text = 'e:4 skos:altLabel "idle"@en, "ungenutzt"@de ; xl:altLabel e:n4 .\ne:n4 xl:literalForm "x4" .\n'
+    text = PUBLISHED + text
+    found = LabelFileConfig(path=_file(tmp_path, "v.ttl", text), label="id").read()
+    assert found.alternatives["4"] == ("idle", "ungenutzt", "x4")
+    assert set(found.alternatives["1"]) == {"Recht"}
+    rows = '{"label": "a", "name": "A", "alt_names": ["B", "A", " "], "name_de": "C", "name@fr": null, "named": "D"}\n'
+    found = LabelFileConfig(path=_file(tmp_path, "l.jsonl", rows)).read()
+    assert (found.names, found.alternatives) == ({"a": "A"}, {"a": ("B", "C")})
+
+
 PUBLISHED = """
 @prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 @prefix xl: <http://www.w3.org/2008/05/skos-xl#> .

@@ -1,14 +1,17 @@
 """Votes of neighbours against dense brute force."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from scorer_cases import training, unseen
+from xmtc.data.labels import LabelTable
 from xmtc.scorers.base import Features
 from xmtc.scorers.config import LabelTextConfig, StateNeighboursConfig, WordNeighboursConfig
-from xmtc.scorers.label_text import LabelText
+from xmtc.scorers.label_text import LabelText, all_names, label_words
+from xmtc.scorers.regrouping import Regrouping
 from xmtc.scorers.state_neighbours import StateNeighbours
 from xmtc.scorers.word_neighbours import WordNeighbours
 
@@ -91,3 +94,27 @@ def test_label_texts_find_labels_whose_words_the_document_has(tmp_path: Path) ->
     assert reasons[0].value == pytest.approx(best.scores_NK[0, 0])
     scorer.save(tmp_path)
     assert (LabelText.load(tmp_path).weights_WL != scorer.weights_WL).nnz == 0
+
+
+def test_a_label_is_found_by_any_of_its_names(tmp_path: Path) -> None:
+    cases, vocabulary = training()
+    table = LabelTable(["a", "b", "c"], ["w3", "w20 w21", "c"], np.ones(3, np.int64), None, [("w5 w6", "w6"), (), ()])
+    names, owners = all_names(table)
+    assert names == ["w3", "w5 w6", "w6", "w20 w21", "c"]
+    words = label_words(names, vocabulary)
+    scorer = LabelText.fit(replace(cases, label_words_LV=words, owners_L=owners), LabelTextConfig())
+    assert scorer.labels == 3
+    features = Features(vocabulary.words(["w6", "w5 w6 w20", "w21 w3"]))
+    single = LabelText.fit(replace(cases, label_words_LV=words), LabelTextConfig()).products(features).toarray()
+    expected = np.stack([single[:, :3].max(1), single[:, 3], single[:, 4]], axis=1)
+    np.testing.assert_allclose(scorer.products(features).toarray(), expected)
+    reasons, _, none = scorer.contributions(features.take(slice(1, 2)), [0, 1, 2])
+    assert [vocabulary.terms[reason.number] for reason in reasons] in (["w5", "w6"], ["w6", "w5"])
+    assert sum(reason.value for reason in reasons) == pytest.approx(expected[1, 0])
+    assert none == []
+    scorer.save(tmp_path)
+    np.testing.assert_allclose(LabelText.load(tmp_path).products(features).toarray(), expected)
+    fewer = scorer.regrouped(Regrouping.without(3, [1])).extended(label_words(["w21"], vocabulary))
+    assert fewer.labels == 3
+    np.testing.assert_allclose(fewer.products(features).toarray()[:, :2], expected[:, [0, 2]])
+    assert fewer.products(features).toarray()[:, 2].nonzero()[0].tolist() == [2]

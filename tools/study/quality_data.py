@@ -65,12 +65,14 @@ def load_case(folder: Path, words: WordsConfig, *, one_text: bool = False) -> Ca
     labels = sorted({label for row in (*train["labels"], *dev["labels"]) for label in row})
     gold_train, gold = (_matrix(part["labels"], labels) for part in (train, dev))
     counts = np.bincount(gold_train.indices, minlength=len(labels)).astype(np.int64)
-    table = LabelTable(labels, [names.get(label, "") for label in labels], counts)
+    table = LabelTable(labels, [(names.get(label) or [""])[0] for label in labels], counts)
     frequencies = document_frequencies(train["text"], words.ngrams)
     vocabulary = choose_words(frequencies, len(train["text"]), words, fields)
     hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in train["text"]], np.uint64)
-    label_rows = label_words(table.names, vocabulary) if names else None
-    training = Training(Features(vocabulary.words(train["text"])), gold_train, hashes, label_rows)
+    every = [names.get(label) or [""] for label in labels]
+    label_rows = label_words([name for some in every for name in some], vocabulary) if names else None
+    owners = np.repeat(np.arange(len(labels)), list(map(len, every)))
+    training = Training(Features(vocabulary.words(train["text"])), gold_train, hashes, label_rows, owners)
     order = np.random.default_rng(7).permutation(len(dev["text"]))
     tuning, reported = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
     held_out = Features(vocabulary.words(dev["text"]))
@@ -100,12 +102,14 @@ def _take(rows: Rows, chosen: Sequence[int] | NDArray[np.integer]) -> Rows:
     return {name: [values[row] for row in chosen] for name, values in rows.items()}
 
 
-def _names(folder: Path) -> dict[str, str]:
+def _names(folder: Path) -> dict[str, list[str]]:
+    """Every name of every label that has one."""
     path = folder / "labels.parquet"
     if not path.exists():
         return {}
-    table = pq.read_table(path, columns=["label", "name"]).to_pydict()
-    return {label: name or "" for label, name in zip(table["label"], table["name"], strict=True)}
+    rows = pq.read_table(path).to_pylist()
+    every = {row["label"]: [row["name"], *row.get("alt_names", ()), row.get("name_de")] for row in rows}
+    return {label: list(dict.fromkeys(filter(None, names))) for label, names in every.items()}
 
 
 def _matrix(rows: Sequence[Sequence[str]], labels: Sequence[str]) -> sparse.csr_array:

@@ -64,12 +64,14 @@ class LabelTable:
         train_counts: int64 (L,), training documents with the label; 0 for labels of dev or test alone.
         parents: L tuples of broader labels, or None if the source has no hierarchy. A parent need not be a label
             of this table.
+        alternatives: L tuples of other names, in any language, or None; models whose labels were changed have none.
     """
 
     labels: list[str] | Strings
     names: list[str] | Strings
     train_counts: NDArray[np.int64]
     parents: list[tuple[str, ...]] | None = None
+    alternatives: list[tuple[str, ...]] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -142,17 +144,17 @@ class LabelTable:
         return 1.0 / (1.0 + c * (self.train_counts + b) ** -a)
 
     def save(self, path: Path) -> None:
-        """Write as Arrow IPC: label, name, train_count and, with a hierarchy, parents."""
+        """Write as Arrow IPC: label, name, train_count and, where there are any, parents and alternatives."""
         types = {"label": pa.string(), "name": pa.string(), "train_count": pa.int64()}
-        if self.parents is not None:
-            types["parents"] = pa.list_(pa.string())
+        lists = {"parents": self.parents, "alternatives": self.alternatives}
+        lists = {name: values for name, values in lists.items() if values is not None}
+        types |= dict.fromkeys(lists, pa.list_(pa.string()))
         schema = pa.schema(types)
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for start in range(0, len(self), _BLOCK):
                 block = slice(start, start + _BLOCK)
-                columns = [self.labels[block], self.names[block], self.train_counts[block]]
-                if self.parents is not None:
-                    columns.append(self.parents[block])
+                columns: list[Any] = [self.labels[block], self.names[block], self.train_counts[block]]
+                columns += [values[block] for values in lists.values()]
                 writer.write_batch(
                     pa.record_batch([pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)], schema=schema)
                 )
@@ -167,11 +169,14 @@ class LabelTable:
         with reading(path, what="cannot be read as a label table"):
             with pa.memory_map(str(path)) as source:
                 table = pa.ipc.open_file(source).read_all()
-            parents = _tuples(table["parents"].to_pylist()) if "parents" in table.column_names else None
+            parents, others = (
+                _tuples(table[name].to_pylist()) if name in table.column_names else None
+                for name in ("parents", "alternatives")
+            )
             counts = np.array(table["train_count"].to_numpy(), dtype=np.int64)
             labels = Strings(table["label"])
             names = labels if table["name"].equals(table["label"]) else Strings(table["name"])
-            return LabelTable(labels, names, counts, parents)
+            return LabelTable(labels, names, counts, parents, others)
 
 
 def _tuples(lists: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

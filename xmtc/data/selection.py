@@ -135,7 +135,9 @@ def _label_table(
         what = f"{quoted_label(pairs[0][1])} is not, but {quoted_label(pairs[0][0])} is"
         logger.warning("%d labels have no name, but one like them is in the label file: %s", len(pairs), what)
     parents = [info.parents.get(label, ()) for label in labels] if info.parents else None
-    table = LabelTable(labels, [info.names.get(label, label) for label in labels], train[ids], parents)
+    names = [info.names.get(label, label) for label in labels]
+    others = [info.alternatives.get(label, ()) for label in labels] if info.alternatives else None
+    table = LabelTable(labels, names, train[ids], parents, others)
     return table, label_of, int(rare.sum())
 
 

@@ -95,6 +95,7 @@ class Training:
         labels_NL: boolean.
         texts_N: a hash of each text, by which exact duplicates are left out together.
         label_words_LV: float32, TF-IDF rows of label names or descriptions; None if there are none.
+        owners_L: label of each row of `label_words_LV`, which then has a row for each name. None: the labels in order.
         ranks: the processes that share the work.
     """
 
@@ -102,6 +103,7 @@ class Training:
     labels_NL: Matrix
     texts_N: NDArray[np.uint64]
     label_words_LV: Matrix | None = None
+    owners_L: NDArray[np.int64] | None = None
     ranks: Communicator = field(default_factory=SingleProcess)
 
     def __post_init__(self) -> None:

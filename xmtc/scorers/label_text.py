@@ -1,29 +1,44 @@
 """Score a label by the share of its text in the document, the only way to score labels without training documents.
 
-s(d, l) = Σ_{t ∈ l, t ∈ d} idf_t² / (Σ_{t ∈ l} idf_t²)^¾. With a power of 1, this would be the share of the label's
-words that the document contains, which always favours short names. A power of ½ gives the cosine without the document's
-length.
+s(d, l) = Σ_{t ∈ l, t ∈ d} idf_t² / (Σ_{t ∈ l} idf_t²)^¾, the greatest over the names of a label. With a power of 1,
+this would be the share of the name's words that the document contains, which always favours short names. A power of ½
+gives the cosine without the document's length.
 
-Suffixes: N documents, L labels, V terms.
+Suffixes: N documents, L labels, W names of labels, R more labels, V terms.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from functools import cached_property
+from pathlib import Path
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.analyzer import words_of
 from xmtc.data.arrays import Matrix
+from xmtc.data.labels import LabelTable
+from xmtc.data.tensor_files import read_tensors, sparse_names, to_sparse, write_tensors
 from xmtc.data.words import Vocabulary, Words, terms_of
 from xmtc.errors import DataError
-from xmtc.scorers.base import Training, field_weights
+from xmtc.scorers.base import Contribution, Features, Training, field_weights
 from xmtc.scorers.config import LabelTextConfig
-from xmtc.scorers.word_weights import WordWeights
+from xmtc.scorers.regrouping import Regrouping
+from xmtc.scorers.word_weights import WEIGHTS, WordWeights
 
 _POWER = 0.75
+_OWNERS = "owners.safetensors"
+
+
+def all_names(labels: LabelTable) -> tuple[list[str], NDArray[np.int64]]:
+    """List every name of every label, and the label of each; the label itself if it has no name."""
+    others = labels.alternatives or [()] * len(labels)
+    rows = [(name or label, *some) for name, label, some in zip(labels.names, labels.labels, others, strict=True)]
+    owners = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    return [name for row in rows for name in row], owners
 
 
 def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
@@ -51,9 +66,18 @@ def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
 
 @dataclass(frozen=True)
 class LabelText(WordWeights):
-    """Weights of the terms of label texts; a term counts once, however often a document contains it."""
+    """Weights of the terms of label texts, (V, W); a term counts once, however often a document contains it.
 
-    merge: ClassVar[np.ufunc] = np.maximum
+    Attributes:
+        owners_W: label of each name; every label has at least one.
+    """
+
+    owners_W: NDArray[np.int64]
+
+    @property
+    @override
+    def labels(self) -> int:
+        return int(self.owners_W.max(initial=-1)) + 1
 
     @classmethod
     @override
@@ -63,7 +87,32 @@ class LabelText(WordWeights):
                 f"{settings.kind} needs names or descriptions of labels, but the corpus has none: leave it out"
             )
         fields_F = field_weights(settings.fields, settings.kind, training.features.words.vocabulary.fields)
-        return cls(sparse.csr_array(training.label_words_LV.T.tocsr()), fields_F)
+        weights_VW = sparse.csr_array(training.label_words_LV.T.tocsr())
+        every_W = np.arange(len(training.label_words_LV.indptr) - 1)
+        return cls(weights_VW, fields_F, every_W if training.owners_L is None else training.owners_L)
+
+    @override
+    def products(self, features: Features) -> Matrix:
+        """Compute scores, sparse (N, L): those of each label's best name."""
+        of_names_NW = super().products(features)
+        if self.labels == len(self.owners_W):
+            return of_names_NW
+        return self._names.columns(of_names_NW, np.maximum)
+
+    @cached_property
+    def _names(self) -> Regrouping:
+        """Which names become one label."""
+        order = np.argsort(self.owners_W, kind="stable")
+        members = np.split(order, np.cumsum(np.bincount(self.owners_W))[:-1])
+        several = {label: names for label, names in enumerate(members) if len(names) > 1}
+        return Regrouping(len(self.owners_W), np.array([names[0] for names in members]), several)
+
+    @override
+    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+        """Finds the words of each label's best name."""
+        names = [np.flatnonzero(self.owners_W == label).tolist() for label in labels]
+        found = iter(super().contributions(features, [name for some in names for name in some]))
+        return [max((next(found) for _ in some), key=lambda one: sum(part.value for part in one)) for some in names]
 
     @override
     def values(self, words: Words) -> Matrix:
@@ -80,4 +129,26 @@ class LabelText(WordWeights):
 
     @override
     def extended(self, label_words_RV: Matrix) -> Self:
-        return replace(self, weights_WL=sparse.csr_array(sparse.hstack([self.weights_WL, label_words_RV.T], "csr")))
+        owners_W = np.concatenate([self.owners_W, self.labels + np.arange(len(label_words_RV.indptr) - 1)])
+        weights_VW = sparse.csr_array(sparse.hstack([self.weights_WL, label_words_RV.T], "csr"))
+        return replace(self, weights_WL=weights_VW, owners_W=owners_W)
+
+    @override
+    def regrouped(self, regrouping: Regrouping) -> Self:
+        """A merged label has the names of its parts."""
+        owners_W = regrouping.new_L[self.owners_W]
+        kept_W = owners_W >= 0
+        weights_VW = sparse.csr_array(self.weights_WL[:, np.flatnonzero(kept_W)])
+        return replace(self, weights_WL=weights_VW, owners_W=owners_W[kept_W])
+
+    @override
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        write_tensors(folder / _OWNERS, {"owners": self.owners_W})
+
+    @classmethod
+    @override
+    def load(cls, folder: Path) -> Self:
+        found = read_tensors(folder / WEIGHTS, ("fields", *sparse_names("weights")))
+        owners_W = read_tensors(folder / _OWNERS, ("owners",))["owners"]
+        return cls(to_sparse("weights", found), found["fields"], owners_W)

@@ -6,7 +6,7 @@ Suffixes: N documents, L labels, F fields, V terms, C = F · V columns of words,
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -18,7 +18,7 @@ from xmtc.data.words import Words
 from xmtc.scorers.base import Contribution, Features, Scored, Scorer, SparseScored, with_empty_columns
 from xmtc.scorers.regrouping import Regrouping
 
-_FILE = "weights.safetensors"
+WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,10 @@ class WordWeights(Scorer):
     Attributes:
         weights_WL: float32; a row for each column of words, or for each term if fields share their weights.
         fields_F: float32, weight of each field; 0 if the scorer does not read it.
-        merge: how weights of merged labels are combined.
     """
 
     weights_WL: Matrix
     fields_F: Floats
-    merge: ClassVar[np.ufunc] = np.add
 
     @property
     @override
@@ -75,14 +73,14 @@ class WordWeights(Scorer):
 
     @override
     def regrouped(self, regrouping: Regrouping) -> Self:
-        return replace(self, weights_WL=regrouping.columns(self.weights_WL, self.merge))
+        return replace(self, weights_WL=regrouping.columns(self.weights_WL, np.add))
 
     @override
     def save(self, folder: Path) -> None:
-        write_tensors(folder / _FILE, {"fields": self.fields_F} | sparse_tensors("weights", self.weights_WL))
+        write_tensors(folder / WEIGHTS, {"fields": self.fields_F} | sparse_tensors("weights", self.weights_WL))
 
     @classmethod
     @override
     def load(cls, folder: Path) -> Self:
-        found = read_tensors(folder / _FILE, ("fields", *sparse_names("weights")))
+        found = read_tensors(folder / WEIGHTS, ("fields", *sparse_names("weights")))
         return cls(to_sparse("weights", found), found["fields"])

@@ -17,10 +17,9 @@ from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size, run_collectively
 from xmtc.evaluate.store import write_evaluation
 from xmtc.fusion.ensemble import Ensemble, names_of
-from xmtc.models.label_rows import label_texts
 from xmtc.scorers.base import Features, Scorer, Training
 from xmtc.scorers.config import ScorerSettings
-from xmtc.scorers.label_text import label_words
+from xmtc.scorers.label_text import all_names, label_words
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
 from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
@@ -95,8 +94,9 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
         DataError: a scorer cannot be fitted; raised on all ranks.
     """
     every, train = worker.config.model.scorers, worker.train
-    labels = label_words(label_texts(worker.corpus.labels), worker.corpus.vocabulary())
-    training = Training(features, train.label_matrix(), train.text_hashes(), labels, WorkerCommunicator())
+    names, owners = all_names(worker.corpus.labels)
+    labels = label_words(names, worker.corpus.vocabulary())
+    training = Training(features, train.label_matrix(), train.text_hashes(), labels, owners, WorkerCommunicator())
     fitted: dict[str, Scorer] = {}
 
     def fit(name: str, settings: ScorerSettings) -> None:

@@ -55,11 +55,13 @@ class LabelInfo:
         names: label -> name for people.
         parents: label -> broader labels; empty if the source has no hierarchy.
         closed: whether a label that is not in `names` makes its row bad.
+        alternatives: label -> its other names, in any language.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     parents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     closed: bool = False
+    alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Reader(Protocol):

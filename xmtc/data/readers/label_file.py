@@ -1,6 +1,7 @@
 """Files that name labels: a table of any format. Any bad row is an error."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from xmtc.data.readers.table_config import COMPRESSIONS, LabelFileConfig
 from xmtc.errors import DataError
 
 logger = logging.getLogger(__name__)
+_NAMES = re.compile(r"alt_names|name([_@][a-z]{2,3}(-\w+)*)?")
 
 
 def read_label_file(settings: LabelFileConfig) -> LabelInfo:
@@ -32,7 +34,7 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
     """
     path = Path(settings.path)
     format = _format(path, settings.name)
-    published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, Counter()), set[str]()
+    published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, {}, Counter()), set[str]()
     for number, row in enumerate(sound_rows(format, path), start=1):
         columns.update(row.cells)
         if settings.label not in row.cells:
@@ -49,7 +51,7 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
             raise DataError(f"{path}: no concept has a {settings.label}; set source.labels.label to id or label")
         counted = ", ".join(f"{what} {number:,}" for what, number in found.counts.most_common())
         logger.info("%s: %s labels; %s", path, f"{len(found.names):,}", counted)
-    return LabelInfo(found.names, found.parents, settings.closed)
+    return LabelInfo(found.names, found.parents, settings.closed, found.alternatives)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class _Labels:
 
     names: dict[str, str]
     parents: dict[str, tuple[str, ...]]
+    alternatives: dict[str, tuple[str, ...]]
     rows: dict[str, int]
     counts: Counter[str]
 
@@ -77,8 +80,17 @@ class _Labels:
                 self.counts["labels of several concepts, of which the first counts,"] += 1
                 continue
             self.rows[label], self.names[label] = number, name or label
+            if others := tuple(other for other in _others(cells) if other != self.names[label]):
+                self.alternatives[label] = others
             if broader:
                 self.parents[label] = broader
+
+
+def _others(cells: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every name in the columns `alt_names` (a list or a name), `name`, and `name_de`, `name@de` … once."""
+    columns = (value for column, value in cells.items() if _NAMES.fullmatch(column))
+    found = (label_of(one) for value in columns for one in (value if isinstance(value, list | tuple) else [value]))
+    yield from dict.fromkeys(name for name in found if name)
 
 
 def sound_rows(format: TableFormat, path: Path) -> Iterator[Row]:

@@ -1,8 +1,8 @@
 """Vocabularies in SKOS (Turtle, RDF/XML, N-Triples), as they are published: concepts as the rows of a label file.
 
 A row has the columns `label` (the concept's IRI), `id` (what follows its last / or #), `notation` (a list), `name` (in
-English if there is one), `name_xx` for each language, `language` of the chosen name, and the broader concepts in the
-terms of each: `parents`, `parent_ids`, `parent_notations`. SKOS-XL names are read too.
+English if there is one), `name_xx` for each language, `alt_names` (a list, of all languages), `language` of the chosen
+name, and the broader concepts in the terms of each: `parents`, `parent_ids`, `parent_notations`. It reads SKOS-XL.
 """
 
 from collections.abc import Iterator
@@ -54,6 +54,7 @@ class SkosTable(TableFormat):
         known = {tag for tags in names.values() for tag in tags} | {"en"}
         for number, concept in enumerate(sorted(found, key=lambda one: (one in old, one)), start=1):
             cells = _terms(graph, concept) | _named(names[concept], self.name, known)
+            cells["alt_names"] = sorted({str(name) for name in _given(graph, concept, "altLabel")})
             if concept in old and self.name in cells:
                 cells[self.name] = f"{cells[self.name] or cells['id']} (deprecated)"
             yield Row(cells, f"{path}: concept {concept}", number)
@@ -103,13 +104,20 @@ def _notations(graph: "Graph", concept: str) -> list[str]:
 
 def _names(graph: "Graph", concept: "URIRef") -> dict[str, str]:
     """Return a concept's names by language; of several in a language, the alphabetically first."""
-    from rdflib import RDFS, SKOS, URIRef
+    from rdflib import RDFS
 
-    given = [*graph.objects(concept, SKOS.prefLabel)]
-    for label in graph.objects(concept, URIRef(_XL + "prefLabel")):
-        given += graph.objects(label, URIRef(_XL + "literalForm"))
-    given = given or [*graph.objects(concept, RDFS.label)]
+    given = _given(graph, concept, "prefLabel") or [*graph.objects(concept, RDFS.label)]
     return dict(sorted(((getattr(name, "language", None) or "").lower(), str(name)) for name in given)[::-1])
+
+
+def _given(graph: "Graph", concept: "URIRef", kind: str) -> list[Any]:
+    """Return a concept's names of a kind, in SKOS and SKOS-XL."""
+    from rdflib import SKOS, URIRef
+
+    given = [*graph.objects(concept, SKOS[kind])]
+    for label in graph.objects(concept, URIRef(_XL + kind)):
+        given += graph.objects(label, URIRef(_XL + "literalForm"))
+    return given
 
 
 def _named(names: dict[str, str], column: str, known: set[str]) -> dict[str, str]:

@@ -42,7 +42,8 @@ class SplitFilesConfig:
 class LabelFileConfig:
     """A table of labels: JSON lines, CSV, TSV or Parquet by its ending; or a SKOS vocabulary (.ttl, .rdf, .xml, .nt),
     whose columns are `label` (the concept's IRI), `id` (the last part of it), `notation`, `name`, `name_de` …,
-    `parents`, `parent_ids` and `parent_notations`.
+    `alt_names`, `parents`, `parent_ids` and `parent_notations`. Names in columns `alt_names` (a list), `name_de`
+    or `name@de` are found in texts, too.
     """
 
     path: Name
