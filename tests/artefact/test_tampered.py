@@ -163,3 +163,12 @@ def test_links_inside_a_model_and_of_the_hubs_cache_are_followed(model, tmp_path
     (snapshot / "labels.arrow").rename(blobs / "abc")
     (snapshot / "labels.arrow").symlink_to("../../blobs/abc")
     read_info(snapshot)
+
+
+def test_declared_sizes_that_no_memory_holds_are_refused(model):
+    path = model / "config.json"
+    settings = json.loads(path.read_text())
+    settings["model"]["head"]["width"] = 10**15
+    path.write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match="a model of these sizes cannot be built here"):
+        load_model(model)

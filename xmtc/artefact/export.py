@@ -230,6 +230,8 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
         classifier = model.build(info.vocab_size, labels)
     except ConfigError as error:
         raise CheckpointError(f"{directory}/config.json: {error}") from error
+    except (MemoryError, RuntimeError) as error:  # sizes that no memory holds
+        raise CheckpointError(f"{directory}/config.json: a model of these sizes cannot be built here") from error
     load_weights(classifier.head, directory / HEAD)
     if (directory / CALIBRATION).is_file():
         classifier.calibration = Calibration.load(directory / CALIBRATION, labels)
