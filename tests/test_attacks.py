@@ -1,0 +1,30 @@
+"""A sample of tools/check/attacks.py; the tests that SECURITY.md names hold one of each kind."""
+
+import pytest
+
+from attack_cases.links import link_attacks
+from attack_cases.meanwhile import meanwhile_attacks
+from attack_cases.served import server_attacks
+from attack_cases.signals import signal_attacks
+from bad_input_cases.case import Site
+from bad_input_cases.trained import add_extras
+
+
+@pytest.fixture
+def site(whole, tmp_path, monkeypatch) -> Site:
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    (tmp_path / "tiny").mkdir()
+    return add_extras(Site(whole.run, whole.config, whole.folder / "corpus", tmp_path / "tiny"))
+
+
+SAMPLE = [("links", "score"), ("input changes", "score, overwritten"), ("input changes", "score, replaced")]
+
+
+def test_a_sample_of_the_attacks_holds(site, tmp_path):
+    attacks = [*link_attacks(site), *meanwhile_attacks(site), *signal_attacks(site)]
+    server = object()
+    assert len(attacks) + sum(1 for _ in server_attacks(site, server, server)) >= 400
+    for number, wanted in enumerate(SAMPLE):
+        attack = next(one for one in attacks if (one.kind, one.boundary) == wanted)
+        (tmp_path / str(number)).mkdir()
+        attack.do(tmp_path / str(number))
