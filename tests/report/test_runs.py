@@ -90,9 +90,12 @@ def test_another_decision_needs_no_training(run):
     page = (run / "eval" / "test" / "report.html").read_text()
     assert "What each rule gives" in page
     assert "Released documents: recall" in page
-    for rule in ("macro", "samples", "budget=1.5", "precision=0.5"):
+    for rule in ("samples", "budget=1.5", "precision=0.5", "macro"):
         decide(model, rule)
         assert xmtc.Model.from_pretrained(model).decision.rule == rule
+    evaluate_run(run)
+    found = [json.loads((run / "eval" / "dev" / name).read_text()) for name in ("metrics.json", "details.json")]
+    assert found[0]["macro_f1"] == pytest.approx(found[1]["rules"][0]["macro_f1"])  # each half by the other
     with pytest.raises(ConfigError, match="not a rule"):
         as_rule("best")
 

@@ -3,10 +3,12 @@
 Shapes: N documents, K kept predictions, L labels.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
@@ -33,6 +35,34 @@ def outcomes_of(predictions: SparsePredictions, gold: Gold, *, calibrated: bool 
     return Outcomes.of(ids_NK, predictions.scores_NK, match(ids_NK, gold), gold_L, calibrated=calibrated)
 
 
+@dataclass(frozen=True)
+class Halves(Decision):
+    """The decision of dev documents, each half by the outcomes of the other, because thresholds of labels overfit.
+
+    Attributes:
+        parts: the decisions of documents with even and with odd rows.
+    """
+
+    parts: tuple[Decision, ...] = ()
+
+    @classmethod
+    def of(
+        cls, predictions: SparsePredictions, gold: Gold, rule: str, labels: LabelTable, *, calibrated: bool
+    ) -> "Halves":
+        """Tune both parts, see `outcomes_of`."""
+        others = [np.arange(start, len(predictions), 2) for start in (1, 0)]
+        known = [outcomes_of(predictions.take(rows), gold[rows], calibrated=calibrated) for rows in others]
+        parts = tuple(one.tuned(rule, labels.train_counts) for one in known)
+        return cls(float(np.mean([part.threshold for part in parts])), None, rule, parts)
+
+    @override
+    def chosen(self, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.bool_]:
+        chosen_NK = np.zeros(ids_NK.shape, np.bool_)
+        for start, part in enumerate(self.parts):
+            chosen_NK[start::2] = part.chosen(ids_NK[start::2], scores_NK[start::2])
+        return chosen_NK
+
+
 def compare_rules(
     predictions: SparsePredictions, gold: Gold, labels: LabelTable, rule: str, outcomes: Outcomes | None
 ) -> list[dict[str, Any]]:
@@ -49,17 +79,13 @@ def compare_rules(
     Returns:
         Rows with the rule and its metrics, fractions.
     """
-    halves = [np.arange(start, len(predictions), 2) for start in (0, 1)] if len(predictions) > 1 else []
-    tune: list[tuple[NDArray[np.int64], Outcomes]] = [(np.arange(len(predictions)), outcomes)] if outcomes else []
-    if not tune:
-        others = [outcomes_of(predictions.take(rows), gold[rows], calibrated=True) for rows in reversed(halves)]
-        tune = list(zip(halves, others, strict=True))
     hits_NK, rows = match(predictions.label_ids_NK, gold), []
     for one in dict.fromkeys((rule, *OWN_RULES)):
-        chosen_NK = np.zeros(hits_NK.shape, np.bool_)
-        for part, known in tune:
-            decision = known.tuned(one, labels.train_counts)
-            chosen_NK[part] = decision.chosen(predictions.label_ids_NK[part], predictions.scores_NK[part])
+        if outcomes is None:
+            decision = Halves.of(predictions, gold, one, labels, calibrated=True)
+        else:
+            decision = outcomes.tuned(one, labels.train_counts)
+        chosen_NK = decision.chosen(predictions.label_ids_NK, predictions.scores_NK)
         rows.append({"rule": one} | _measured(Outcome.of(predictions, chosen_NK, hits_NK, gold)))
     return rows
 

@@ -12,7 +12,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.decisions import compare_rules, outcomes_of
+from xmtc.evaluate.decisions import Halves, compare_rules, outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.store import read_predictions, write_evaluation
 from xmtc.evaluate.summary import summary_table
@@ -169,6 +169,8 @@ def evaluate_files(
     tuned_here = decision is None and not single
     if tuned_here:
         decision = outcomes_of(found, truth).tuned("micro")
+    elif split == "dev" and decision is not None and decision.thresholds_L is not None:
+        decision = Halves.of(found, truth, decision.rule, labels, calibrated=True)
     evaluation = evaluate(
         found,
         truth,

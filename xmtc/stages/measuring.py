@@ -10,7 +10,7 @@ from typing import Any
 from scipy import sparse
 
 from xmtc.data.corpus import Split
-from xmtc.evaluate.decisions import compare_rules, outcomes_of
+from xmtc.evaluate.decisions import Halves, compare_rules, outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
@@ -37,15 +37,20 @@ def measure_split(
     gold = split.label_matrix()
     calibrated = bool(worker.config.model.scorers) or worker.classifier.calibration is not None
     labels, config, known = worker.corpus.labels, worker.config.evaluate, outcomes
+    decision = None
     if outcomes is None and worker.config.data.task != "single_label":
         outcomes = outcomes_of(predictions, gold, calibrated=calibrated)
+    if outcomes is not None:
+        decision = outcomes.tuned(config.decision, labels.train_counts)
+        if known is None and decision.thresholds_L is not None:
+            decision = Halves.of(predictions, gold, config.decision, labels, calibrated=calibrated)
     evaluation = evaluate(
         predictions,
         gold,
         labels,
         len(worker.train),
         config=config,
-        decision=None if outcomes is None else outcomes.tuned(config.decision, labels.train_counts),
+        decision=decision,
         documents=EvaluatedDocuments(split.doc_ids(), split.lengths),
         histogram=histogram,
     )
