@@ -5,9 +5,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-BINS = ("0", "1-5", "6-10", "11-50", ">50")
-"""The usual bins, see `bin_mask`."""
-
 
 def bin_mask(name: str, train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the labels of one bin.

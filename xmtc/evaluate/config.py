@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.data.bins import BINS
-from xmtc.fusion.config import Rule
+from xmtc.fusion.config import BINS, Rule
 from xmtc.mining.config import IndexConfig
 
 BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]

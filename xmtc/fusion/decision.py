@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xmtc.data.bins import BINS, bin_masks
+from xmtc.data.bins import bin_masks
 from xmtc.data.tensor_files import read_tensors, write_tensors
+from xmtc.fusion.config import BINS
 from xmtc.scorers.regrouping import Regrouping
 
 CONSIDERED = 50
