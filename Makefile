@@ -54,7 +54,7 @@ fuzz: $(VENV)/.stamp-dev  ## the property tests, with 3,000 examples each instea
 	$(BIN)/python -m pytest -m "hypothesis and not faults" --hypothesis-profile=fuzz $(PYTEST_ARGS)
 
 test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interpreter, and compiled for GPUs, without one
-	PYTHONPATH=. $(TRITON_VENV)/bin/python tools/check/compiled_kernels.py
+	PYTHONPATH=. $(TRITON_VENV)/bin/python tools/check/compiled_kernels.py --widths 128
 	TRITON_INTERPRET=1 $(TRITON_VENV)/bin/python -m pytest tests/models -k triton $(PYTEST_ARGS)
 
 test-wheel: $(VENV)/.stamp-dev  ## build and check the packages; install the wheel alone, predict and train with it
