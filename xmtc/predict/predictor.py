@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ EVIDENCE_WORDS = 5
 Documents = Iterable[str | Mapping[str, str | None]]
 _TOP_K = 10
 _CPU_TOKENS, _GPU_TOKENS = 4096, 16384
+_RULES = 16  # rules whose decisions are kept: a client may ask for any number of them
 
 
 class NoTokensError(DataError):
@@ -112,7 +113,7 @@ class Model:
     ) -> None:
         self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
         self.decision, self.outcomes = parts.decision, parts.outcomes
-        self._decisions: dict[str, Decision] = {}
+        self._decide_by = lru_cache(_RULES)(self._tuned)
         self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
         if tokens_per_batch is None:
             tokens_per_batch = _CPU_TOKENS if device.type == "cpu" else _GPU_TOKENS
@@ -255,9 +256,10 @@ class Model:
         """
         if not isinstance(threshold, str) or threshold == "tuned":
             return self.decision
-        if threshold not in self._decisions:
-            self._decisions[threshold] = tuned_decision(self.outcomes, threshold, self.labels, self.info.name)
-        return self._decisions[threshold]
+        return self._decide_by(threshold)
+
+    def _tuned(self, rule: str) -> Decision:
+        return tuned_decision(self.outcomes, rule, self.labels, self.info.name)
 
     def kept(
         self,
