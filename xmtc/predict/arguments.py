@@ -84,7 +84,7 @@ def as_rule(given: str) -> str:
     Raises:
         ConfigError: it is none.
     """
-    if not re.match(RULE, given):
+    if not re.fullmatch(RULE, given):
         raise ConfigError(f"{_shown(given)}: not a rule: give {RULES}")
     return given
 
@@ -95,7 +95,7 @@ def as_threshold(given: Any) -> float | str:
     Raises:
         ConfigError: it is neither.
     """
-    if isinstance(given, str) and (given == "tuned" or re.match(RULE, given)):
+    if isinstance(given, str) and (given == "tuned" or re.fullmatch(RULE, given)):
         return given
     if given is None:
         return 0.0
