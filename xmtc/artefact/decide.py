@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from xmtc.artefact.export import LABELS, OUTCOMES, THRESHOLDS, write_decision
+from xmtc.artefact.export import LABELS, THRESHOLDS, read_outcomes, write_decision
 from xmtc.artefact.info import read_info
 from xmtc.data.labels import LabelTable
 from xmtc.errors import ConfigError
@@ -32,7 +32,6 @@ def decide(model: Path, rule: str) -> Decision:
         ConfigError: a single-label model.
     """
     read_info(model)
-    outcomes = Outcomes.load(model / OUTCOMES) if (model / OUTCOMES).exists() else None
-    decision = tuned_decision(outcomes, rule, LabelTable.load(model / LABELS), str(model))
+    decision = tuned_decision(read_outcomes(model), rule, LabelTable.load(model / LABELS), str(model))
     write_decision(model / THRESHOLDS, decision)
     return decision

@@ -195,7 +195,7 @@ def load_model(directory: Path) -> ModelParts:
     info = read_info(directory)
     labels = LabelTable.load(directory / LABELS)
     decision = BEST if info.task == "single_label" else read_decision(directory / THRESHOLDS, len(labels))
-    outcomes = Outcomes.load(directory / OUTCOMES) if (directory / OUTCOMES).exists() else None
+    outcomes = read_outcomes(directory)
     classifier = _read_classifier(directory, info, len(labels))
     tokenizer = load_pretrained(str(directory / "tokenizer"))
     ensemble = None
@@ -237,6 +237,15 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
         classifier.calibration = Calibration.load(directory / CALIBRATION, labels)
     classifier.encoder.load(directory)
     return classifier
+
+
+def read_outcomes(directory: Path) -> Outcomes | None:
+    """Read the outcomes of a model's dev split; None if it has none.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    return Outcomes.load(directory / OUTCOMES) if (directory / OUTCOMES).exists() else None
 
 
 def read_decision(path: Path, labels: int) -> Decision:

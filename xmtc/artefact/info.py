@@ -58,7 +58,7 @@ class ModelInfo:
 
 
 def write_info(folder: Path, info: ModelInfo) -> None:
-    """Write `config.json`, with the checksums of the files in the folder ."""
+    """Write `config.json`, with the checksums of the files in the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix(): path for path in files}
     content = {
