@@ -121,3 +121,9 @@ def test_limits_are_in_range_or_refused(value):
             as_threshold(value)
     assert as_count(np.int64(3), "top_k") == 3
     assert as_threshold(np.float32(0.5)) == 0.5
+
+
+def test_a_rule_ends_where_its_text_ends():
+    assert as_threshold("precision=0.9") == "precision=0.9"
+    with pytest.raises(ConfigError, match="threshold="):
+        as_threshold("micro\n")
