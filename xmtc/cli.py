@@ -24,6 +24,7 @@ from xmtc.cli_options import (
     Overrides,
     Precision,
     PrintConfig,
+    Release,
     TextColumn,
     Version,
     check_arguments,
@@ -256,6 +257,7 @@ def score(
     shortlist: Annotated[
         int | None, typer.Option(min=1, help="Score only this many labels, found by an index \\[default: all].")
     ] = None,
+    release: Release = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output of a finished or another job.")
@@ -271,6 +273,7 @@ def score(
 ) -> None:
     """Label a corpus of any size. After an interruption, the same command continues; no document is scored twice."""
     from xmtc.artefact.info import read_description
+    from xmtc.predict.arguments import as_bar
     from xmtc.score.inputs import text_columns
     from xmtc.score.job import Settings
     from xmtc.score.shell import make_job, parse_threshold, read_labels, run_locally, use_bfloat16
@@ -285,6 +288,7 @@ def score(
         include=read_labels(include),
         exclude=read_labels(exclude) or (),
         shortlist=shortlist,
+        release=None if release is None else as_bar(release),
         evidence=evidence,
         bfloat16=use_bfloat16(precision, device),
         block_rows=block_rows,
@@ -318,13 +322,15 @@ def serve(
     order: Annotated[
         Literal["uncertain", "rare", "file"], typer.Option(help="Which documents come first: uncertain, rare or file.")
     ] = "uncertain",
+    release: Release = None,
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
     """Serve a model over HTTP, with a page in the browser. SIGTERM or Ctrl-C stops it."""
     from xmtc.serve.config import read_config
 
-    config = read_config(overrides or [], host, port, token_file, annotations, queue, order)
+    own = [] if release is None else [f"release={release}"]
+    config = read_config([*(overrides or ()), *own], host, port, token_file, annotations, queue, order)
     from xmtc.serve.server import load_and_serve
 
     load_and_serve(model, config, device=device, precision=precision)

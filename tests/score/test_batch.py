@@ -23,11 +23,13 @@ from score_jobs import COLUMNS, FP32, contents, read_output, score, write_rows
 from trial_model import LABELS, TEXTS, export
 from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
+from xmtc.predict.arguments import as_bar
 from xmtc.score.batch import BlockScorer
 from xmtc.score.inputs import block_name, input_files, read_blocks, text_columns
 from xmtc.score.job import Settings, _begin, open_job, publish
 from xmtc.score.local import pending_files, score_local
 from xmtc.score.shell import make_job, parse_threshold, read_labels, use_bfloat16
+from xmtc.serve.config import read_tuning
 from xmtc.track.progress import Progress
 
 
@@ -120,6 +122,30 @@ def test_an_interrupted_job_resumes_and_damaged_parts_are_scored_again(model, so
     score(model, source, output)
     assert contents(output) == whole
     assert (output / "_manifest.json").read_text() == manifest
+
+
+def test_a_bar_splits_documents_and_is_counted_after_a_damage_too(model, source, tmp_path):
+    score(model, source, tmp_path / "all")
+    before = read_output(tmp_path / "all")
+    bar = f"expected_recall>={float(np.median(before['expected_recall'].to_numpy())):.4f}"
+    settings = replace(FP32, release=as_bar(bar))
+    manifest = score(model, source, tmp_path / "out", settings)
+    found = read_output(tmp_path / "out")
+    assert found.drop_columns("release") == before
+    assert found["release"].to_pylist() == [x >= float(bar[17:]) for x in before["expected_recall"].to_pylist()]
+    assert 0 < manifest["released"] == sum(found["release"].to_pylist()) < 17
+    (tmp_path / "out" / manifest["parts"][0]["path"]).write_bytes(b"")
+    assert score(model, source, tmp_path / "out", settings) == manifest
+
+
+@pytest.mark.parametrize(
+    "bar", ["", "0.8", "expected_recall>0.8", "recall>=0.8", "expected_f1>=1.2", "expected_f1>=-1"]
+)
+def test_what_is_no_bar_is_refused(bar):
+    with pytest.raises(ConfigError, match="not a bar: give expected_precision"):
+        as_bar(bar)
+    with pytest.raises(ConfigError, match="release"):
+        read_tuning([f"release={bar!r}"])
 
 
 def test_a_finished_job_is_left_alone(model, source, tmp_path):
@@ -269,6 +295,7 @@ import xmtc.score.local
 from xmtc.score.shell import make_job
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings, _begin, open_job, publish
+from xmtc.serve.config import read_tuning
 from xmtc.track.progress import Progress
 settings = Settings(top_k=5, bfloat16=False, block_rows=3, columns=text_columns(["text"], "id"))
 job = make_job(Path(sys.argv[1]), [sys.argv[2]], Path(sys.argv[3]), settings)

@@ -125,6 +125,21 @@ def test_documents_that_the_model_cannot_read_are_never_handed_out(model: xmtc.M
         assert found == {"id": "b", "text": "fish", "left": 1, "waiting": 0}
 
 
+def test_only_documents_held_are_handed_out_and_answers_say_which(model: xmtc.Model, tmp_path: Path) -> None:
+    expected = [one.expected.recall for one in model.predict(TEXTS)]
+    bar = sorted(expected)[-2]
+    queue = tmp_path / "queue.jsonl"
+    queue.write_text("".join(json.dumps({"id": f"q{i}", "text": text}) + "\n" for i, text in enumerate(TEXTS)))
+    with running(model, queue=queue, order="file", release=f"expected_recall>={bar - 1e-5:.6f}") as client:
+        released = [value >= bar for value in expected]
+        assert client.post("/predict", {"texts": TEXTS}).json()["release"] == released
+        while client.post("/queue/next").json()["waiting"]:
+            pass
+        assert client.post("/queue/next").json()["left"] == released.count(False)
+    with running(model) as client:
+        assert client.post("/predict", {"texts": TEXTS}).json()["release"] == []
+
+
 def found(label: str, score: float, predicted: bool) -> Prediction:
     return Prediction(label, score, label, predicted=predicted)
 

@@ -64,6 +64,7 @@ def test_answers_are_the_models(client: Client, model: xmtc.Model, body) -> None
         "model": "sea-laws",
         "predictions": [rows(one) for one in expected],
         "expected": [],
+        "release": [],
     }
 
 

@@ -14,10 +14,8 @@ from xmtc.data.labels import LabelTable
 from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
 from xmtc.evaluate.judged import Judged
 from xmtc.evaluate.predictions import Gold, SparsePredictions, match, shape_of
-from xmtc.fusion.decision import OWN_RULES, Decision, Outcomes
+from xmtc.fusion.decision import EXPECTED, OWN_RULES, Decision, Outcomes
 
-EXPECTED = ("precision", "recall", "f1")
-"""What `Decision.expected` gives, in its order."""
 _SHARES = np.linspace(0.05, 1, 20)
 _GROUPS = 10
 
@@ -106,16 +104,18 @@ def release_curve(judged: Judged, decision: Decision) -> dict[str, Any]:
 
     Returns:
         `share`, from 5 % to all documents; by `precision`, `recall` and `f1`: the mean of those documents of which most
-        of it is expected; `error`: mean distance of expected and true values of ten groups of documents.
+        of it is expected; `bars`: by the same names, the least that is expected of them; `error`: mean distance of
+        expected and true values of ten groups of documents.
     """
     expected_N3 = decision.expected(judged.predictions.label_ids_NK, judged.predictions.scores_NK)
     right_N, predicted_N, gold_N = judged.outcome.document_counts()
     wholes = (predicted_N, gold_N, (predicted_N + gold_N) / 2)
-    curve: dict[str, Any] = {"share": _SHARES.tolist(), "error": {}}
+    curve: dict[str, Any] = {"share": _SHARES.tolist(), "bars": {}, "error": {}}
     for column, (name, whole_N) in enumerate(zip(EXPECTED, wholes, strict=True)):
         true_N = right_N / np.maximum(whole_N, 0.5)
         order = np.argsort(-expected_N3[:, column], kind="stable")
         ends = np.maximum(1, np.round(_SHARES * len(order)).astype(int))
+        curve["bars"][name] = expected_N3[order, column][ends - 1].tolist()
         curve[name] = (np.cumsum(true_N[order])[ends - 1] / ends).tolist()
         groups = np.array_split(order, min(_GROUPS, len(order)))
         distances = [len(group) * abs((expected_N3[group, column] - true_N[group]).mean()) for group in groups]

@@ -33,6 +33,8 @@ from xmtc.scorers.regrouping import Regrouping
 
 CONSIDERED = 50
 """A document's labels beyond this rank have no part in what is expected of it."""
+EXPECTED = ("precision", "recall", "f1")
+"""What `Decision.expected` gives, in its order."""
 OWN_RULES = ("micro", "macro", "samples", "precision=0.9")
 """Rules that reports compare."""
 _PRIOR = 10.0
@@ -101,6 +103,12 @@ class Decision:
         if self.thresholds_L is None:
             return self
         return Decision(self.threshold, self.thresholds_L[regrouping.kept_M], self.rule)
+
+
+def released(expected_N3: NDArray[np.floating], bar: str) -> NDArray[np.bool_]:
+    """Mark the documents of which enough is expected, see `Decision.expected`; compares as float32, like tables."""
+    name, _, least = bar.removeprefix("expected_").partition(">=")
+    return np.asarray(expected_N3, np.float32)[..., EXPECTED.index(name)] >= float(least)
 
 
 HALF = Decision()

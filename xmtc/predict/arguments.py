@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from xmtc.data.fields import ONE_FIELD, FieldText
 from xmtc.errors import ConfigError, DataError
-from xmtc.fusion.config import RULE
+from xmtc.fusion.config import BAR, RULE
 
 RULES = "micro, macro, samples, precision=0.9, budget=5 or top_k=5"
 _ACCEPTED = "a list, tuple, Series, one-dimensional array or iterator of strings"
@@ -86,6 +86,17 @@ def as_rule(given: str) -> str:
     """
     if not re.fullmatch(RULE, given):
         raise ConfigError(f"{_shown(given)}: not a rule: give {RULES}")
+    return given
+
+
+def as_bar(given: str) -> str:
+    """Check what must be expected of a document to be released.
+
+    Raises:
+        ConfigError: it is no bar.
+    """
+    if not re.fullmatch(BAR, given):
+        raise ConfigError(f"{_shown(given)}: not a bar: give expected_precision>=0.9, expected_recall>=0.8 or the like")
     return given
 
 

@@ -22,18 +22,19 @@ from xmtc.artefact.info import ModelInfo
 from xmtc.data.readers import Rejected
 from xmtc.data.sampler import evaluation_batches
 from xmtc.errors import ConfigError
+from xmtc.fusion.decision import EXPECTED, released
 from xmtc.predict.evidence import Explanation
 from xmtc.predict.predictor import EVIDENCE_WORDS, Model
 from xmtc.predict.tokenised import TokenisedTexts, tokenised
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
 
-EXPECTED = ("expected_precision", "expected_recall", "expected_f1")
-"""What to expect of the labels that the model's decision, or that of `Settings.threshold`, gives."""
 PREDICTIONS = pa.schema(
     {"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())}
-    | dict.fromkeys(EXPECTED, pa.float32())
+    | dict.fromkeys((f"expected_{name}" for name in EXPECTED), pa.float32())
 )
+"""`EXPECTED` is what to expect of the labels that the model's decision, or that of `Settings.threshold`, gives."""
+RELEASE = pa.field("release", pa.bool_())
 _WORD = pa.struct({"text": pa.string(), "field": pa.string(), "contribution": pa.float32()})
 EVIDENCE = pa.field("evidence", pa.list_(pa.list_(_WORD)))
 
@@ -140,17 +141,21 @@ class BlockScorer:
         reasons: Mapping[int, Sequence[Explanation]],
     ) -> pa.Table:
         kept_NK, decision = self._kept(ids_NK, scores_NK), self.model.decision_of(self.settings.threshold)
+        expected_N3 = decision.expected(ids_NK, scores_NK)
         offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
         columns = [
             pa.array(block.doc_ids, pa.string()),
             pa.ListArray.from_arrays(offsets, self.labels.take(pa.array(ids_NK[kept_NK]))),
             pa.ListArray.from_arrays(offsets, pa.array(scores_NK[kept_NK], pa.float32())),
-            *(pa.array(column_N, pa.float32()) for column_N in decision.expected(ids_NK, scores_NK).T),
+            *(pa.array(column_N, pa.float32()) for column_N in expected_N3.T),
         ]
-        if not self.settings.evidence:
-            return pa.table(columns, schema=PREDICTIONS)
-        evidence = [[_words(one) for one in reasons[row]] for row in range(len(kept_NK))]
-        return pa.table([*columns, pa.array(evidence, EVIDENCE.type)], schema=PREDICTIONS.append(EVIDENCE))
+        table = pa.table(columns, schema=PREDICTIONS)
+        if self.settings.release is not None:
+            table = table.append_column(RELEASE, pa.array(released(expected_N3, self.settings.release)))
+        if self.settings.evidence:
+            evidence = [[_words(one) for one in reasons[row]] for row in range(len(kept_NK))]
+            table = table.append_column(EVIDENCE, pa.array(evidence, EVIDENCE.type))
+        return table
 
 
 def _words(reason: Explanation) -> list[dict]:

@@ -48,6 +48,7 @@ class Settings:
         include: the only labels to score, see `LabelFilter`; None: all.
         exclude: labels not to score.
         shortlist: number of labels per document that an index finds and that get logits; None: all labels get them.
+        release: what must be expected of a document, such as `expected_recall>=0.8`, to be released; None: no column.
         evidence: add the words that support each label most.
         bfloat16: compute under bfloat16 autocast.
         block_rows: rows per block.
@@ -61,6 +62,7 @@ class Settings:
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
     shortlist: int | None = None
+    release: str | None = None
     evidence: bool = False
     bfloat16: bool = True
     block_rows: int = 2048
@@ -106,6 +108,7 @@ class Record:
         rows: number of documents in its part.
         size: bytes of its part.
         sha256: SHA-256 of its part.
+        released: number of documents released; None without a bar.
         rejected: (where, reason) of its bad rows.
     """
 
@@ -114,6 +117,7 @@ class Record:
     size: int
     sha256: str
     rejected: tuple[tuple[str, str], ...]
+    released: int | None = None
 
     @property
     def part(self) -> str:
@@ -218,7 +222,8 @@ def publish(output: Destination, block: str, table: pa.Table, rejected: Sequence
     """
     content = _parquet(table, compression="zstd")
     sha256, reasons = hashlib.sha256(content).hexdigest(), tuple((row.where, row.reason) for row in rejected)
-    record = Record(block, table.num_rows, len(content), sha256, reasons)
+    released = sum(table["release"].to_pylist()) if "release" in table.column_names else None
+    record = Record(block, table.num_rows, len(content), sha256, reasons, released)
     with writing(f"{output}/{record.part}"):
         output.put(record.part, content)
         output.put(f"{DONE}/{block}.json", json.dumps(asdict(record)).encode())
@@ -245,9 +250,12 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
     columns = {name: [row[i] for row in rejected] for i, name in enumerate(SCHEMA.names)}
     parts = [
         {"path": r.part, "rows": r.rows, "size": r.size, "sha256": r.sha256, "rejected": len(r.rejected)}
+        | ({} if r.released is None else {"released": r.released})
         for r in records
     ]
     totals = {"documents": sum(record.rows for record in records), "rejected": len(rejected)}
+    if job.settings.release is not None:
+        totals["released"] = sum(record.released or 0 for record in records)
     manifest = job.identity() | totals | {"parts": parts}
     with writing(job.output):
         job.output.put(REJECTED, _parquet(pa.table(columns, schema=SCHEMA)))
@@ -286,7 +294,8 @@ def _listed(output: Destination) -> list[Record]:
     records = []
     for part in parse_json(manifest)["parts"]:
         block = part["path"].removeprefix("part-").removesuffix(".parquet")
-        records.append(Record(block, part["rows"], part["size"], part["sha256"], tuple(rejected.get(block, ()))))
+        rows = tuple(rejected.get(block, ()))
+        records.append(Record(block, part["rows"], part["size"], part["sha256"], rows, part.get("released")))
     return records
 
 

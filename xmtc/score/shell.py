@@ -199,7 +199,8 @@ def run_locally(
 def print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
     """Print one line on stderr: the numbers of documents and parts, the time, and the output."""
     bad = f", bad rows in _rejected.parquet: {manifest['rejected']:,}" if manifest["rejected"] else ""
-    done = f"documents: {manifest['documents']:,}, parts: {len(manifest['parts']):,}{bad}"
+    held = f" (released: {manifest['released']:,})" if "released" in manifest else ""
+    done = f"documents: {manifest['documents']:,}{held}, parts: {len(manifest['parts']):,}{bad}"
     print_line(f"{done}, {duration(seconds)}: {job.output}")
 
 

@@ -84,7 +84,10 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
             model.texts(body.texts), PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
         )
         expected = [one.expected for one in found]
-        return bodies.PredictAnswer.model_validate({"model": service.name, "predictions": found, "expected": expected})
+        release = service.released(found)
+        return bodies.PredictAnswer.model_validate(
+            {"model": service.name, "predictions": found, "expected": expected, "release": release}
+        )
 
     @app.get("/labels")
     def labels(

@@ -81,11 +81,12 @@ class ExpectedAnswer(BaseModel):
 
 
 class PredictAnswer(BaseModel):
-    """The labels of each text, best first, and what to expect of those that it gets."""
+    """The labels of each text, best first, what to expect of those that it gets, and whether that releases it."""
 
     model: str
     predictions: list[list[PredictedLabel]]
     expected: list[ExpectedAnswer]
+    release: Annotated[list[bool], Field(description="Empty if the server has no bar.")]
 
 
 class LabelAnswer(BaseModel):

@@ -13,6 +13,7 @@ from xmtc.config.base import config
 from xmtc.config.load import load_overrides
 from xmtc.errors import ConfigError
 from xmtc.files import read_file, reading
+from xmtc.fusion.config import Bar
 
 TOKEN_VARIABLE = "XMTC_TOKEN"
 Order = Literal["uncertain", "rare", "file"]
@@ -52,6 +53,8 @@ class Tuning:
     shortlist: Annotated[int | None, Field(ge=1)] = None
     """Labels that are scored of a text, found by the model's index; null scores all. Requests with `include` score
     what they include."""
+    release: Bar | None = None
+    """What must be expected of a text to be released, such as `expected_recall>=0.8`; only the others are queued."""
 
 
 @config

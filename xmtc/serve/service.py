@@ -5,9 +5,11 @@ import re
 from collections.abc import Sequence
 from http import HTTPStatus
 
+import numpy as np
 from fastapi.concurrency import run_in_threadpool
 
 from xmtc.errors import XmtcError
+from xmtc.fusion.decision import released
 from xmtc.predict.predictor import Model, Predictions
 from xmtc.serve.annotations import Annotations
 from xmtc.serve.batcher import Batcher, PredictOptions
@@ -78,6 +80,12 @@ class Service:
         self.check_texts(texts)
         return await self.batcher.predict(texts, options)
 
+    def released(self, found: Sequence[Predictions]) -> list[bool]:
+        """Say which texts are released; empty without a bar."""
+        if self.config.release is None:
+            return []
+        return released(np.array([one.expected for one in found]), self.config.release).tolist()
+
     async def save(self, documents: Sequence[tuple[str | None, str, Sequence[str]]]) -> tuple[list[str], int]:
         """Append documents to the annotations, if training can read them; see `Annotations.save`.
 
@@ -126,8 +134,8 @@ class Service:
             some = documents[start : start + _RANKED_AT_ONCE]
             answers = await asyncio.gather(*(self._predict_when_free(text) for _, text in some))
             for (doc_id, _), best in zip(some, answers, strict=True):
-                if best is None:
-                    worklist.refuse(doc_id)
+                if best is None or any(self.released([best])):
+                    worklist.leave_out(doc_id)
                 else:
                     worklist.rank(doc_id, rank(best))
 

@@ -68,8 +68,8 @@ class Worklist:
                 return doc_id, self._texts[doc_id]
         return None
 
-    def refuse(self, doc_id: str) -> None:
-        """Remove a document that the model cannot read."""
+    def leave_out(self, doc_id: str) -> None:
+        """Remove a document that the model cannot read, or that is released."""
         self.waiting -= 1
         self.done(doc_id)
 

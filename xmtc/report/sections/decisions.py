@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from xmtc.evaluate.decisions import EXPECTED
 from xmtc.evaluate.summary import percent
+from xmtc.fusion.decision import EXPECTED
 from xmtc.report.charts import Axis, Series, line_chart
 from xmtc.report.section import Chart, Figures, Page, Paragraph, Part, Section, Table
 
@@ -34,7 +34,7 @@ class DecisionsSection(Section):
         if rules := _rules(page):
             parts += [Paragraph(_RULES), rules]
         charts = _release_charts(page)
-        return [*parts, Figures(charts)] if charts else parts
+        return [*parts, Figures(charts), _bars(page)] if charts else parts
 
 
 def _rules(page: Page) -> Table | None:
@@ -47,6 +47,19 @@ def _rules(page: Page) -> Table | None:
     columns = ["rule", "run", *_COLUMNS.values(), "labels per document"]
     caption = "What each rule gives, %"
     return Table("rules", columns, rows, owners, words=2, caption=caption) if rows else None
+
+
+def _bars(page: Page) -> Table:
+    rows, owners = [], []
+    for r, run in enumerate(page.runs):
+        curve = run.details.get("release", {})
+        for place in range(3, len(curve.get("share", ())), 4):
+            pairs = ((f"{curve['bars'][key][place]:.2f}", percent(curve[key][place])) for key in EXPECTED)
+            rows.append([percent(curve["share"][place]), run.name, *(cell for pair in pairs for cell in pair)])
+            owners.append(r)
+    columns = [cell for key in EXPECTED for cell in (f"expected_{key}>=", f"{key}, %")]
+    caption = "The bar (`xmtc score --release`) that releases a share of the documents, and their true mean"
+    return Table("bars", ["released, %", "run", *columns], rows, owners, words=2, caption=caption)
 
 
 def _release_charts(page: Page) -> list[Chart]:
