@@ -4,8 +4,11 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 
 from xmtc.config.shape import Shape
 from xmtc.run.config import RunConfig
@@ -24,12 +27,28 @@ a key `kind`; a section without a default has the defaults of its keys.
 
 def reference(schema: type[Any]) -> str:
     """Write the reference page of a configuration dataclass, in Markdown."""
-    root = Shape.of(schema)
+    root = with_inherited_words(Shape.of(schema))
     places: dict[str, list[tuple[str, str]]] = {}
     for place, description, keys in _sections(root, "", ""):
         places.setdefault(keys or description, []).append((place, description))
     sections = [_joined(same, content) for content, same in places.items()]
     return "\n".join([_INTRODUCTION, *_keys(root, ""), *sections])
+
+
+def with_inherited_words(root: Shape) -> Shape:
+    """Describe fields that a class of settings has from its bases; pydantic reads the docstrings of the class alone."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("xmtc.")]
+    named = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
+    classes = {one.__name__: one for one in named if is_dataclass(one)}
+    for name, definition in root.definitions.items():
+        bases = [base for base in reversed(classes[name].__mro__) if is_dataclass(base)]
+        words = {
+            key: text for base in bases for key, text in extract_docstrings_from_cls(base, use_inspect=True).items()
+        }
+        for key, schema in definition.get("properties", {}).items():
+            if key in words:
+                schema.setdefault("description", words[key])
+    return root
 
 
 def _joined(same: list[tuple[str, str]], content: str) -> str:
@@ -62,19 +81,69 @@ def _alternatives(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str
 def _section(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
     place = f"`{path}`" + (f", kind `{kind}`" if kind else "")
     has_keys = set(shape.properties()) - {"kind"}
-    yield place, _one_line(shape.description), "\n".join(_keys(shape, f"{path}.")) if has_keys else ""
+    yield place, _one_line(_description(shape)), "\n".join(_keys(shape, f"{path}.")) if has_keys else ""
     yield from _sections(shape, f"{path}.", kind)
 
 
 def _keys(shape: Shape, path: str) -> Iterator[str]:
-    required = shape.required()
+    required = shape.schema.get("required", [])
     for key, child in shape.properties().items():
         if key == "kind":
             continue
         default = "required" if key in required else _default(child)
         given = "; ".join(filter(None, (_value_words(child, path + key), default)))
-        yield f"- `{key}` ({given}): {_one_line(child.description)}"
+        yield f"- `{key}` ({given}): {_one_line(_description(child))}"
     yield ""
+
+
+_BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "greater than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "pattern": "matching {}",
+}
+_WORDS = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
+
+
+def describe(shape: Shape) -> str:
+    """Describe the values that a place accepts."""
+    words = " or ".join(dict.fromkeys(map(_member_words, shape.members())))
+    return f"{words} or null" if _nullable(shape) else words
+
+
+def _description(shape: Shape) -> str:
+    return shape.schema.get("description", "")
+
+
+def _nullable(shape: Shape) -> bool:
+    return any(member.get("type") == "null" for member in shape.schema.get("anyOf", []))
+
+
+def _member_words(shape: Shape) -> str:
+    if choices := shape.choices():
+        return choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
+    if kinds := shape.kinds():
+        return "a section with kind: " + " or ".join(kinds)
+    kind = shape.schema.get("type")
+    if kind == "array":
+        return "a list" + _size_words(shape.schema)
+    if kind == "object":
+        return "a section"
+    bounds = [text.format(shape.schema[name]) for name, text in _BOUNDS.items() if name in shape.schema]
+    if kind == "string" and shape.schema.get("minLength") and not bounds:
+        bounds.append("not empty")
+    return ", ".join([_WORDS.get(str(kind), "a value"), *bounds])
+
+
+def _size_words(schema: dict[str, Any]) -> str:
+    low, high = schema.get("minItems"), schema.get("maxItems")
+    if low is None and high is None:
+        return ""
+    if low == high:
+        return f" of {low}"
+    return f" of {low} or more" if high is None else f" of {low or 0} to {high}"
 
 
 _SHORTER = (
@@ -91,13 +160,13 @@ _SHORTER = (
 
 
 def _value_words(shape: Shape, path: str) -> str:
-    """Describe the values of a key as errors do, with symbols for bounds."""
+    """Describe the values of a key, with symbols for bounds."""
     items = _item(shape)
     if items is not None and (items.kinds() or items.properties()):
         return f"list, see `{path}[]`"
     if shape.kinds():
-        return ", ".join(shape.kinds()) + (" or null" if shape.nullable else "")
-    words = shape.describe()
+        return ", ".join(shape.kinds()) + (" or null" if _nullable(shape) else "")
+    words = describe(shape)
     for long, short in _SHORTER:
         words = re.sub(long, short, words)
     return words.strip()

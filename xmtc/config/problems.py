@@ -14,7 +14,6 @@ from xmtc.config.yaml_tree import Node, Place
 
 _UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
-_OWN_WORDS = ("value_error", "assertion_error")
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,11 @@ class _Spot:
 
 def describe_all(error: ValidationError, root: Node, shape: Shape) -> list[tuple[Place, str]]:
     """List each distinct problem of `error` with its place, in the order of the schema."""
-    found = dict.fromkeys(_describe(details, root, shape) for details in error.errors(include_url=False))
-    return list(found)
+    found: dict[tuple[Place, str], list[str]] = {}
+    for details in error.errors(include_url=False):
+        place, subject, problem = _describe(details, root, shape)
+        found.setdefault((place, subject), []).append(problem)
+    return [(place, f"{key}: {' or '.join(dict.fromkeys(problems))}") for (place, key), problems in found.items()]
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -51,25 +53,21 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, str]:
+def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, str, str]:
+    """Return the place, the key with its value, and what is wrong; alternatives of a union differ in the last."""
     spot = _locate(details["loc"], root, shape)
     value = spot.node.plain()
     if details["type"] in _UNKNOWN:
-        return spot.node.place, f"{spot.key}: {_unknown_key(spot)}"
-    if details["type"] in _MISSING and isinstance(spot.path[-1], int) and spot.parent:
-        key = ".".join(str(part) for part in spot.path[:-1])
-        return spot.node.place, f"{key}: {shown(value)}: must be {spot.parent.describe()}"
+        return spot.node.place, spot.key, _unknown_key(spot)
     if details["type"] in _MISSING:
-        expected = f" ({spot.shape.describe()})" if spot.shape else ""
-        return spot.node.place, f"{spot.key}: missing; give it a value{expected}"
+        return spot.node.place, spot.key, "missing; give it a value"
     if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_kind(spot)
-    if details["type"] in _OWN_WORDS or spot.shape is None:
-        words = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        given = "" if isinstance(value, dict) else f"{shown(value)}: "
-        return spot.node.place, f"{spot.key or 'the configuration'}: {given}{words}"
-    expected = "a finite number" if details["type"] == "finite_number" else spot.shape.describe()
-    return spot.node.place, f"{spot.key}: {shown(value)}: must be {expected}{_fix(value, spot.shape)}"
+    words = details["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    given = spot.key or "the configuration"
+    if not isinstance(value, dict):
+        given = f"{given}: {shown(value)}"
+    return spot.node.place, given, words + (_fix(value, spot.shape) if spot.shape else "")
 
 
 def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
@@ -106,13 +104,13 @@ def _unknown_key(spot: _Spot) -> str:
     return f"unknown key; {suggestion(str(spot.path[-1]), known)}known here: {', '.join(known) or 'none'}"
 
 
-def _wrong_kind(spot: _Spot) -> tuple[Place, str]:
+def _wrong_kind(spot: _Spot) -> tuple[Place, str, str]:
     kinds = list(spot.shape.kinds()) if spot.shape else []
     given = spot.node.value.get("kind") if isinstance(spot.node.value, dict) else None
     if given is None:
-        return spot.node.place, f"{spot.key}: needs a kind; add 'kind:' with one of {', '.join(kinds)}"
+        return spot.node.place, spot.key, f"needs a kind; add 'kind:' with one of {', '.join(kinds)}"
     hint = suggestion(str(given.plain()), kinds)
-    return given.place, f"{spot.key}.kind: {shown(given.plain())}: unknown kind; {hint}known: {', '.join(kinds)}"
+    return given.place, f"{spot.key}.kind: {shown(given.plain())}", f"unknown kind; {hint}known: {', '.join(kinds)}"
 
 
 def _fix(value: Any, shape: Shape) -> str:

@@ -1,6 +1,6 @@
 """The values that a configuration accepts at each place, from pydantic's JSON schema of the dataclasses.
 
-One source for the wording of errors, did-you-mean and the reference page, so that none of them repeats the schema.
+One source for the places of errors, did-you-mean and the reference page, so that none of them repeats the schema.
 """
 
 import functools
@@ -9,16 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
-
-_BOUNDS = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "greater than {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "less than {}",
-    "multipleOf": "a multiple of {}",
-    "pattern": "matching {}",
-}
-_WORDS = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
 
 
 @functools.cache
@@ -46,16 +36,6 @@ class Shape:
             rest = {key: value for key, value in schema.items() if key != "$ref"}
             schema = {**self.definitions[schema["$ref"].rsplit("/", 1)[-1]], **rest}
         return Shape(schema, self.definitions)
-
-    @property
-    def description(self) -> str:
-        """The documentation of the field, or of the class."""
-        return self.schema.get("description", "")
-
-    @property
-    def nullable(self) -> bool:
-        """Whether `null` is allowed here."""
-        return any(member.schema.get("type") == "null" for member in self._any_of())
 
     def members(self) -> list["Shape"]:
         """List the alternatives of a plain union without null; a single shape is its only member."""
@@ -88,10 +68,6 @@ class Shape:
         """Return the fields of a dataclass; empty for other shapes."""
         return {key: self._at(value) for key, value in self._only().schema.get("properties", {}).items()}
 
-    def required(self) -> list[str]:
-        """List the fields of a dataclass without a default."""
-        return self._only().schema.get("required", [])
-
     def child(self, key: str | int, data: Any) -> "Shape | None":
         """Return the shape under `key`; the `kind` in `data`, the value given here, chooses the alternative."""
         kinds = self.kinds()
@@ -105,36 +81,6 @@ class Shape:
         else:
             item = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
         return self._at(item) if isinstance(item, dict) else None
-
-    def describe(self) -> str:
-        """Describe what is expected here, as a phrase that follows "must be"."""
-        words = " or ".join(dict.fromkeys(member._member_words() for member in self.members()))
-        return f"{words} or null" if self.nullable else words
-
-    def _member_words(self) -> str:
-        choices = self.choices()
-        if choices:
-            return choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
-        kinds = self.kinds()
-        if kinds:
-            return "a section with kind: " + " or ".join(kinds)
-        kind = self.schema.get("type")
-        if kind == "array":
-            return "a list" + self._size_words()
-        if kind == "object":
-            return "a section"
-        bounds = [text.format(self.schema[name]) for name, text in _BOUNDS.items() if name in self.schema]
-        if kind == "string" and self.schema.get("minLength") and not bounds:
-            bounds.append("not empty")
-        return ", ".join([_WORDS.get(str(kind), "a value"), *bounds])
-
-    def _size_words(self) -> str:
-        low, high = self.schema.get("minItems"), self.schema.get("maxItems")
-        if low is None and high is None:
-            return ""
-        if low == high:
-            return f" of {low}"
-        return f" of {low} or more" if high is None else f" of {low or 0} to {high}"
 
     def choices(self) -> list[str]:
         """List the literal values allowed here, as written in YAML; empty if any value of a type is allowed."""
