@@ -21,7 +21,8 @@ class RowwiseSettings:
     """What all row-wise optimizers have."""
 
     learning_rate: float
-    weight_decay: Annotated[float, Field(ge=0, description="Decoupled decay of the rows that move.")] = 0.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled decay of the rows that move."""
 
     @abstractmethod
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:

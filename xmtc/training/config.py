@@ -70,38 +70,22 @@ class PhaseConfig:
 class TrainingConfig:
     """What the epochs of stage 1 and those of stage 2 share."""
 
-    batch_size: Annotated[int, Field(ge=1, description="Documents of one optimizer step, over all workers.")] = 32
-    tokens_per_micro_batch: Annotated[
-        int,
-        Field(
-            ge=1,
-            description="Maximum number of padded tokens in one forward pass on one worker; larger batches are "
-            "accumulated.",
-        ),
-    ] = 8192
-    optimizer: Annotated[OptimizerConfig, Field(description="Optimizer and schedule.")] = OptimizerConfig()
-    label_optimizer: Annotated[
-        RowwiseOptimizerConfig | None,
-        Field(
-            description="Optimizer of the label tables. It reads and writes only the rows that a step scores. A flat "
-            "head that scores all labels trains its rows chunk by chunk, and does not clip their gradient. "
-            "Default: AdamW."
-        ),
-    ] = None
-    patience: Annotated[
-        int, Field(ge=0, description="Stop after this many epochs without a better dev metric. 0: never.")
-    ] = 3
-    cache_hidden: Annotated[
-        bool,
-        Field(
-            description="While the encoder is frozen, encode the corpus once and read hidden states from disk. xmtc "
-            "prints their size beforehand."
-        ),
-    ] = True
-    callbacks: Annotated[
-        tuple[CallbackConfig, ...],
-        Field(description="What follows the epochs (docs/reference/callbacks.md), each kind once."),
-    ] = ()
+    batch_size: Annotated[int, Field(ge=1)] = 32
+    """Documents of one optimizer step, over all workers."""
+    tokens_per_micro_batch: Annotated[int, Field(ge=1)] = 8192
+    """Maximum number of padded tokens in one forward pass on one worker; larger batches are accumulated."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Optimizer and schedule."""
+    label_optimizer: RowwiseOptimizerConfig | None = None
+    """Optimizer of the label tables. It reads and writes only the rows that a step scores. A flat head that scores all
+    labels trains its rows chunk by chunk, and does not clip their gradient. Default: AdamW."""
+    patience: Annotated[int, Field(ge=0)] = 3
+    """Stop after this many epochs without a better dev metric. 0: never."""
+    cache_hidden: bool = True
+    """While the encoder is frozen, encode the corpus once and read hidden states from disk. xmtc prints their size
+    beforehand."""
+    callbacks: tuple[CallbackConfig, ...] = ()
+    """What follows the epochs (docs/reference/callbacks.md), each kind once."""
 
     def __post_init__(self) -> None:
         """Refuse a callback that occurs twice."""

@@ -74,11 +74,12 @@ class TableConfig(ReaderSettings):
     """What the sources share that have a document in each row."""
 
     kind: str
-    files: Annotated[SplitFilesConfig, Field(description="Files by split.")]
-    columns: Annotated[ColumnsConfig, Field(description="Columns of the table, or keys of the objects.")] = (
-        ColumnsConfig()
-    )
-    labels: Annotated[LabelFileConfig | None, Field(description="File with the labels' names.")] = None
+    files: SplitFilesConfig
+    """Files by split."""
+    columns: ColumnsConfig = ColumnsConfig()
+    """Columns of the table, or keys of the objects."""
+    labels: LabelFileConfig | None = None
+    """File with the labels' names."""
 
     def __post_init__(self) -> None:
         if self.columns.split is not None and (self.files.dev or self.files.test):

@@ -37,41 +37,29 @@ class EmbeddingConfig:
 class _Light(EncoderSettings):
     """An encoder over embedded tokens."""
 
-    embedding: Annotated[
-        EmbeddingConfig, Field(description="Token embedding; transformers project it if its width is not theirs.")
-    ] = EmbeddingConfig()
-    window: Annotated[
-        int,
-        Field(
-            ge=8, description="Maximum number of tokens per window; longer documents are cut into overlapping windows."
-        ),
-    ] = 1024
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    """Token embedding; transformers project it if its width is not theirs."""
+    window: Annotated[int, Field(ge=8)] = 1024
+    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
 
 
 @config
 class _Transformer(_Light):
     """Pre-LN layers over embedded tokens with learned positions."""
 
-    window: Annotated[
-        int,
-        Field(
-            ge=8, description="Maximum number of tokens per window; longer documents are cut into overlapping windows."
-        ),
-    ] = 512
-    layers: Annotated[int, Field(ge=1, description="Transformer layers.")] = 2
-    width: Annotated[int, Field(ge=1, description="Width of the hidden states.")] = 128
-    heads: Annotated[int, Field(ge=1, description="Attention heads; must divide the width.")] = 4
-    feed_forward: Annotated[
-        int,
-        Field(
-            ge=1,
-            description="Width inside the feed-forward layer. With 192, a `multilevel` layer of width 128 is as large "
-            "as a layer of `self_attention` with 512.",
-        ),
-    ] = 512
-    dropout: Annotated[
-        float, Field(ge=0, lt=1, description="Dropout on the outputs of attention and feed-forward layer.")
-    ] = 0.1
+    window: Annotated[int, Field(ge=8)] = 512
+    """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
+    layers: Annotated[int, Field(ge=1)] = 2
+    """Transformer layers."""
+    width: Annotated[int, Field(ge=1)] = 128
+    """Width of the hidden states."""
+    heads: Annotated[int, Field(ge=1)] = 4
+    """Attention heads; must divide the width."""
+    feed_forward: Annotated[int, Field(ge=1)] = 512
+    """Width inside the feed-forward layer. With 192, a `multilevel` layer of width 128 is as large as a layer of
+    `self_attention` with 512."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout on the outputs of attention and feed-forward layer."""
 
     def __post_init__(self) -> None:
         """Check that the heads divide the width."""
