@@ -1,12 +1,13 @@
 """Annotations are training data; documents to annotate come in the promised order."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from served import LABELS, TEXTS, running
+from served import LABELS, NAMES, TEXTS, running
 
 import xmtc
 from xmtc.data.readers.base import Document
@@ -111,10 +112,65 @@ def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
         assert client.post("/queue/next").json()["left"] == 3
         assert client.post("/annotations", {"text": "none fits", "labels": []}).json()["saved"] == 2
     saved = [json.loads(line) for line in path.read_text().splitlines()]
-    assert saved[0] == {"id": skipped["id"], "text": skipped["text"], "labels": ["cod", "law"]}
+    assert {key: saved[0][key] for key in ("id", "text", "labels")} == {
+        "id": skipped["id"],
+        "text": skipped["text"],
+        "labels": ["cod", "law"],
+    }
+    assert saved[0]["model"] == {"name": "sea-laws", "version": ""}
+    assert saved[0]["by"] is None
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(saved[0]["at"])) < timedelta(minutes=2)
+    assert "suggested" not in saved[0]
     assert saved[1]["labels"] == []
     with running(model, annotations=path, queue=queue) as client:
         assert client.post("/queue/next").json()["left"] == 3  # what is annotated does not come again
+
+
+REVIEW = {
+    "suggested": [
+        {"label": "fish", "score": 0.9, "predicted": True, "words": ["cod"]},
+        {"label": "law", "score": 0.6, "predicted": True},
+        {"label": "animal", "score": 0.2, "predicted": False},
+        {"label": "steel", "score": 0.1, "predicted": False},
+    ],
+    "rejected": ["steel"],
+    "seconds": 4.5,
+    "version": "abc",
+}
+TWO = "anna a-token-of-some-length\nben another-token-of-length\n"
+
+
+def test_a_record_says_who_made_what_of_which_suggestions(model: xmtc.Model, tmp_path: Path) -> None:
+    path, body = tmp_path / "some.jsonl", {"id": "a", "text": "x", "labels": ["fish", "cod"], "review": REVIEW}
+    with running(model, annotations=path, token=TWO) as client:
+        client.session.headers["Authorization"] = "Bearer a-token-of-some-length"
+        assert client.post("/annotations", body).json() == {"id": "a", "saved": 1}
+        assert client.post("/annotations", body).status_code == 422  # the same person again
+        client.session.headers["Authorization"] = "Bearer another-token-of-length"
+        assert client.post("/annotations", body).json() == {"id": "a~2", "saved": 2}
+        client.session.headers["Authorization"] = "Bearer ben another-token-of-length"
+        assert client.post("/annotations", body).status_code == 401
+    first, second = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (first["by"], second["by"], second["document"]) == ("anna", "ben", "a")
+    assert first["model"] == {"name": "sea-laws", "version": "abc"}
+    assert first["suggested"][0] == {"label": "fish", "name": NAMES[2], "train_count": 40, **REVIEW["suggested"][0]}
+    assert (first["accepted"], first["rejected"], first["seconds"]) == (["fish"], ["law", "steel"], 4.5)
+    assert first["added"] == [{"label": "cod", "name": "Cod", "train_count": 2}]
+    assert [one.doc_id for one in read_as_training_data(path)] == ["a", "a~2"]
+    with running(model, annotations=path, user_header="X-User") as client:
+        for name, status in (("ben", 422), ("anna", 422), ("", 422), ("cem", 200)):
+            assert client.post("/annotations", body, headers={"X-User": name}).status_code == status, name
+        assert client.post("/annotations", {**body, "id": "b"}, headers={"X-User": ""}).status_code == 200
+        assert client.post("/annotations", {**body, "id": "b"}, headers={"X-User": "cem"}).status_code == 422
+        for wrong, words in (
+            ({"suggested": [{"label": "lav", "score": 0.5, "predicted": True}]}, "no label 'lav'"),
+            ({"suggested": [{"label": "law", "score": 2, "predicted": True}]}, "score"),
+            ({"suggested": [], "rejected": ["lav"]}, "no label 'lav'"),
+            ({"suggested": [], "seconds": -1}, "seconds"),
+        ):
+            refused = client.post("/annotations", {"text": "x", "labels": [], "review": wrong})
+            assert (refused.status_code, words in refused.json()["detail"]) == (422, True), refused.json()
+    assert [json.loads(line)["by"] for line in path.read_text().splitlines()] == ["anna", "ben", "cem", None]
 
 
 def test_documents_that_the_model_cannot_read_are_never_handed_out(model: xmtc.Model, tmp_path: Path) -> None:

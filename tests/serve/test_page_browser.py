@@ -74,6 +74,10 @@ def test_labels_evidence_verdicts_and_saving(browser: Browser, model: xmtc.Model
         assert browser.errors == []
     saved = [json.loads(line) for line in annotations.read_text().splitlines()]
     assert set(saved[0]["labels"]) == chosen
+    assert [one["label"] for one in saved[0]["suggested"]] == [one.label for one in expected]
+    assert saved[0]["suggested"][0]["words"] == list(dict.fromkeys(one.text for one in expected[0].evidence))
+    assert expected[1].label in saved[0]["rejected"]
+    assert saved[0]["seconds"] > 0
     assert saved[0]["text"] == "\U0001d4d5 " + TEXTS[3]
     assert saved[1]["text"] in TEXTS
     assert saved[1]["id"] == f"q{TEXTS.index(saved[1]['text'])}"

@@ -120,7 +120,9 @@ async def suggest_batch(
 async def learn(request: Request, project_id: str, body: list[IndexedDocument]) -> Response:
     """Append documents to the annotations. The model changes only when you train it with them."""
     service = _checked(request, project_id)
-    await service.save([(None, document.text, [subject.uri for subject in document.subjects]) for document in body])
+    await service.save(
+        [(None, document.text, [subject.uri for subject in document.subjects]) for document in body], request
+    )
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

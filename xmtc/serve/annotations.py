@@ -1,4 +1,10 @@
-"""Annotations: documents with the labels that a person gave them. The file can be used as training data."""
+"""Annotations: documents with the labels that a person gave them. The file can be used as training data.
+
+Beside `id`, `text` and `labels`, a line says which `model` (name, version) it is about, `by` whom and when (`at`). If
+the person saw suggestions, it has them (`suggested`: label, name, train_count, score, predicted, words), what came of
+them (`accepted`, `rejected`, `added`) and the `seconds` taken. Predicted labels that were not accepted are
+rejected. A second person's annotation of a document has an id of its own (`ID~2`), and the document's as `document`.
+"""
 
 import errno
 import io
@@ -6,8 +12,11 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from xmtc.data.labels import LabelTable
@@ -33,47 +42,91 @@ class Annotations:
     def __init__(self, path: Path, labels: LabelTable, *, one_label: bool = False) -> None:
         self.path, self.labels, self.one_label = path, labels, one_label
         self._lock = threading.Lock()
-        self.ids = {line["id"] for line in _lines(path)}
+        self._known = Counter((document_of(line), line.get("by")) for line in annotation_lines(path))
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._open() as file:
                 if file.seek(0, os.SEEK_END) and not _ends_a_line(path):
                     file.write(b"\n")
 
-    def save(self, documents: Sequence[tuple[str | None, str, Sequence[str]]]) -> list[str]:
+    def __len__(self) -> int:
+        return self._known.total()
+
+    @property
+    def ids(self) -> set[str]:
+        """Identifiers of the annotated documents."""
+        return {doc_id for doc_id, _ in self._known}
+
+    def save(
+        self,
+        documents: Sequence[tuple[str | None, str, Sequence[str]]],
+        *,
+        model: Mapping[str, str] | None = None,
+        by: str | None = None,
+        review: Mapping[str, Any] | None = None,
+    ) -> list[str]:
         """Append either all documents or none.
 
         Args:
             documents: identifier or None, text, and labels of each.
+            model: name and version of the model.
+            by: name of the person, if it is known.
+            review: of one document, `suggested`, `rejected` and `seconds`.
 
         Returns:
             The identifiers.
 
         Raises:
-            DataError: the model has no such label, a document does not have exactly one label where it must, or a
-                document with the same identifier is annotated already.
+            DataError: the model has no such label, a document does not have exactly one label where it must, or the
+                person, or somebody unknown, has annotated a document with the same identifier already.
             StorageError: the file cannot be written.
         """
         for row, (_, _, labels) in enumerate(documents):
             if self.one_label and len(set(map(label_of, labels))) != 1:
                 raise DataError(f"document {row}: {len(set(labels))} labels; this model's documents have exactly one")
-            for label in labels:
+            shown = [one["label"] for one in review["suggested"]] + review["rejected"] if review else []
+            for label in (*labels, *shown):
                 if label not in self.labels:
                     message = f"document {row}: {self.labels.unknown(label)}"
                     raise DataError(f"{message}: search labels with GET /labels?query=")
         ids = [doc_id or f"annotation-{uuid4().hex[:12]}" for doc_id, _, _ in documents]
-        lines = [
-            json.dumps(
-                {"id": doc_id, "text": text, "labels": list(dict.fromkeys(map(label_of, labels)))}, ensure_ascii=False
-            )
-            for doc_id, (_, text, labels) in zip(ids, documents, strict=True)
-        ]
+        common = {"model": model, "by": by, "at": datetime.now(UTC).isoformat(timespec="seconds")}
         with self._lock:
-            if known := [doc_id for doc_id in ids if doc_id in self.ids]:
-                raise DataError(f"id {quoted_cell(known[0])}: this document is annotated already; choose another id")
+            saved, lines = [], []
+            for doc_id, (_, text, labels) in zip(ids, documents, strict=True):
+                people = [one for known, one in self._known if known == doc_id]
+                if by in people or (people and None in (by, *people)) or ids.count(doc_id) > 1:
+                    raise DataError(f"id {quoted_cell(doc_id)}: this document is annotated already; choose another id")
+                own = [
+                    f"{doc_id}~{len(people) + 1}" if people else doc_id,
+                    text,
+                    list(dict.fromkeys(map(label_of, labels))),
+                ]
+                second = {"document": doc_id} if people else {}
+                line = dict(zip(("id", "text", "labels"), own, strict=True)) | second | common
+                lines.append(json.dumps(line | self._outcome(own[2], review), ensure_ascii=False))
+                saved.append(own[0])
             self._append("".join(f"{line}\n" for line in lines).encode())
-            self.ids.update(ids)
-        return ids
+            self._known.update((doc_id, by) for doc_id in ids)
+        return saved
+
+    def _outcome(self, labels: Sequence[str], review: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Say what became of the suggestions."""
+        if review is None:
+            return {}
+        suggested = [self._about(one["label"]) | one for one in review["suggested"]]
+        offered = {one["label"]: one["predicted"] or one["label"] in review["rejected"] for one in suggested}
+        return {
+            "suggested": suggested,
+            "accepted": [label for label in offered if label in labels],
+            "rejected": [label for label, refused in offered.items() if refused and label not in labels],
+            "added": [self._about(label) for label in labels if label not in offered],
+            "seconds": review["seconds"],
+        }
+
+    def _about(self, label: str) -> dict[str, Any]:
+        at = self.labels.index(label)
+        return {"label": label, "name": self.labels.names[at], "train_count": int(self.labels.train_counts[at])}
 
     def _open(self) -> io.FileIO:
         """Open the file to append. It may have become a pipe or device, which is refused and not waited for."""
@@ -103,8 +156,17 @@ def _ends_a_line(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-def _lines(path: Path) -> Iterator[dict[str, str]]:
-    """Read the existing annotations."""
+def document_of(line: Mapping[str, Any]) -> str:
+    """Return the identifier of the annotated document."""
+    return line.get("document") or line["id"]
+
+
+def annotation_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Read the existing annotations.
+
+    Raises:
+        DataError: a line is not an annotation.
+    """
     if not path.exists():
         return
     with reading(path, DataError, "choose another --annotations"):
@@ -116,6 +178,8 @@ def _lines(path: Path) -> Iterator[dict[str, str]]:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
-        if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+        if not isinstance(row, dict) or not all(
+            isinstance(name, str) for name in (row.get("id"), row.get("document") or "", row.get("by") or "")
+        ):
             raise DataError(f"{path}: line {number}: not an annotation; choose another --annotations file")
         yield row

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Query, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from xmtc.predict.predictor import Model
@@ -31,17 +31,18 @@ _ASSETS = ("page.css", "label.js", "docs.js", "client.js", "icon.svg")
 page_router = APIRouter(include_in_schema=False)
 
 
-def make_app(model: Model, config: ServeConfig) -> FastAPI:
+def make_app(model: Model, config: ServeConfig, version_of_model: str = "") -> FastAPI:
     """Make the application that serves a model.
 
     Args:
         model: loaded model.
+        version_of_model: digest of its files, for the annotations.
         config: settings of the server; host and port matter only to the server that runs the application.
 
     Raises:
         XmtcError: annotations or queue cannot be used.
     """
-    service = Service(model, config)
+    service = Service(model, config, version_of_model)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -123,9 +124,10 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
 
 def _add_annotation(app: FastAPI, service: Service) -> None:
     @app.post("/annotations")
-    async def annotate(body: bodies.AnnotationBody) -> bodies.AnnotationAnswer:
+    async def annotate(request: Request, body: bodies.AnnotationBody) -> bodies.AnnotationAnswer:
         """Save a document with its correct labels."""
-        (doc_id,), saved = await service.save([(body.id, body.text, body.labels)])
+        review = None if body.review is None else body.review.model_dump()
+        (doc_id,), saved = await service.save([(body.id, body.text, body.labels)], request, review)
         return bodies.AnnotationAnswer(id=doc_id, saved=saved)
 
     @app.post("/queue/next")

@@ -116,12 +116,33 @@ class ModelAnswer(BaseModel):
     fields: list[str]
 
 
+class Suggested(Body):
+    """A label that the model suggested to a person."""
+
+    label: str
+    score: Probability
+    predicted: bool
+    words: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=10)] = []
+
+
+class Review(Body):
+    """What a person saw and did; labels that are predicted and not accepted are rejected, too."""
+
+    suggested: Annotated[list[Suggested], Field(max_length=1000)]
+    rejected: list[str] = []
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    version: Annotated[str | None, Field(max_length=200, description="Version of the model. Default: the current.")] = (
+        None
+    )
+
+
 class AnnotationBody(Body):
     """A document with its correct labels."""
 
     text: DocumentText
     labels: list[str]
     id: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
+    review: Review | None = None
 
 
 class AnnotationAnswer(BaseModel):

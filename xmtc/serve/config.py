@@ -55,6 +55,9 @@ class Tuning:
     what they include."""
     release: Bar | None = None
     """What must be expected of a text to be released, such as `expected_recall>=0.8`; only the others are queued."""
+    user_header: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9-]+$")] = None
+    """Header in which a proxy names the person, such as `X-Forwarded-User`, for annotations; null: name of the token.
+    The proxy must remove what clients send in it."""
 
 
 @config
@@ -66,7 +69,7 @@ class ServeConfig(Tuning):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """Port to listen on; 0 chooses a free one."""
     token: str | None = None
-    """Token that clients must send as `Authorization: Bearer TOKEN`."""
+    """Token that clients must send as `Authorization: Bearer TOKEN`; or several, each on a line behind a name."""
     annotations: Path | None = None
     """JSON lines file that annotations are appended to; without it, annotations are refused."""
     queue: Path | None = None
@@ -141,12 +144,20 @@ def read_token(file: Path | None) -> str | None:
             token = read_file(file).decode().strip()
     if token is None:
         return None
-    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(
-            f"{place}: the token must have at least {_SHORTEST_TOKEN} visible ASCII characters and no spaces: make one "
-            "with `openssl rand -hex 32`"
-        )
+    for one in tokens_of(token):
+        if len(one) < _SHORTEST_TOKEN or not one.isascii() or not one.isprintable() or " " in one:
+            raise ConfigError(
+                f"{place}: the token must have at least {_SHORTEST_TOKEN} visible ASCII characters and no spaces: make "
+                "one with `openssl rand -hex 32`"
+            )
     return token
+
+
+def tokens_of(token: str) -> dict[str, str | None]:
+    """Split lines of `NAME TOKEN` to names by token; a single token needs no name."""
+    lines = [line for line in token.split("\n") if line.strip()]
+    pairs = [line.strip().rpartition(" ") for line in lines] if len(lines) > 1 else [("", "", token)]
+    return {secret.strip(): name.strip() or None for name, _, secret in pairs}
 
 
 def _require_packages() -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from xmtc.serve.config import Limits, is_loopback
+from xmtc.serve.config import Limits, is_loopback, tokens_of
 from xmtc.serve.metrics import Metrics
 from xmtc.serve.refusals import RequestError, problem_response
 
@@ -54,7 +54,8 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, token: str | None, metrics: Metrics) -> None:
-        self.app, self.limits, self.token, self.metrics = app, limits, token, metrics
+        self.app, self.limits, self.metrics = app, limits, metrics
+        self.tokens = {} if token is None else tokens_of(token)
         self._active = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,14 +113,16 @@ class Guard:
 
     def _check(self, scope: Scope, *, is_open: bool) -> None:
         headers = Headers(scope=scope)
-        if self.token is None:
+        if not self.tokens:
             _check_host(headers)
         if not is_open and headers.get("sec-fetch-site", "none") not in _SAME_SITE:
             raise _other_site()
-        if self.token is not None and not is_open:
+        if self.tokens and not is_open:
             scheme, _, given = headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not secrets.compare_digest(given.encode(), self.token.encode()):
+            fits = [one for one in self.tokens if secrets.compare_digest(given.encode(), one.encode())]
+            if scheme.lower() != "bearer" or not fits:
                 raise RequestError(HTTPStatus.UNAUTHORIZED, "send the server's token as `Authorization: Bearer TOKEN`")
+            scope.setdefault("state", {})["by"] = self.tokens[fits[0]]
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self.limits.body_bytes:
             raise self._too_large()

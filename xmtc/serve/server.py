@@ -46,7 +46,7 @@ def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precisi
     """
     digest = model_digest(directory)
     model = Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device))
-    serve(model, config, lambda: _is_replaced(directory, digest))
+    serve(model, config, lambda: _is_replaced(directory, digest), digest)
 
 
 def _is_replaced(directory: Path, digest: str) -> bool:
@@ -56,19 +56,22 @@ def _is_replaced(directory: Path, digest: str) -> bool:
         return True
 
 
-def serve(model: Model, config: ServeConfig, is_replaced: Callable[[], bool] = lambda: False) -> None:
+def serve(
+    model: Model, config: ServeConfig, is_replaced: Callable[[], bool] = lambda: False, version: str = ""
+) -> None:
     """Serve until SIGTERM or Ctrl-C; requests in progress are finished.
 
     Args:
         model: loaded model, which is served whatever happens to its folder.
         config: settings of the server.
         is_replaced: whether its folder has another model meanwhile, of which the log then warns.
+        version: digest of its files.
 
     Raises:
         ConfigError: the address cannot be listened on.
         XmtcError: annotations or queue cannot be used.
     """
-    app = make_app(model, config)
+    app = make_app(model, config, version)
     listener = listen(config)
     host, port = listener.getsockname()[:2]
     place = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

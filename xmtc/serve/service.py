@@ -4,8 +4,10 @@ import asyncio
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Any
 
 import numpy as np
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from xmtc.errors import XmtcError
@@ -30,6 +32,7 @@ class Service:
     Args:
         model: loaded model.
         config: settings of the server.
+        version: version of the model.
 
     Raises:
         ConfigError: the model does not support the shortlist.
@@ -37,8 +40,8 @@ class Service:
         StorageError: the annotations cannot be written.
     """
 
-    def __init__(self, model: Model, config: ServeConfig) -> None:
-        self.model, self.config, self.limits = model, config, config.limits
+    def __init__(self, model: Model, config: ServeConfig, version: str = "") -> None:
+        self.model, self.config, self.limits, self.version = model, config, config.limits, version
         self.name = re.sub(r"[^\w.-]+", "-", model.info.name)
         self.metrics = Metrics()
         if config.shortlist is not None:
@@ -86,8 +89,18 @@ class Service:
             return []
         return released(np.array([one.expected for one in found]), self.config.release).tolist()
 
-    async def save(self, documents: Sequence[tuple[str | None, str, Sequence[str]]]) -> tuple[list[str], int]:
+    async def save(
+        self,
+        documents: Sequence[tuple[str | None, str, Sequence[str]]],
+        request: Request,
+        review: dict[str, Any] | None = None,
+    ) -> tuple[list[str], int]:
         """Append documents to the annotations, if training can read them; see `Annotations.save`.
+
+        Args:
+            documents: identifier or None, text, and labels of each.
+            request: says who annotates: by a header that a proxy sets, or by the name of the token.
+            review: what the person saw.
 
         Returns:
             Their identifiers, and the number of annotations now.
@@ -102,17 +115,24 @@ class Service:
         self.check_texts(texts)
         if texts:
             await run_in_threadpool(self.model.documents, texts)  # refuses what training would refuse
-        return await asyncio.shield(self._save(self.annotations, documents))
+        header = self.config.user_header
+        by = request.headers.get(header) if header else getattr(request.state, "by", None)
+        shown = (review or {}).pop("version", None) or self.version
+        record = {"model": {"name": self.name, "version": shown}, "by": by or None, "review": review}
+        return await asyncio.shield(self._save(self.annotations, documents, record))
 
     async def _save(
-        self, annotations: Annotations, documents: Sequence[tuple[str | None, str, Sequence[str]]]
+        self,
+        annotations: Annotations,
+        documents: Sequence[tuple[str | None, str, Sequence[str]]],
+        record: dict[str, Any],
     ) -> tuple[list[str], int]:
         """Append documents; this happens as a whole even if the client leaves."""
-        ids = await run_in_threadpool(annotations.save, documents)
+        ids = await run_in_threadpool(annotations.save, documents, **record)
         if self.worklist is not None:
-            for doc_id in ids:
-                self.worklist.done(doc_id)
-        return ids, len(annotations.ids)
+            for doc_id, _, _ in documents:
+                self.worklist.done(doc_id or "")
+        return ids, len(annotations)
 
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raise RequestError if there are too many texts, or one is too long or empty."""

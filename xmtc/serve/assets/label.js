@@ -108,6 +108,8 @@ async function predict() {
   if (text !== state.text) state.id = null;
   state.text = text;
   state.rows = answer.predictions[0].map((row) => ({ ...row, verdict: null }));
+  state.version = answer.version;
+  state.shown = performance.now();
   $("#labels").replaceChildren();
   state.rows.forEach(drawRow);
   $("#found").hidden = false;
@@ -133,7 +135,15 @@ async function next() {
 
 async function save() {
   const labels = state.rows.filter((row) => row.verdict === "yes").map((row) => row.label);
-  const body = { text: state.text, labels };
+  const suggested = state.rows
+    .filter((row) => row.score !== null)
+    .map(({ label, score, predicted, evidence }) => {
+      const words = [...new Set(evidence.map((word) => word.text.slice(0, 100)))].slice(0, 10);
+      return { label, score, predicted, words };
+    });
+  const rejected = state.rows.filter((row) => row.verdict === "no").map((row) => row.label);
+  const seconds = (performance.now() - state.shown) / 1000;
+  const body = { text: state.text, labels, review: { suggested, rejected, seconds, version: state.version } };
   if (state.id !== null) body.id = state.id;
   const answer = await call("annotations", body);
   state.id = null;
