@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from xmtc.config.base import config
 from xmtc.models.heads.base import Head
-from xmtc.models.heads.config import HeadDefaults
+from xmtc.models.heads.config import HeadSettings
 
 
 @config
-class SumConfig(HeadDefaults):
+class SumConfig(HeadSettings):
     """The sum over tokens."""
 
     kind: Literal["sum"] = "sum"

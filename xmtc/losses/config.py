@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class LossSettings(Protocol):
-    """Settings of a loss that trains a classifier, and what it can do."""
+    """Settings of a loss that trains a classifier, and what it can do. The defaults are those of a `BinaryLoss`, a sum
+    over labels of which any part gives its part of the sum.
+    """
 
     task: ClassVar[Task]
     """The task that it fits: `single_label` where a document's labels exclude each other."""
@@ -27,10 +29,10 @@ class LossSettings(Protocol):
         """The name of the loss in a configuration."""
         ...
 
-    refuses_sampled_labels: ClassVar[str | None]
+    refuses_sampled_labels: ClassVar[str | None] = None
     """Why the loss cannot be estimated from a sample of the labels, as the end of a sentence; None where it can. A sum
     over labels can: each sampled label counts as many times as there are labels that it stands for."""
-    refuses_label_shards: ClassVar[str | None]
+    refuses_label_shards: ClassVar[str | None] = None
     """Why workers that each have some of the labels cannot add up their losses; None where they can."""
 
     @property
@@ -38,28 +40,15 @@ class LossSettings(Protocol):
         """Whether it is a `BinaryLoss` of which no logit's loss depends on another logit: labels may be trained in
         chunks.
         """
-        ...
+        return True
 
     def build(self) -> "Loss":
         """Build the loss."""
         ...
 
 
-class SumOverLabels(LossSettings):
-    """What settings say of a loss that is a sum over labels: any part of the labels gives its part of the sum."""
-
-    refuses_sampled_labels: ClassVar[str | None] = None
-    refuses_label_shards: ClassVar[str | None] = None
-
-    @property
-    @override
-    def separable(self) -> bool:
-        """So is every `BinaryLoss`."""
-        return True
-
-
 @config
-class AsymmetricFocalConfig(SumOverLabels):
+class AsymmetricFocalConfig(LossSettings):
     """Asymmetric focal loss (Ridnik et al. 2021), optionally on the hardest negatives and a sample of the rest."""
 
     task: ClassVar[Task] = "multi_label"
@@ -91,7 +80,7 @@ class AsymmetricFocalConfig(SumOverLabels):
 
 
 @config
-class BinaryCrossEntropyConfig(SumOverLabels):
+class BinaryCrossEntropyConfig(LossSettings):
     """Binary cross-entropy of every label."""
 
     task: ClassVar[Task] = "multi_label"

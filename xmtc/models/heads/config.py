@@ -1,7 +1,7 @@
 """Settings of the heads. Only `build` imports PyTorch.
 
 A package adds a head by an entry point of the group `xmtc.heads`. Its settings class is a `@config` dataclass that
-inherits from `HeadDefaults` and has a `kind` and a `build`.
+inherits from `HeadSettings` and has a `kind` and a `build`.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class HeadUse:
 
 
 class HeadSettings(Protocol):
-    """The interface of a head's settings. `HeadDefaults` has defaults for most of it.
+    """The interface of a head's settings, with the defaults of most heads.
 
     Attributes:
         attends_by_label: whether every label has its attention.
@@ -57,48 +57,6 @@ class HeadSettings(Protocol):
         scores: whether the head scores at all; false only for `none`.
     """
 
-    attends_by_label: ClassVar[bool]
-    plantable: ClassVar[frozenset[PlantedPart]]
-    trains_rows: ClassVar[bool]
-    scores: ClassVar[bool]
-
-    @property
-    def kind(self) -> str:
-        """Name of the head in configurations."""
-        ...
-
-    @property
-    def row_dtype(self) -> RowDtype:
-        """Storage of the label rows."""
-        ...
-
-    @property
-    def label_tokens(self) -> int | None:
-        """Number of tokens of a label's text that the head makes the row from; None if it reads no label texts."""
-        ...
-
-    @property
-    def first_token(self) -> FirstToken:
-        """The role of the document's first token in the logits."""
-        ...
-
-    @property
-    def reads_fixed(self) -> bool:
-        """Whether the head reads only a document's `FixedPoolings`, and is initialised from those of a sample."""
-        ...
-
-    def refusals(self, use: HeadUse) -> Iterator[str]:
-        """Say why the head does not support this use, in sentences that name the keys and the fix."""
-        ...
-
-    def build(self, hidden_width: int, labels: int) -> "Head":
-        """Build the head for an encoder of width `hidden_width` and this many labels."""
-        ...
-
-
-class HeadDefaults(HeadSettings):
-    """Defaults of most heads: no attention by label, no label texts, nothing planted, trained rows, no refusals."""
-
     kind: str
     attends_by_label: ClassVar[bool] = False
     plantable: ClassVar[frozenset[PlantedPart]] = frozenset()
@@ -106,32 +64,36 @@ class HeadDefaults(HeadSettings):
     scores: ClassVar[bool] = True
 
     @property
-    @override
     def row_dtype(self) -> RowDtype:
+        """Storage of the label rows."""
         return "float32"
 
     @property
-    @override
     def label_tokens(self) -> int | None:
+        """Number of tokens of a label's text that the head makes the row from; None if it reads no label texts."""
         return None
 
     @property
-    @override
     def first_token(self) -> FirstToken:
+        """The role of the document's first token in the logits."""
         return "as_others"
 
     @property
-    @override
     def reads_fixed(self) -> bool:
+        """Whether the head reads only a document's `FixedPoolings`, and is initialised from those of a sample."""
         return False
 
-    @override
     def refusals(self, use: HeadUse) -> Iterator[str]:
+        """Say why the head does not support this use, in sentences that name the keys and the fix."""
         del use
         yield from ()
 
+    def build(self, hidden_width: int, labels: int) -> "Head":
+        """Build the head for an encoder of width `hidden_width` and this many labels."""
+        ...
 
-class _Pooled(HeadDefaults):
+
+class _Pooled(HeadSettings):
     """A head that pools the tokens of a document into one vector."""
 
     pooling: Any
@@ -148,7 +110,7 @@ class _Pooled(HeadDefaults):
 
 
 @config
-class LabelAttentionConfig(HeadDefaults):
+class LabelAttentionConfig(HeadSettings):
     """Label-wise multi-head attention head (docs/explanation/kernels.md)."""
 
     kind: Literal["label_attention"] = "label_attention"
@@ -261,7 +223,7 @@ class TwoTowerConfig(_Pooled):
 
 
 @config
-class NoHeadConfig(HeadDefaults):
+class NoHeadConfig(HeadSettings):
     """No head: only `model.scorers` score, and nothing is trained."""
 
     kind: Literal["none"] = "none"
