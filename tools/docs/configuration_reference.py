@@ -41,7 +41,7 @@ def with_inherited_words(root: Shape) -> Shape:
     named = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
     classes = {one.__name__: one for one in named if is_dataclass(one)}
     for name, definition in root.definitions.items():
-        bases = [base for base in reversed(classes[name].__mro__) if is_dataclass(base)]
+        bases = [base for base in reversed(classes.get(name, object).__mro__) if is_dataclass(base)]
         words = {
             key: text for base in bases for key, text in extract_docstrings_from_cls(base, use_inspect=True).items()
         }
