@@ -162,8 +162,8 @@ def score(shared: Shared, worker: Worker, name: str) -> Half:
         tops.append(SparsePredictions(best.label_ids_NK, expit(best.scores_NK)))
         parts.append(Pairs.of([*others, head], k))
     order = np.argsort(np.concatenate([one.documents for one in batches]))
-    head_N = SparsePredictions.concatenate(tops)
-    head_N = SparsePredictions(head_N.label_ids_NK[order], head_N.scores_NK[order])
+    parts_N = ([one.label_ids_NK for one in tops], [one.scores_NK for one in tops])
+    head_N = SparsePredictions(*(np.concatenate(part)[order] for part in parts_N))
     return Half(head_N, Pairs.concatenate(parts).take(order))
 
 

@@ -71,7 +71,9 @@ def train_tree(features: sparse.csr_matrix, gold: sparse.csr_array, settings: An
 def predict(model: omikuji.Model, features: sparse.csr_matrix) -> SparsePredictions:
     """The tree's best hundred labels of each document."""
     found = [model.predict(pairs(features, row), beam_size=30, top_k=100) for row in range(features.shape[0])]
-    return SparsePredictions.from_rows([[(int(label), float(score)) for label, score in row] for row in found])
+    width = max(map(len, found))
+    padded = np.array([[*row, *[(-1, 0.0)] * (width - len(row))] for row in found]).reshape(len(found), width, 2)
+    return SparsePredictions(padded[..., 0].astype(np.int32), padded[..., 1].astype(np.float32))
 
 
 def pairs(matrix: sparse.csr_matrix, row: int) -> list[tuple[int, float]]:

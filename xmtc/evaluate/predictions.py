@@ -80,27 +80,6 @@ class SparsePredictions:
                 name = f"row {row}" if doc_ids is None else f"document {quoted_cell(doc_ids[row])}"
                 raise DataError(f"{source}: {name} has {what}")
 
-    @classmethod
-    def from_rows(cls, rows: Sequence[Sequence[tuple[int, float]]]) -> "SparsePredictions":
-        """Make predictions from (label id, score) pairs per document, in any order.
-
-        Args:
-            rows: N sequences; ties keep their order.
-        """
-        width = max((len(row) for row in rows), default=0)
-        ids = np.full((len(rows), width), -1, np.int32)
-        scores = np.zeros((len(rows), width), np.float32)
-        for n, row in enumerate(rows):
-            ranked = sorted(row, key=lambda pair: -pair[1])
-            ids[n, : len(row)] = [label for label, _ in ranked]
-            scores[n, : len(row)] = [score for _, score in ranked]
-        return cls(ids, scores)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence["SparsePredictions"]) -> "SparsePredictions":
-        """Concatenate the documents of the parts; all parts have the same K."""
-        return cls(np.concatenate([p.label_ids_NK for p in parts]), np.concatenate([p.scores_NK for p in parts]))
-
 
 def _problem(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: int) -> tuple[int, str] | None:
     """Find the first bad row and its problem; None if there is none."""

@@ -4,7 +4,6 @@ Shapes: N documents, K kept predictions, L labels, P predictions of a group of l
 """
 
 from collections.abc import Iterator
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,57 +14,11 @@ _GROUP = 1 << 24
 """Predictions ranked at once: 128 MiB of sort keys."""
 
 
-class RankedGroup:
-    """Predictions of a group of labels, ordered by label, then by descending score.
+def _ranked(predictions: SparsePredictions, hits_NK: NDArray[np.bool_], labels: int) -> Iterator[NDArray[np.uint64]]:
+    """Rank the predictions of every label by falling score, in groups of about 16 million predictions.
 
-    Attributes:
-        keys_P: uint64, ascending: label id (31 bits), inverted score (32 bits), 1 bit that is 0 for a hit.
-    """
-
-    def __init__(self, keys_P: NDArray[np.uint64]):
-        self.keys_P = keys_P
-
-    @cached_property
-    def labels(self) -> NDArray[np.int64]:
-        """Label ids."""
-        return (self.keys_P >> np.uint64(33)).astype(np.int64)
-
-    @cached_property
-    def scores(self) -> NDArray[np.float32]:
-        """Scores."""
-        return (~(self.keys_P >> np.uint64(1)).astype(np.uint32)).view(np.float32)
-
-    @cached_property
-    def hits(self) -> NDArray[np.bool_]:
-        """Whether the prediction is right."""
-        return (self.keys_P & np.uint64(1)) == 0
-
-    @cached_property
-    def _starts(self) -> NDArray[np.int64]:
-        """Where the prediction's label begins."""
-        new_P = np.append(True, self.labels[1:] != self.labels[:-1])
-        return np.maximum.accumulate(np.where(new_P, np.arange(len(new_P)), 0))
-
-    @cached_property
-    def place(self) -> NDArray[np.int64]:
-        """Rank within the label, from 1."""
-        return np.arange(len(self.keys_P)) - self._starts + 1
-
-    @cached_property
-    def found(self) -> NDArray[np.int64]:
-        """Hits of the label up to and with this place."""
-        total_P = np.cumsum(self.hits)
-        return total_P - (total_P - self.hits)[self._starts]
-
-    @cached_property
-    def last_of_score(self) -> NDArray[np.bool_]:
-        """Whether the label's next prediction has another score."""
-        same = self.keys_P >> np.uint64(1)
-        return np.append(same[1:] != same[:-1], True)
-
-
-def rank_by_label(predictions: SparsePredictions, hits_NK: NDArray[np.bool_], labels: int) -> Iterator[RankedGroup]:
-    """Rank the predictions of every label, in groups of about 16 million predictions.
+    Yields:
+        uint64 (P,), ascending: label id (31 bits), inverted score (32 bits), 1 bit that is 0 for a hit.
 
     One sort of 64-bit keys does it: the bits of a score that is not negative order as the score does.
     """
@@ -85,7 +38,7 @@ def rank_by_label(predictions: SparsePredictions, hits_NK: NDArray[np.bool_], la
         group_P = keys_P[inside_P] | (ids_P[inside_P].astype(np.uint64) << np.uint64(33))
         group_P.sort()
         if len(group_P):
-            yield RankedGroup(group_P)
+            yield group_P
         low = high
 
 
@@ -102,14 +55,14 @@ def average_precision(
         float64 (L,); NaN for a label without gold documents.
     """
     sums_L = np.zeros(len(support_L))
-    for group in rank_by_label(predictions, hits_NK, len(support_L)):
-        hits = np.flatnonzero(group.hits)
+    for keys_P in _ranked(predictions, hits_NK, len(support_L)):
+        hits = np.flatnonzero((keys_P & np.uint64(1)) == 0)
         if not len(hits):
             continue
-        labels = group.labels[hits]
+        labels = (keys_P[hits] >> np.uint64(33)).astype(np.int64)
         # the end of the hit's run of equal scores; non-hits follow hits there, their lowest bit is set
-        ends = np.searchsorted(group.keys_P, group.keys_P[hits] | np.uint64(1), "right")
-        starts = np.searchsorted(group.keys_P, labels.astype(np.uint64) << np.uint64(33))
+        ends = np.searchsorted(keys_P, keys_P[hits] | np.uint64(1), "right")
+        starts = np.searchsorted(keys_P, labels.astype(np.uint64) << np.uint64(33))
         found = np.searchsorted(hits, ends) - np.searchsorted(hits, starts)
         np.add.at(sums_L, labels, found / (ends - starts))
     np.divide(sums_L, support_L, out=sums_L, where=support_L > 0)
