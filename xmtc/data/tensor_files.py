@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from xmtc.files import reading, replacing, write_text, writing
 
 Tensors = Mapping[str, NDArray[Any]]
 _AGAIN = "export the model again"
+_PARTS = ("data", "indices", "indptr")
+"""Arrays of a sparse matrix."""
+T = TypeVar("T")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -65,22 +69,35 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     return tensors
 
 
-def sparse_tensors(name: str, matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:
-    """Split a sparse matrix into tensors `name.values`, `name.columns`, `name.starts` and `name.shape`."""
-    return {
-        f"{name}.values": matrix.data,
-        f"{name}.columns": matrix.indices,
-        f"{name}.starts": matrix.indptr.astype(np.int64),
-        f"{name}.shape": np.array(matrix.shape, np.int64),
-    }
+def write_fields(path: Path, owner: Any) -> None:
+    """Write the arrays, sparse matrices and integers of a dataclass under the names of its fields.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    tensors: dict[str, NDArray[Any]] = {}
+    for name, value in ((one.name, getattr(owner, one.name)) for one in fields(owner)):
+        if sparse.issparse(value):
+            tensors |= {f"{name}.{part}": getattr(value, part) for part in _PARTS}
+            tensors |= {f"{name}.indptr": value.indptr.astype(np.int64), f"{name}.shape": np.array(value.shape)}
+        elif isinstance(value, np.ndarray | int):
+            tensors[name] = np.asarray(value)
+    write_tensors(path, tensors)
 
 
-def sparse_names(name: str) -> tuple[str, ...]:
-    """Name the tensors of a sparse matrix."""
-    return tuple(f"{name}.{part}" for part in ("values", "columns", "starts", "shape"))
+def read_fields(path: Path, kind: type[T], **others: Any) -> T:
+    """Make a dataclass of what `write_fields` has written, and of its other fields.
 
-
-def to_sparse(name: str, tensors: Tensors) -> sparse.csr_array:
-    """Join the tensors of `sparse_tensors` to a sparse matrix."""
-    values, columns, starts, shape = (tensors[part] for part in sparse_names(name))
-    return sparse.csr_array((values, columns, starts), shape=(int(shape[0]), int(shape[1])))
+    Raises:
+        CheckpointError: the file is missing or damaged, or lacks a field.
+    """
+    numbers = {one.name for one in fields(kind) if one.type is int}  # pyright: ignore[reportArgumentType]
+    with reading(path, CheckpointError, _AGAIN):
+        tensors = load_file(path)
+        for name in {name.partition(".")[0] for name in tensors}:
+            if name in tensors:
+                others[name] = int(tensors[name][0]) if name in numbers else tensors[name]
+                continue
+            shape = tensors[f"{name}.shape"].tolist()
+            others[name] = sparse.csr_array(tuple(tensors[f"{name}.{part}"] for part in _PARTS), shape=shape)
+        return kind(**others)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.bins import bin_masks
-from xmtc.data.tensor_files import read_tensors, write_tensors
+from xmtc.data.tensor_files import read_fields, write_fields
 from xmtc.fusion.config import BINS
 from xmtc.scorers.regrouping import Regrouping
 
@@ -277,9 +277,7 @@ class Outcomes:
 
     def save(self, path: Path) -> None:
         """Write the pairs that may matter."""
-        own = self.stored()
-        columns = {"labels": own.label_ids_P, "scores": own.scores_P, "right": own.right_P, "gold": own.gold_L}
-        write_tensors(path, columns | {"documents": np.array([own.documents])})
+        write_fields(path, self.stored())
 
     @classmethod
     def load(cls, path: Path) -> "Outcomes":
@@ -288,5 +286,4 @@ class Outcomes:
         Raises:
             CheckpointError: the file is missing or damaged.
         """
-        found = read_tensors(path, ("labels", "scores", "right", "gold", "documents"))
-        return cls(found["labels"], found["scores"], found["right"], found["gold"], int(found["documents"][0]))
+        return read_fields(path, cls)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.arrays import Matrix
-from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
+from xmtc.data.tensor_files import read_fields, write_fields
 from xmtc.scorers.regrouping import Regrouping
 
 CO_OCCURRENCE = "co_occurrence"
@@ -104,7 +104,7 @@ class Occurrences:
 
     def save(self, folder: Path) -> None:
         """Write `occurrences.safetensors`."""
-        write_tensors(folder / _FILE, {"counts_L": self.counts_L} | sparse_tensors("together", self.together_LL))
+        write_fields(folder / _FILE, self)
 
     @classmethod
     def load(cls, folder: Path) -> "Occurrences":
@@ -113,8 +113,7 @@ class Occurrences:
         Raises:
             CheckpointError: the file is missing or damaged.
         """
-        found = read_tensors(folder / _FILE, ("counts_L", *sparse_names("together")))
-        return cls(found["counts_L"], to_sparse("together", found))
+        return read_fields(folder / _FILE, cls)
 
 
 def _without_diagonal(pairs_LL: Matrix) -> Matrix:

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.tensor_files import read_fields, write_fields
 from xmtc.data.words import Words
 from xmtc.errors import ConfigError, DataError
 from xmtc.scorers.regrouping import Regrouping
 
 T = TypeVar("T")
+FILE = "scorer.safetensors"
 BLOCK = 512
 """Default number of documents scored at once."""
 
@@ -300,8 +302,8 @@ class Scorer(Protocol):
         ...
 
     def save(self, folder: Path) -> None:
-        """Write the scorer as safetensors and JSON."""
-        ...
+        """Write the scorer: the arrays, sparse matrices and integers of a dataclass."""
+        write_fields(folder / FILE, self)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -310,7 +312,7 @@ class Scorer(Protocol):
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        ...
+        return read_fields(folder / FILE, cls)
 
 
 def field_weights(chosen: Sequence[str] | Mapping[str, float] | None, kind: str, names: Sequence[str]) -> Floats:

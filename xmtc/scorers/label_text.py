@@ -10,7 +10,6 @@ Suffixes: N documents, L labels, W names of labels, R more labels, V terms.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -21,16 +20,14 @@ from typing_extensions import override
 from xmtc.data.analyzer import words_of
 from xmtc.data.arrays import Matrix
 from xmtc.data.labels import LabelTable
-from xmtc.data.tensor_files import read_tensors, sparse_names, to_sparse, write_tensors
 from xmtc.data.words import Vocabulary, Words, terms_of
 from xmtc.errors import DataError
 from xmtc.scorers.base import Contribution, Features, Training, field_weights
 from xmtc.scorers.config import LabelTextConfig
 from xmtc.scorers.regrouping import Regrouping
-from xmtc.scorers.word_weights import WEIGHTS, WordWeights
+from xmtc.scorers.word_weights import WordWeights
 
 _POWER = 0.75
-_OWNERS = "owners.safetensors"
 
 
 def all_names(labels: LabelTable) -> tuple[list[str], NDArray[np.int64]]:
@@ -140,15 +137,3 @@ class LabelText(WordWeights):
         kept_W = owners_W >= 0
         weights_VW = sparse.csr_array(self.weights_WL[:, np.flatnonzero(kept_W)])
         return replace(self, weights_WL=weights_VW, owners_W=owners_W[kept_W])
-
-    @override
-    def save(self, folder: Path) -> None:
-        super().save(folder)
-        write_tensors(folder / _OWNERS, {"owners": self.owners_W})
-
-    @classmethod
-    @override
-    def load(cls, folder: Path) -> Self:
-        found = read_tensors(folder / WEIGHTS, ("fields", *sparse_names("weights")))
-        owners_W = read_tensors(folder / _OWNERS, ("owners",))["owners"]
-        return cls(to_sparse("weights", found), found["fields"], owners_W)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats
-from xmtc.data.tensor_files import read_tensors, write_tensors
+from xmtc.data.tensor_files import read_fields
 from xmtc.errors import CheckpointError, DataError, StorageError
 from xmtc.files import reading, replacing
-from xmtc.scorers.base import Features, Training
+from xmtc.scorers.base import FILE, Features, Training
 from xmtc.scorers.config import StateNeighboursConfig
 from xmtc.scorers.votes import Votes
 
@@ -27,7 +27,7 @@ MAX_EXACT = 200_000
 LISTS_SEARCHED = 32
 _SHARPNESS = 20.0
 _VECTORS_A_LIST = 64  # that the lists are trained on
-_INDEX, _MEAN = "states.faiss", "states.safetensors"
+_INDEX = "states.faiss"
 _UNTYPED: Any = faiss  # its stubs do not know the class
 
 
@@ -82,7 +82,7 @@ class StateNeighbours(Votes):
 
     @override
     def save(self, folder: Path) -> None:
-        """Writes the votes, the index and the mean.
+        """Writes the index beside the votes and the mean.
 
         Raises:
             StorageError: FAISS cannot write the file.
@@ -96,20 +96,18 @@ class StateNeighbours(Votes):
             raise StorageError(
                 f"{path}: cannot be written: {error}; free disk space, or choose another folder"
             ) from error
-        write_tensors(folder / _MEAN, {"mean_D": self.mean_D})
 
     @classmethod
     @override
     def load(cls, folder: Path) -> Self:
         """Reads a saved scorer; the index is memory-mapped."""
         path = folder / _INDEX
-        mean_D = read_tensors(folder / _MEAN, ("mean_D",))["mean_D"]
         try:
             with reading(path, CheckpointError, "export the model again"):
                 index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
             raise CheckpointError(f"{path}: cannot be read: {error}; export the model again") from error
-        return cls(*cls.load_votes(folder), index, mean_D)
+        return read_fields(folder / FILE, cls, index=index)
 
 
 def index_of(vectors_ND: Floats) -> Any:

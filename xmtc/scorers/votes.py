@@ -8,7 +8,6 @@ Suffixes: B query documents, N training documents, K neighbours, L labels.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -17,11 +16,8 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
-from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.scorers.base import Contribution, Features, Scorer, SparseScored, with_empty_columns
 from xmtc.scorers.regrouping import Regrouping
-
-_FILE = "votes.safetensors"
 
 
 @dataclass(frozen=True)
@@ -91,18 +87,3 @@ class Votes(Scorer):
     def regrouped(self, regrouping: Regrouping) -> Self:
         """A document has a merged label if it has one of its parts."""
         return replace(self, labels_NL=regrouping.columns(self.labels_NL, np.maximum))
-
-    @override
-    def save(self, folder: Path) -> None:
-        tensors = {"k": np.array([self.k], np.int64)} | sparse_tensors("labels", self.labels_NL)
-        write_tensors(folder / _FILE, tensors)
-
-    @staticmethod
-    def load_votes(folder: Path) -> tuple[Matrix, int]:
-        """Read `labels_NL` and `k`.
-
-        Raises:
-            CheckpointError: the file is missing or damaged.
-        """
-        found = read_tensors(folder / _FILE, ("k", *sparse_names("labels")))
-        return to_sparse("labels", found), int(found["k"][0])

@@ -5,7 +5,6 @@ Suffixes: B query documents, N training documents, K neighbours, V terms, F term
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -14,7 +13,6 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
-from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.scorers.base import Features, Training, field_weights
 from xmtc.scorers.config import WordNeighboursConfig
 from xmtc.scorers.gram import frequent_terms
@@ -22,7 +20,6 @@ from xmtc.scorers.votes import Votes
 
 _POWER = np.float32(4)
 _MAX_DENSE = 1_000
-_FILE = "documents.safetensors"
 
 
 @dataclass(frozen=True)
@@ -78,14 +75,3 @@ class WordNeighbours(Votes):
     @override
     def weights(self, cosines: Floats) -> Floats:
         return np.power(np.maximum(cosines, 0), _POWER, dtype=np.float32)
-
-    @override
-    def save(self, folder: Path) -> None:
-        super().save(folder)
-        write_tensors(folder / _FILE, {"fields": self.fields_F} | sparse_tensors("words", self.words_NV))
-
-    @classmethod
-    @override
-    def load(cls, folder: Path) -> Self:
-        found = read_tensors(folder / _FILE, ("fields", *sparse_names("words")))
-        return cls(*cls.load_votes(folder), to_sparse("words", found), found["fields"])

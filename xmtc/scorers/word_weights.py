@@ -5,7 +5,6 @@ Suffixes: N documents, L labels, F fields, V terms, C = F · V columns of words,
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -13,12 +12,9 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
-from xmtc.data.tensor_files import read_tensors, sparse_names, sparse_tensors, to_sparse, write_tensors
 from xmtc.data.words import Words
 from xmtc.scorers.base import Contribution, Features, Scored, Scorer, SparseScored, with_empty_columns
 from xmtc.scorers.regrouping import Regrouping
-
-WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -74,13 +70,3 @@ class WordWeights(Scorer):
     @override
     def regrouped(self, regrouping: Regrouping) -> Self:
         return replace(self, weights_WL=regrouping.columns(self.weights_WL, np.add))
-
-    @override
-    def save(self, folder: Path) -> None:
-        write_tensors(folder / WEIGHTS, {"fields": self.fields_F} | sparse_tensors("weights", self.weights_WL))
-
-    @classmethod
-    @override
-    def load(cls, folder: Path) -> Self:
-        found = read_tensors(folder / WEIGHTS, ("fields", *sparse_names("weights")))
-        return cls(to_sparse("weights", found), found["fields"])
